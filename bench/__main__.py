@@ -11,18 +11,20 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from bench.figures import Run
-from bench.fleet import MOST
-from bench.results import Results, Unreadable, decode, encode, of_scenarios
-from bench.tables import comparison, host_line, tables
-from bench.wanted import DEFAULT_MODES, DEFAULT_SCENARIOS, MODES, SCENARIOS, SEPARATE, Wanted
+from bench.bench_options import DEFAULT_MODES, DEFAULT_SCENARIOS, MODES, SCENARIOS, SEPARATE, BenchOptions
+from bench.figures import BenchRun
+from bench.fleet import MAX_NODES
+from bench.results import BenchResults, InvalidResults, decode_results, encode_results, select_scenarios
+from bench.tables import format_host, render_comparison, render_results
 
-_DEFAULT = Wanted()
+_DEFAULT = BenchOptions()
 F = TypeVar("F", bound=Callable[..., object])
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MOST) -> Callable[[F], F]:
+def _count_option(
+    name: str, default: int, text: str, *, least: int = 1, most: int = MAX_NODES
+) -> Callable[[F], F]:
     return click.option(name, type=click.IntRange(least, most), default=default, show_default=True, help=text)
 
 
@@ -35,17 +37,19 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
     type=click.Choice(MODES),
     help=f"How our services run; may be given several times.  [default: {', '.join(DEFAULT_MODES)}]",
 )
-@_count("--runs", _DEFAULT.runs, "How often each is measured; medians are told.", most=100)
-@_count("--nodes", _DEFAULT.nodes, "burst: how many join.")
-@_count("--concurrency", _DEFAULT.concurrency, "burst: how many join at the same time; 0 = all.", least=0)
+@_count_option("--runs", _DEFAULT.runs, "How often each is measured; medians are told.", most=100)
+@_count_option("--nodes", _DEFAULT.nodes, "burst: how many join.")
+@_count_option(
+    "--concurrency", _DEFAULT.concurrency, "burst: how many join at the same time; 0 = all.", least=0
+)
 @click.option(
     "--rate",
     type=click.FloatRange(min=0),
     default=0,
     help="burst: at most so many joins begin each second; 0 = no limit.",
 )
-@_count("--singles", _DEFAULT.singles, "single: how many join, one after the other.")
-@_count("--steady-nodes", _DEFAULT.steady_nodes, "steady: how many nodes send heartbeats.")
+@_count_option("--singles", _DEFAULT.singles, "single: how many join, one after the other.")
+@_count_option("--steady-nodes", _DEFAULT.steady_nodes, "steady: how many nodes send heartbeats.")
 @click.option(
     "--steady-seconds",
     type=click.FloatRange(min=1),
@@ -60,9 +64,9 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
     show_default=True,
     help="steady: from one heartbeat of a node to its next.",
 )
-@_count("--changes", _DEFAULT.changes, "change: how many machines change, one after the other.")
-@_count("--rule-nodes", _DEFAULT.rule_nodes, "rules: how many nodes there are.", least=2)
-@_count("--rule-changes", _DEFAULT.rule_changes, "rules: how often the rule changes.", most=100)
+@_count_option("--changes", _DEFAULT.changes, "change: how many machines change, one after the other.")
+@_count_option("--rule-nodes", _DEFAULT.rule_nodes, "rules: how many nodes there are.", least=2)
+@_count_option("--rule-changes", _DEFAULT.rule_changes, "rules: how often the rule changes.", most=100)
 @click.option(
     "--certificates",
     is_flag=True,
@@ -73,7 +77,7 @@ def _count(name: str, default: int, text: str, *, least: int = 1, most: int = MO
     is_flag=True,
     help="burst: our services also give dual-stack pod CIDRs; first the same burst without that.",
 )
-@_count("--certificate-nodes", _DEFAULT.certificate_nodes, "certificates, early: how many nodes ask.")
+@_count_option("--certificate-nodes", _DEFAULT.certificate_nodes, "certificates, early: how many nodes ask.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=1),
@@ -118,16 +122,20 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
     """
     console = Console()
     errors = Console(stderr=True)
-    old = _read(compare) if compare else None
+    old = _read_results(compare) if compare else None
     if json_file:
-        _make_room(json_file)
-    results = of_scenarios(_read(show), options["scenarios"]) if show else _measure(_wanted(options), errors)
-    console.print(tables(results))
-    console.print(host_line(results), soft_wrap=True, highlight=False)
+        _check_writable(json_file)
+    results = (
+        select_scenarios(_read_results(show), options["scenarios"])
+        if show
+        else _measure(_make_options(options), errors)
+    )
+    console.print(render_results(results))
+    console.print(format_host(results), soft_wrap=True, highlight=False)
     if old is not None:
-        console.print(comparison(old, results))
+        console.print(render_comparison(old, results))
     if json_file:
-        json_file.write_bytes(encode(results))
+        json_file.write_bytes(encode_results(results))
     for problem in results.problems:
         errors.print(f"[red]failed:[/] {problem}", highlight=False)
     if not results.complete:
@@ -135,11 +143,11 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
     sys.exit(1 if results.problems else 0 if results.complete else 130)
 
 
-def _wanted(options: dict[str, Any]) -> Wanted:
+def _make_options(options: dict[str, Any]) -> BenchOptions:
     if "separate" not in (options["modes"] or DEFAULT_MODES):
         for scenario in {*options["scenarios"]} & {*SEPARATE}:
             raise click.UsageError(f"{scenario} is measured with --mode separate only")
-    return Wanted(
+    return BenchOptions(
         scenarios=tuple(dict.fromkeys(options["scenarios"])) or DEFAULT_SCENARIOS,
         modes=tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES,
         runs=options["runs"],
@@ -162,35 +170,35 @@ def _wanted(options: dict[str, Any]) -> Wanted:
     )
 
 
-def _read(path: Path) -> Results:
+def _read_results(path: Path) -> BenchResults:
     try:
-        return decode(path.read_bytes())
-    except Unreadable as error:
+        return decode_results(path.read_bytes())
+    except InvalidResults as error:
         raise click.UsageError(f"{path}: {error}") from None
 
 
-def _make_room(json_file: Path) -> None:
+def _check_writable(json_file: Path) -> None:
     try:  # now: at the end it would cost all that was measured
         json_file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"--json {json_file}: {error.strerror}") from None
 
 
-def _measure(wanted: Wanted, console: Console) -> Results:
-    from bench.host import this_host  # noqa: PLC0415 - `--help` and `--show` need not load all of it
-    from bench.run import bench  # noqa: PLC0415
-    from libs.testbed.children import ChildDied  # noqa: PLC0415
+def _measure(wanted: BenchOptions, console: Console) -> BenchResults:
+    from bench.host import read_host  # noqa: PLC0415 - `--help` and `--show` need not load all of it
+    from bench.run_bench import run_bench  # noqa: PLC0415
+    from libs.testbed.child_process import ChildExited  # noqa: PLC0415
     from libs.testbed.control_plane.build import BuildError  # noqa: PLC0415
 
-    runs: list[Run] = []
-    begun_at, host = datetime.now(UTC), this_host()
+    runs: list[BenchRun] = []
+    begun_at, host = datetime.now(UTC), read_host()
 
     async def until_told() -> None:
         task = asyncio.current_task()
         assert task is not None
         for number in (signal.SIGTERM, signal.SIGHUP):  # Ctrl-C is asyncio's own affair
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        await bench(wanted, console, runs)
+        await run_bench(wanted, console, runs)
 
     complete = True
     try:
@@ -198,9 +206,9 @@ def _measure(wanted: Wanted, console: Console) -> Results:
     except (KeyboardInterrupt, asyncio.CancelledError):
         console.print(f"Ended: every process stopped; {len(runs)} runs were done.")
         complete = False
-    except (ChildDied, BuildError) as error:
+    except (ChildExited, BuildError) as error:
         raise click.ClickException(str(error)) from None
-    return Results(begun_at=begun_at, host=host, wanted=wanted, runs=tuple(runs), complete=complete)
+    return BenchResults(begun_at=begun_at, host=host, wanted=wanted, runs=tuple(runs), complete=complete)
 
 
 if __name__ == "__main__":

@@ -7,51 +7,51 @@ from collections import Counter
 
 import msgspec
 
-from bench import lag
-from bench.stage import Controlled, Stage, is_ours
-from libs.testbed.running_services import Usage, usage_of
+from bench import event_loop_lag
+from bench.bench_cluster import BenchCluster, BenchServices, is_own_user
+from libs.testbed.service_processes import ProcessUsage, measure_process_usage
 
 Figures = dict[str, float]
 
 _BENCH = "bench"  # the process that measures: it reads the audit log, and hands kubelets what they write
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class CostReading(msgspec.Struct, frozen=True, kw_only=True):
     """All counters at one moment."""
 
     at: float
     audit: int
-    usage: dict[str, Usage]
-    lag: dict[str, lag.Histogram]
+    usage: dict[str, ProcessUsage]
+    event_loop_lag: dict[str, event_loop_lag.Histogram]
 
 
-async def read(stage: Stage, controlled: Controlled | None) -> Reading:
+async def read_costs(stage: BenchCluster, controlled: BenchServices | None) -> CostReading:
     """Read all counters; without services only those of the servers."""
     pages: dict[str, str] = {}
     if controlled is not None:
-        names = list(controlled.children())
-        said = await asyncio.gather(*(controlled.services.page(name, "/metrics") for name in names))
+        names = list(controlled.list_processes())
+        said = await asyncio.gather(*(controlled.services.fetch_page(name, "/metrics") for name in names))
         pages = dict(zip(names, said, strict=True))
-    return Reading(
+    return CostReading(
         at=time.monotonic(),
         audit=stage.control_plane.audit_mark(),
-        usage=usage(stage, controlled),
-        lag={name: lag.histogram(page) for name, page in pages.items()},
+        usage=read_usage(stage, controlled),
+        event_loop_lag={name: event_loop_lag.parse_histogram(page) for name, page in pages.items()},
     )
 
 
-def usage(stage: Stage, controlled: Controlled | None) -> dict[str, Usage]:
+def read_usage(stage: BenchCluster, controlled: BenchServices | None) -> dict[str, ProcessUsage]:
     """What every process has cost so far, this one too; nobody is asked for it."""
-    children = dict(stage.servers())
+    children = dict(stage.list_servers())
     if controlled is not None:
-        children |= controlled.children()
+        children |= controlled.list_processes()
         if controlled.nats is not None:
             children["nats-server"] = controlled.nats.child
     pids = {name: child.pid for name, child in children.items()} | {_BENCH: os.getpid()}
-    return {name: usage_of(pid) for name, pid in pids.items()}
+    return {name: measure_process_usage(pid) for name, pid in pids.items()}
 
 
-def process_figures(before: Reading, after: Reading) -> Figures:
+def compute_process_figures(before: CostReading, after: CostReading) -> Figures:
     """CPU and peak memory of every process, lateness of our loops. Names begin with what they belong to."""
     figures: Figures = {}
     for name, usage in after.usage.items():
@@ -62,42 +62,44 @@ def process_figures(before: Reading, after: Reading) -> Figures:
     if ours:
         figures["ours: all CPU s"] = sum(figures[f"ours: {name} CPU s"] for name in ours)
     for name, histogram in after.lag.items():
-        added = lag.between(before.lag[name], histogram)
+        added = event_loop_lag.subtract_histogram(before.lag[name], histogram)
         for label, percent in (("p99", 99), ("max", 100)):
-            figures[f"loop lag: {name} {label} at most ms"] = 1000 * lag.at_most(added, percent)
+            figures[f"loop lag: {name} {label} at most ms"] = 1000 * event_loop_lag.compute_percentile_bound(
+                added, percent
+            )
     return figures
 
 
-def requests(stage: Stage, since: int) -> Counter[str]:
+def count_requests(stage: BenchCluster, since: int) -> Counter[str]:
     """What our services asked Kubernetes for since a mark: "patch nodes", "patch nodes (refused)"."""
     counts: Counter[str] = Counter()
     for request, count in stage.control_plane.audit_counts(since).items():
-        if is_ours(request.user):
+        if is_own_user(request.user):
             refused = "" if request.succeeded else " (refused)"
             counts[f"{request.verb} {request.resource}{refused}"] += count
     return counts
 
 
-async def calls(stage: Stage) -> Counter[str]:
+async def count_calls(stage: BenchCluster) -> Counter[str]:
     """What our services asked Talos for since the last reset: "Get PlatformMetadatas.talos.dev"."""
     counts: Counter[str] = Counter()
-    for call, count in (await stage.machines.calls()).items():
+    for call, count in (await stage.machines.count_calls()).items():
         counts[f"{call.method} {call.type.partition('.')[0]}".strip()] += count
     return counts
 
 
-def is_lease(request: str) -> bool:
+def is_lease_request(request: str) -> bool:
     """Whether the request is about the leader's Lease: it comes with time, not with nodes."""
     return " leases" in request
 
 
-def is_write(request: str) -> bool:
+def is_write_request(request: str) -> bool:
     """Whether the request changes something if it is granted."""
     return request.split(maxsplit=1)[0] not in {"get", "list", "watch"}
 
 
-def per_node(kind: str, counts: Counter[str], nodes: int) -> Figures:
+def compute_per_node(kind: str, counts: Counter[str], nodes: int) -> Figures:
     """Figures "<kind>: <what> per node" and their sum, the Lease left out."""
-    counted = {what: count for what, count in sorted(counts.items()) if not is_lease(what)}
+    counted = {what: count for what, count in sorted(counts.items()) if not is_lease_request(what)}
     figures = {f"{kind}: {what} per node": count / nodes for what, count in counted.items()}
     return {f"{kind}: all per node": sum(counted.values()) / nodes} | figures

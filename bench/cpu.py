@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from bench.figures import Figures, ratio
-from libs.testbed.running_services import Usage
+from bench.figures import Figures, compute_ratio
+from libs.testbed.service_processes import ProcessUsage
 
 GROUP: Final = "CPU until the last node: "
 RATIO: Final = "CPU with pod CIDRs / without"
@@ -17,7 +17,9 @@ _KUBELETS: Final = "kubelets"
 _APART: Final = (_KUBELETS, "machines", "bench")  # neither the cluster's servers nor ours
 
 
-def cpu_figures(before: Mapping[str, Usage], after: Mapping[str, Usage], loop_ms: float) -> Figures:
+def compute_cpu_figures(
+    before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage], loop_ms: float
+) -> Figures:
     """Seconds of each process between the two; what the loop cost meanwhile."""
     spent = {
         f"{GROUP}{name} s": usage.cpu_seconds - before[name].cpu_seconds for name, usage in after.items()
@@ -25,38 +27,38 @@ def cpu_figures(before: Mapping[str, Usage], after: Mapping[str, Usage], loop_ms
     return spent | {LOOP: loop_ms}
 
 
-def cpu_compared(without: Figures, served: Figures) -> Figures:
+def compare_cpu(without: Figures, served: Figures) -> Figures:
     """The CPU of the servers and of ours in one burst by that in the other."""
-    cpu = ratio(_spent(served), _spent(without))
-    loop = ratio(served[LOOP], without[LOOP])
-    kubelets = ratio(_of(served, _KUBELETS), _of(without, _KUBELETS))
+    cpu = compute_ratio(_sum_cpu(served), _sum_cpu(without))
+    loop = compute_ratio(served[LOOP], without[LOOP])
+    kubelets = compute_ratio(_get_process_cpu(served, _KUBELETS), _get_process_cpu(without, _KUBELETS))
     return {
         RATIO: cpu,
-        IN_LOOPS: ratio(cpu, loop),
-        IN_KUBELETS: ratio(cpu, kubelets),
-        UNTIL_QUIET: ratio(_spent_in_all(served), _spent_in_all(without)),
+        IN_LOOPS: compute_ratio(cpu, loop),
+        IN_KUBELETS: compute_ratio(cpu, kubelets),
+        UNTIL_QUIET: compute_ratio(_sum_all_cpu(served), _sum_all_cpu(without)),
     }
 
 
-def without_group(figures: Figures, prefix: str) -> Figures:
+def remove_group(figures: Figures, prefix: str) -> Figures:
     """The same figures under names that begin so."""
     return {
         f"{prefix}CPU of {n.removeprefix(GROUP)}": v for n, v in figures.items() if n.startswith(GROUP)
     } | {f"{prefix}{n}": v for n, v in figures.items() if n.endswith(" CPU s")}
 
 
-def _spent(figures: Figures) -> float:
+def _sum_cpu(figures: Figures) -> float:
     apart = {LOOP, *(_name(process) for process in _APART)}
     return sum(value for name, value in figures.items() if name.startswith(GROUP) and name not in apart)
 
 
-def _spent_in_all(figures: Figures) -> float:
+def _sum_all_cpu(figures: Figures) -> float:
     apart = {f"context: {process} CPU s" for process in _APART}
     of_servers = (n for n in figures if n.startswith("context: ") and n.endswith(" CPU s") and n not in apart)
     return figures["ours: all CPU s"] + sum(figures[name] for name in of_servers)
 
 
-def _of(figures: Figures, process: str) -> float:
+def _get_process_cpu(figures: Figures, process: str) -> float:
     return figures[_name(process)]
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from bench.wanted import Mode, Scenario
-from libs.testbed.kubelets_in_go import Joined, Request
+from bench.bench_options import Mode, Scenario
+from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
 
 Figures = dict[str, float]
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
     """One scenario in one mode, once."""
 
     scenario: Scenario
@@ -22,7 +22,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()  # promises that did not hold
 
 
-class Summary(msgspec.Struct, frozen=True):
+class FigureSummary(msgspec.Struct, frozen=True):
     """A figure over all runs."""
 
     median: float
@@ -30,24 +30,24 @@ class Summary(msgspec.Struct, frozen=True):
     most: float
 
 
-def percentile(values: Iterable[float], percent: float) -> float:
+def compute_percentile(values: Iterable[float], percent: float) -> float:
     """Nearest rank: the smallest value that at least that share of all does not exceed. NaN of nothing."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)] if ordered else math.nan
 
 
-def joins_figures(nodes: Iterable[Joined], prefix: str = "") -> Figures:
+def compute_join_figures(nodes: Iterable[GoNodeJoin], prefix: str = "") -> Figures:
     """Of nodes that joined together: seconds from the first to the last, milliseconds of each."""
     came = list(nodes)
     begun = min(node.begun for node in came)
     return {
         f"{prefix}all joined s": max(node.joined for node in came) - begun,
-        f"{prefix}joined p50 ms": 1000 * percentile((node.joined - node.begun for node in came), 50),
-        f"{prefix}joined p99 ms": 1000 * percentile((node.joined - node.begun for node in came), 99),
+        f"{prefix}joined p50 ms": 1000 * compute_percentile((node.joined - node.begun for node in came), 50),
+        f"{prefix}joined p99 ms": 1000 * compute_percentile((node.joined - node.begun for node in came), 99),
     }
 
 
-def untainted_figures(nodes: Iterable[Joined]) -> Figures:
+def compute_untainted_figures(nodes: Iterable[GoNodeJoin]) -> Figures:
     """The same until the taint was gone; of nodes that never got there nothing, but they are counted."""
     came = list(nodes)
     usable = [node for node in came if node.untainted]
@@ -55,13 +55,15 @@ def untainted_figures(nodes: Iterable[Joined]) -> Figures:
     took = [node.untainted - node.begun for node in usable]
     return {
         "all untainted s": max((node.untainted for node in usable), default=math.nan) - begun,
-        "untainted p50 ms": 1000 * percentile(took, 50),
-        "untainted p99 ms": 1000 * percentile(took, 99),
+        "untainted p50 ms": 1000 * compute_percentile(took, 50),
+        "untainted p99 ms": 1000 * compute_percentile(took, 99),
         "never untainted": float(len(came) - len(usable)),
     }
 
 
-def issued_figures(requests: Iterable[Request], begun: float, prefix: str = "") -> Figures:
+def compute_issued_figures(
+    requests: Iterable[GoCertificateRequest], begun: float, prefix: str = ""
+) -> Figures:
     """Of requests for certificates: seconds from `begun` to the last one's, milliseconds of each since filed.
 
     Until it is approved is the approver's part, from then on the signer's.
@@ -73,15 +75,15 @@ def issued_figures(requests: Iterable[Request], begun: float, prefix: str = "") 
     signed = [request.issued - request.approved for request in issued]
     return {
         f"{prefix}all issued s": max((request.issued for request in issued), default=math.nan) - begun,
-        f"{prefix}filed to issued p50 ms": 1000 * percentile(took, 50),
-        f"{prefix}filed to issued p99 ms": 1000 * percentile(took, 99),
-        f"{prefix}filed to approved p50 ms": 1000 * percentile(approved, 50),
-        f"{prefix}approved to issued p50 ms": 1000 * percentile(signed, 50),
+        f"{prefix}filed to issued p50 ms": 1000 * compute_percentile(took, 50),
+        f"{prefix}filed to issued p99 ms": 1000 * compute_percentile(took, 99),
+        f"{prefix}filed to approved p50 ms": 1000 * compute_percentile(approved, 50),
+        f"{prefix}approved to issued p50 ms": 1000 * compute_percentile(signed, 50),
         f"{prefix}never issued": float(len(filed) - len(issued)),
     }
 
 
-def summaries(runs: Iterable[Run]) -> dict[tuple[Scenario, Mode], dict[str, Summary]]:
+def summarize_runs(runs: Iterable[BenchRun]) -> dict[tuple[Scenario, Mode], dict[str, FigureSummary]]:
     """Each figure's median over the runs that have it, in the order of the runs and of their figures."""
     gathered: dict[tuple[Scenario, Mode], dict[str, list[float]]] = {}
     for run in runs:
@@ -90,20 +92,20 @@ def summaries(runs: Iterable[Run]) -> dict[tuple[Scenario, Mode], dict[str, Summ
             if not math.isnan(value):
                 of_runs.setdefault(name, []).append(value)
     return {
-        which: {name: _summary(values) for name, values in figures.items()}
+        which: {name: _summarize(values) for name, values in figures.items()}
         for which, figures in gathered.items()
     }
 
 
-def _summary(values: list[float]) -> Summary:
-    return Summary(statistics.median(values), min(values), max(values))
+def _summarize(values: list[float]) -> FigureSummary:
+    return FigureSummary(statistics.median(values), min(values), max(values))
 
 
-def ratio(one: float, other: float) -> float:
+def compute_ratio(one: float, other: float) -> float:
     """`one` by `other`; NaN where that says nothing."""
     return one / other if other else math.nan
 
 
-def times(figures: Mapping[str, float], factor: float) -> Figures:
+def scale_figures(figures: Mapping[str, float], factor: float) -> Figures:
     """Every figure multiplied."""
     return {name: value * factor for name, value in figures.items()}

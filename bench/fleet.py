@@ -2,34 +2,34 @@
 
 from typing import Final
 
-from libs.testbed.kubelet_node import Kubelet
-from libs.testbed.machines import Address, Machine, a_machine
+from libs.testbed.kubelet_node import SimKubelet
+from libs.testbed.machine_fleet import Address, SimMachineFacts, make_machine
 
 PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
 EXTERNAL: Final = "external"  # the link that Talos names for addresses which only the cloud knows
-MOST: Final = 20000  # as many fit in the addresses below
+MAX_NODES: Final = 20000  # as many fit in the addresses below
 
 
-def fleet(prefix: str, count: int, platforms: tuple[str, ...] = PLATFORMS) -> list[Machine]:
+def make_fleet(prefix: str, count: int, platforms: tuple[str, ...] = PLATFORMS) -> list[SimMachineFacts]:
     """`count` dual-stack machines with an external address, platforms in turn."""
-    return [_machine(prefix, number, platforms[number % len(platforms)]) for number in range(count)]
+    return [_make_machine(prefix, number, platforms[number % len(platforms)]) for number in range(count)]
 
 
-def elsewhere(machine: Machine, number: int) -> tuple[tuple[Address, ...], str]:
+def move_external_address(machine: SimMachineFacts, number: int) -> tuple[tuple[Address, ...], str]:
     """What the machine says of its addresses once its external one is another, and that one."""
     address = f"203.0.{113 + number // 250}.{number % 250 + 1}"
     others = tuple(each for each in machine.addresses if each.link != EXTERNAL)
     return (*others, Address(address=f"{address}/32", link=EXTERNAL, link_index=0, flags=0)), address
 
 
-def kubelets(machines: list[Machine]) -> list[Kubelet]:
+def make_kubelets(machines: list[SimMachineFacts]) -> list[SimKubelet]:
     """The kubelet of each."""
-    return [Kubelet.on(machine) for machine in machines]
+    return [SimKubelet.of_machine(machine) for machine in machines]
 
 
-def _machine(prefix: str, number: int, platform: str) -> Machine:
+def _make_machine(prefix: str, number: int, platform: str) -> SimMachineFacts:
     high, low = divmod(number, 250)
-    return a_machine(
+    return make_machine(
         f"{prefix}-{number:05}",
         f"10.{64 + high // 250}.{high % 250}.{low + 1}",
         ip6=f"2001:db8:64::{number + 1:x}",

@@ -10,7 +10,7 @@ import msgspec
 from libs.testbed.control_plane.build import KUBE
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
+class HostInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The machine and the versions that the figures depend on."""
 
     processor: str
@@ -21,12 +21,12 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     load_before: float  # of the last minute, when the bench began: others at work make every figure worse
 
 
-def this_host() -> Host:
+def read_host() -> HostInfo:
     """Read it (Linux)."""
     model = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = re.search(r"^MemTotal:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
     version = re.search(r"gitVersion=(\S+)", KUBE.ldflags)
-    return Host(
+    return HostInfo(
         processor=model[1] if model else platform.machine(),
         cores=len(os.sched_getaffinity(0)),
         memory_gb=round(int(memory[1]) / 1e6, 1) if memory else 0.0,

@@ -6,10 +6,10 @@ from ipaddress import ip_network
 from itertools import groupby
 from typing import Final
 
-from bench.cpu import cpu_compared, without_group
-from bench.figures import Figures, percentile, ratio
-from bench.pod_cidr_writes import Writes
-from libs.testbed.kubelets_in_go import Joined
+from bench.cpu import compare_cpu, remove_group
+from bench.figures import Figures, compute_percentile, compute_ratio
+from bench.pod_cidr_writes import IpamWrites
+from libs.testbed.kubelets_in_go import GoNodeJoin
 
 RATIO: Final = "usable with pod CIDRs / without"
 BEFORE_THE_KILL: Final = "pod CIDRs: nodes served before the kill"
@@ -26,7 +26,7 @@ _MOST_CLAIMS: Final = 0.1  # writes per node
 _ENOUGH: Final = 1000  # fewer nodes tell what a second costs, not what a node does
 
 
-def served_figures(nodes: Iterable[Joined]) -> Figures:
+def compute_served_figures(nodes: Iterable[GoNodeJoin]) -> Figures:
     """Until a node is of use: without the taint and with pod CIDRs. Who never gets there is counted."""
     came = list(nodes)
     begun = min(node.begun for node in came)
@@ -36,24 +36,24 @@ def served_figures(nodes: Iterable[Joined]) -> Figures:
     return {
         "all with pod CIDRs s": max((node.served for node in came if node.served), default=math.nan) - begun,
         "all usable s": max(ends, default=math.nan) - begun,
-        "usable p50 ms": 1000 * percentile(took, 50),
-        "usable p99 ms": 1000 * percentile(took, 99),
+        "usable p50 ms": 1000 * compute_percentile(took, 50),
+        "usable p99 ms": 1000 * compute_percentile(took, 99),
         "never with pod CIDRs": float(sum(not node.served for node in came)),
     }
 
 
-def carried_figures(carried: Sequence[tuple[str, ...]]) -> Figures:
+def compute_carried_figures(carried: Sequence[tuple[str, ...]]) -> Figures:
     """Of what Nodes carry at the end: blocks that overlap another one, Nodes without one of each family."""
     blocks = [ip_network(block) for each in carried for block in each]
     spans = sorted((block.version, int(block[0]), int(block[-1])) for block in blocks)
     families = [sorted(ip_network(block).version for block in each) for each in carried]
     return {
-        "pod CIDRs: given twice": float(_overlapping(spans)),
+        "pod CIDRs: given twice": float(_count_overlapping(spans)),
         "pod CIDRs: nodes without both families": float(sum(family != [4, 6] for family in families)),
     }
 
 
-def _overlapping(spans: Sequence[tuple[int, int, int]]) -> int:
+def _count_overlapping(spans: Sequence[tuple[int, int, int]]) -> int:
     """How many of the sorted spans begin before one of the same family that was earlier has ended."""
     found = 0
     for _, family in groupby(spans, key=lambda span: span[0]):
@@ -64,7 +64,7 @@ def _overlapping(spans: Sequence[tuple[int, int, int]]) -> int:
     return found
 
 
-def compared(without: Figures, served: Figures) -> Figures:
+def compare_bursts(without: Figures, served: Figures) -> Figures:
     """The burst with pod CIDRs, and how it differs from the one without.
 
     In one process all requests have one user: it is the difference that tells which of them ipam made.
@@ -73,8 +73,8 @@ def compared(without: Figures, served: Figures) -> Figures:
     every = f"{_KUBERNETES}all per node"
     refused = [f"{kind} (refused) per node" for kind in (*_OF_CLAIMS, f"{_KUBERNETES}patch nodes")]
     first = {
-        RATIO: ratio(served["all usable s"], without["all untainted s"]),
-        **cpu_compared(without, served),
+        RATIO: compute_ratio(served["all usable s"], without["all untainted s"]),
+        **compare_cpu(without, served),
         _PATCHES: served.get(patches, 0.0) - without.get(patches, 0.0),
         _CLAIMS: sum(served.get(f"{kind} per node", 0.0) for kind in _OF_CLAIMS),
         "pod CIDRs: refused writes per node": sum(served.get(kind, 0.0) for kind in refused),
@@ -82,13 +82,13 @@ def compared(without: Figures, served: Figures) -> Figures:
         "pod CIDRs: CPU per node ms": served["ours: CPU per node ms"] - without["ours: CPU per node ms"],
     }
     told = ("all untainted s", "untainted p50 ms", "untainted p99 ms", "never untainted")
-    beside = {f"{WITHOUT}{name}": without[name] for name in told} | without_group(without, WITHOUT)
+    beside = {f"{WITHOUT}{name}": without[name] for name in told} | remove_group(without, WITHOUT)
     return first | served | beside
 
 
-def pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
+def find_pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
     """Promises that did not hold."""
-    found = _always(figures)
+    found = _find_common_problems(figures)
     if nodes >= _ENOUGH and figures[RATIO] > _MOST_TIMES:
         found.append(f"with pod CIDRs it took more than {_MOST_TIMES} times as long")
     if nodes >= _ENOUGH and figures[_CLAIMS] > _MOST_CLAIMS:
@@ -96,7 +96,7 @@ def pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
     return found
 
 
-def killed_figures(writes: Writes, nodes: int) -> Figures:
+def compute_killed_figures(writes: IpamWrites, nodes: int) -> Figures:
     """What several replicas wrote together, whose refused writes count as the others."""
     patched = writes.patched
     return {
@@ -109,10 +109,10 @@ def killed_figures(writes: Writes, nodes: int) -> Figures:
     }
 
 
-def killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list[str]:
+def find_killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list[str]:
     """Promises that did not hold."""
     found = [] if settled else ["20 s after the last join our services still made requests"]
-    found += _always(figures)
+    found += _find_common_problems(figures)
     if nodes >= _ENOUGH and figures[BEFORE_THE_KILL] > _MIDDLE * nodes:
         found.append(f"a replica was killed only when {figures[BEFORE_THE_KILL]:.0f} nodes were served")
     if again := figures[_AGAIN]:
@@ -122,7 +122,7 @@ def killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list[str]
     return found
 
 
-def _always(figures: Figures) -> list[str]:
+def _find_common_problems(figures: Figures) -> list[str]:
     found = []
     if missing := figures["never with pod CIDRs"]:
         found.append(f"{missing:.0f} nodes did not get pod CIDRs in time")

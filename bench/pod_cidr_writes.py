@@ -9,14 +9,14 @@ import msgspec
 from msgspec import field
 
 from libs.common.service_spec import IPAM
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.control_plane.node_history import Write
-from libs.testbed.service_rights import user_of
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.control_plane.node_history import WriteRequest
+from libs.testbed.service_permissions import get_user_name
 
 _RESOURCES: Final = ("configmaps", "nodes")
 
 
-class Writes(msgspec.Struct, frozen=True, kw_only=True):
+class IpamWrites(msgspec.Struct, frozen=True, kw_only=True):
     """How many. A patch that is cut off may have been made or not: nobody waited for its answer."""
 
     claims: int = 0
@@ -26,19 +26,19 @@ class Writes(msgspec.Struct, frozen=True, kw_only=True):
     patches_cut_off: Counter[str] = field(default_factory=Counter)
 
 
-def writes_of_ipam(control_plane: ControlPlane, since: int) -> Writes:
+def count_ipam_writes(control_plane: ControlPlane, since: int) -> IpamWrites:
     """From a mark in the audit log on. Only where ipam is a process of its own, it has a user of its own."""
-    return counted(control_plane.writes(_RESOURCES, since))
+    return count_writes(control_plane.list_writes(_RESOURCES, since))
 
 
-def counted(writes: Iterable[Write]) -> Writes:
+def count_writes(writes: Iterable[WriteRequest]) -> IpamWrites:
     """The same of writes of anybody."""
     claims: Counter[bool] = Counter()
     patched: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     cut_off: Counter[str] = Counter()
     for write in writes:
-        if write.user != user_of(IPAM):
+        if write.user != get_user_name(IPAM):
             continue
         succeeded = write.code < HTTPStatus.BAD_REQUEST
         if write.resource == "configmaps":
@@ -46,7 +46,7 @@ def counted(writes: Iterable[Write]) -> Writes:
         elif (write.verb, write.resource) == ("patch", "nodes"):
             into = patched if succeeded else cut_off if write.code == HTTPStatus.GATEWAY_TIMEOUT else refused
             into[write.about] += 1
-    return Writes(
+    return IpamWrites(
         claims=claims[True],
         claims_refused=claims[False],
         patched=patched,

@@ -4,68 +4,70 @@ import asyncio
 import re
 from typing import Final
 
-from bench.figures import Figures, Run
-from bench.fleet import fleet
-from bench.joining import PATIENT, POD_CIDR_FLAGS, carried
-from bench.measuring import Measuring, present
+from bench.bench_cluster import wait_until_quiet
+from bench.figures import BenchRun, Figures
+from bench.fleet import make_fleet
+from bench.measurement import Measurement, run_machines
+from bench.node_joins import PATIENT_LEASE_FLAGS, POD_CIDR_FLAGS, list_pod_cidrs
 from bench.pod_cidr_figures import (
     BEFORE_THE_KILL,
-    carried_figures,
-    killed_figures,
-    killed_problems,
-    served_figures,
+    compute_carried_figures,
+    compute_killed_figures,
+    compute_served_figures,
+    find_killed_problems,
 )
-from bench.pod_cidr_writes import writes_of_ipam
-from bench.pod_cidrs import end_claims
-from bench.stage import quiet
+from bench.pod_cidr_writes import count_ipam_writes
+from bench.pod_cidrs import delete_claims
 from libs.common.service_spec import DEFAULT_SERVICES, IPAM
-from libs.testbed.running_services import RunningServices
+from libs.testbed.service_processes import ServiceProcesses
 
 _REPLICAS: Final = 3
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 _SERVED: Final = re.compile(r"^talosccm_ipam_nodes_served_total (\S+)$", re.MULTILINE)
 
 
-async def pod_cidrs_killed(m: Measuring) -> Run:
+async def measure_pod_cidrs_killed(m: Measurement) -> BenchRun:
     """A process per service, three for ipam; the busiest of them is killed when a third of all are served."""
-    stage, count = m.stage, m.wanted.nodes
-    first, *machines = fleet(m.name, count + 1)
-    ours = m.controlled(
+    stage, count = m.stage, m.options.nodes
+    first, *machines = make_fleet(m.name, count + 1)
+    ours = m.start_services(
         *POD_CIDR_FLAGS,
         wirings=(*DEFAULT_SERVICES, IPAM),
         replicas={IPAM.service: _REPLICAS},
-        own_flags=PATIENT,
+        own_flags=PATIENT_LEASE_FLAGS,
     )
-    async with ours as controlled, present(stage, [first, *machines]) as names:
-        await m.joined(names[:1], alone=False, pod_cidrs=True)  # it pays for connections
-        await quiet(stage)
+    async with ours as controlled, run_machines(stage, [first, *machines]) as names:
+        await m.join_nodes(names[:1], alone=False, pod_cidrs=True)  # it pays for connections
+        await wait_until_quiet(stage)
         mark = stage.control_plane.audit_mark()
         async with asyncio.TaskGroup() as group:
-            killing = group.create_task(_kill_the_busiest(controlled.services, count // 3))
-            joins = await m.joined(names[1:], alone=False, pod_cidrs=True)
-        settled = await quiet(stage)
-        carries = await carried(stage, names)
-        writes = writes_of_ipam(stage.control_plane, mark)
-    await end_claims(stage)
+            killing = group.create_task(_kill_busiest(controlled.services, count // 3))
+            joins = await m.join_nodes(names[1:], alone=False, pod_cidrs=True)
+        settled = await wait_until_quiet(stage)
+        carries = await list_pod_cidrs(stage, names)
+        writes = count_ipam_writes(stage.control_plane, mark)
+    await delete_claims(stage)
     figures = (
-        killed_figures(writes, count)
+        compute_killed_figures(writes, count)
         | killing.result()
-        | served_figures(joins.nodes)
-        | carried_figures(carries)
+        | compute_served_figures(joins.nodes)
+        | compute_carried_figures(carries)
     )
-    return m.run("pod-cidrs-killed", figures, killed_problems(figures, nodes=count, settled=settled))
+    return m.make_run(
+        "pod-cidrs-killed", figures, find_killed_problems(figures, nodes=count, settled=settled)
+    )
 
 
-async def _kill_the_busiest(services: RunningServices, enough: int) -> Figures:
+async def _kill_busiest(services: ServiceProcesses, enough: int) -> Figures:
     """When they have served so many nodes together. How many that was, and how many of them that one had."""
     replicas = [name for name in services.children if name.startswith(IPAM.service)]
-    before = await _served(services, replicas)
+    before = await _count_served(services, replicas)
     while True:
-        after = await _served(services, replicas)
+        after = await _count_served(services, replicas)
         served = {name: number - before.get(name, 0.0) for name, number in after.items()}
         if len(after) == len(replicas) and sum(served.values()) >= enough:
             break
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
     busiest = max(served, key=lambda name: served[name])
     await services.kill(busiest)
     return {
@@ -74,7 +76,7 @@ async def _kill_the_busiest(services: RunningServices, enough: int) -> Figures:
     }
 
 
-async def _served(services: RunningServices, replicas: list[str]) -> dict[str, float]:
-    pages = await asyncio.gather(*(services.page(name, "/metrics") for name in replicas))
+async def _count_served(services: ServiceProcesses, replicas: list[str]) -> dict[str, float]:
+    pages = await asyncio.gather(*(services.fetch_page(name, "/metrics") for name in replicas))
     found = {name: _SERVED.search(page) for name, page in zip(replicas, pages, strict=True)}
     return {name: float(said[1]) for name, said in found.items() if said}  # too busy to say, now and then

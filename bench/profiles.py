@@ -8,7 +8,7 @@ from typing import Final
 _LINES: Final = 20
 
 
-def top(profile: Path, lines: int = _LINES) -> str:
+def format_top_functions(profile: Path, lines: int = _LINES) -> str:
     """The functions in which a process spent the most time of its own."""
     text = io.StringIO()
     stats = pstats.Stats(str(profile), stream=text)

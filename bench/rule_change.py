@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from bench import costs
-from bench.figures import Figures, Run, percentile
-from bench.fleet import fleet
-from bench.measuring import Measuring, present
-from bench.stage import quiet
+from bench.bench_cluster import wait_until_quiet
+from bench.figures import BenchRun, Figures, compute_percentile
+from bench.fleet import make_fleet
+from bench.measurement import Measurement, run_machines
 from libs.testbed.kubelets_in_go import KubeletsInGo
-from libs.testbed.machines import Machine
+from libs.testbed.machine_fleet import SimMachineFacts
 
 _LABEL: Final = "bench.example.com/revision"
 _SPARED: Final = "metal"  # nodes of this platform the rule is not about: nothing of theirs is to be written
@@ -20,34 +20,41 @@ _PATIENCE_SECONDS: Final = 60
 _SECONDS_PROMISED: Final = 15  # until every node is as the file says
 
 
-async def rules(m: Measuring) -> Run:
+async def measure_rule_changes(m: Measurement) -> BenchRun:
     """A rule's label gets another value: how soon do all its nodes bear it, and is nothing else written?"""
-    stage, wanted = m.stage, m.wanted
+    stage, wanted = m.stage, m.options
     file = stage.run_dir / f"{m.name}.yaml"
     write_rule(file, revision=0)
-    machines = fleet(m.name, wanted.rule_nodes)
-    async with m.controlled(f"--cloud-config={file}") as controlled, present(stage, machines) as names:
-        await m.joined(names, alone=False)
-        settled = await quiet(stage)
+    machines = make_fleet(m.name, wanted.rule_nodes)
+    async with (
+        m.start_services(f"--cloud-config={file}") as controlled,
+        run_machines(stage, machines) as names,
+    ):
+        await m.join_nodes(names, alone=False)
+        settled = await wait_until_quiet(stage)
         await stage.machines.reset_calls()
-        before = await costs.read(stage, controlled)
+        before = await costs.read_costs(stage, controlled)
         took = [
-            await _applied(stage.kubelets, file, machines, revision)
+            await _apply_rule(stage.kubelets, file, machines, revision)
             for revision in range(1, wanted.rule_changes + 1)
         ]
-        settled = await quiet(stage) and settled
-        after = await costs.read(stage, controlled)
-        asked = costs.requests(stage, before.audit)
+        settled = await wait_until_quiet(stage) and settled
+        after = await costs.read_costs(stage, controlled)
+        asked = costs.count_requests(stage, before.audit)
         changed = sum(map(len, took))
-        figures = rule_figures([seconds for each in took for seconds in each]) | {
-            **costs.per_node("Kubernetes", asked, changed),
-            **costs.per_node("Talos", await costs.calls(stage), changed),
-            **costs.process_figures(before, after),
+        figures = compute_rule_figures([seconds for each in took for seconds in each]) | {
+            **costs.compute_per_node("Kubernetes", asked, changed),
+            **costs.compute_per_node("Talos", await costs.count_calls(stage), changed),
+            **costs.compute_process_figures(before, after),
         }
     figures["ours: CPU per changed node ms"] = 1000 * figures["ours: all CPU s"] / changed
-    writes = sum(n for what, n in asked.items() if costs.is_write(what) and not costs.is_lease(what))
+    writes = sum(
+        n for what, n in asked.items() if costs.is_write_request(what) and not costs.is_lease_request(what)
+    )
     told = {name.replace("per node", "per changed node"): value for name, value in figures.items()}
-    return m.run("rules", told, rule_problems(figures, writes=writes, changed=changed, settled=settled))
+    return m.make_run(
+        "rules", told, find_rule_problems(figures, writes=writes, changed=changed, settled=settled)
+    )
 
 
 def write_rule(file: Path, *, revision: int) -> None:
@@ -63,36 +70,36 @@ def write_rule(file: Path, *, revision: int) -> None:
     new.replace(file)
 
 
-def wanted_labels(machines: list[Machine], revision: int) -> dict[str, str]:
+def compute_expected_labels(machines: list[SimMachineFacts], revision: int) -> dict[str, str]:
     """The value of the rule's label on each node that the rule is about."""
     platforms = {machine.name: machine.platform.platform for machine in machines if machine.platform}
     return {name: f"{platform}-r{revision}" for name, platform in platforms.items() if platform != _SPARED}
 
 
-async def _applied(
-    kubelets: KubeletsInGo, file: Path, machines: list[Machine], revision: int
+async def _apply_rule(
+    kubelets: KubeletsInGo, file: Path, machines: list[SimMachineFacts], revision: int
 ) -> list[float | None]:
     """Seconds from writing the file until each node bears its label; None for one that never does."""
-    labels = wanted_labels(machines, revision)
-    await kubelets.expect(labels)
+    labels = compute_expected_labels(machines, revision)
+    await kubelets.expect_texts(labels)
     begun = time.time()
     write_rule(file, revision=revision)
-    shown = await kubelets.shown(labels, seconds=_PATIENCE_SECONDS)
+    shown = await kubelets.wait_until_shown(labels, seconds=_PATIENCE_SECONDS)
     return [shown[name] - begun if name in shown else None for name in labels]
 
 
-def rule_figures(took: list[float | None]) -> Figures:
+def compute_rule_figures(took: list[float | None]) -> Figures:
     """How long the nodes took, of all changes of the rule: the very last one decides what is promised."""
     applied = [seconds for seconds in took if seconds is not None]
     return {
         "all applied s": max(applied, default=math.nan),
-        "applied p50 s": percentile(applied, 50),
+        "applied p50 s": compute_percentile(applied, 50),
         "first applied s": min(applied, default=math.nan),
         "never applied": float(len(took) - len(applied)),
     }
 
 
-def rule_problems(figures: Figures, *, writes: int, changed: int, settled: bool) -> list[str]:
+def find_rule_problems(figures: Figures, *, writes: int, changed: int, settled: bool) -> list[str]:
     """Promises that did not hold."""
     found = [] if settled else ["the services were not quiet before the first change, or after the last"]
     if missing := figures["never applied"]:

@@ -4,84 +4,90 @@ import time
 from typing import Final
 
 from bench import costs, cpu
-from bench.certificates import certificates, early
-from bench.figures import Figures, Run, percentile, ratio
-from bench.fleet import elsewhere, fleet
-from bench.joining import joined_alone, joined_with_ours
-from bench.measuring import Measure, Measuring, present
+from bench.bench_cluster import BenchCluster, BenchServices, wait_until_quiet
+from bench.bench_options import Scenario
+from bench.certificates import measure_certificates, measure_early_requests
+from bench.figures import BenchRun, Figures, compute_percentile, compute_ratio
+from bench.fleet import make_fleet, move_external_address
+from bench.measurement import Measure, Measurement, run_machines
+from bench.node_joins import measure_joins_alone, measure_joins_with_services
 from bench.pod_cidr_figures import RATIO
-from bench.pod_cidrs import with_and_without_pod_cidrs
-from bench.pod_cidrs_killed import pod_cidrs_killed
-from bench.rule_change import rules
-from bench.stage import Controlled, Stage, quiet
-from bench.wanted import Scenario
-from libs.testbed.machines import Machine
+from bench.pod_cidrs import measure_with_and_without_pod_cidrs
+from bench.pod_cidrs_killed import measure_pod_cidrs_killed
+from bench.rule_change import measure_rule_changes
+from libs.testbed.machine_fleet import SimMachineFacts
 
 _CHANGE_SECONDS: Final = 30
 
 
-async def burst(m: Measuring) -> Run:
+async def measure_burst(m: Measurement) -> BenchRun:
     """All nodes at once, first without any controller, then with ours."""
-    alone = await joined_alone(m, m.wanted.nodes)
-    if m.wanted.pod_cidrs:
-        figures, problems = await with_and_without_pod_cidrs(m)
+    alone = await measure_joins_alone(m, m.options.nodes)
+    if m.options.pod_cidrs:
+        figures, problems = await measure_with_and_without_pod_cidrs(m)
     else:
-        figures, problems = await joined_with_ours(m, m.wanted.nodes)
+        figures, problems = await measure_joins_with_services(m, m.options.nodes)
     # What counts: the same machine's time for the joins alone is the unit.
     unit = alone["joins only: all joined s"]
-    compared = {"untainted / joins only": ratio(figures["all untainted s"], unit)}
-    if m.wanted.certificates:
-        compared["issued / joins only"] = ratio(figures["all issued s"], unit)
-    if m.wanted.pod_cidrs:
+    compared = {"untainted / joins only": compute_ratio(figures["all untainted s"], unit)}
+    if m.options.certificates:
+        compared["issued / joins only"] = compute_ratio(figures["all issued s"], unit)
+    if m.options.pod_cidrs:
         compared |= {
             name: figures[name] for name in (RATIO, cpu.RATIO, cpu.IN_LOOPS, cpu.IN_KUBELETS, cpu.UNTIL_QUIET)
         }
-    return m.run("burst", compared | alone | figures, problems)
+    return m.make_run("burst", compared | alone | figures, problems)
 
 
-async def single(m: Measuring) -> Run:
+async def measure_single(m: Measurement) -> BenchRun:
     """One node at a time, five a second at most; the next one begins when the last one is untainted."""
-    alone = await joined_alone(m, m.wanted.singles, one_at_a_time=True)
+    alone = await measure_joins_alone(m, m.options.singles, one_at_a_time=True)
     del alone["joins only: all joined s"]
-    figures, problems = await joined_with_ours(m, m.wanted.singles, one_at_a_time=True)
+    figures, problems = await measure_joins_with_services(m, m.options.singles, one_at_a_time=True)
     for name in ("all untainted s", "all joined s", "all issued s"):  # it is the pace that these would tell
         figures.pop(name, None)
-    return m.run("single", figures | alone, problems)
+    return m.make_run("single", figures | alone, problems)
 
 
-async def steady(m: Measuring) -> Run:
+async def measure_steady(m: Measurement) -> BenchRun:
     """Nodes that have all they need send heartbeats: nothing is to be written, little to be spent."""
-    stage, wanted = m.stage, m.wanted
-    async with present(stage, fleet(m.name, wanted.steady_nodes)) as names:
-        await m.joined(names, alone=True)
-        alone = await _beating(m, names, None, "heartbeats only: ")
-        async with m.controlled() as controlled:
-            prepared = await stage.kubelets.untainted(names, seconds=wanted.patience_seconds)
-            prepared = await quiet(stage) and prepared
+    stage, wanted = m.stage, m.options
+    async with run_machines(stage, make_fleet(m.name, wanted.steady_nodes)) as names:
+        await m.join_nodes(names, alone=True)
+        alone = await _measure_heartbeats(m, names, None, "heartbeats only: ")
+        async with m.start_services() as controlled:
+            prepared = await stage.kubelets.wait_until_untainted(names, seconds=wanted.patience_seconds)
+            prepared = await wait_until_quiet(stage) and prepared
             mark = stage.control_plane.audit_mark()
-            figures = await _beating(m, names, controlled, "")
-            asked = costs.requests(stage, mark)
-    unwanted = {what: n for what, n in asked.items() if costs.is_write(what) and not costs.is_lease(what)}
+            figures = await _measure_heartbeats(m, names, controlled, "")
+            asked = costs.count_requests(stage, mark)
+    unwanted = {
+        what: n
+        for what, n in asked.items()
+        if costs.is_write_request(what) and not costs.is_lease_request(what)
+    }
     problems = [f"writes though nothing was to do: {unwanted}"] if unwanted else []
     if not prepared:
         problems.append("the nodes were not all initialized and quiet before the heartbeats")
-    leases = sum(n for what, n in asked.items() if costs.is_lease(what))
+    leases = sum(n for what, n in asked.items() if costs.is_lease_request(what))
     first = {
         "Kubernetes: writes": float(sum(unwanted.values())),
         "Kubernetes: requests for the Lease per second": leases / wanted.steady_seconds,
         "Kubernetes: other requests": float(asked.total() - leases - sum(unwanted.values())),
     }
-    return m.run("steady", first | figures | alone, problems)
+    return m.make_run("steady", first | figures | alone, problems)
 
 
-async def _beating(m: Measuring, names: list[str], controlled: Controlled | None, prefix: str) -> Figures:
-    before = await costs.read(m.stage, controlled)
-    beats = await m.stage.kubelets.beat(
-        names, seconds=m.wanted.steady_seconds, every_seconds=m.wanted.heartbeat_seconds
+async def _measure_heartbeats(
+    m: Measurement, names: list[str], controlled: BenchServices | None, prefix: str
+) -> Figures:
+    before = await costs.read_costs(m.stage, controlled)
+    beats = await m.stage.kubelets.send_heartbeats(
+        names, seconds=m.options.steady_seconds, every_seconds=m.options.heartbeat_seconds
     )
-    after = await costs.read(m.stage, controlled)
+    after = await costs.read_costs(m.stage, controlled)
     figures = {"heartbeats per second": beats.beats / beats.seconds}
-    for name, value in costs.process_figures(before, after).items():
+    for name, value in costs.compute_process_figures(before, after).items():
         if name.endswith("CPU s"):
             figures[f"{prefix}{name} per second"] = value / beats.seconds
         elif not prefix:
@@ -89,51 +95,51 @@ async def _beating(m: Measuring, names: list[str], controlled: Controlled | None
     return figures
 
 
-async def change(m: Measuring) -> Run:
+async def measure_address_change(m: Measurement) -> BenchRun:
     """One machine after the other gets another external address: how soon does its Node show it?"""
-    stage, wanted = m.stage, m.wanted
-    machines = fleet(m.name, min(wanted.changes, 50), ("hcloud",))
-    async with m.controlled() as controlled, present(stage, machines) as names:
-        await m.joined(names, alone=False)
-        settled = await quiet(stage)
+    stage, wanted = m.stage, m.options
+    machines = make_fleet(m.name, min(wanted.changes, 50), ("hcloud",))
+    async with m.start_services() as controlled, run_machines(stage, machines) as names:
+        await m.join_nodes(names, alone=False)
+        settled = await wait_until_quiet(stage)
         await stage.machines.reset_calls()
-        before = await costs.read(stage, controlled)
-        shown = [await _shown(stage, machines[n % len(machines)], n) for n in range(wanted.changes)]
+        before = await costs.read_costs(stage, controlled)
+        shown = [await _measure_shown(stage, machines[n % len(machines)], n) for n in range(wanted.changes)]
         took = [seconds for seconds in shown if seconds is not None]
-        await quiet(stage)
-        after = await costs.read(stage, controlled)
+        await wait_until_quiet(stage)
+        after = await costs.read_costs(stage, controlled)
         figures = {
-            "shown p50 ms": 1000 * percentile(took, 50),
-            "shown p99 ms": 1000 * percentile(took, 99),
+            "shown p50 ms": 1000 * compute_percentile(took, 50),
+            "shown p99 ms": 1000 * compute_percentile(took, 99),
             "never shown": float(wanted.changes - len(took)),
-            **costs.per_node("Kubernetes", costs.requests(stage, before.audit), wanted.changes),
-            **costs.per_node("Talos", await costs.calls(stage), wanted.changes),
-            **costs.process_figures(before, after),
+            **costs.compute_per_node("Kubernetes", costs.count_requests(stage, before.audit), wanted.changes),
+            **costs.compute_per_node("Talos", await costs.count_calls(stage), wanted.changes),
+            **costs.compute_process_figures(before, after),
         }
     problems = [] if settled else ["the services were not quiet before the changes"]
     if missing := wanted.changes - len(took):
         problems.append(f"{missing} changes were not on their Node after {_CHANGE_SECONDS} s")
     told = {name.replace("per node", "per change"): value for name, value in figures.items()}
-    return m.run("change", told, problems)
+    return m.make_run("change", told, problems)
 
 
-async def _shown(stage: Stage, machine: Machine, number: int) -> float | None:
+async def _measure_shown(stage: BenchCluster, machine: SimMachineFacts, number: int) -> float | None:
     """Seconds from telling a machine its other address until its Node shows it; None if it never does."""
-    addresses, external = elsewhere(machine, number)
-    await stage.kubelets.expect({machine.name: external})
+    addresses, external = move_external_address(machine, number)
+    await stage.kubelets.expect_texts({machine.name: external})
     begun = time.time()
-    await stage.machines.change(machine.id, addresses=addresses)
-    shown = await stage.kubelets.shown({machine.name: external}, seconds=_CHANGE_SECONDS)
+    await stage.machines.change_machine(machine.id, addresses=addresses)
+    shown = await stage.kubelets.wait_until_shown({machine.name: external}, seconds=_CHANGE_SECONDS)
     return shown[machine.name] - begun if machine.name in shown else None
 
 
-MEASURES: Final[dict[Scenario, Measure]] = {
-    "burst": burst,
-    "single": single,
-    "steady": steady,
-    "change": change,
-    "rules": rules,
-    "certificates": certificates,
-    "early": early,
-    "pod-cidrs-killed": pod_cidrs_killed,
+MEASURE_BY_SCENARIO: Final[dict[Scenario, Measure]] = {
+    "burst": measure_burst,
+    "single": measure_single,
+    "steady": measure_steady,
+    "change": measure_address_change,
+    "rules": measure_rule_changes,
+    "certificates": measure_certificates,
+    "early": measure_early_requests,
+    "pod-cidrs-killed": measure_pod_cidrs_killed,
 }

@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bench.figures import Summary, ratio, summaries
-from bench.results import Results
-from bench.wanted import Mode, Scenario, Wanted
+from bench.bench_options import BenchOptions, Mode, Scenario
+from bench.figures import FigureSummary, compute_ratio, summarize_runs
+from bench.results import BenchResults
 
 # What stands before a figure's colon.
 _GROUPS = (
@@ -31,13 +31,18 @@ _SORTED = ("CPU until the last node", "ours", "loop lag", "context")
 _WORTH_A_COLOUR = 0.1  # less than a tenth is noise on most machines
 
 
-def tables(results: Results) -> RenderableType:
+def render_results(results: BenchResults) -> RenderableType:
     """Medians; with more than one run the least and the most beside them."""
-    found = summaries(results.runs)
-    return Group(*(_scenario(results.wanted, which, found) for which in _in_order(name for name, _ in found)))
+    found = summarize_runs(results.runs)
+    return Group(
+        *(
+            _render_scenario(results.wanted, which, found)
+            for which in _sort_scenarios(name for name, _ in found)
+        )
+    )
 
 
-def host_line(results: Results) -> str:
+def format_host(results: BenchResults) -> str:
     """On what it was measured."""
     host = results.host
     return (
@@ -47,16 +52,16 @@ def host_line(results: Results) -> str:
     )
 
 
-def comparison(old: Results, new: Results) -> RenderableType:
+def render_comparison(old: BenchResults, new: BenchResults) -> RenderableType:
     """What both have, median by median; more of anything is worse, so a rise is red."""
-    before, after = summaries(old.runs), summaries(new.runs)
+    before, after = summarize_runs(old.runs), summarize_runs(new.runs)
     both = [which for which in after if which in before]
-    parts: list[RenderableType] = [Text(text, style="yellow") for text in differences(old, new)]
-    parts += [_compared(which, before[which], after[which]) for which in both]
+    parts: list[RenderableType] = [Text(text, style="yellow") for text in list_differences(old, new)]
+    parts += [_render_compared(which, before[which], after[which]) for which in both]
     return Group(*parts) if both else Text("The two have no scenario in common.")
 
 
-def differences(old: Results, new: Results) -> list[str]:
+def list_differences(old: BenchResults, new: BenchResults) -> list[str]:
     """Why the two can be compared only with care."""
     pairs = {
         "processor": (old.host.processor, new.host.processor),
@@ -75,7 +80,7 @@ def differences(old: Results, new: Results) -> list[str]:
     return [f"{what} differ: {one} then, {other} now" for what, (one, other) in pairs.items() if one != other]
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Three digits that count."""
     if math.isnan(value):
         return "-"
@@ -84,22 +89,26 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _scenario(
-    wanted: Wanted, scenario: Scenario, found: Mapping[tuple[Scenario, Mode], Mapping[str, Summary]]
+def _render_scenario(
+    wanted: BenchOptions,
+    scenario: Scenario,
+    found: Mapping[tuple[Scenario, Mode], Mapping[str, FigureSummary]],
 ) -> Table:
     modes = [mode for name, mode in found if name == scenario]
-    table = Table(title=_title(wanted, scenario), title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(
+        title=_format_title(wanted, scenario), title_justify="left", title_style="bold", pad_edge=False
+    )
     table.add_column("figure")
     for mode in modes:
         table.add_column(mode, justify="right")
-    for group in grouped(name for mode in modes for name in found[scenario, mode]):
+    for group in group_figures(name for mode in modes for name in found[scenario, mode]):
         for name in group:
-            table.add_row(name, *(_cell(found[scenario, mode].get(name)) for mode in modes))
+            table.add_row(name, *(_format_cell(found[scenario, mode].get(name)) for mode in modes))
         table.add_section()
     return table
 
 
-def grouped(names: Iterable[str]) -> list[list[str]]:
+def group_figures(names: Iterable[str]) -> list[list[str]]:
     """Figures that belong together, in the order in which one wants to know them."""
     groups: dict[str, list[str]] = {group: [] for group in _GROUPS}
     for name in dict.fromkeys(names):
@@ -108,7 +117,7 @@ def grouped(names: Iterable[str]) -> list[list[str]]:
     return [sorted(group) if kind in _SORTED else group for kind, group in groups.items() if group]
 
 
-def _title(wanted: Wanted, scenario: Scenario) -> str:
+def _format_title(wanted: BenchOptions, scenario: Scenario) -> str:
     pace = f"{wanted.concurrency} at a time" if wanted.concurrency else "all at once"
     asking = ", each asks for its certificate" if wanted.certificates else ""
     pods = ", each gets pod CIDRs" if wanted.pod_cidrs else ""
@@ -125,39 +134,41 @@ def _title(wanted: Wanted, scenario: Scenario) -> str:
     return f"{scenario}: {what[scenario]}"
 
 
-def _cell(summary: Summary | None) -> Text:
+def _format_cell(summary: FigureSummary | None) -> Text:
     if summary is None:
         return Text("-", style="dim")
-    text = Text(number(summary.median))
+    text = Text(format_number(summary.median))
     if summary.least != summary.most:
-        text.append(f"  {number(summary.least)}..{number(summary.most)}", style="dim")
+        text.append(f"  {format_number(summary.least)}..{format_number(summary.most)}", style="dim")
     return text
 
 
-def _compared(which: tuple[Scenario, Mode], old: Mapping[str, Summary], new: Mapping[str, Summary]) -> Table:
+def _render_compared(
+    which: tuple[Scenario, Mode], old: Mapping[str, FigureSummary], new: Mapping[str, FigureSummary]
+) -> Table:
     table = Table(title=" ".join(which), title_justify="left", title_style="bold", pad_edge=False)
     for heading in ("figure", "then", "now", "now / then"):
         table.add_column(heading, justify="left" if heading == "figure" else "right")
-    for group in grouped(name for name in new if name in old):
+    for group in group_figures(name for name in new if name in old):
         for name in group:
             then, now = old[name].median, new[name].median
-            table.add_row(name, number(then), number(now), _change(then, now))
+            table.add_row(name, format_number(then), format_number(now), _format_change(then, now))
         table.add_section()
     return table
 
 
-def _change(then: float, now: float) -> Text:
+def _format_change(then: float, now: float) -> Text:
     if now and not then:
         return Text("was none", style="red")
-    by = ratio(now, then)
-    return Text(number(by), style=_colour(by))
+    by = compute_ratio(now, then)
+    return Text(format_number(by), style=_choose_colour(by))
 
 
-def _colour(by: float) -> str:
+def _choose_colour(by: float) -> str:
     if math.isnan(by) or abs(by - 1) < _WORTH_A_COLOUR:
         return ""
     return "red" if by > 1 else "green"
 
 
-def _in_order(scenarios: Iterable[Scenario]) -> list[Scenario]:
+def _sort_scenarios(scenarios: Iterable[Scenario]) -> list[Scenario]:
     return list(dict.fromkeys(scenarios))

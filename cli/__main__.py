@@ -14,11 +14,11 @@ from cli.render.command import render
 from cli.status.command import status
 
 
-class _CannotTell(click.ClickException):
+class _UnavailableExit(click.ClickException):
     exit_code = 2
 
 
-class _Commands(click.Group):
+class _CommandGroup(click.Group):
     """Whose output may go to a disk that is full: that is no defect, and no answer either."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -27,11 +27,11 @@ class _Commands(click.Group):
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
                 raise
-            raise _CannotTell(f"what there is to tell cannot be written: {error.strerror}") from error
+            raise _UnavailableExit(f"what there is to tell cannot be written: {error.strerror}") from error
 
 
 @click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(package_name="talos-ccm")
 def main() -> None:

@@ -9,18 +9,18 @@ import click
 
 from libs.common.settings.flag_values import parse_list
 
-Decorated = Callable[..., Any]
-Option = Callable[[Decorated], Decorated]
+CommandFunction = Callable[..., Any]
+Option = Callable[[CommandFunction], CommandFunction]
 
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _all(*options: Option) -> Option:
+def _combine(*options: Option) -> Option:
     """In this order in the help."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def _servers(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
+def _parse_servers(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
     urls = parse_list(text)
     for url in urls:
         if "://" in url and url.partition("://")[0] not in ("nats", "tls"):
@@ -28,13 +28,13 @@ def _servers(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...
     return urls
 
 
-KUBERNETES: Final = _all(
+KUBERNETES_OPTIONS: Final = _combine(
     click.option("--kubeconfig", type=FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config."),
     click.option(
         "--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own."
     ),
 )
-CHART: Final = _all(
+CHART_OPTIONS: Final = _combine(
     click.option(
         "--namespace",
         "-n",
@@ -47,7 +47,7 @@ CHART: Final = _all(
         "--release", default="", metavar="NAME", help="Of the chart, where the namespace has several."
     ),
 )
-LEASE: Final = _all(
+LEASE_OPTIONS: Final = _combine(
     click.option(
         "--lease-name",
         default="",
@@ -58,7 +58,7 @@ LEASE: Final = _all(
         "--lease-namespace", default="", metavar="NAME", help="Where it is. Default: as for --lease-name."
     ),
 )
-TALOS: Final = _all(
+TALOS_OPTIONS: Final = _combine(
     click.option("--talosconfig", type=FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config."),
     click.option(
         "--talos-endpoints",
@@ -67,13 +67,13 @@ TALOS: Final = _all(
         help="Control planes to ask by. Default: TALOS_ENDPOINTS, the talosconfig's.",
     ),
 )
-NATS: Final = _all(
+NATS_OPTIONS: Final = _combine(
     click.option(
         "--nats-url",
         "nats_servers",
         default="",
         envvar="NATS_URL",
-        callback=_servers,
+        callback=_parse_servers,
         metavar="URL,...",
         help="Ask NATS here. Default: NATS_URL, else `talos-ccm` in the watcher's pod is run.",
     ),
@@ -92,7 +92,7 @@ NATS: Final = _all(
 )
 
 
-def output(told: str = "Words, or JSON.") -> Option:
+def output_option(help_text: str = "Words, or JSON.") -> Option:
     """-o text or json."""
     return click.option(
         "-o",
@@ -100,5 +100,5 @@ def output(told: str = "Words, or JSON.") -> Option:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help=told,
+        help=help_text,
     )

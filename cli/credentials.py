@@ -14,12 +14,12 @@ from services.metadata.talos_api.talosconfig import CredentialsError, list_candi
 TALOSCONFIG_HINT: Final = "name one with --talosconfig or TALOSCONFIG (the role os:reader suffices)"
 
 
-class NoAccess(Exception):
+class AccessError(Exception):
     """There is nobody to ask; says why, and what to do about it."""
 
 
-def kubernetes(kubeconfig: Path | None, context: str, *, user_agent: str) -> KubeApi:
-    """The API server of that kubeconfig, else of kubectl's own. Raises NoAccess."""
+def open_kube_client(kubeconfig: Path | None, context: str, *, user_agent: str) -> KubeApi:
+    """The API server of that kubeconfig, else of kubectl's own. Raises AccessError."""
     usual = _home() / ".kube" / "config"
     if kubeconfig is None and not os.environ.get("KUBECONFIG") and usual.exists():
         kubeconfig = usual  # as kubectl does; the services look in their pod instead
@@ -27,11 +27,11 @@ def kubernetes(kubeconfig: Path | None, context: str, *, user_agent: str) -> Kub
         config = load_kube_config(kubeconfig, os.environ, context=context)
         return KubeApi(config, user_agent=user_agent, connections=1)
     except KubeConfigError as error:
-        raise NoAccess(f"no Kubernetes API to ask: {error}") from error
+        raise AccessError(f"no Kubernetes API to ask: {error}") from error
 
 
-def talos(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False) -> TalosApi:
-    """The machines behind that talosconfig, else talosctl's own. Raises NoAccess; dials nobody yet.
+def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False) -> TalosApi:
+    """The machines behind that talosconfig, else talosctl's own. Raises AccessError; dials nobody yet.
 
     `with_stage`: each look asks for the machine's stage, too.
     """
@@ -40,13 +40,13 @@ def talos(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False)
     try:
         problem = store.current(_now()).problem(_now())
     except CredentialsError as error:
-        raise NoAccess(f"no Talos API to ask: {error}; {TALOSCONFIG_HINT}") from error
+        raise AccessError(f"no Talos API to ask: {error}; {TALOSCONFIG_HINT}") from error
     if problem:
-        raise NoAccess(f"no Talos API to ask: {store.problem}; {TALOSCONFIG_HINT}")
+        raise AccessError(f"no Talos API to ask: {store.problem}; {TALOSCONFIG_HINT}")
     return TalosApi(store, clock=_now, with_stage=with_stage)
 
 
-def talos_certificate_until() -> datetime | None:
+def read_talos_certificate_expiry() -> datetime | None:
     """The end of the certificate in the talosconfig that a service finds by itself; None without one."""
     try:
         store = CredentialStore(list_candidate_files(os.environ, _home()), endpoints="127.0.0.1")

@@ -8,8 +8,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-_HANGING: Final = 2  # how much further the rest of a broken line is indented
-_NARROWEST: Final = 20
+_CONTINUATION_INDENT: Final = 2  # how much further the rest of a broken line is indented
+_MIN_WIDTH: Final = 20
 
 
 class Line(NamedTuple):
@@ -18,19 +18,19 @@ class Line(NamedTuple):
     indent: int
     text: Text
     label: Text = Text()  # stands before it; the rest of a broken text stays beside it
-    whole: bool = False  # never broken, so that it can be copied from a terminal: a command
+    is_unbroken: bool = False  # never broken, so that it can be copied from a terminal: a command
 
 
 def print_lines(lines: Iterable[Line], console: Console) -> None:
     """Broken between words on a terminal; in a pipe each line is one, for grep."""
     for line in lines:
-        text, label = _harmless(line.text), _harmless(line.label)
-        hanging = len(label) or _HANGING
+        text, label = _sanitize(line.text), _sanitize(line.label)
+        hanging = len(label) or _CONTINUATION_INDENT
         lead = Text(" " * line.indent) + label
-        if line.whole or not console.is_terminal:
+        if line.is_unbroken or not console.is_terminal:
             console.print(lead + text, soft_wrap=True)
             continue
-        parts = text.wrap(console, max(_NARROWEST, console.width - line.indent - hanging))
+        parts = text.wrap(console, max(_MIN_WIDTH, console.width - line.indent - hanging))
         for number, part in enumerate(parts or [text]):
             console.print((Text(" " * (line.indent + hanging)) if number else lead) + part, soft_wrap=True)
 
@@ -45,20 +45,20 @@ def print_json(document: dict[str, Any]) -> None:
     click.echo(text)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """On standard error, in as many harmless lines as it has."""
-    lines = (_replaced(line) for line in text.split("\n"))
+    lines = (_escape_control_characters(line) for line in text.split("\n"))
     click.echo("\n".join(lines), err=True)
 
 
-def _harmless(text: Text) -> Text:
+def _sanitize(text: Text) -> Text:
     """Without what would steer the terminal: files and machines say what they like."""
     if text.plain.isprintable():
         return text
     safe = text.copy()
-    safe.plain = _replaced(text.plain)
+    safe.plain = _escape_control_characters(text.plain)
     return safe
 
 
-def _replaced(text: str) -> str:
+def _escape_control_characters(text: str) -> str:
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)

@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.common.node import NodeAddress
-from tests.builders import some_facts
+from tests.builders import make_facts
 
 
 class AddressCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,32 +19,37 @@ class AddressCase(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[AddressStatus, ...] = ()  # beside the loopback and the node's own addresses
     prefer_ipv6: bool = False
     hostname: str = ""
-    wanted: tuple[str, ...]
+    expected: tuple[str, ...]
 
     def facts(self, node_name: str, **metadata: Any) -> MachineFacts:
         """What the machine says; the node's own addresses are on eth0."""
-        own = (on("eth0", ip.strip()) for ip in self.provided.split(","))
-        return some_facts(
+        own = (make_link_address("eth0", ip.strip()) for ip in self.provided.split(","))
+        return make_facts(
             platform=self.platform,
             node_name=node_name,
             node_ip=self.provided.split(",", maxsplit=1)[0].strip(),
             hostname=self.hostname,
-            addresses=(on("lo", "127.0.0.1", 8), on("lo", "::1", 128), *own, *self.links),
+            addresses=(
+                make_link_address("lo", "127.0.0.1", 8),
+                make_link_address("lo", "::1", 128),
+                *own,
+                *self.links,
+            ),
             **metadata,
         )
 
 
-def on(link: str, ip: str, length: int = 0, flags: int = 128) -> AddressStatus:
+def make_link_address(link: str, ip: str, length: int = 0, flags: int = 128) -> AddressStatus:
     """An address on a link; permanent unless told otherwise."""
     return AddressStatus(address=f"{ip}/{length or (64 if ':' in ip else 24)}", link=link, flags=flags)
 
 
-def external(ip: str) -> AddressStatus:
+def make_external_address(ip: str) -> AddressStatus:
     """An address that the cloud's metadata name."""
     return AddressStatus(address=f"{ip}/{128 if ':' in ip else 32}", link="external")
 
 
-def texts(addresses: Iterable[NodeAddress]) -> list[str]:
+def format_addresses(addresses: Iterable[NodeAddress]) -> list[str]:
     """As the cases write them."""
     return [f"{address.type}={address.address}" for address in addresses]
 
@@ -53,159 +58,175 @@ TEMPORARY, AUTOCONFIGURED = 1, 256
 V4, V6, NAME = "InternalIP=10.0.0.5", "InternalIP=2001:db8::5", "Hostname=web-1"
 
 CASES = (
-    AddressCase(name="a private address alone", wanted=(V4, NAME)),
-    AddressCase(name="dual stack", provided="10.0.0.5,2001:db8::5", wanted=(V4, V6, NAME)),
+    AddressCase(name="a private address alone", expected=(V4, NAME)),
+    AddressCase(name="dual stack", provided="10.0.0.5,2001:db8::5", expected=(V4, V6, NAME)),
     AddressCase(
         name="dual stack keeps the order of the annotation",
         provided="2001:db8::5,10.0.0.5",
-        wanted=(V6, V4, NAME),
+        expected=(V6, V4, NAME),
     ),
     AddressCase(
         name="preferIPv6 does not overrule the order of the annotation",
         provided="10.0.0.5,2001:db8::5",
         prefer_ipv6=True,
-        wanted=(V4, V6, NAME),
+        expected=(V4, V6, NAME),
     ),
-    AddressCase(name="IPv6 alone", provided="2001:db8::5", wanted=(V6, NAME)),
+    AddressCase(name="IPv6 alone", provided="2001:db8::5", expected=(V6, NAME)),
     AddressCase(
         name="a public address on a link is discovered",
-        links=(on("eth1", "203.0.113.7"),),
-        wanted=(V4, "ExternalIP=203.0.113.7", NAME),
+        links=(make_link_address("eth1", "203.0.113.7"),),
+        expected=(V4, "ExternalIP=203.0.113.7", NAME),
     ),
     AddressCase(
         name="discovery takes one of each family, IPv4 first",
-        links=(on("eth1", "2001:db8:1::7"), on("eth1", "203.0.113.7"), on("eth2", "203.0.113.8")),
-        wanted=(V4, "ExternalIP=203.0.113.7", "ExternalIP=2001:db8:1::7", NAME),
+        links=(
+            make_link_address("eth1", "2001:db8:1::7"),
+            make_link_address("eth1", "203.0.113.7"),
+            make_link_address("eth2", "203.0.113.8"),
+        ),
+        expected=(V4, "ExternalIP=203.0.113.7", "ExternalIP=2001:db8:1::7", NAME),
     ),
     AddressCase(
         name="preferIPv6 puts the IPv6 ExternalIP first",
-        links=(on("eth1", "203.0.113.7"), on("eth1", "2001:db8:1::7")),
+        links=(make_link_address("eth1", "203.0.113.7"), make_link_address("eth1", "2001:db8:1::7")),
         prefer_ipv6=True,
-        wanted=(V4, "ExternalIP=2001:db8:1::7", "ExternalIP=203.0.113.7", NAME),
+        expected=(V4, "ExternalIP=2001:db8:1::7", "ExternalIP=203.0.113.7", NAME),
     ),
     AddressCase(
         name="the last permanent IPv6 address goes before the others",
         links=(
-            on("eth1", "2001:db8:1::1", flags=TEMPORARY),
-            on("eth1", "2001:db8:1::2"),
-            on("eth1", "2001:db8:1::3", flags=AUTOCONFIGURED),
-            on("eth1", "2001:db8:1::4", flags=128 | AUTOCONFIGURED),
-            on("eth1", "2001:db8:1::5", flags=TEMPORARY),
+            make_link_address("eth1", "2001:db8:1::1", flags=TEMPORARY),
+            make_link_address("eth1", "2001:db8:1::2"),
+            make_link_address("eth1", "2001:db8:1::3", flags=AUTOCONFIGURED),
+            make_link_address("eth1", "2001:db8:1::4", flags=128 | AUTOCONFIGURED),
+            make_link_address("eth1", "2001:db8:1::5", flags=TEMPORARY),
         ),
-        wanted=(V4, "ExternalIP=2001:db8:1::4", NAME),
+        expected=(V4, "ExternalIP=2001:db8:1::4", NAME),
     ),
     AddressCase(
         name="without a permanent IPv6 address the first one counts",
         links=(
-            on("eth1", "2001:db8:1::1", flags=TEMPORARY),
-            on("eth1", "2001:db8:1::2", flags=AUTOCONFIGURED),
+            make_link_address("eth1", "2001:db8:1::1", flags=TEMPORARY),
+            make_link_address("eth1", "2001:db8:1::2", flags=AUTOCONFIGURED),
         ),
-        wanted=(V4, "ExternalIP=2001:db8:1::1", NAME),
+        expected=(V4, "ExternalIP=2001:db8:1::1", NAME),
     ),
     AddressCase(
         name="private, shared and link-local addresses are judged as Go does",
         links=(
-            on("eth1", "192.168.7.7"),
-            on("eth1", "fd00::7"),
-            on("eth1", "fe80::7"),
-            on("eth1", "169.254.7.7"),
-            on("eth2", "100.64.0.7"),
+            make_link_address("eth1", "192.168.7.7"),
+            make_link_address("eth1", "fd00::7"),
+            make_link_address("eth1", "fe80::7"),
+            make_link_address("eth1", "169.254.7.7"),
+            make_link_address("eth2", "100.64.0.7"),
         ),
-        wanted=(V4, "ExternalIP=100.64.0.7", NAME),
+        expected=(V4, "ExternalIP=100.64.0.7", NAME),
     ),
     AddressCase(
         name="inner links are not looked at",
         links=tuple(
-            on(link, f"203.0.113.{number}")
+            make_link_address(link, f"203.0.113.{number}")
             for number, link in enumerate(("kubespan", "siderolink", "lo", "cilium_host", "dummy0", "dummy"))
         ),
-        wanted=(V4, NAME),
+        expected=(V4, NAME),
     ),
     AddressCase(
         name="the node's own public address is not an external one too",
         provided="203.0.113.5,2001:db8::5",
-        wanted=("InternalIP=203.0.113.5", V6, NAME),
+        expected=("InternalIP=203.0.113.5", V6, NAME),
     ),
     AddressCase(
         name="discovery sees what the cloud published where it discovers",
         platform="openstack",
-        links=(external("198.51.100.7"),),
-        wanted=(V4, "ExternalIP=198.51.100.7", NAME),
+        links=(make_external_address("198.51.100.7"),),
+        expected=(V4, "ExternalIP=198.51.100.7", NAME),
     ),
     *(
         AddressCase(
             name=f"{platform} discovers",
             platform=platform,
-            links=(on("eth1", "203.0.113.7"),),
-            wanted=(V4, "ExternalIP=203.0.113.7", NAME),
+            links=(make_link_address("eth1", "203.0.113.7"),),
+            expected=(V4, "ExternalIP=203.0.113.7", NAME),
         )
         for platform in ("nocloud", "openstack", "oracle")
     ),
     AddressCase(
         name="on a cloud only what it publishes is external",
         platform="hcloud",
-        links=(on("eth1", "203.0.113.7"), external("198.51.100.7"), external("2001:db8:2::7")),
-        wanted=(V4, "ExternalIP=198.51.100.7", "ExternalIP=2001:db8:2::7", NAME),
+        links=(
+            make_link_address("eth1", "203.0.113.7"),
+            make_external_address("198.51.100.7"),
+            make_external_address("2001:db8:2::7"),
+        ),
+        expected=(V4, "ExternalIP=198.51.100.7", "ExternalIP=2001:db8:2::7", NAME),
     ),
     AddressCase(
         name="a cloud that publishes nothing gives no ExternalIP",
         platform="gcp",
-        links=(on("eth1", "203.0.113.7"),),
-        wanted=(V4, NAME),
+        links=(make_link_address("eth1", "203.0.113.7"),),
+        expected=(V4, NAME),
     ),
     AddressCase(
         name="what the cloud publishes is not judged",
         platform="aws",
-        links=(external("192.168.9.9"), external("198.51.100.7")),
-        wanted=(V4, "ExternalIP=192.168.9.9", NAME),
+        links=(make_external_address("192.168.9.9"), make_external_address("198.51.100.7")),
+        expected=(V4, "ExternalIP=192.168.9.9", NAME),
     ),
     AddressCase(
         name="preferIPv6 orders published addresses",
         platform="aws",
-        links=(external("198.51.100.7"), external("2001:db8:2::7")),
+        links=(make_external_address("198.51.100.7"), make_external_address("2001:db8:2::7")),
         prefer_ipv6=True,
-        wanted=(V4, "ExternalIP=2001:db8:2::7", "ExternalIP=198.51.100.7", NAME),
+        expected=(V4, "ExternalIP=2001:db8:2::7", "ExternalIP=198.51.100.7", NAME),
     ),
     AddressCase(
         name="a kubelet on its public address has it as internal alone and keeps other external ones",
         provided="198.51.100.7",
         platform="hcloud",
-        links=(external("198.51.100.7"), external("2001:db8:2::7")),
-        wanted=("InternalIP=198.51.100.7", "ExternalIP=2001:db8:2::7", NAME),
+        links=(make_external_address("198.51.100.7"), make_external_address("2001:db8:2::7")),
+        expected=("InternalIP=198.51.100.7", "ExternalIP=2001:db8:2::7", NAME),
     ),
     AddressCase(
         name="of what the cloud publishes the first that is no node IP counts",
         provided="198.51.100.7,2001:db8:2::7",
         platform="aws",
-        links=(external("198.51.100.7"), external("198.51.100.8"), external("2001:db8:2::7")),
-        wanted=("InternalIP=198.51.100.7", "InternalIP=2001:db8:2::7", "ExternalIP=198.51.100.8", NAME),
+        links=(
+            make_external_address("198.51.100.7"),
+            make_external_address("198.51.100.8"),
+            make_external_address("2001:db8:2::7"),
+        ),
+        expected=("InternalIP=198.51.100.7", "InternalIP=2001:db8:2::7", "ExternalIP=198.51.100.8", NAME),
     ),
     AddressCase(
         name="an FQDN of the platform is the InternalDNS",
         platform="aws",
         hostname="ip-10-0-0-5.ec2.internal",
-        wanted=(V4, NAME, "InternalDNS=ip-10-0-0-5.ec2.internal"),
+        expected=(V4, NAME, "InternalDNS=ip-10-0-0-5.ec2.internal"),
     ),
-    AddressCase(name="a bare hostname is none", platform="aws", hostname="web-1", wanted=(V4, NAME)),
+    AddressCase(name="a bare hostname is none", platform="aws", hostname="web-1", expected=(V4, NAME)),
     AddressCase(
-        name="nor is one that begins with its only dot", platform="aws", hostname=".web", wanted=(V4, NAME)
+        name="nor is one that begins with its only dot", platform="aws", hostname=".web", expected=(V4, NAME)
     ),
     AddressCase(
         name="nor is what cannot be a name",
         platform="nocloud",
         hostname="my host.example\n",
-        wanted=(V4, NAME),
+        expected=(V4, NAME),
     ),
     AddressCase(
         name="IPv4 written as IPv6 is IPv4",
         provided="::ffff:10.0.0.5",
-        links=(on("eth1", "::ffff:203.0.113.7", 128),),
-        wanted=(V4, "ExternalIP=203.0.113.7", NAME),
+        links=(make_link_address("eth1", "::ffff:203.0.113.7", 128),),
+        expected=(V4, "ExternalIP=203.0.113.7", NAME),
     ),
     AddressCase(
         name="a zone is no part of an address",
-        links=(on("eth1", "2001:db8:1::7%eth1"),),
-        wanted=(V4, "ExternalIP=2001:db8:1::7", NAME),
+        links=(make_link_address("eth1", "2001:db8:1::7%eth1"),),
+        expected=(V4, "ExternalIP=2001:db8:1::7", NAME),
     ),
-    AddressCase(name="what is no address is passed over", links=(on("eth1", "nonsense"),), wanted=(V4, NAME)),
+    AddressCase(
+        name="what is no address is passed over",
+        links=(make_link_address("eth1", "nonsense"),),
+        expected=(V4, NAME),
+    ),
 )

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from libs.common.nats_bus.nats_access import NatsAccess
-from libs.testbed.children import Child, free_port
+from libs.testbed.child_process import ChildProcess, allocate_port
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 ROOT = Path(__file__).parents[1]
 PREFIX = "ccm"
 
 
-class Bootstrapped:
+class BootstrapInstallation:
     """The server, the bootstrap's files beside it, and the folder in which it keeps keys."""
 
     def __init__(self, server: NatsServer, flags: Sequence[str] = ()) -> None:
@@ -25,7 +25,7 @@ class Bootstrapped:
         self.server = server
         self.out = server.run_dir
         self.keys = server.run_dir / "keys"
-        self.health_port = free_port()
+        self.health_port = allocate_port()
 
     @property
     def url(self) -> str:
@@ -45,7 +45,7 @@ class Bootstrapped:
         """A user's key; the bootstrap's own is not shared."""
         return self.out / "system.nk" if user == "system" else self.folder(user) / "seed.nk"
 
-    def options(self, user: str) -> dict[str, Any]:
+    def bus_options(self, user: str) -> dict[str, Any]:
         """What `connect_bus` is to be told for that user."""
         return {
             "servers": (self.url,),
@@ -53,7 +53,7 @@ class Bootstrapped:
             "tls_ca_file": self.ca_file,
         }
 
-    def access(self, user: str) -> NatsAccess:
+    def nats_access(self, user: str) -> NatsAccess:
         """The same for a connection alone."""
         return NatsAccess(
             servers=(self.url,),
@@ -62,12 +62,12 @@ class Bootstrapped:
             tls_ca_file=self.ca_file,
         )
 
-    def flags(self, user: str) -> list[str]:
+    def nats_flags(self, user: str) -> list[str]:
         """What a process of that service is told of NATS, besides the address."""
         return [f"--nats-nkey-file={self.seed_file(user)}", f"--nats-ca-file={self.ca_file}"]
 
-    def bootstrap(self, *more: str) -> Child:
-        """`python -m services.bootstrap`, started."""
+    def start_bootstrap_process(self, *more: str) -> ChildProcess:
+        """`python -m services.start_bootstrap_process`, started."""
         return start_bootstrap(
             self.out,
             [
@@ -84,34 +84,36 @@ class Bootstrapped:
         )
 
     @asynccontextmanager
-    async def kept(self, *more: str) -> AsyncIterator[Child]:
+    async def run_sidecar(self, *more: str) -> AsyncIterator[ChildProcess]:
         """The sidecar, once it has looked; ended in order."""
         health = ["--secure-serving=false", "--bind-address=127.0.0.1", f"--secure-port={self.health_port}"]
-        child = self.bootstrap("--keep", "--look-every=100ms", *health, *more)
+        child = self.start_bootstrap_process("--keep", "--look-every=100ms", *health, *more)
 
         def has_read() -> bool:
-            assert child.running, child.tail(50)
+            assert child.is_running, child.tail(50)
             return "the server has read" in child.log.read_text()
 
         try:
-            await eventually(has_read, "the server has read the files")
+            await wait_until(has_read, "the server has read the files")
             yield child
         finally:
             await child.stop()
 
 
-def start_bootstrap(run_dir: Path, arguments: Sequence[str]) -> Child:
+def start_bootstrap(run_dir: Path, arguments: Sequence[str]) -> ChildProcess:
     """Its log is `bootstrap.log` of that directory."""
     clean = {"KUBECONFIG": "", "POD_NAME": "", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "services.bootstrap", *arguments]
-    return Child.start("bootstrap", command, run_dir, env={**os.environ, **clean})
+    command = [sys.executable, "-m", "services.start_bootstrap_process", *arguments]
+    return ChildProcess.start("bootstrap", command, run_dir, env={**os.environ, **clean})
 
 
 @asynccontextmanager
-async def bootstrapped(run_dir: Path, *, flags: Sequence[str] = ()) -> AsyncIterator[Bootstrapped]:
+async def install_bootstrap(
+    run_dir: Path, *, flags: Sequence[str] = ()
+) -> AsyncIterator[BootstrapInstallation]:
     """Made once, as by the init container; then the server starts on it. `flags` are the bootstrap's."""
-    made = Bootstrapped(NatsServer(run_dir, ""), flags)
-    init = made.bootstrap()
+    made = BootstrapInstallation(NatsServer(run_dir, ""), flags)
+    init = made.start_bootstrap_process()
     assert await init.wait() == 0, init.tail(50)
     try:
         await made.server.restart()

@@ -42,11 +42,11 @@ from libs.common.signing_request import (
 from libs.common.subjects import subject_of
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-INCARNATION = "2026-03-01T11:00:00Z"
+STREAM_ID = "2026-03-01T11:00:00Z"
 UNINITIALIZED = Taint(key=UNINITIALIZED_TAINT, value="true", effect="NoSchedule")
 
 
-def a_node(
+def make_node(
     name: str = "web-1",
     *,
     uid: str = "uid-1",
@@ -84,7 +84,7 @@ def a_node(
     )
 
 
-def some_facts(
+def make_facts(
     *,
     platform: str = "metal",
     node_name: str = "web-1",
@@ -107,7 +107,7 @@ def some_facts(
     )
 
 
-def a_request(
+def make_request(
     name: str = "csr-1",
     *,
     uid: str = "csr-uid-1",
@@ -140,16 +140,18 @@ def a_request(
     )
 
 
-def csr_observed(request: SigningRequest, *, incarnation: str = INCARNATION, epoch: int = 1) -> CsrObserved:
+def make_csr_observed(
+    request: SigningRequest, *, incarnation: str = STREAM_ID, epoch: int = 1
+) -> CsrObserved:
     """The watcher's word of a request, in the order of its own resourceVersion."""
     order = ObservationOrder(epoch=epoch, resource_version=request.resource_version_number)
     return CsrObserved(stream_id=incarnation, order=order, request=request, observed_at=NOW)
 
 
-def csr_gone(
+def make_csr_gone(
     request: SigningRequest,
     *,
-    incarnation: str = INCARNATION,
+    incarnation: str = STREAM_ID,
     epoch: int = 1,
     resource_version: int = 10**6,
 ) -> CsrGone:
@@ -163,10 +165,10 @@ def csr_gone(
     )
 
 
-def csr_enriched(
+def make_csr_enriched(
     request: SigningRequest,
     *,
-    incarnation: str = INCARNATION,
+    incarnation: str = STREAM_ID,
     observed_sequence: int = 1,
     **fields: Any,
 ) -> CsrEnriched:
@@ -181,14 +183,14 @@ def csr_enriched(
     )
 
 
-def observed(node: Node, *, incarnation: str = INCARNATION, epoch: int = 1) -> NodeObserved:
+def make_node_observed(node: Node, *, incarnation: str = STREAM_ID, epoch: int = 1) -> NodeObserved:
     """The watcher's word of a node, in the order of its own resourceVersion."""
     order = ObservationOrder(epoch=epoch, resource_version=int(node.metadata.resource_version))
     return NodeObserved(stream_id=incarnation, order=order, node=node, observed_at=NOW)
 
 
-def gone(
-    node: Node, *, incarnation: str = INCARNATION, epoch: int = 1, resource_version: int = 10**6
+def make_node_gone(
+    node: Node, *, incarnation: str = STREAM_ID, epoch: int = 1, resource_version: int = 10**6
 ) -> NodeGone:
     """The watcher's word that a node is no more."""
     return NodeGone(
@@ -200,8 +202,8 @@ def gone(
     )
 
 
-def enriched(
-    node: Node, facts: MachineFacts, *, incarnation: str = INCARNATION, observed_sequence: int = 1
+def make_node_enriched(
+    node: Node, facts: MachineFacts, *, incarnation: str = STREAM_ID, observed_sequence: int = 1
 ) -> NodeEnriched:
     """Metadata's word of a node."""
     return NodeEnriched(
@@ -215,9 +217,9 @@ def enriched(
     )
 
 
-def cluster_networks(
+def make_cluster_networks(
     *,
-    incarnation: str = INCARNATION,
+    incarnation: str = STREAM_ID,
     pod_cidrs: tuple[str, ...] = ("10.244.0.0/16",),
     service_cidrs: tuple[str, ...] = ("10.96.0.0/12",),
     observed_at: datetime = NOW,
@@ -233,17 +235,17 @@ def cluster_networks(
     )
 
 
-def a_snapshot(*, incarnation: str = INCARNATION, epoch: int = 1, nodes: int = 0) -> SnapshotComplete:
+def make_snapshot(*, incarnation: str = STREAM_ID, epoch: int = 1, nodes: int = 0) -> SnapshotComplete:
     """The watcher's word that all has been said."""
     return SnapshotComplete(stream_id=incarnation, epoch=epoch, nodes=nodes)
 
 
-def leading(*, incarnation: str = INCARNATION, epoch: int = 1, holder: str = "a") -> Leading:
+def make_leading(*, incarnation: str = STREAM_ID, epoch: int = 1, holder: str = "a") -> Leading:
     """The watcher's word that it leads."""
     return Leading(stream_id=incarnation, epoch=epoch, holder=holder)
 
 
-def a_message(
+def make_message(
     event: Event | UnreadablePayload, *, sequence: int = 1, subject: str = "", **fields: Any
 ) -> Message:
     """An event as the bus delivers it."""
@@ -253,6 +255,6 @@ def a_message(
     return Message(subject=where, event=event, sequence=sequence, published_at=NOW, **fields)
 
 
-def opened(last: int = 10, incarnation: str = INCARNATION) -> StreamPosition:
+def make_position(last: int = 10, incarnation: str = STREAM_ID) -> StreamPosition:
     """A follower's beginning, with that many messages in the stream."""
     return StreamPosition(stream_id=incarnation, last_sequence=last)

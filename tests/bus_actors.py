@@ -20,14 +20,14 @@ MAX_BYTES = 64 * 1024 * 1024
 NATS = pytest.param("nats", marks=pytest.mark.real_servers)  # of a fixture that stands for each bus
 
 
-def a_word(
+def make_event(
     name: str = "web-1", *, order: int = 1, incarnation: str = "", uid: str = "uid-1"
 ) -> EnrichedNodeGone:
     """The smallest event that has a name and a place in an order."""
     return EnrichedNodeGone(stream_id=incarnation, observed_sequence=order, name=name, uid=uid)
 
 
-class Following(Protocol):
+class FlowFollower(Protocol):
     """A service that follows the flow."""
 
     _stream_cache: StreamCache
@@ -35,13 +35,13 @@ class Following(Protocol):
     def problems(self) -> tuple[str, ...]: ...
 
 
-async def until_ready(service: Following, bus: Bus) -> None:
+async def wait_until_ready(service: FlowFollower, bus: Bus) -> None:
     """Until it is; a leader that there was before it came is heard live meanwhile."""
-    await until_led(service, bus)
-    await eventually(lambda: not service.problems(), f"{type(service).__name__} is ready")
+    await wait_until_led(service, bus)
+    await wait_until(lambda: not service.problems(), f"{type(service).__name__} is ready")
 
 
-async def until_led(service: Following, bus: Bus) -> None:
+async def wait_until_led(service: FlowFollower, bus: Bus) -> None:
     """Until it has heard the leader, if there is one: what was said before it followed does not count.
 
     Whatever is said here has been heard at the end: a test that turns its clock next hears no more of it.
@@ -64,10 +64,10 @@ async def until_led(service: Following, bus: Bus) -> None:
         said = await bus.publish(last.event)
         return False
 
-    await eventually(hears, f"{type(service).__name__} hears the leader")
+    await wait_until(hears, f"{type(service).__name__} hears the leader")
 
 
-async def eventually(
+async def wait_until(
     condition: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = 30.0
 ) -> None:
     """Poll until the condition holds; AssertionError at the deadline, far off: machines are busy.
@@ -88,7 +88,7 @@ async def eventually(
 
 
 @asynccontextmanager
-async def doing(work: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Task[None]"]:
+async def run_during(work: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Task[None]"]:
     """Run it beside the block; cancelled and awaited at its end, an error of its own comes out."""
     task = asyncio.create_task(work)
     try:
@@ -106,9 +106,9 @@ class Recorder:
     def __init__(self) -> None:
         self.opened: list[StreamPosition] = []
         self.messages: list[Message] = []  # since the last begin
-        self.times_caught_up = 0
+        self.replay_count = 0
         self.is_caught_up = False
-        self.losses: list[str] = []
+        self.disconnects: list[str] = []
 
     def start_replay(self, position: StreamPosition) -> None:
         self.opened.append(position)
@@ -119,11 +119,11 @@ class Recorder:
         self.messages.append(message)
 
     def finish_replay(self) -> None:
-        self.times_caught_up += 1
+        self.replay_count += 1
         self.is_caught_up = True
 
     def mark_disconnected(self, reason: str) -> None:
-        self.losses.append(reason)
+        self.disconnects.append(reason)
         self.is_caught_up = False
 
     @property
@@ -139,14 +139,14 @@ class Worker:
         self.seen: list[Message] = []
         self.finished: list[Message] = []
         self.in_flight = 0
-        self.most_in_flight = 0
+        self.max_in_flight = 0
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def handle(self, message: Message) -> Disposition:
         self.seen.append(message)
         self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
             await self.gate.wait()
             verdict = self.judge(message)
@@ -155,10 +155,10 @@ class Worker:
         self.finished.append(message)
         return verdict
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Names of the seen objects, in order."""
         return [message.subject.removeprefix(ENRICHED_NODE + ".") for message in self.seen]
 
-    def consuming(self, bus: Bus, *, durable: Durable = NODES, in_flight: int = 16) -> Any:
+    def consume(self, bus: Bus, *, durable: Durable = NODES, in_flight: int = 16) -> Any:
         """A context in which this worker consumes."""
-        return doing(bus.consume(durable, self.handle, in_flight=in_flight))
+        return run_during(bus.consume(durable, self.handle, in_flight=in_flight))

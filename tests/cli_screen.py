@@ -8,7 +8,7 @@ from rich.console import Console
 from cli.lines import Line, print_lines
 
 
-def printed(lines: Iterable[Line], width: int | None = None) -> str:
+def render_lines(lines: Iterable[Line], width: int | None = None) -> str:
     """On a terminal of that width, in a pipe without one; no colours."""
     screen = io.StringIO()
     terminal = {"width": width or 80, "force_terminal": width is not None, "color_system": None}

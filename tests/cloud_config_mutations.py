@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 
-Way = Callable[[str, random.Random], str]
+Mutation = Callable[[str, random.Random], str]
 
 REFERENCE_SAMPLE = r"""# as in the documentation of the Talos cloud controller manager
 global:
@@ -112,7 +112,7 @@ TOKENS: tuple[str, ...] = (
 )
 
 
-def mutations(count: int, seed: int = 5) -> Iterator[str]:
+def generate_mutations(count: int, seed: int = 5) -> Iterator[str]:
     """So many files, each a few mutations away from one that is right."""
     chance = random.Random(seed)
     for _ in range(count):
@@ -141,7 +141,7 @@ def _truncate(text: str, chance: random.Random) -> str:
     return text[: chance.randint(0, len(text))]
 
 
-def _lines(change: Callable[[list[str], int, random.Random], None]) -> Way:
+def _lines(change: Callable[[list[str], int, random.Random], None]) -> Mutation:
     def changed(text: str, chance: random.Random) -> str:
         lines = text.splitlines(keepends=True) or ["\n"]
         change(lines, chance.randrange(len(lines)), chance)
@@ -171,7 +171,7 @@ def _swap_value(lines: list[str], at: int, chance: random.Random) -> None:
     lines[at] = f"{head}{colon} {chance.choice(TOKENS)}\n"
 
 
-_WAYS: tuple[Way, ...] = (
+_WAYS: tuple[Mutation, ...] = (
     _insert,
     _delete,
     _replace,

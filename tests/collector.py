@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 from libs.common import telemetry
 
 
-class Collector:
+class OtlpCollector:
     """Where it listens, and the spans by name, the last one of each."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Collector:
         self.resources: list[dict[str, str]] = []
         self.headers: list[dict[str, str]] = []  # of the requests
 
-    async def take(self, request: web.Request) -> web.Response:
+    async def receive(self, request: web.Request) -> web.Response:
         self.headers.append({key.lower(): value for key, value in request.headers.items()})
         for resource in ExportTraceServiceRequest.FromString(await request.read()).resource_spans:
             named = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
@@ -36,16 +36,16 @@ class Collector:
         return web.Response()
 
 
-def attributes_of(span: ExportedSpan) -> dict[str, str | int]:
+def get_attributes(span: ExportedSpan) -> dict[str, str | int]:
     """What it says."""
     return {pair.key: pair.value.string_value or pair.value.int_value for pair in span.attributes}
 
 
 @asynccontextmanager
-async def a_collector() -> AsyncIterator[Collector]:
-    collector = Collector()
+async def run_collector() -> AsyncIterator[OtlpCollector]:
+    collector = OtlpCollector()
     application = web.Application()
-    application.add_routes([web.post("/v1/traces", collector.take)])
+    application.add_routes([web.post("/v1/traces", collector.receive)])
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -57,7 +57,7 @@ async def a_collector() -> AsyncIterator[Collector]:
 
 
 @contextmanager
-def tracing_to(endpoint: str) -> Iterator[None]:
+def export_traces_to(endpoint: str) -> Iterator[None]:
     """Traces of this process go there, and nowhere at the end."""
     telemetry.setup_tracing("all-in-one", endpoint)
     try:

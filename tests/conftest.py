@@ -15,12 +15,12 @@ import hypothesis
 import pytest
 from xdist.remote import Producer
 
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelets
-from libs.testbed.machines import Machines
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from tests.distribution import ByServers, turn_of
-from tests.flow_actors import Flow
+from tests.flow_actors import FlowActor
 
 # What a slow machine does to the time of one example says nothing about the code.
 hypothesis.settings.register_profile("unhurried", deadline=None)
@@ -85,16 +85,16 @@ async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 
 @pytest.fixture(scope="session")
-async def kubelets(control_plane: ControlPlane) -> AsyncIterator[Kubelets]:
+async def kubelets(control_plane: ControlPlane) -> AsyncIterator[KubeletFleet]:
     """Kubelets of that control plane."""
-    async with Kubelets.start(control_plane) as running:
+    async with KubeletFleet.start(control_plane) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-async def machines(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machines]:
+async def machines(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MachineFleet]:
     """One process of Talos machines for the session: use ids and addresses of your own."""
-    async with Machines.start(tmp_path_factory.mktemp("machines")) as running:
+    async with MachineFleet.start(tmp_path_factory.mktemp("machines")) as running:
         yield running
 
 
@@ -106,7 +106,7 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 
 @pytest.fixture
-async def stream(nats_server: NatsServer) -> AsyncIterator[Flow]:
+async def stream(nats_server: NatsServer) -> AsyncIterator[FlowActor]:
     """A provisioned stream on that server, in which nobody has said anything yet."""
-    async with Flow.provisioned(nats_server.url) as provisioned:
+    async with FlowActor.open(nats_server.url) as provisioned:
         yield provisioned

@@ -36,16 +36,23 @@ from libs.common.service_spec import CSR, DURABLES
 from libs.common.signing_request import NODE_USER_PREFIX, SigningRequest
 from libs.common.subjects import DECIDED, STREAM
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.signing_requests import request_pem
+from libs.testbed.signing_requests import make_request_pem
 from services.csr.service import CsrService
 from services.csr.settings import CsrSettings
-from tests.builders import NOW, a_request, csr_gone, csr_observed, gone, observed
-from tests.bus_actors import MAX_BYTES, doing, eventually, until_led, until_ready
-from tests.csr_cases import API_SERVER, NODES, SERVICE_NETWORKS, words_of_metadata
+from tests.builders import (
+    NOW,
+    make_csr_gone,
+    make_csr_observed,
+    make_node_gone,
+    make_node_observed,
+    make_request,
+)
+from tests.bus_actors import MAX_BYTES, run_during, wait_until, wait_until_led, wait_until_ready
+from tests.csr_cases import API_SERVER, NODES, SERVICE_NETWORKS, make_metadata_events
 from tests.flow_actors import QUICK
 from tests.json_patch import PatchFailed
-from tests.json_patch import apply as apply_json
-from tests.turned_clock import TurnedClock
+from tests.json_patch import apply_json_patch as apply_json
+from tests.manual_clock import ManualClock
 
 REFUSED = MachineFault(
     kind="refused", step="PlatformMetadata", endpoint="cp:50000", message="connection refused"
@@ -53,12 +60,12 @@ REFUSED = MachineFault(
 
 
 @cache
-def serving_pem(node: str, dns: tuple[str, ...], ips: tuple[str, ...]) -> bytes:
+def make_serving_pem(node: str, dns: tuple[str, ...], ips: tuple[str, ...]) -> bytes:
     """What that node's kubelet asks for, signed by its key."""
-    return request_pem(common_name=f"{NODE_USER_PREFIX}{node}", dns=dns, ips=ips)
+    return make_request_pem(common_name=f"{NODE_USER_PREFIX}{node}", dns=dns, ips=ips)
 
 
-def asks(
+def make_serving_request(
     name: str = "csr-1",
     *,
     node: str = "web-1",
@@ -68,11 +75,11 @@ def asks(
     **fields: Any,
 ) -> SigningRequest:
     """A request of that node for its own name and these addresses, filed that long before NOW."""
-    return a_request(
+    return make_request(
         name,
         uid=f"uid-of-{name}",
         node=node,
-        pem=serving_pem(node, (node,) if dns is None else dns, ips),
+        pem=make_serving_pem(node, (node,) if dns is None else dns, ips),
         created=NOW - timedelta(seconds=age_seconds),
         **fields,
     )
@@ -86,7 +93,7 @@ class InMemoryRequests:
         self.patched: list[str] = []  # names, of patches that failed too
         self.failing: dict[str, KubeError] = {}  # name -> what each write of it raises
         self.stalled: dict[str, asyncio.Event] = {}  # name -> what its write waits for
-        self.watched_by: Callable[[SigningRequest], Awaitable[object]] | None = None
+        self.watchers: Callable[[SigningRequest], Awaitable[object]] | None = None
         self._documents: dict[str, dict[str, Any]] = {}
         self._event_names: set[str] = set()
         self.identity: ServerIdentity | KubeError = API_SERVER  # what a TLS handshake with it shows
@@ -103,13 +110,13 @@ class InMemoryRequests:
     def delete(self, name: str) -> None:
         del self._documents[name]
 
-    def verdict(self, name: str) -> str:
+    def get_decision(self, name: str) -> str:
         """Type of its only condition, "" while it is pending."""
         conditions = self.request(name).status.conditions
         assert len(conditions) <= 1
         return conditions[0].type if conditions else ""
 
-    def told(self, node: str) -> list[str]:
+    def list_event_reasons(self, node: str) -> list[str]:
         """Reasons of the Events on a Node, in order."""
         return [event.reason for event in self.events if event.regarding.name == node]
 
@@ -139,8 +146,8 @@ class InMemoryRequests:
         version = int(document["metadata"]["resourceVersion"]) + 1000
         document["metadata"]["resourceVersion"] = str(version)
         self._documents[name] = document
-        if self.watched_by is not None:
-            await self.watched_by(self.request(name))
+        if self.watchers is not None:
+            await self.watchers(self.request(name))
 
     async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
         name = event_name(event, now)
@@ -151,7 +158,7 @@ class InMemoryRequests:
         return True
 
 
-class CsrFlow:
+class CsrServiceFlow:
     """Speaks as watcher and metadata do, and reads what csr said."""
 
     def __init__(self, connect: Callable[..., Awaitable[Bus]], bus: Bus, kube: KubeApi | None) -> None:
@@ -165,15 +172,15 @@ class CsrFlow:
 
     @classmethod
     @asynccontextmanager
-    async def on(
+    async def open(
         cls,
         kind: str,
         tmp_path: Path,
         *,
         requests: int | None = 0,
         kube: KubeApi | None = None,
-        bus_clock: TurnedClock | None = None,
-    ) -> AsyncIterator["CsrFlow"]:
+        bus_clock: ManualClock | None = None,
+    ) -> AsyncIterator["CsrServiceFlow"]:
         """On a bus of that kind, led, with a snapshot that counts requests; None: none are watched.
 
         csr writes to `kube`, without one to `self.kube`, and then its writes are observed at once. The bus
@@ -196,7 +203,7 @@ class CsrFlow:
             stack.push_async_callback(bus.close)
             flow = cls(connect, bus, kube)
             flow.nats_url = url
-            flow.kube.watched_by = flow.observe
+            flow.kube.watchers = flow.observe_request
             await flow.provision(requests)
             yield flow
 
@@ -205,9 +212,9 @@ class CsrFlow:
         durables = tuple({durable.name: durable for durable in (*DURABLES, *CSR.durables)}.values())
         self.incarnation = await self._bus.provision(durables, max_bytes=MAX_BYTES)
         for node in there:
-            await self.node(node)
-        await self.snapshot(requests)
-        await self.lead()
+            await self.publish_node(node)
+        await self.publish_snapshot(requests)
+        await self.publish_leading()
 
     async def wipe(self, *there: Node) -> None:
         """NATS loses everything, and the watcher says it anew; metadata has reported on no machine yet."""
@@ -217,12 +224,12 @@ class CsrFlow:
         await self.provision(0, *there)
 
     @asynccontextmanager
-    async def csr_running(
-        self, *, clock: TurnedClock | None = None, seed: int = 1, ready: bool = True, **settings: Any
+    async def run_csr(
+        self, *, clock: ManualClock | None = None, seed: int = 1, ready: bool = True, **settings: Any
     ) -> AsyncIterator[CsrService]:
         """A csr on a bus of its own, as in a process of its own; the Service networks are known to it."""
         settings.setdefault("service_cluster_ip_range", SERVICE_NETWORKS)
-        clock = clock or TurnedClock()
+        clock = clock or ManualClock()
         bus = await self._connect(service="csr")
         try:
             parts = Dependencies(
@@ -234,8 +241,8 @@ class CsrFlow:
                 identity=f"test_{seed}",
             )
             service = CsrService(parts, CsrSettings(**settings))
-            async with doing(service.run()):
-                await (until_ready if ready else until_led)(service, bus)
+            async with run_during(service.run()):
+                await (wait_until_ready if ready else wait_until_led)(service, bus)
                 yield service
         finally:
             await bus.close()
@@ -247,38 +254,38 @@ class CsrFlow:
 
     # ---- the watcher's words
 
-    async def say(self, event: Event) -> int:
+    async def publish(self, event: Event) -> int:
         return await self._bus.publish(event)
 
-    async def snapshot(self, requests: int | None = 0) -> None:
-        await self.say(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=requests))
+    async def publish_snapshot(self, requests: int | None = 0) -> None:
+        await self.publish(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=requests))
 
-    async def lead(self) -> None:
-        await self.say(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
+    async def publish_leading(self) -> None:
+        await self.publish(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
 
-    async def node(self, node: Node) -> int:
+    async def publish_node(self, node: Node) -> int:
         """How a Node is now."""
-        return await self.say(observed(node, incarnation=self.incarnation))
+        return await self.publish(make_node_observed(node, incarnation=self.incarnation))
 
-    async def node_gone(self, node: Node) -> None:
-        await self.say(gone(node, incarnation=self.incarnation))
+    async def publish_node_gone(self, node: Node) -> None:
+        await self.publish(make_node_gone(node, incarnation=self.incarnation))
 
-    async def file(self, request: SigningRequest) -> int:
+    async def file_request(self, request: SigningRequest) -> int:
         """A kubelet files it, and the watcher has seen that."""
         self._version += 1
         metadata = msgspec.structs.replace(request.metadata, resource_version=str(self._version))
         request = msgspec.structs.replace(request, metadata=metadata)
         self.kube.put(request)
-        return await self.observe(request)
+        return await self.observe_request(request)
 
-    async def observe(self, request: SigningRequest) -> int:
-        return await self.say(csr_observed(request, incarnation=self.incarnation))
+    async def observe_request(self, request: SigningRequest) -> int:
+        return await self.publish(make_csr_observed(request, incarnation=self.incarnation))
 
-    async def delete(self, request: SigningRequest) -> None:
+    async def delete_request(self, request: SigningRequest) -> None:
         """Somebody deletes it, and watcher and metadata say so."""
         self.kube.delete(request.name)
-        place = await self.say(csr_gone(request, incarnation=self.incarnation))
-        await self.say(
+        place = await self.publish(make_csr_gone(request, incarnation=self.incarnation))
+        await self.publish(
             EnrichedCsrGone(
                 stream_id=self.incarnation, observed_sequence=place, name=request.name, uid=request.uid
             )
@@ -286,12 +293,12 @@ class CsrFlow:
 
     # ---- metadata's words
 
-    async def machine(self, node: Node, facts: MachineFacts) -> None:
+    async def publish_facts(self, node: Node, facts: MachineFacts) -> None:
         """What the Node's machine says."""
-        await self.say(
+        await self.publish(
             NodeEnriched(
                 stream_id=self.incarnation,
-                observed_sequence=await self.node(node),
+                observed_sequence=await self.publish_node(node),
                 node=node,
                 facts=facts,
                 verified_by="nodename",
@@ -300,14 +307,14 @@ class CsrFlow:
             )
         )
 
-    async def silent(
+    async def publish_unreachable(
         self, node: Node, last_known: MachineFacts | None = None, *, fault: MachineFault = REFUSED
     ) -> None:
         """The Node's machine says nothing."""
-        await self.say(
+        await self.publish(
             NodeUnreachable(
                 stream_id=self.incarnation,
-                observed_sequence=await self.node(node),
+                observed_sequence=await self.publish_node(node),
                 node=node,
                 fault=fault,
                 last_known=last_known,
@@ -318,16 +325,16 @@ class CsrFlow:
             )
         )
 
-    async def the_cluster_of_the_cases(self) -> None:
+    async def publish_case_cluster(self) -> None:
         """The Nodes among which `csr_cases` are judged, and what their machines say."""
         for node in NODES.values():
-            await self.node(node)
-        for event in words_of_metadata():
-            await self.say(msgspec.structs.replace(event, stream_id=self.incarnation))
+            await self.publish_node(node)
+        for event in make_metadata_events():
+            await self.publish(msgspec.structs.replace(event, stream_id=self.incarnation))
 
-    async def enrich(self, request: SigningRequest, *, observed: int = 1, **fields: Any) -> int:
+    async def enrich_request(self, request: SigningRequest, *, observed: int = 1, **fields: Any) -> int:
         """What metadata says of a request; keywords are fields of CsrEnriched."""
-        return await self.say(
+        return await self.publish(
             CsrEnriched(
                 stream_id=self.incarnation,
                 observed_sequence=observed,
@@ -338,29 +345,29 @@ class CsrFlow:
             )
         )
 
-    async def asked(self, request: SigningRequest, **fields: Any) -> None:
+    async def file_and_enrich(self, request: SigningRequest, **fields: Any) -> None:
         """It is filed, and metadata says this of it."""
-        await self.enrich(request, observed=await self.file(request), **fields)
+        await self.enrich_request(request, observed=await self.file_request(request), **fields)
 
     # ---- what csr has decided
 
-    async def decided(self, name: str) -> Decided | None:
+    async def get_decision(self, name: str) -> Decided | None:
         message = await self._bus.get_last(f"{DECIDED}.csr.csr.{name}")
         if message is None:
             return None
         assert isinstance(message.event, Decided)
         return message.event
 
-    async def until_decided(self, name: str, *outcomes: str, seconds: float = 20.0) -> Decided:
+    async def wait_for_decision(self, name: str, *outcomes: str, seconds: float = 20.0) -> Decided:
         """The decision, as soon as it is one of these."""
         found: list[Decided] = []
 
         async def is_decided() -> bool:
-            decided = await self.decided(name)
+            decided = await self.get_decision(name)
             if decided is None or decided.outcome not in outcomes:
                 return False
             found.append(decided)
             return True
 
-        await eventually(is_decided, f"{name} decided as {outcomes}", seconds)
+        await wait_until(is_decided, f"{name} decided as {outcomes}", seconds)
         return found[0]

@@ -17,7 +17,7 @@ from libs.common.signing_request import KUBELET_SERVING, NODES_GROUP, SigningReq
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from services.csr.api_endpoint import ApiEndpoint
 from services.csr.decide import ApprovalPolicy
-from tests.builders import INCARNATION, NOW, a_node, a_request, enriched, some_facts
+from tests.builders import NOW, STREAM_ID, make_facts, make_node, make_node_enriched, make_request
 from tests.csr_der import (
     BASIC_CONSTRAINTS,
     BMP,
@@ -35,24 +35,24 @@ from tests.csr_der import (
     T61,
     UNIT,
     UTF8,
-    Fields,
-    alternative_names,
-    attribute,
-    directory_name,
-    dns,
-    email,
-    extension,
-    extensions_in,
-    ip,
-    oid,
-    other_name,
-    pem_of,
-    registered_id,
-    rsa_spki,
-    sequence,
-    tlv,
-    uri,
-    with_key,
+    RequestFields,
+    encode_alternative_names,
+    encode_attribute,
+    encode_directory_name,
+    encode_dns_name,
+    encode_email,
+    encode_extension,
+    encode_extensions,
+    encode_ip,
+    encode_oid,
+    encode_other_name,
+    encode_pem,
+    encode_registered_id,
+    encode_rsa_key,
+    encode_sequence,
+    encode_tlv,
+    encode_unsigned_request,
+    encode_uri,
 )
 
 WHO = "web-1"  # who asks in every case
@@ -70,12 +70,12 @@ POLICY = ApprovalPolicy(
 )
 SERVING = ("digital signature", "server auth")
 
-OWN = (dns("web-1"), ip("10.0.0.5"))
+OWN = (encode_dns_name("web-1"), encode_ip("10.0.0.5"))
 CN_OF_WEB = (CN, "system:node:web-1")
 IN_NODES = (ORGANIZATION, "system:nodes")
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class CsrCase(msgspec.Struct, frozen=True, kw_only=True):
     """One request of web-1 and what is to become of it."""
 
     name: str
@@ -91,7 +91,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def request(self) -> SigningRequest:
         """As the watcher publishes it."""
-        return a_request(
+        return make_request(
             pem=self.pem(),
             username=self.username,
             groups=self.groups,
@@ -110,20 +110,20 @@ def _written(*pairs: tuple[str, str]) -> tuple[NodeAddress, ...]:
 
 
 NODES: dict[str, Node] = {
-    "web-1": a_node(uid="uid-web-1", ip="10.0.0.5,fd00:7::5"),
-    "db-1": a_node("db-1", uid="uid-db-1", ip="10.0.0.9"),
-    "db-2": a_node("db-2", uid="uid-db-2", ip="10.0.0.11"),
-    "old-1": a_node("old-1", uid="uid-old-1", ip="10.0.0.7"),
-    "writes-1": a_node(
+    "web-1": make_node(uid="uid-web-1", ip="10.0.0.5,fd00:7::5"),
+    "db-1": make_node("db-1", uid="uid-db-1", ip="10.0.0.9"),
+    "db-2": make_node("db-2", uid="uid-db-2", ip="10.0.0.11"),
+    "old-1": make_node("old-1", uid="uid-old-1", ip="10.0.0.7"),
+    "writes-1": make_node(
         "writes-1",
         uid="uid-writes-1",
         ip="10.0.0.12",
         addresses=_written(("InternalIP", "10.0.0.8"), ("Hostname", "web-1"), ("InternalIP", "10.0.0.5")),
     ),
-    "new-1": a_node("new-1", uid="uid-new-1", ip="10.0.0.10"),
+    "new-1": make_node("new-1", uid="uid-new-1", ip="10.0.0.10"),
 }
 FACTS: dict[str, MachineFacts] = {
-    "web-1": some_facts(
+    "web-1": make_facts(
         platform="aws",
         provider_id="aws:///eu-1/i-5",
         hostname="web-1.example.com",
@@ -146,24 +146,24 @@ FACTS: dict[str, MachineFacts] = {
             "fe80::5/64",
         ),
     ),
-    "db-1": some_facts(
+    "db-1": make_facts(
         node_name="db-1",
         node_ip="10.0.0.9",
         hostname="shared.example.com",
         addresses=_at("10.0.0.9/24", "10.0.0.77/24"),
     ),
-    "db-2": some_facts(node_name="db-2", node_ip="10.0.0.11", addresses=_at("10.0.0.11/24")),
-    "old-1": some_facts(node_name="old-1", node_ip="10.0.0.7", addresses=_at("10.0.0.7/24")),
-    "writes-1": some_facts(node_name="writes-1", node_ip="10.0.0.12", addresses=_at("10.0.0.12/24")),
+    "db-2": make_facts(node_name="db-2", node_ip="10.0.0.11", addresses=_at("10.0.0.11/24")),
+    "old-1": make_facts(node_name="old-1", node_ip="10.0.0.7", addresses=_at("10.0.0.7/24")),
+    "writes-1": make_facts(node_name="writes-1", node_ip="10.0.0.12", addresses=_at("10.0.0.12/24")),
 }
 UNREACHABLE = ("old-1",)  # last known to have answered
 
 
-def words_of_metadata() -> tuple[NodeEnriched | NodeUnreachable, ...]:
+def make_metadata_events() -> tuple[NodeEnriched | NodeUnreachable, ...]:
     """What metadata says of these Nodes; of new-1 nothing yet."""
     return tuple(
         NodeUnreachable(
-            stream_id=INCARNATION,
+            stream_id=STREAM_ID,
             observed_sequence=1,
             node=NODES[name],
             fault=MachineFault(kind="timeout", step="connect", message="no answer"),
@@ -174,14 +174,14 @@ def words_of_metadata() -> tuple[NodeEnriched | NodeUnreachable, ...]:
             enriched_at=NOW,
         )
         if name in UNREACHABLE
-        else enriched(NODES[name], facts)
+        else make_node_enriched(NODES[name], facts)
         for name, facts in FACTS.items()
     )
 
 
 def _fields(**fields: object) -> Callable[[], bytes]:
-    made = msgspec.structs.replace(Fields(sans=OWN), **fields)
-    return lambda: pem_of(made.der())
+    made = msgspec.structs.replace(RequestFields(sans=OWN), **fields)
+    return lambda: encode_pem(made.sign())
 
 
 def _asks(*sans: bytes) -> Callable[[], bytes]:
@@ -194,11 +194,11 @@ def _subject(*rdns: tuple[tuple[str, str], ...], tag: int = UTF8) -> Callable[[]
 
 def _pem(make: Callable[[bytes], bytes]) -> Callable[[], bytes]:
     """What becomes of an honest request's PEM."""
-    return lambda: make(pem_of(Fields(sans=OWN).der()))
+    return lambda: make(encode_pem(RequestFields(sans=OWN).sign()))
 
 
 def _der(make: Callable[[bytes], bytes]) -> Callable[[], bytes]:
-    return lambda: pem_of(make(Fields(sans=OWN).der()))
+    return lambda: encode_pem(make(RequestFields(sans=OWN).sign()))
 
 
 def _case(
@@ -209,23 +209,25 @@ def _case(
     *,
     api: bool | None = False,
     **more: object,
-) -> Case:
-    case = Case(name=name, pem=pem, expected=expected, reason=reason, refused_by_api=api)
+) -> CsrCase:
+    case = CsrCase(name=name, pem=pem, expected=expected, reason=reason, refused_by_api=api)
     return msgspec.structs.replace(case, **more)
 
 
-def _good() -> tuple[Case, ...]:
+def _good() -> tuple[CsrCase, ...]:
     fine = "was approved"
     return (
         _case("approve", "name and address", _asks(*OWN), fine),
-        _case("approve", "address only", _asks(ip("10.0.0.5")), fine),
-        _case("approve", "name only", _asks(dns("web-1")), fine),
-        _case("approve", "both families", _asks(*OWN, ip("fd00:7::5")), fine),
-        _case("approve", "a public address on the machine", _asks(*OWN, ip("198.51.100.5")), fine),
-        _case("approve", "its full name", _asks(*OWN, dns("web-1.example.com")), fine),
-        _case("approve", "its full name in capitals", _asks(*OWN, dns("WEB-1.Example.COM")), fine),
-        _case("approve", "one name twice", _asks(*OWN, dns("web-1")), fine),
-        _case("approve", "another Node only writes that address", _asks(*OWN, ip("10.0.0.8")), fine),
+        _case("approve", "address only", _asks(encode_ip("10.0.0.5")), fine),
+        _case("approve", "name only", _asks(encode_dns_name("web-1")), fine),
+        _case("approve", "both families", _asks(*OWN, encode_ip("fd00:7::5")), fine),
+        _case("approve", "a public address on the machine", _asks(*OWN, encode_ip("198.51.100.5")), fine),
+        _case("approve", "its full name", _asks(*OWN, encode_dns_name("web-1.example.com")), fine),
+        _case(
+            "approve", "its full name in capitals", _asks(*OWN, encode_dns_name("WEB-1.Example.COM")), fine
+        ),
+        _case("approve", "one name twice", _asks(*OWN, encode_dns_name("web-1")), fine),
+        _case("approve", "another Node only writes that address", _asks(*OWN, encode_ip("10.0.0.8")), fine),
         _case(
             "approve",
             "RSA with key encipherment",
@@ -247,143 +249,209 @@ def _good() -> tuple[Case, ...]:
     )
 
 
-def _others_names() -> tuple[Case, ...]:
+def _others_names() -> tuple[CsrCase, ...]:
     mine = "is not attested by the machine of web-1"
     theirs = "is Node db-1's own name"
     return (
-        _case("deny", "name and address of db-1", _asks(dns("db-1"), ip("10.0.0.9")), theirs),
-        _case("deny", "its own and those of db-1", _asks(*OWN, dns("db-1"), ip("10.0.0.9")), theirs),
-        _case("deny", "the name of db-1 in capitals", _asks(*OWN, dns("DB-1")), theirs),
         _case(
-            "deny", "the name of db-2, which it does not attest", _asks(*OWN, dns("db-2")), "db-2's own name"
-        ),
-        _case("deny", "any other name", _asks(*OWN, dns("vault.internal.example")), mine),
-        _case("deny", "a name below its own", _asks(*OWN, dns("web-1.evil.example")), mine),
-        _case("deny", "the first label of nothing attested", _asks(*OWN, dns("shared")), mine),
-        _case(
-            "wait", "a name that db-1 attests, too", _asks(*OWN, dns("shared.example.com")), "Node db-1, too"
+            "deny", "name and address of db-1", _asks(encode_dns_name("db-1"), encode_ip("10.0.0.9")), theirs
         ),
         _case(
-            "wait", "the address where db-1 answers, attested", _asks(*OWN, ip("10.0.0.9")), "answers there"
+            "deny",
+            "its own and those of db-1",
+            _asks(*OWN, encode_dns_name("db-1"), encode_ip("10.0.0.9")),
+            theirs,
         ),
-        _case("deny", "the address where db-2 answers", _asks(*OWN, ip("10.0.0.11")), "Node db-2's"),
-        _case("deny", "that address alone", _asks(ip("10.0.0.11")), "Node db-2's"),
+        _case("deny", "the name of db-1 in capitals", _asks(*OWN, encode_dns_name("DB-1")), theirs),
         _case(
-            "wait", "an address that db-1 attests, too", _asks(*OWN, ip("10.0.0.77")), "as its machine says"
+            "deny",
+            "the name of db-2, which it does not attest",
+            _asks(*OWN, encode_dns_name("db-2")),
+            "db-2's own name",
+        ),
+        _case("deny", "any other name", _asks(*OWN, encode_dns_name("vault.internal.example")), mine),
+        _case("deny", "a name below its own", _asks(*OWN, encode_dns_name("web-1.evil.example")), mine),
+        _case("deny", "the first label of nothing attested", _asks(*OWN, encode_dns_name("shared")), mine),
+        _case(
+            "wait",
+            "a name that db-1 attests, too",
+            _asks(*OWN, encode_dns_name("shared.example.com")),
+            "Node db-1, too",
         ),
         _case(
-            "wait", "where a Node answered that is silent now", _asks(*OWN, ip("10.0.0.7")), "Node old-1's"
+            "wait",
+            "the address where db-1 answers, attested",
+            _asks(*OWN, encode_ip("10.0.0.9")),
+            "answers there",
         ),
-        _case("wait", "of a Node that was never asked", _asks(*OWN, ip("10.0.0.10")), "never been asked"),
+        _case("deny", "the address where db-2 answers", _asks(*OWN, encode_ip("10.0.0.11")), "Node db-2's"),
+        _case("deny", "that address alone", _asks(encode_ip("10.0.0.11")), "Node db-2's"),
         _case(
-            "wait", "an address that nobody has", _asks(*OWN, ip("10.0.0.99")), "not on the machine of web-1"
+            "wait",
+            "an address that db-1 attests, too",
+            _asks(*OWN, encode_ip("10.0.0.77")),
+            "as its machine says",
+        ),
+        _case(
+            "wait",
+            "where a Node answered that is silent now",
+            _asks(*OWN, encode_ip("10.0.0.7")),
+            "Node old-1's",
+        ),
+        _case(
+            "wait", "of a Node that was never asked", _asks(*OWN, encode_ip("10.0.0.10")), "never been asked"
+        ),
+        _case(
+            "wait",
+            "an address that nobody has",
+            _asks(*OWN, encode_ip("10.0.0.99")),
+            "not on the machine of web-1",
         ),
     )
 
 
-def _forbidden_names() -> tuple[Case, ...]:
+def _forbidden_names() -> tuple[CsrCase, ...]:
     bad, api_server = "is no host name", "is the API server's"
     return (
-        _case("deny", "a wildcard", _asks(*OWN, dns("*.example.com")), "is a wildcard"),
-        _case("deny", "a wildcard for all", _asks(*OWN, dns("*")), "is a wildcard"),
-        _case("deny", "a wildcard inside", _asks(*OWN, dns("web-*.example.com")), "is a wildcard"),
-        _case("deny", "kubernetes", _asks(*OWN, dns("kubernetes")), api_server),
-        _case("deny", "kubernetes.default.svc", _asks(*OWN, dns("kubernetes.default.svc")), api_server),
-        _case("deny", "Kubernetes in capitals", _asks(*OWN, dns("KUBERNETES.default")), api_server),
-        _case("deny", "kubernetes with a dot", _asks(*OWN, dns("kubernetes.")), api_server),
+        _case("deny", "a wildcard", _asks(*OWN, encode_dns_name("*.example.com")), "is a wildcard"),
+        _case("deny", "a wildcard for all", _asks(*OWN, encode_dns_name("*")), "is a wildcard"),
+        _case(
+            "deny", "a wildcard inside", _asks(*OWN, encode_dns_name("web-*.example.com")), "is a wildcard"
+        ),
+        _case("deny", "kubernetes", _asks(*OWN, encode_dns_name("kubernetes")), api_server),
+        _case(
+            "deny",
+            "kubernetes.default.svc",
+            _asks(*OWN, encode_dns_name("kubernetes.default.svc")),
+            api_server,
+        ),
+        _case(
+            "deny", "Kubernetes in capitals", _asks(*OWN, encode_dns_name("KUBERNETES.default")), api_server
+        ),
+        _case("deny", "kubernetes with a dot", _asks(*OWN, encode_dns_name("kubernetes.")), api_server),
         _case(
             "deny",
             "the host name of the API server",
-            _asks(*OWN, dns("api.prod.example.com")),
+            _asks(*OWN, encode_dns_name("api.prod.example.com")),
             "'api.prod.example.com' is in the certificate of an API server",
         ),
-        _case("deny", "a control plane's full name", _asks(*OWN, dns("CP-1.example.com")), "API server"),
-        _case("deny", "a Service", _asks(*OWN, dns("webhook.kube-system.svc")), "is a Service's"),
         _case(
-            "deny", "a Service by its full name", _asks(*OWN, dns("a.b.svc.cluster.local")), "is a Service's"
+            "deny",
+            "a control plane's full name",
+            _asks(*OWN, encode_dns_name("CP-1.example.com")),
+            "API server",
         ),
-        _case("deny", "localhost", _asks(*OWN, dns("LocalHost")), "is every host's"),
-        _case("deny", "a trailing dot", _asks(dns("web-1."), ip("10.0.0.5")), bad),
-        _case("deny", "a leading dot", _asks(*OWN, dns(".web-1")), bad),
-        _case("deny", "an empty label", _asks(*OWN, dns("web-1..example.com")), bad),
-        _case("deny", "an empty name", _asks(*OWN, dns("")), bad),
-        _case("deny", "a space", _asks(*OWN, dns("web-1 ")), bad),
-        _case("deny", "a NUL", _asks(*OWN, dns("web-1\0.evil.example")), bad),
-        _case("deny", "a line break", _asks(*OWN, dns("web-1\nweb-1")), bad),
-        _case("deny", "a URL", _asks(*OWN, dns("https://web-1")), bad),
-        _case("deny", "a port", _asks(*OWN, dns("web-1:10250")), bad),
-        _case("deny", "300 characters", _asks(*OWN, dns(".".join(["a" * 59] * 5))), bad),
-        _case("deny", "a label of 64", _asks(*OWN, dns("a" * 64)), bad),
-        _case("deny", "Unicode", _asks(*OWN, dns("wéb-1")), bad, api=True),
-        _case("deny", "Cyrillic that looks the same", _asks(*OWN, dns("wеb-1")), bad, api=True),
-        _case("deny", "Punycode", _asks(*OWN, dns("xn--wb-1-bpa")), "is not attested"),
-        _case("deny", "its address as a name", _asks(dns("web-1"), dns("10.0.0.5")), "is an address"),
-        _case("deny", "an IPv6 address as a name", _asks(*OWN, dns("fd00:7::5")), bad),
-        _case("deny", "an address in two numbers", _asks(*OWN, dns("10.5")), "is an address"),
-        _case("deny", "an address in hexadecimal", _asks(*OWN, dns("0x0a000005")), "is an address"),
+        _case("deny", "a Service", _asks(*OWN, encode_dns_name("webhook.kube-system.svc")), "is a Service's"),
+        _case(
+            "deny",
+            "a Service by its full name",
+            _asks(*OWN, encode_dns_name("a.b.svc.cluster.local")),
+            "is a Service's",
+        ),
+        _case("deny", "localhost", _asks(*OWN, encode_dns_name("LocalHost")), "is every host's"),
+        _case("deny", "a trailing dot", _asks(encode_dns_name("web-1."), encode_ip("10.0.0.5")), bad),
+        _case("deny", "a leading dot", _asks(*OWN, encode_dns_name(".web-1")), bad),
+        _case("deny", "an empty label", _asks(*OWN, encode_dns_name("web-1..example.com")), bad),
+        _case("deny", "an empty name", _asks(*OWN, encode_dns_name("")), bad),
+        _case("deny", "a space", _asks(*OWN, encode_dns_name("web-1 ")), bad),
+        _case("deny", "a NUL", _asks(*OWN, encode_dns_name("web-1\0.evil.example")), bad),
+        _case("deny", "a line break", _asks(*OWN, encode_dns_name("web-1\nweb-1")), bad),
+        _case("deny", "a URL", _asks(*OWN, encode_dns_name("https://web-1")), bad),
+        _case("deny", "a port", _asks(*OWN, encode_dns_name("web-1:10250")), bad),
+        _case("deny", "300 characters", _asks(*OWN, encode_dns_name(".".join(["a" * 59] * 5))), bad),
+        _case("deny", "a label of 64", _asks(*OWN, encode_dns_name("a" * 64)), bad),
+        _case("deny", "Unicode", _asks(*OWN, encode_dns_name("wéb-1")), bad, api=True),
+        _case("deny", "Cyrillic that looks the same", _asks(*OWN, encode_dns_name("wеb-1")), bad, api=True),
+        _case("deny", "Punycode", _asks(*OWN, encode_dns_name("xn--wb-1-bpa")), "is not attested"),
+        _case(
+            "deny",
+            "its address as a name",
+            _asks(encode_dns_name("web-1"), encode_dns_name("10.0.0.5")),
+            "is an address",
+        ),
+        _case("deny", "an IPv6 address as a name", _asks(*OWN, encode_dns_name("fd00:7::5")), bad),
+        _case("deny", "an address in two numbers", _asks(*OWN, encode_dns_name("10.5")), "is an address"),
+        _case(
+            "deny", "an address in hexadecimal", _asks(*OWN, encode_dns_name("0x0a000005")), "is an address"
+        ),
     )
 
 
-def _forbidden_addresses() -> tuple[Case, ...]:
+def _forbidden_addresses() -> tuple[CsrCase, ...]:
     unreachable, odd = "not a unicast address that others can reach", "network"
     return (
-        _case("deny", "IPv4 inside IPv6", _asks(*OWN, ip("::ffff:10.0.0.5")), "is IPv4-mapped"),
-        _case("deny", "db-2 inside IPv6", _asks(*OWN, ip("::ffff:10.0.0.11")), "is IPv4-mapped"),
-        _case("deny", "loopback", _asks(*OWN, ip("127.0.0.1")), unreachable),
-        _case("deny", "IPv6 loopback", _asks(*OWN, ip("::1")), unreachable),
-        _case("deny", "link-local", _asks(*OWN, ip("169.254.7.7")), unreachable),
-        _case("deny", "IPv6 link-local", _asks(*OWN, ip("fe80::5")), unreachable),
-        _case("deny", "multicast", _asks(*OWN, ip("224.0.0.1")), unreachable),
-        _case("deny", "unspecified", _asks(*OWN, ip("0.0.0.0")), unreachable),
-        _case("deny", "IPv6 unspecified", _asks(*OWN, ip("::")), unreachable),
-        _case("deny", "broadcast", _asks(*OWN, ip("255.255.255.255")), unreachable),
-        _case("deny", "the address of a Service", _asks(*OWN, ip("10.96.0.1")), "10.96.0.1 is a Service's"),
-        _case("deny", "a network", _asks(*OWN, ip(b"\x0a\0\0\0\xff\0\0\0")), odd, api=True),
-        _case("deny", "three bytes", _asks(*OWN, ip(b"\x0a\0\0")), "can be read", api=True),
-        _case("deny", "no bytes", _asks(*OWN, ip(b"")), "can be read", api=True),
+        _case("deny", "IPv4 inside IPv6", _asks(*OWN, encode_ip("::ffff:10.0.0.5")), "is IPv4-mapped"),
+        _case("deny", "db-2 inside IPv6", _asks(*OWN, encode_ip("::ffff:10.0.0.11")), "is IPv4-mapped"),
+        _case("deny", "loopback", _asks(*OWN, encode_ip("127.0.0.1")), unreachable),
+        _case("deny", "IPv6 loopback", _asks(*OWN, encode_ip("::1")), unreachable),
+        _case("deny", "link-local", _asks(*OWN, encode_ip("169.254.7.7")), unreachable),
+        _case("deny", "IPv6 link-local", _asks(*OWN, encode_ip("fe80::5")), unreachable),
+        _case("deny", "multicast", _asks(*OWN, encode_ip("224.0.0.1")), unreachable),
+        _case("deny", "unspecified", _asks(*OWN, encode_ip("0.0.0.0")), unreachable),
+        _case("deny", "IPv6 unspecified", _asks(*OWN, encode_ip("::")), unreachable),
+        _case("deny", "broadcast", _asks(*OWN, encode_ip("255.255.255.255")), unreachable),
+        _case(
+            "deny",
+            "the address of a Service",
+            _asks(*OWN, encode_ip("10.96.0.1")),
+            "10.96.0.1 is a Service's",
+        ),
+        _case("deny", "a network", _asks(*OWN, encode_ip(b"\x0a\0\0\0\xff\0\0\0")), odd, api=True),
+        _case("deny", "three bytes", _asks(*OWN, encode_ip(b"\x0a\0\0")), "can be read", api=True),
+        _case("deny", "no bytes", _asks(*OWN, encode_ip(b"")), "can be read", api=True),
     )
 
 
-def _api_servers_addresses() -> tuple[Case, ...]:
+def _api_servers_addresses() -> tuple[CsrCase, ...]:
     """Which web-1 attests."""
     why = "is in the certificate of an API server, is no node IP at which the machine of web-1 answered"
     return (
-        _case("wait", "the address of an API server", _asks(*OWN, ip("10.255.0.1")), why),
-        _case("wait", "the virtual IP of the API server", _asks(*OWN, ip("10.255.0.10")), why),
+        _case("wait", "the address of an API server", _asks(*OWN, encode_ip("10.255.0.1")), why),
+        _case("wait", "the virtual IP of the API server", _asks(*OWN, encode_ip("10.255.0.10")), why),
     )
 
 
-def _other_kinds() -> tuple[Case, ...]:
+def _other_kinds() -> tuple[CsrCase, ...]:
     upn = "1.3.6.1.4.1.311.20.2.3"
     return (
         _case(
-            "deny", "an e-mail address", _asks(*OWN, email("root@example.com")), "e-mail 'root@example.com'"
+            "deny",
+            "an e-mail address",
+            _asks(*OWN, encode_email("root@example.com")),
+            "e-mail 'root@example.com'",
         ),
-        _case("deny", "a URI", _asks(*OWN, uri("spiffe://cluster/ns/x")), "URI 'spiffe://cluster/ns/x'"),
-        _case("deny", "a directory name", _asks(*OWN, directory_name((CN_OF_WEB,))), "directory name"),
         _case(
-            "deny", "another kind of name", _asks(*OWN, other_name(upn, "admin@example.com")), "other name"
+            "deny", "a URI", _asks(*OWN, encode_uri("spiffe://cluster/ns/x")), "URI 'spiffe://cluster/ns/x'"
         ),
-        _case("deny", "a registered id", _asks(*OWN, registered_id("1.2.3.4")), "registered id"),
-        _case("deny", "an X.400 address", _asks(*OWN, tlv(0xA3)), "can be read"),
-        _case("deny", "only an e-mail address", _asks(email("root@example.com")), "e-mail"),
+        _case("deny", "a directory name", _asks(*OWN, encode_directory_name((CN_OF_WEB,))), "directory name"),
+        _case(
+            "deny",
+            "another kind of name",
+            _asks(*OWN, encode_other_name(upn, "admin@example.com")),
+            "other name",
+        ),
+        _case("deny", "a registered id", _asks(*OWN, encode_registered_id("1.2.3.4")), "registered id"),
+        _case("deny", "an X.400 address", _asks(*OWN, encode_tlv(0xA3)), "can be read"),
+        _case("deny", "only an e-mail address", _asks(encode_email("root@example.com")), "e-mail"),
         _case("deny", "nothing", _asks(), "asks for no DNS name and no IP address"),
-        _case("deny", "an empty list", _fields(extensions=(alternative_names(),)), "asks for no DNS name"),
+        _case(
+            "deny", "an empty list", _fields(extensions=(encode_alternative_names(),)), "asks for no DNS name"
+        ),
     )
 
 
-def _many() -> tuple[Case, ...]:
-    names = tuple(dns(f"n{number}.example.com") for number in range(101))
-    addresses = tuple(ip(f"10.{number // 250}.{number % 250}.5") for number in range(3900))
+def _many() -> tuple[CsrCase, ...]:
+    names = tuple(encode_dns_name(f"n{number}.example.com") for number in range(101))
+    addresses = tuple(encode_ip(f"10.{number // 250}.{number % 250}.5") for number in range(3900))
     return (
         _case("deny", "101 names", _asks(*names), "101 names and addresses, more than 100"),
-        _case("deny", "its own name 101 times", _asks(*[dns("web-1")] * 101), "more than 100"),
+        _case("deny", "its own name 101 times", _asks(*[encode_dns_name("web-1")] * 101), "more than 100"),
         _case("deny", "3900 addresses", _asks(*addresses), "3900 names and addresses"),
         _case("deny", "more than 32 kB", _asks(*addresses, *addresses), "than 32768"),
     )
 
 
-def _subjects() -> tuple[Case, ...]:
+def _subjects() -> tuple[CsrCase, ...]:
     name, org, more = "its common name is", "its organization is", "more than a common name"
     return (
         _case(
@@ -440,17 +508,23 @@ def _subjects() -> tuple[Case, ...]:
     )
 
 
-def _keys() -> tuple[Case, ...]:
-    curve, own = "its key is on curve", Fields(sans=OWN)
+def _keys() -> tuple[CsrCase, ...]:
+    curve, own = "its key is on curve", RequestFields(sans=OWN)
     unsigned = "its signature is not by the key in it"
     huge = 2**16383 + 12345
     return (
         _case("deny", "RSA 1024", _fields(key="RSA 1024"), "has 1024 bits"),
-        _case("deny", "RSA 16384", lambda: pem_of(with_key(rsa_spki(huge, 65537), own)), "RSA", api=True),
+        _case(
+            "deny",
+            "RSA 16384",
+            lambda: encode_pem(encode_unsigned_request(encode_rsa_key(huge, 65537), own)),
+            "RSA",
+            api=True,
+        ),
         _case(
             "deny",
             "an RSA exponent as long as its modulus",
-            lambda: pem_of(with_key(rsa_spki(2**4095 + 12345, 2**4095 + 1), own)),
+            lambda: encode_pem(encode_unsigned_request(encode_rsa_key(2**4095 + 12345, 2**4095 + 1), own)),
             "exponent",
             api=True,
         ),
@@ -481,19 +555,22 @@ def _keys() -> tuple[Case, ...]:
     )
 
 
-def _odd_der() -> tuple[Case, ...]:
-    names, theirs = alternative_names(*OWN), alternative_names(dns("db-1"), ip("10.0.0.9"))
-    ca = extension(BASIC_CONSTRAINTS, sequence(tlv(0x01, b"\xff")), critical=True)
-    client = extension(EXT_KEY_USAGE, sequence(oid("1.3.6.1.5.5.7.3.2")))
-    usage = extension(KEY_USAGE, b"\x03\x02\x02\x04")
-    own, odd = extensions_in(EXTENSION_REQUEST, names), "it has an attribute"
+def _odd_der() -> tuple[CsrCase, ...]:
+    names, theirs = (
+        encode_alternative_names(*OWN),
+        encode_alternative_names(encode_dns_name("db-1"), encode_ip("10.0.0.9")),
+    )
+    ca = encode_extension(BASIC_CONSTRAINTS, encode_sequence(encode_tlv(0x01, b"\xff")), critical=True)
+    client = encode_extension(EXT_KEY_USAGE, encode_sequence(encode_oid("1.3.6.1.5.5.7.3.2")))
+    usage = encode_extension(KEY_USAGE, b"\x03\x02\x02\x04")
+    own, odd = encode_extensions(EXTENSION_REQUEST, names), "it has an attribute"
     return (
         _case("deny", "two lists of names", _fields(extensions=(names, theirs)), "Duplicate", api=True),
         _case("deny", "the same list twice", _fields(extensions=(names, names)), "Duplicate", api=True),
         _case(
             "deny",
             "two attributes of extensions",
-            _fields(attributes=(own, extensions_in(EXTENSION_REQUEST, theirs))),
+            _fields(attributes=(own, encode_extensions(EXTENSION_REQUEST, theirs))),
             "more than once",
             api=True,
         ),
@@ -501,14 +578,19 @@ def _odd_der() -> tuple[Case, ...]:
             "deny",
             "attributes out of order",
             _fields(
-                attributes=(attribute(CHALLENGE_PASSWORD, tlv(UTF8, b"x" * 200)), own), sort_attributes=False
+                attributes=(encode_attribute(CHALLENGE_PASSWORD, encode_tlv(UTF8, b"x" * 200)), own),
+                sort_attributes=False,
             ),
             "can be read",
         ),
         _case(
             "deny",
             "two values in the attribute",
-            _fields(attributes=(attribute(EXTENSION_REQUEST, sequence(names), sequence(theirs)),)),
+            _fields(
+                attributes=(
+                    encode_attribute(EXTENSION_REQUEST, encode_sequence(names), encode_sequence(theirs)),
+                )
+            ),
             "can be read",
         ),
         _case(
@@ -516,8 +598,8 @@ def _odd_der() -> tuple[Case, ...]:
             "Microsoft's attribute for its own, the standard one for others",
             _fields(
                 attributes=(
-                    extensions_in(MS_EXTENSION_REQUEST, names),
-                    extensions_in(EXTENSION_REQUEST, theirs),
+                    encode_extensions(MS_EXTENSION_REQUEST, names),
+                    encode_extensions(EXTENSION_REQUEST, theirs),
                 )
             ),
             odd,
@@ -525,13 +607,13 @@ def _odd_der() -> tuple[Case, ...]:
         _case(
             "deny",
             "Microsoft's attribute",
-            _fields(attributes=(extensions_in(MS_EXTENSION_REQUEST, names),)),
+            _fields(attributes=(encode_extensions(MS_EXTENSION_REQUEST, names),)),
             odd,
         ),
         _case(
             "deny",
             "a challenge password",
-            _fields(attributes=(attribute(CHALLENGE_PASSWORD, tlv(UTF8, b"secret")), own)),
+            _fields(attributes=(encode_attribute(CHALLENGE_PASSWORD, encode_tlv(UTF8, b"secret")), own)),
             odd,
         ),
         _case(
@@ -555,58 +637,68 @@ def _odd_der() -> tuple[Case, ...]:
         _case(
             "deny",
             "an extension of no kind",
-            _fields(extensions=(names, extension("1.2.3.4.5", b"x"))),
+            _fields(extensions=(names, encode_extension("1.2.3.4.5", b"x"))),
             "1.2.3.4.5",
         ),
         _case(
             "deny",
             "names that are none",
-            _fields(extensions=(extension("2.5.29.17", b"\x04\x01x"),)),
+            _fields(extensions=(encode_extension("2.5.29.17", b"\x04\x01x"),)),
             "can be read",
             api=True,
         ),
         _case("deny", "another version", _fields(version=1), "InvalidVersion"),
         _case("deny", "bytes behind it", _fields(trailing=b"\0\0"), "can be read", api=True),
         _case("deny", "half of it", _der(lambda der: der[: len(der) // 2]), "can be read", api=True),
-        _case("deny", "no DER", lambda: pem_of(b"garbage " * 40), "can be read", api=True),
-        _case("deny", "DER of no length", lambda: pem_of(b"\x30\x80\0\0"), "can be read", api=True),
+        _case("deny", "no DER", lambda: encode_pem(b"garbage " * 40), "can be read", api=True),
+        _case("deny", "DER of no length", lambda: encode_pem(b"\x30\x80\0\0"), "can be read", api=True),
         _case(
             "deny",
             "DER of a huge length",
-            lambda: pem_of(b"\x30\x84\xff\xff\xff\xff"),
+            lambda: encode_pem(b"\x30\x84\xff\xff\xff\xff"),
             "can be read",
             api=True,
         ),
-        _case("deny", "DER 5000 deep", lambda: pem_of(b"\x30\x80" * 5000), "can be read", api=True),
+        _case("deny", "DER 5000 deep", lambda: encode_pem(b"\x30\x80" * 5000), "can be read", api=True),
     )
 
 
-def _odd_pem() -> tuple[Case, ...]:
+def _odd_pem() -> tuple[CsrCase, ...]:
     one = "not exactly one PEM block"
 
     def second() -> bytes:
-        return pem_of(Fields(sans=(dns("db-1"), ip("10.0.0.9"))).der())
+        return encode_pem(RequestFields(sans=(encode_dns_name("db-1"), encode_ip("10.0.0.9"))).sign())
 
     return (
         _case("deny", "nothing at all", lambda: b"", "it is empty", api=True),
         _case("deny", "no PEM", lambda: b"please", one, api=True),
-        _case("deny", "DER without PEM", lambda: Fields(sans=OWN).der(), one, api=True),
+        _case("deny", "DER without PEM", lambda: RequestFields(sans=OWN).sign(), one, api=True),
         _case(
             "deny",
             "a certificate's label",
-            lambda: pem_of(Fields(sans=OWN).der(), "CERTIFICATE"),
+            lambda: encode_pem(RequestFields(sans=OWN).sign(), "CERTIFICATE"),
             one,
             api=True,
         ),
         _case(
             "deny",
             "the old label",
-            lambda: pem_of(Fields(sans=OWN).der(), "NEW CERTIFICATE REQUEST"),
+            lambda: encode_pem(RequestFields(sans=OWN).sign(), "NEW CERTIFICATE REQUEST"),
             one,
             api=True,
         ),
-        _case("deny", "another request behind it", lambda: pem_of(Fields(sans=OWN).der()) + second(), one),
-        _case("deny", "another request before it", lambda: second() + pem_of(Fields(sans=OWN).der()), one),
+        _case(
+            "deny",
+            "another request behind it",
+            lambda: encode_pem(RequestFields(sans=OWN).sign()) + second(),
+            one,
+        ),
+        _case(
+            "deny",
+            "another request before it",
+            lambda: second() + encode_pem(RequestFields(sans=OWN).sign()),
+            one,
+        ),
         _case("deny", "words before it", _pem(lambda pem: b"my request\n" + pem), one),
         _case("deny", "words behind it", _pem(lambda pem: pem + b"thank you\n"), one),
         _case("deny", "a header", _pem(lambda pem: pem.replace(b"-----\n", b"-----\nName: x\n\n", 1)), one),
@@ -624,7 +716,7 @@ def _odd_pem() -> tuple[Case, ...]:
     )
 
 
-def _who_and_what_for() -> tuple[Case, ...]:
+def _who_and_what_for() -> tuple[CsrCase, ...]:
     ask, lack, have = _asks(*OWN), "its usages lack", "its usages have"
     return (
         _case("deny", "no digital signature", ask, lack, usages=("server auth",)),
@@ -668,7 +760,7 @@ def _who_and_what_for() -> tuple[Case, ...]:
     )
 
 
-CASES: tuple[Case, ...] = (
+CASES: tuple[CsrCase, ...] = (
     *_good(),
     *_others_names(),
     *_forbidden_names(),

@@ -40,7 +40,7 @@ Rdn = tuple[tuple[str, str], ...]
 _instead: ContextVar[Mapping[bytes, bytes] | None] = ContextVar("instead", default=None)
 
 
-def tlv(tag: int, *parts: bytes) -> bytes:
+def encode_tlv(tag: int, *parts: bytes) -> bytes:
     """One DER element."""
     content = b"".join(parts)
     if len(content) < 128:
@@ -49,12 +49,12 @@ def tlv(tag: int, *parts: bytes) -> bytes:
     return bytes([tag, 0x80 | len(length)]) + length + content
 
 
-def sequence(*parts: bytes) -> bytes:
+def encode_sequence(*parts: bytes) -> bytes:
     """A SEQUENCE."""
-    return tlv(0x30, *parts)
+    return encode_tlv(0x30, *parts)
 
 
-def oid(dotted: str) -> bytes:
+def encode_oid(dotted: str) -> bytes:
     """An OBJECT IDENTIFIER."""
     first, second, *rest = map(int, dotted.split("."))
     content = bytearray()
@@ -63,76 +63,84 @@ def oid(dotted: str) -> bytes:
         while arc := arc >> 7:
             septets.append(0x80 | (arc & 0x7F))
         content += bytes(reversed(septets))
-    return tlv(0x06, bytes(content))
+    return encode_tlv(0x06, bytes(content))
 
 
-def dns(name: str | bytes) -> bytes:
+def encode_dns_name(name: str | bytes) -> bytes:
     """A DNS name; text that is not ASCII goes in as UTF-8, which no IA5String may hold."""
-    return tlv(0x82, name.encode() if isinstance(name, str) else name)
+    return encode_tlv(0x82, name.encode() if isinstance(name, str) else name)
 
 
-def ip(address: str | bytes) -> bytes:
+def encode_ip(address: str | bytes) -> bytes:
     """An IP address, or any bytes in its place."""
-    return tlv(0x87, ipaddress.ip_address(address).packed if isinstance(address, str) else address)
+    return encode_tlv(0x87, ipaddress.ip_address(address).packed if isinstance(address, str) else address)
 
 
-def email(address: str) -> bytes:
+def encode_email(address: str) -> bytes:
     """An e-mail address."""
-    return tlv(0x81, address.encode())
+    return encode_tlv(0x81, address.encode())
 
 
-def uri(text: str) -> bytes:
+def encode_uri(text: str) -> bytes:
     """A URI."""
-    return tlv(0x86, text.encode())
+    return encode_tlv(0x86, text.encode())
 
 
-def directory_name(*rdns: Rdn) -> bytes:
+def encode_directory_name(*rdns: Rdn) -> bytes:
     """A distinguished name in the place of a name."""
-    return tlv(0xA4, name_of(rdns))
+    return encode_tlv(0xA4, encode_name(rdns))
 
 
-def other_name(kind: str, text: str) -> bytes:
+def encode_other_name(kind: str, text: str) -> bytes:
     """An otherName, such as Microsoft's user principal name."""
-    return tlv(0xA0, oid(kind), tlv(0xA0, tlv(UTF8, text.encode())))
+    return encode_tlv(0xA0, encode_oid(kind), encode_tlv(0xA0, encode_tlv(UTF8, text.encode())))
 
 
-def registered_id(dotted: str) -> bytes:
+def encode_registered_id(dotted: str) -> bytes:
     """A registeredID."""
-    return tlv(0x88, oid(dotted)[2:])
+    return encode_tlv(0x88, encode_oid(dotted)[2:])
 
 
-def name_of(rdns: Sequence[Rdn], tag: int = UTF8) -> bytes:
+def encode_name(rdns: Sequence[Rdn], tag: int = UTF8) -> bytes:
     """A distinguished name; every inner tuple is one RDN of one or more values."""
     encoding = "utf-16-be" if tag == BMP else "utf-8"
-    return sequence(
+    return encode_sequence(
         *(
-            tlv(0x31, *(sequence(oid(kind), tlv(tag, text.encode(encoding))) for kind, text in rdn))
+            encode_tlv(
+                0x31,
+                *(
+                    encode_sequence(encode_oid(kind), encode_tlv(tag, text.encode(encoding)))
+                    for kind, text in rdn
+                ),
+            )
             for rdn in rdns
         )
     )
 
 
-def extension(dotted: str, value: bytes, *, critical: bool = False) -> bytes:
+def encode_extension(dotted: str, value: bytes, *, critical: bool = False) -> bytes:
     """One extension; DER inside an OCTET STRING."""
-    return sequence(oid(dotted), *([tlv(0x01, b"\xff")] if critical else []), tlv(0x04, value))
+    return encode_sequence(
+        encode_oid(dotted), *([encode_tlv(0x01, b"\xff")] if critical else []), encode_tlv(0x04, value)
+    )
 
 
-def alternative_names(*names: bytes) -> bytes:
+def encode_alternative_names(*names: bytes) -> bytes:
     """The extension subjectAltName."""
-    return extension(SAN, sequence(*names))
+    return encode_extension(SAN, encode_sequence(*names))
 
 
-def attribute(dotted: str, *values: bytes) -> bytes:
+def encode_attribute(dotted: str, *values: bytes) -> bytes:
     """One attribute of a request."""
-    return sequence(oid(dotted), tlv(0x31, *values))
+    return encode_sequence(encode_oid(dotted), encode_tlv(0x31, *values))
 
 
-def extensions_in(dotted: str, *extensions: bytes) -> bytes:
+def encode_extensions(dotted: str, *extensions: bytes) -> bytes:
     """The attribute that carries extensions."""
-    return attribute(dotted, sequence(*extensions))
+    return encode_attribute(dotted, encode_sequence(*extensions))
 
 
-class Fields(msgspec.Struct, frozen=True, kw_only=True):
+class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
     """What a request is made of; defaults are an honest kubelet's."""
 
     subject: tuple[Rdn, ...] = (((ORGANIZATION, "system:nodes"),), ((CN, "system:node:web-1"),))
@@ -147,33 +155,33 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True):
     signed_as: str = ""  # an algorithm that it is not signed by
     trailing: bytes = b""
 
-    def der(self) -> bytes:
+    def sign(self) -> bytes:
         """The request, signed."""
-        key = a_key(self.key)
+        key = get_key(self.key)
         spki = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        unsigned = self.unsigned(spki)
-        signature, algorithm = _sign(a_key(self.key, 2) if self.foreign_signature else key, unsigned)
+        unsigned = self.encode_unsigned(spki)
+        signature, algorithm = _sign(get_key(self.key, 2) if self.foreign_signature else key, unsigned)
         if self.signed_as:
-            algorithm = sequence(oid(_SIGNED_BY[self.signed_as]), tlv(0x05))
-        return sequence(unsigned, algorithm, tlv(0x03, b"\0", signature)) + self.trailing
+            algorithm = encode_sequence(encode_oid(_SIGNED_BY[self.signed_as]), encode_tlv(0x05))
+        return encode_sequence(unsigned, algorithm, encode_tlv(0x03, b"\0", signature)) + self.trailing
 
-    def unsigned(self, spki: bytes) -> bytes:
+    def encode_unsigned(self, spki: bytes) -> bytes:
         """CertificationRequestInfo."""
         extensions = self.extensions
         if extensions is None:
-            extensions = (alternative_names(*self.sans),) if self.sans else ()
+            extensions = (encode_alternative_names(*self.sans),) if self.sans else ()
         attributes = self.attributes
         if attributes is None:
-            attributes = (extensions_in(EXTENSION_REQUEST, *extensions),) if extensions else ()
+            attributes = (encode_extensions(EXTENSION_REQUEST, *extensions),) if extensions else ()
         if self.sort_attributes:
             attributes = tuple(sorted(attributes))
-        version = tlv(0x02, bytes([self.version]))
-        subject = _said_instead(name_of(self.subject, self.subject_tag))
-        return sequence(version, subject, spki, _said_instead(tlv(0xA0, *attributes)))
+        version = encode_tlv(0x02, bytes([self.version]))
+        subject = _said_instead(encode_name(self.subject, self.subject_tag))
+        return encode_sequence(version, subject, spki, _said_instead(encode_tlv(0xA0, *attributes)))
 
 
 @contextmanager
-def saying(instead: Mapping[bytes, bytes]) -> Iterator[None]:
+def replace_text(instead: Mapping[bytes, bytes]) -> Iterator[None]:
     """Requests that are made inside say these words instead, each of the same length: odd DER stays odd."""
     assert all(len(one) == len(other) for one, other in instead.items())
     token = _instead.set(instead)
@@ -189,30 +197,32 @@ def _said_instead(der: bytes) -> bytes:
     return der
 
 
-def pem_of(der: bytes, label: str = "CERTIFICATE REQUEST") -> bytes:
+def encode_pem(der: bytes, label: str = "CERTIFICATE REQUEST") -> bytes:
     """A PEM block."""
     lines = textwrap.wrap(base64.b64encode(der).decode(), 64)
     return "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""]).encode()
 
 
-def with_key(spki: bytes, fields: Fields) -> bytes:
+def encode_unsigned_request(spki: bytes, fields: RequestFields) -> bytes:
     """A request for a key that nobody has, with a signature that nobody made."""
-    algorithm = sequence(oid(_SIGNED_BY["RSA"]), tlv(0x05))
-    return sequence(fields.unsigned(spki), algorithm, tlv(0x03, b"\0" + b"\1" * 256))
+    algorithm = encode_sequence(encode_oid(_SIGNED_BY["RSA"]), encode_tlv(0x05))
+    return encode_sequence(fields.encode_unsigned(spki), algorithm, encode_tlv(0x03, b"\0" + b"\1" * 256))
 
 
-def rsa_spki(modulus: int, exponent: int) -> bytes:
+def encode_rsa_key(modulus: int, exponent: int) -> bytes:
     """A public key of any size, without arithmetic."""
 
     def integer(number: int) -> bytes:
-        return tlv(0x02, number.to_bytes(number.bit_length() // 8 + 1, "big"))
+        return encode_tlv(0x02, number.to_bytes(number.bit_length() // 8 + 1, "big"))
 
-    algorithm = sequence(oid("1.2.840.113549.1.1.1"), tlv(0x05))
-    return sequence(algorithm, tlv(0x03, b"\0", sequence(integer(modulus), integer(exponent))))
+    algorithm = encode_sequence(encode_oid("1.2.840.113549.1.1.1"), encode_tlv(0x05))
+    return encode_sequence(
+        algorithm, encode_tlv(0x03, b"\0", encode_sequence(integer(modulus), integer(exponent)))
+    )
 
 
 @functools.cache  # an RSA key costs a tenth of a second and more
-def a_key(kind: str, number: int = 1) -> Any:
+def get_key(kind: str, number: int = 1) -> Any:
     """The private key of that kind; the number tells two of them apart."""
     assert number
     if kind.startswith("RSA"):
@@ -229,10 +239,10 @@ def a_key(kind: str, number: int = 1) -> Any:
 def _sign(key: Any, data: bytes) -> tuple[bytes, bytes]:
     if isinstance(key, rsa.RSAPrivateKey):
         signature = key.sign(data, padding.PKCS1v15(), hashes.SHA256())
-        return signature, sequence(oid(_SIGNED_BY["RSA"]), tlv(0x05))
+        return signature, encode_sequence(encode_oid(_SIGNED_BY["RSA"]), encode_tlv(0x05))
     if isinstance(key, ec.EllipticCurvePrivateKey):
-        return key.sign(data, ec.ECDSA(hashes.SHA256())), sequence(oid(_SIGNED_BY["ECDSA"]))
+        return key.sign(data, ec.ECDSA(hashes.SHA256())), encode_sequence(encode_oid(_SIGNED_BY["ECDSA"]))
     if isinstance(key, dsa.DSAPrivateKey):
-        return key.sign(data, hashes.SHA256()), sequence(oid("2.16.840.1.101.3.4.3.2"))
+        return key.sign(data, hashes.SHA256()), encode_sequence(encode_oid("2.16.840.1.101.3.4.3.2"))
     number = "1.3.101.112" if isinstance(key, ed25519.Ed25519PrivateKey) else "1.3.101.113"
-    return key.sign(data), sequence(oid(number))
+    return key.sign(data), encode_sequence(encode_oid(number))

@@ -16,14 +16,14 @@ from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
 from services.metadata.query_machine import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from tests.builders import NOW, csr_gone, csr_observed
-from tests.bus_actors import MAX_BYTES, doing, eventually
+from tests.builders import NOW, make_csr_gone, make_csr_observed
+from tests.bus_actors import MAX_BYTES, run_during, wait_until
 
 # Nothing happens by itself within a test: no machine is watched, so that each look is one that was needed.
 UNWATCHED = MetadataSettings(watched_machines=0, probe_seconds=0.1)
 
 
-class ObstinateBus(MemoryBus):
+class FailingBus(MemoryBus):
     """Remembers where it published, and refuses to as long as it is told to."""
 
     def __init__(self, server: MemoryServer, words: list[str]) -> None:
@@ -51,7 +51,7 @@ class ObstinateBus(MemoryBus):
             raise
 
 
-class CsrFlow:
+class MetadataCsrFlow:
     """Speaks as the watcher does, and reads what metadata has said."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class CsrFlow:
         self._version = 100
 
     @classmethod
-    async def provisioned(cls) -> "CsrFlow":
+    async def make(cls) -> "MetadataCsrFlow":
         flow = cls()
         await flow.bus.provision((), max_bytes=MAX_BYTES)
         return flow
@@ -73,9 +73,9 @@ class CsrFlow:
     @asynccontextmanager
     async def metadata(
         self, talos: TalosClient | None, settings: MetadataSettings = UNWATCHED, *, seed: int = 1
-    ) -> AsyncIterator[tuple[MetadataService, ObstinateBus]]:
+    ) -> AsyncIterator[tuple[MetadataService, FailingBus]]:
         """A metadata service on a bus of its own; None = with what the settings say."""
-        bus = ObstinateBus(self.server, self.words)
+        bus = FailingBus(self.server, self.words)
         parts = Dependencies(
             bus=bus,
             kube=None,
@@ -85,31 +85,31 @@ class CsrFlow:
             identity=f"test_{seed}",
         )
         service = MetadataService(parts, settings, talos=talos)
-        async with doing(service.run()):
+        async with run_during(service.run()):
             yield service, bus
 
     # ---- the watcher's words
 
-    async def observe(self, node: Node) -> int:
+    async def observe_node(self, node: Node) -> int:
         order = self._next()
         return await self.bus.publish(
             NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=NOW)
         )
 
-    async def gone(self, node: Node) -> int:
+    async def publish_node_gone(self, node: Node) -> int:
         order = self._next()
         return await self.bus.publish(
             NodeGone(stream_id=self.stream_id, order=order, name=node.name, uid=node.uid, observed_at=NOW)
         )
 
-    async def ask(self, request: SigningRequest) -> int:
+    async def file_request(self, request: SigningRequest) -> int:
         """A request is as that says; the word's place in the stream."""
-        return await self.bus.publish(csr_observed(request, incarnation=self.stream_id))
+        return await self.bus.publish(make_csr_observed(request, incarnation=self.stream_id))
 
-    async def withdraw(self, request: SigningRequest) -> int:
-        return await self.bus.publish(csr_gone(request, incarnation=self.stream_id))
+    async def delete_request(self, request: SigningRequest) -> int:
+        return await self.bus.publish(make_csr_gone(request, incarnation=self.stream_id))
 
-    async def snapshot(self) -> None:
+    async def publish_snapshot(self) -> None:
         await self.bus.publish(SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=1, requests=1))
 
     # ---- metadata's
@@ -117,11 +117,11 @@ class CsrFlow:
     async def last(self, name: str) -> Message | None:
         return await self.bus.get_last(f"{ENRICHED_CSR}.{name}")
 
-    async def said(self, name: str = "csr-1") -> CsrEnriched | None:
+    async def get_enriched(self, name: str = "csr-1") -> CsrEnriched | None:
         message = await self.last(name)
         return message.event if message and isinstance(message.event, CsrEnriched) else None
 
-    async def once(
+    async def wait_for_enriched(
         self,
         says: Callable[[CsrEnriched], bool] = lambda event: True,
         name: str = "csr-1",
@@ -131,35 +131,35 @@ class CsrFlow:
         found: list[CsrEnriched] = []
 
         async def there() -> bool:
-            event = await self.said(name)
+            event = await self.get_enriched(name)
             if event is None or not says(event):
                 return False
             found.append(event)
             return True
 
-        await eventually(there, f"what is wanted of {name}", seconds)
+        await wait_until(there, f"what is wanted of {name}", seconds)
         return found[0]
 
-    def times(self, name: str = "csr-1") -> int:
+    def count_enriched(self, name: str = "csr-1") -> int:
         """How often metadata spoke of the request."""
         return self.words.count(f"{ENRICHED_CSR}.{name}")
 
-    async def knows(self, name: str = "web-1") -> None:
+    async def wait_for_node(self, name: str = "web-1") -> None:
         """Return once metadata has spoken of the Node."""
 
         async def there() -> bool:
             return await self.bus.get_last(f"{ENRICHED_NODE}.{name}") is not None
 
-        await eventually(there)
+        await wait_until(there)
 
     def _next(self) -> ObservationOrder:
         self._version += 1
         return ObservationOrder(epoch=1, resource_version=self._version)
 
 
-def with_facts(event: CsrEnriched) -> bool:
+def has_facts(event: CsrEnriched) -> bool:
     return event.facts is not None
 
 
-def with_fault(event: CsrEnriched) -> bool:
+def has_fault(event: CsrEnriched) -> bool:
     return event.fault is not None

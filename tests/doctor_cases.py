@@ -5,15 +5,16 @@ from typing import Any
 
 import msgspec
 
-from cli.doctor.findings import Check
+from cli.doctor.check_report import CheckReport
+from cli.doctor.diagnosis import diagnose
 from cli.doctor.installation import Installation, Process
-from cli.doctor.judging import diagnose
-from cli.doctor.objects import (
+from cli.doctor.installation_snapshot import InstallationSnapshot, RemoteClock
+from cli.doctor.kube_objects import (
     Condition,
     Container,
     LeaseItem,
     Meta,
-    Named,
+    NameReference,
     Pod,
     PodSpec,
     PodStatus,
@@ -26,29 +27,34 @@ from cli.doctor.objects import (
     WorkloadSpec,
     WorkloadStatus,
 )
-from cli.doctor.rights import Reviewed, questions
-from cli.doctor.seen import Moment, Seen
-from cli.doctor.talos_seen import Asked, TalosSeen
-from cli.inside.seen import FlowSeen, QueueSeen, ServiceSeen, StreamSeen, Word
+from cli.doctor.required_permissions import AccessReviewResult, list_access_reviews
+from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
+from cli.inside.flow_snapshot import (
+    ConsumerSnapshot,
+    FlowSnapshot,
+    LastMessage,
+    ServicePresence,
+    StreamSnapshot,
+)
 from libs.common.events import Leading
 from libs.common.kube_api.lease import LeaseSpec
 from libs.common.service_spec import DURABLES, SERVICES, WATCHER_LEASE_NAME
-from libs.testbed.pki import Authority
-from tests.builders import INCARNATION, NOW, a_node
+from libs.testbed.pki import CertificateAuthority
+from tests.builders import NOW, STREAM_ID, make_node
 
 PREFIX = "talos-cloud-controller-manager"
 IMAGE = f"ghcr.io/talos-ccm/{PREFIX}:v0.1.0"
 RUNNING = ("watcher", "metadata", "labeler", "csr", "ipam")
-AUTHORITY = Authority.make(common_name="nats").pem.decode()
+AUTHORITY = CertificateAuthority.make(common_name="nats").pem.decode()
 SECOND = timedelta(seconds=1)
 
 
-def labels(component: str) -> dict[str, str]:
+def make_labels(component: str) -> dict[str, str]:
     named = {"app.kubernetes.io/instance": PREFIX, "app.kubernetes.io/version": "v0.1.0"}
     return named | ({"app.kubernetes.io/component": component} if component else {})
 
 
-def a_workload(
+def make_workload(
     component: str,
     *,
     kind: str = "Deployment",
@@ -65,7 +71,7 @@ def a_workload(
     container = Container(
         name=component, image=image, command=words, args=("--cloud-config=/etc/talos/ccm-config.yaml", *args)
     )
-    volumes = [Volume(name="cloud-config", config_map=Named(name=PREFIX))]
+    volumes = [Volume(name="cloud-config", config_map=NameReference(name=PREFIX))]
     if component == "metadata":
         secret = SecretVolume(secret_name=f"{PREFIX}-talos-secrets")
         volumes.append(Volume(name="talos-secrets", secret=secret))
@@ -75,89 +81,95 @@ def a_workload(
         volumes=tuple(volumes),
         host_network=host_network,
     )
-    meta = Meta(name=f"{PREFIX}-{component}", namespace="kube-system", labels=labels(component))
+    meta = Meta(name=f"{PREFIX}-{component}", namespace="kube-system", labels=make_labels(component))
     meta.labels["app.kubernetes.io/version"] = version
     status = WorkloadStatus(ready_replicas=ready, conditions=conditions)
     template = PodTemplate(spec=pod)
     return Workload(metadata=meta, spec=WorkloadSpec(template=template), status=status, kind=kind)
 
 
-def a_process(service: str, **workload: Any) -> Process:
-    made = a_workload(service, **workload)
+def make_process(service: str, **workload: Any) -> Process:
+    made = make_workload(service, **workload)
     wirings = tuple(wiring for wiring in SERVICES if wiring.service == service)
     return Process(workload=made, container=made.pod.containers[0], services=wirings)
 
 
-def an_installation(*, without: tuple[str, ...] = (), **workloads: dict[str, Any]) -> Installation:
+def make_installation(*, without: tuple[str, ...] = (), **workloads: dict[str, Any]) -> Installation:
     """`labeler={"ready": 0}` says what is different about one workload."""
     return Installation(
         namespace="kube-system",
         release=PREFIX,
-        processes=tuple(a_process(s, **workloads.get(s, {})) for s in RUNNING if s not in without),
-        nats=a_workload("nats", command=("nats-server",)),
+        processes=tuple(make_process(s, **workloads.get(s, {})) for s in RUNNING if s not in without),
+        nats=make_workload("nats", command=("nats-server",)),
     )
 
 
-def a_pod(component: str, *, ready: bool = True, **status: Any) -> Pod:
+def make_pod(component: str, *, ready: bool = True, **status: Any) -> Pod:
     conditions = (Condition(type="Ready", status="True" if ready else "False"),)
     status = {"phase": "Running", "conditions": conditions, **status}
-    meta = Meta(name=f"{PREFIX}-{component}-0", namespace="kube-system", labels=labels(component))
+    meta = Meta(name=f"{PREFIX}-{component}-0", namespace="kube-system", labels=make_labels(component))
     return Pod(metadata=meta, status=PodStatus(**status))
 
 
-def a_manager(*flags: str) -> Pod:
+def make_controller_manager(*flags: str) -> Pod:
     container = Container(name="kcm", command=("/usr/local/bin/kube-controller-manager", *flags))
     return Pod(metadata=Meta(name="kube-controller-manager-cp-1"), spec=PodSpec(containers=(container,)))
 
 
-def a_lease(holder: str, name: str = WATCHER_LEASE_NAME, *, age: timedelta = SECOND) -> LeaseItem:
+def make_lease(holder: str, name: str = WATCHER_LEASE_NAME, *, age: timedelta = SECOND) -> LeaseItem:
     renewed = (NOW - age).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=renewed)
     return LeaseItem(metadata=Meta(name=name, namespace="kube-system"), spec=spec)
 
 
-def a_moment(ahead: timedelta = timedelta()) -> Moment:
+def make_remote_clock(ahead: timedelta = timedelta()) -> RemoteClock:
     said = NOW + ahead
-    return Moment(said_from=said, said_until=said + SECOND, asked=NOW, answered=NOW + SECOND)
+    return RemoteClock(earliest=said, latest=said + SECOND, requested_at=NOW, responded_at=NOW + SECOND)
 
 
-def a_talos(**changed: Any) -> TalosSeen:
+def make_talos_report(**changed: Any) -> TalosCredentialReport:
     well = {
         "at": NOW,
         "source": "/var/run/secrets/talos.dev/config",
         "roles": ("os:reader",),
         "not_before": NOW - 60 * SECOND,
         "not_after": NOW + timedelta(hours=6),
-        "endpoints": (Asked(address="talos.default:50000"),),
-        "machines": (Asked(address="10.0.0.5", name="web-1"),),
+        "endpoints": (ProbeResult(address="talos.default:50000"),),
+        "machines": (ProbeResult(address="10.0.0.5", name="web-1"),),
     }
-    return TalosSeen(**{**well, **changed})
+    return TalosCredentialReport(**{**well, **changed})
 
 
-def a_flow(**changed: Any) -> FlowSeen:
-    leading = Leading(stream_id=INCARNATION, epoch=1, holder="watcher-0")
+def make_flow_snapshot(**changed: Any) -> FlowSnapshot:
+    leading = Leading(stream_id=STREAM_ID, epoch=1, holder="watcher-0")
     well = {
         "at": NOW,
-        "stream": StreamSeen(incarnation=INCARNATION, messages=7, bytes=10, max_bytes=1000),
-        "queues": tuple(QueueSeen(name=d.name, service=d.service, waiting=1) for d in DURABLES),
-        "leading": Word(subject="leading", published_at=NOW - SECOND, event=leading),
-        "services": tuple(ServiceSeen(service=s, here=None if s == "metadata" else True) for s in RUNNING),
+        "stream": StreamSnapshot(stream_id=STREAM_ID, messages=7, bytes=10, max_bytes=1000),
+        "queues": tuple(ConsumerSnapshot(name=d.name, service=d.service, waiting=1) for d in DURABLES),
+        "leading": LastMessage(subject="leading", published_at=NOW - SECOND, event=leading),
+        "services": tuple(
+            ServicePresence(service=s, is_present=None if s == "metadata" else True) for s in RUNNING
+        ),
     }
-    return FlowSeen(**{**well, **changed})
+    return FlowSnapshot(**{**well, **changed})
 
 
-def seen(*, here: Installation | None = None, **changed: Any) -> Seen:
+def make_snapshot(*, here: Installation | None = None, **changed: Any) -> InstallationSnapshot:
     """All is well but for what is changed."""
-    here = here or an_installation()
-    reviews = tuple(Reviewed(asked, allowed=asked.wanted) for asked in questions(here))
+    here = here or make_installation()
+    reviews = tuple(
+        AccessReviewResult(asked, is_allowed=asked.is_required) for asked in list_access_reviews(here)
+    )
     well: dict[str, Any] = {
         "at": NOW,
         "version": "0.1.0",
         "installation": here,
         "workloads": here.workloads,
-        "pods": tuple(a_pod(component) for component in (*RUNNING, "nats")),
-        "system_pods": (a_manager("--allocate-node-cidrs=true", "--controllers=*,-node-ipam-controller"),),
-        "nodes": (a_node("web-1"),),
+        "pods": tuple(make_pod(component) for component in (*RUNNING, "nats")),
+        "system_pods": (
+            make_controller_manager("--allocate-node-cidrs=true", "--controllers=*,-node-ipam-controller"),
+        ),
+        "nodes": (make_node("web-1"),),
         "requests": (),
         "serving": {"web-1": True},
         "config": "global: {}\n",
@@ -166,31 +178,31 @@ def seen(*, here: Installation | None = None, **changed: Any) -> Seen:
             metadata=Meta(name=f"{PREFIX}-talos-secrets"), spec=TalosAccountSpec(roles=("os:reader",))
         ),
         "talos_service": True,
-        "talos": a_talos(),
-        "server_clock": a_moment(),
-        "pod_clock": a_moment(),
-        "flow": a_flow(),
+        "talos": make_talos_report(),
+        "server_clock": make_remote_clock(),
+        "pod_clock": make_remote_clock(),
+        "flow": make_flow_snapshot(),
         "authority": AUTHORITY,
-        "leases": (a_lease(f"{PREFIX}-watcher-0_b0c1"),),
+        "leases": (make_lease(f"{PREFIX}-watcher-0_b0c1"),),
         "namespace_labels": {},
     }
-    return Seen(**{**well, **changed})
+    return InstallationSnapshot(**{**well, **changed})
 
 
-def judged(name: str, what: Seen) -> Check:
+def run_check(name: str, what: InstallationSnapshot) -> CheckReport:
     """What one check says."""
     (check,) = diagnose(what, [name]).checks
     return check
 
 
-def said(name: str, what: Seen, state: str = "wrong") -> str:
+def format_observations(name: str, what: InstallationSnapshot, state: str = "wrong") -> str:
     """All that it says, which must be in that state."""
-    check = judged(name, what)
+    check = run_check(name, what)
     assert check.state == state, check
     for finding in check.findings:
         assert finding.state == "ok" or finding.fix, "whoever finds something wrong says what to do"
-    return "\n".join(line for f in check.findings for line in (f.seen, f.fix, *f.commands))
+    return "\n".join(line for f in check.findings for line in (f.observation, f.fix, *f.commands))
 
 
-def replaced(what: Seen, **changed: Any) -> Seen:
+def replace_fields(what: InstallationSnapshot, **changed: Any) -> InstallationSnapshot:
     return msgspec.structs.replace(what, **changed)

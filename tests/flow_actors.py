@@ -24,14 +24,14 @@ from libs.common.node import Node
 from libs.common.service_spec import DURABLES
 from libs.common.subjects import DECIDED, ENRICHED_NODE
 from tests.builders import NOW
-from tests.bus_actors import MAX_BYTES, eventually
+from tests.bus_actors import MAX_BYTES, wait_until
 
 Said = TypeVar("Said", NodeEnriched, NodeUnreachable, EnrichedNodeGone)
 
 QUICK = Timeouts(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
 
 
-class Flow:
+class FlowActor:
     """Speaks as the other services do, on a bus of the watcher's, and reads what the one under test said."""
 
     def __init__(self, bus: NatsBus) -> None:
@@ -41,7 +41,7 @@ class Flow:
 
     @classmethod
     @asynccontextmanager
-    async def provisioned(cls, url: str) -> AsyncIterator["Flow"]:
+    async def open(cls, url: str) -> AsyncIterator["FlowActor"]:
         """A stream with its durables, in which nobody has said anything yet."""
         bus = await NatsBus.connect((url,), service="watcher", timing=QUICK)
         try:
@@ -53,11 +53,11 @@ class Flow:
 
     @classmethod
     @asynccontextmanager
-    async def led(cls, url: str) -> AsyncIterator["Flow"]:
+    async def open_led(cls, url: str) -> AsyncIterator["FlowActor"]:
         """A stream with a complete snapshot and a leader."""
-        async with cls.provisioned(url) as flow:
-            await flow.snapshot(0)
-            await flow.lead()
+        async with cls.open(url) as flow:
+            await flow.publish_snapshot(0)
+            await flow.publish_leading()
             yield flow
 
     async def provision(self) -> None:
@@ -65,19 +65,19 @@ class Flow:
 
     # ---- the watcher's words
 
-    async def snapshot(self, nodes: int = 1) -> None:
+    async def publish_snapshot(self, nodes: int = 1) -> None:
         await self.bus.publish(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=nodes))
 
-    async def lead(self) -> None:
+    async def publish_leading(self) -> None:
         await self.bus.publish(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
 
-    async def observe(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
+    async def publish_node(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
         """How the Node is; the word's place in the stream."""
         order = self._next()
         event = NodeObserved(stream_id=self.incarnation, order=order, node=node, observed_at=NOW)
         return await self.bus.publish(event, headers=headers)
 
-    async def gone(self, node: Node) -> int:
+    async def publish_node_gone(self, node: Node) -> int:
         """That it is no more."""
         order = self._next()
         return await self.bus.publish(
@@ -94,7 +94,7 @@ class Flow:
         return await self.bus.publish(
             NodeEnriched(
                 stream_id=incarnation or self.incarnation,
-                observed_sequence=observed or await self.observe(node),
+                observed_sequence=observed or await self.publish_node(node),
                 node=node,
                 facts=facts,
                 verified_by=recognized_by,
@@ -103,12 +103,12 @@ class Flow:
             )
         )
 
-    async def unreachable(self, node: Node, fault: MachineFault, *, observed: int = 0) -> int:
+    async def publish_unreachable(self, node: Node, fault: MachineFault, *, observed: int = 0) -> int:
         """That the machine says nothing."""
         return await self.bus.publish(
             NodeUnreachable(
                 stream_id=self.incarnation,
-                observed_sequence=observed or await self.observe(node),
+                observed_sequence=observed or await self.publish_node(node),
                 node=node,
                 fault=fault,
                 attempt=1,
@@ -118,7 +118,7 @@ class Flow:
             )
         )
 
-    async def enriched_gone(self, node: Node) -> int:
+    async def publish_enriched_gone(self, node: Node) -> int:
         """That a Node is gone, passed on."""
         return await self.bus.publish(
             EnrichedNodeGone(stream_id=self.incarnation, observed_sequence=1, name=node.name, uid=node.uid)
@@ -126,19 +126,19 @@ class Flow:
 
     # ---- what metadata under test has said
 
-    async def said(self, name: str) -> EnrichedNode | None:
+    async def get_enriched(self, name: str) -> EnrichedNode | None:
         """What the stream holds of the enriched Node."""
         message = await self.bus.get_last(f"{ENRICHED_NODE}.{name}")
         event = message.event if message else None
         assert event is None or isinstance(event, EnrichedNode)
         return event
 
-    async def sequence(self, name: str) -> int:
+    async def get_sequence(self, name: str) -> int:
         """The place of that word in the stream, 0 for none: it grows with each one."""
         message = await self.bus.get_last(f"{ENRICHED_NODE}.{name}")
         return message.sequence if message else 0
 
-    async def once(
+    async def wait_for_enriched(
         self,
         name: str,
         kind: type[Said],
@@ -149,18 +149,18 @@ class Flow:
         found: list[Said] = []
 
         async def there() -> bool:
-            event = await self.said(name)
+            event = await self.get_enriched(name)
             if not isinstance(event, kind) or not says(event):
                 return False
             found.append(event)
             return True
 
-        await eventually(there, f"{kind.__name__} of {name}", seconds)
+        await wait_until(there, f"{kind.__name__} of {name}", seconds)
         return found[0]
 
     # ---- what the labeler under test has decided
 
-    async def decided(self, name: str) -> Decided | None:
+    async def get_decision(self, name: str) -> Decided | None:
         """What was decided last."""
         message = await self.bus.get_last(f"{DECIDED}.labeler.node.{name}")
         if message is None:
@@ -168,33 +168,33 @@ class Flow:
         assert isinstance(message.event, Decided)
         return message.event
 
-    async def decisions(self, name: str) -> int:
+    async def get_decision_sequence(self, name: str) -> int:
         """The place of the last decision in the stream, 0 for none: it grows with each one."""
         message = await self.bus.get_last(f"{DECIDED}.labeler.node.{name}")
         return message.sequence if message else 0
 
-    async def until_decided(self, name: str, *outcomes: str) -> Decided:
+    async def wait_for_decision(self, name: str, *outcomes: str) -> Decided:
         """The decision, as soon as it is one of these."""
         found: list[Decided] = []
 
         async def is_decided() -> bool:
-            decided = await self.decided(name)
+            decided = await self.get_decision(name)
             if decided is None or decided.outcome not in outcomes:
                 return False
             found.append(decided)
             return True
 
-        await eventually(is_decided, f"{name} decided as {outcomes}")
+        await wait_until(is_decided, f"{name} decided as {outcomes}")
         return found[0]
 
-    async def until_handled(self) -> None:
+    async def wait_until_handled(self) -> None:
         """Everything that metadata has said is settled: nothing pending, in flight or parked."""
 
         async def is_settled() -> bool:
             info = await fetch_consumer_info(await self.bus._link.wait_for_connection(), DURABLES[0].name)
             return info.num_pending == 0 and info.num_ack_pending == 0
 
-        await eventually(is_settled, f"all of {ENRICHED_NODE} handled")
+        await wait_until(is_settled, f"all of {ENRICHED_NODE} handled")
 
     def _next(self) -> ObservationOrder:
         self._version += 1

@@ -38,12 +38,20 @@ from libs.common.subjects import DECIDED, STREAM
 from libs.testbed.nats_server import NatsServer
 from services.ipam.service import IpamService
 from services.ipam.settings import IpamSettings
-from tests.builders import INCARNATION, NOW, a_node, cluster_networks, gone, observed, some_facts
-from tests.bus_actors import MAX_BYTES, doing, eventually, until_led, until_ready
+from tests.builders import (
+    NOW,
+    STREAM_ID,
+    make_cluster_networks,
+    make_facts,
+    make_node,
+    make_node_gone,
+    make_node_observed,
+)
+from tests.bus_actors import MAX_BYTES, run_during, wait_until, wait_until_led, wait_until_ready
 from tests.flow_actors import QUICK
 from tests.json_patch import PatchFailed
-from tests.json_patch import apply as apply_json
-from tests.turned_clock import TurnedClock
+from tests.json_patch import apply_json_patch as apply_json
+from tests.manual_clock import ManualClock
 
 PODS = ("10.244.0.0/16", "fd00:10:244::/48")
 REFUSED = MachineFault(
@@ -62,7 +70,7 @@ class InMemoryCluster:
         self.lists: Counter[str] = Counter()  # of "nodes" and "configmaps", that succeeded
         self.fails_before: Failing = lambda verb, name: None
         self.fails_after: Failing = lambda verb, name: None  # the write is done, its answer lost
-        self.watched_by: Callable[[Node], Awaitable[object]] | None = None
+        self.watchers: Callable[[Node], Awaitable[object]] | None = None
         self.now: Callable[[], datetime] = lambda: NOW
         self._nodes: dict[str, dict[str, Any]] = {}
         self._config_maps: dict[str, ConfigMap] = {}
@@ -96,7 +104,7 @@ class InMemoryCluster:
     def pages(self) -> Mapping[str, ConfigMap]:
         return self._config_maps
 
-    def told(self, node: str) -> list[str]:
+    def list_event_reasons(self, node: str) -> list[str]:
         """Reasons of the Events on a Node, in order."""
         return [event.reason for event in self.events if event.regarding.name == node]
 
@@ -174,8 +182,8 @@ class InMemoryCluster:
         document["metadata"]["resourceVersion"] = self._next()
         self._nodes[name] = document
         node = self.node(name)
-        if self.watched_by is not None:
-            await self.watched_by(node)
+        if self.watchers is not None:
+            await self.watchers(node)
         self._fail(self.fails_after, "patch", name)
         return node
 
@@ -200,7 +208,7 @@ class IpamFlow:
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, kind: str, tmp_path: Path, *, networks: bool = True) -> AsyncIterator["IpamFlow"]:
+    async def open(cls, kind: str, tmp_path: Path, *, networks: bool = True) -> AsyncIterator["IpamFlow"]:
         """On a bus of that kind, with a complete snapshot, a leader, and the cluster's networks."""
         async with AsyncExitStack() as stack:
             connect: Callable[..., Awaitable[Bus]]
@@ -219,19 +227,19 @@ class IpamFlow:
             stack.push_async_callback(bus.close)
             flow = cls(connect, bus)
             flow.nats_url = url
-            flow.kube.watched_by = flow.see
+            flow.kube.watchers = flow.publish_node
             await flow.provision()
             if networks:
-                await flow.networks()
+                await flow.publish_networks()
             yield flow
 
     async def provision(self, *there: Node) -> None:
         """A stream as the watcher makes it, with what it says first: what Nodes are there."""
         self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
         for node in there:
-            await self.see(node)
-        await self.snapshot()
-        await self.lead()
+            await self.publish_node(node)
+        await self.publish_snapshot()
+        await self.publish_leading()
 
     async def wipe(self, *there: Node) -> None:
         """NATS loses everything, and the watcher says it anew; of the machines nothing is said yet."""
@@ -239,14 +247,14 @@ class IpamFlow:
         await client.jetstream().delete_stream(STREAM)
         await client.close()
         await self.provision(*there)
-        await self.networks()
+        await self.publish_networks()
 
     @asynccontextmanager
-    async def ipam_running(
-        self, *, clock: TurnedClock | None = None, seed: int = 1, ready: bool = True, **settings: Any
+    async def run_ipam(
+        self, *, clock: ManualClock | None = None, seed: int = 1, ready: bool = True, **settings: Any
     ) -> AsyncIterator[IpamService]:
         """An ipam on a bus of its own, as in a process of its own."""
-        clock = clock or TurnedClock()
+        clock = clock or ManualClock()
         bus = await self._connect(service="ipam")
         try:
             parts = Dependencies(
@@ -258,49 +266,53 @@ class IpamFlow:
                 identity=f"test_{seed}",
             )
             service = IpamService(parts, IpamSettings(**settings))
-            async with doing(service.run()):
-                await (until_ready if ready else until_led)(service, bus)
+            async with run_during(service.run()):
+                await (wait_until_ready if ready else wait_until_led)(service, bus)
                 yield service
         finally:
             await bus.close()
 
     # ---- the watcher's words
 
-    async def say(self, event: Event) -> int:
+    async def publish(self, event: Event) -> int:
         return await self.bus.publish(event)
 
-    async def snapshot(self) -> None:
-        await self.say(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=0))
+    async def publish_snapshot(self) -> None:
+        await self.publish(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=0))
 
-    async def lead(self) -> None:
-        await self.say(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
+    async def publish_leading(self) -> None:
+        await self.publish(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
 
-    async def see(self, node: Node) -> int:
+    async def publish_node(self, node: Node) -> int:
         """How a Node is now."""
-        return await self.say(observed(node, incarnation=self.incarnation))
+        return await self.publish(make_node_observed(node, incarnation=self.incarnation))
 
-    async def time_passes(self, clock: TurnedClock, seconds: float, listed: str) -> None:
+    async def advance_time(self, clock: ManualClock, seconds: float, listed: str) -> None:
         """That much, while somebody leads, and until that ("nodes", "configmaps") has been listed again."""
         before = self.kube.lists[listed]
-        clock.turn(seconds)
-        await self.lead()
-        await eventually(lambda: self.kube.lists[listed] > before, f"{listed} are listed")
+        clock.advance(seconds)
+        await self.publish_leading()
+        await wait_until(lambda: self.kube.lists[listed] > before, f"{listed} are listed")
 
     # ---- metadata's words
 
-    async def networks(self, **fields: Any) -> None:
+    async def publish_networks(self, **fields: Any) -> None:
         """What a control plane says; keywords are fields of ClusterNetworksObserved."""
-        await self.say(cluster_networks(incarnation=self.incarnation, **({"pod_cidrs": PODS} | fields)))
+        await self.publish(
+            make_cluster_networks(incarnation=self.incarnation, **({"pod_cidrs": PODS} | fields))
+        )
 
-    async def enrich(self, node: Node, facts: MachineFacts, observed_sequence: int = 1) -> int:
-        return await self.say(an_enriched(node, facts, incarnation=self.incarnation, place=observed_sequence))
+    async def publish_enriched(self, node: Node, facts: MachineFacts, observed_sequence: int = 1) -> int:
+        return await self.publish(
+            make_enriched(node, facts, incarnation=self.incarnation, place=observed_sequence)
+        )
 
-    async def silent(self, node: Node, last_known: MachineFacts | None = None) -> None:
+    async def publish_unreachable(self, node: Node, last_known: MachineFacts | None = None) -> None:
         """The Node's machine says nothing."""
-        await self.say(
+        await self.publish(
             NodeUnreachable(
                 stream_id=self.incarnation,
-                observed_sequence=await self.see(node),
+                observed_sequence=await self.publish_node(node),
                 node=node,
                 fault=REFUSED,
                 last_known=last_known,
@@ -313,18 +325,20 @@ class IpamFlow:
 
     # ---- what happens in the cluster
 
-    async def join(self, *numbers: int, facts: MachineFacts | None = None, **fields: Any) -> None:
+    async def join_nodes(self, *numbers: int, facts: MachineFacts | None = None, **fields: Any) -> None:
         """Nodes web-<number> join, seen by the watcher, asked by metadata; keywords are a Node's."""
         for number in numbers:
-            node = self.kube.put(a_node_of(number, **fields))
-            await self.enrich(node, facts or facts_of(number), await self.see(node))
+            node = self.kube.put(make_numbered_node(number, **fields))
+            await self.publish_enriched(
+                node, facts or make_numbered_facts(number), await self.publish_node(node)
+            )
 
-    async def leave(self, number: int) -> None:
+    async def delete_node(self, number: int) -> None:
         """A Node is deleted, and everybody says so."""
         node = self.kube.node(f"web-{number}")
         self.kube.delete(node.name)
-        place = await self.say(gone(node, incarnation=self.incarnation))
-        await self.say(
+        place = await self.publish(make_node_gone(node, incarnation=self.incarnation))
+        await self.publish(
             EnrichedNodeGone(
                 stream_id=self.incarnation, observed_sequence=place, name=node.name, uid=node.uid
             )
@@ -332,39 +346,39 @@ class IpamFlow:
 
     # ---- what ipam did
 
-    async def served(self, *numbers: int, seconds: float = 30.0) -> dict[str, tuple[str, ...]]:
+    async def wait_for_pod_cidrs(self, *numbers: int, seconds: float = 30.0) -> dict[str, tuple[str, ...]]:
         """The pod CIDRs of all, as soon as these Nodes have theirs."""
         names = {f"web-{number}" for number in numbers}
-        await eventually(
+        await wait_until(
             lambda: names <= self.kube.pod_cidrs().keys(), f"{sorted(names)} have pod CIDRs", seconds
         )
         return self.kube.pod_cidrs()
 
-    async def decided(self, number: int) -> Decided | None:
+    async def get_decision(self, number: int) -> Decided | None:
         message = await self.bus.get_last(f"{DECIDED}.ipam.node.web-{number}")
         return message.event if message and isinstance(message.event, Decided) else None
 
-    async def until_decided(self, number: int, *outcomes: str, seconds: float = 30.0) -> Decided:
+    async def wait_for_decision(self, number: int, *outcomes: str, seconds: float = 30.0) -> Decided:
         """The decision, as soon as it is one of these."""
         found: list[Decided] = []
 
         async def is_decided() -> bool:
-            decided = await self.decided(number)
+            decided = await self.get_decision(number)
             if decided is None or decided.outcome not in outcomes:
                 return False
             found.append(decided)
             return True
 
-        await eventually(is_decided, f"web-{number} decided as {outcomes}", seconds)
+        await wait_until(is_decided, f"web-{number} decided as {outcomes}", seconds)
         return found[0]
 
 
-def a_node_of(number: int, **fields: Any) -> Node:
-    return a_node(f"web-{number}", **({"uid": f"uid-{number}", "ip": ip_of(number)} | fields))
+def make_numbered_node(number: int, **fields: Any) -> Node:
+    return make_node(f"web-{number}", **({"uid": f"uid-{number}", "ip": get_ip(number)} | fields))
 
 
-def an_enriched(
-    node: Node, facts: MachineFacts, *, incarnation: str = INCARNATION, place: int = 1
+def make_enriched(
+    node: Node, facts: MachineFacts, *, incarnation: str = STREAM_ID, place: int = 1
 ) -> NodeEnriched:
     """Metadata's word of a Node."""
     return NodeEnriched(
@@ -378,24 +392,24 @@ def an_enriched(
     )
 
 
-def ip_of(number: int) -> str:
+def get_ip(number: int) -> str:
     return f"10.0.{number // 250}.{number % 250 + 1}"
 
 
-def facts_of(number: int, **fields: Any) -> MachineFacts:
-    address = AddressStatus(address=f"{ip_of(number)}/16", link="eth0", flags=128)
-    return some_facts(
-        **({"node_name": f"web-{number}", "node_ip": ip_of(number), "addresses": (address,)} | fields)
+def make_numbered_facts(number: int, **fields: Any) -> MachineFacts:
+    address = AddressStatus(address=f"{get_ip(number)}/16", link="eth0", flags=128)
+    return make_facts(
+        **({"node_name": f"web-{number}", "node_ip": get_ip(number), "addresses": (address,)} | fields)
     )
 
 
-def assert_disjoint(given: Mapping[str, Sequence[str]]) -> None:
+def assert_disjoint(allocations: Mapping[str, Sequence[str]]) -> None:
     """No two blocks touch, of whomever."""
     for family in (4, 6):
         blocks = [
             ip_network(cidr)
-            for cidrs in given.values()
+            for cidrs in allocations.values()
             for cidr in cidrs
             if ip_network(cidr).version == family
         ]
-        assert not any(one.overlaps(other) for one, other in combinations(blocks, 2)), given
+        assert not any(one.overlaps(other) for one, other in combinations(blocks, 2)), allocations

@@ -15,38 +15,38 @@ from tests import json_patch
 from tests.builders import NOW
 
 
-class Call:
+class PendingCall:
     """One request: awaited by the code under test, carried out when the test says so."""
 
-    def __init__(self, effect: Callable[["Task"], Any]):
+    def __init__(self, effect: Callable[["SimulatedTask"], Any]):
         self.effect = effect
 
-    def __await__(self) -> Generator["Call", Any, Any]:
+    def __await__(self) -> Generator["PendingCall", Any, Any]:
         return (yield self)
 
 
-class Task:
+class SimulatedTask:
     """A coroutine of a replica, standing at a request."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], **told: Any):
-        self.told = told  # what the coroutine was told, for the test to judge it by
+        self.arguments = told  # what the coroutine was told, for the test to judge it by
         self.result: Any = None
         self.error: KubeError | TemporaryError | None = None
         self.done = False
-        self.call: Call | None = None
+        self.call: PendingCall | None = None
         self.answer: Any = None  # once the request has arrived
         self._coroutine = coroutine
         self._go(lambda: coroutine.send(None))
 
-    def arrive(self) -> None:
+    def deliver_request(self) -> None:
         """The server carries out the request; the answer is on its way."""
         if self.call is not None:
-            self.answer = carried_out(self.call, self)
+            self.answer = execute_call(self.call, self)
             self.call = None
 
-    def hear(self) -> None:
+    def deliver_response(self) -> None:
         """The answer comes back, of a request that has arrived or arrives now."""
-        self.arrive()
+        self.deliver_request()
         self.resume(self.answer)
 
     def resume(self, answer: Any) -> None:
@@ -57,12 +57,12 @@ class Task:
         else:
             self._go(lambda: self._coroutine.send(answer))
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """The process dies here."""
         self.done = True
         self._coroutine.close()
 
-    def _go(self, move: Callable[[], Call]) -> None:
+    def _go(self, move: Callable[[], PendingCall]) -> None:
         try:
             self.call = move()
         except StopIteration as stopped:
@@ -71,7 +71,7 @@ class Task:
             self.done, self.error = True, error
 
 
-def carried_out(call: Call, task: Task) -> Any:
+def execute_call(call: PendingCall, task: SimulatedTask) -> Any:
     """The answer to a request that arrives now: what it returns, or the error that it is told."""
     try:
         return call.effect(task)
@@ -79,18 +79,18 @@ def carried_out(call: Call, task: Task) -> Any:
         return error
 
 
-def lost() -> Unreachable:
+def make_unreachable_error() -> Unreachable:
     """What a client says when it got no answer."""
     return Unreachable("no answer")
 
 
-class Server:
+class IpamServer:
     """Nodes and pages; `on_write` and `on_patch` judge each write before it is done."""
 
     def __init__(
         self,
-        on_write: Callable[["Task", StoredPage | None, StoredPage], None],
-        on_patch: Callable[["Task", Node, tuple[str, ...]], None],
+        on_write: Callable[["SimulatedTask", StoredPage | None, StoredPage], None],
+        on_patch: Callable[["SimulatedTask", Node, tuple[str, ...]], None],
     ):
         self.nodes: dict[str, Node] = {}
         self.pages: dict[str, StoredPage] = {}
@@ -104,7 +104,7 @@ class Server:
         self._version += 1
         return str(self._version)
 
-    def put_page(self, task: Task, page: StoredPage) -> str:
+    def put_page(self, task: SimulatedTask, page: StoredPage) -> str:
         there = self.pages.get(page.name)
         if there is None and page.resource_version:
             raise NotFound(page.name)
@@ -119,14 +119,14 @@ class Server:
         self.page_writes += 1
         return self.pages[page.name].resource_version
 
-    def patch(self, task: Task, name: str, patch: Sequence[dict[str, Any]]) -> Node:
+    def patch(self, task: SimulatedTask, name: str, patch: Sequence[dict[str, Any]]) -> Node:
         node = self.nodes.get(name)
         if node is None:
             raise NotFound(name)
         document = msgspec.to_builtins(node)
         document.setdefault("spec", {})
         try:
-            after = msgspec.convert(json_patch.apply(document, list(patch)), Node)
+            after = msgspec.convert(json_patch.apply_json_patch(document, list(patch)), Node)
         except json_patch.PatchFailed as failed:
             raise FenceFailed(str(failed)) from failed
         if node.spec.pod_cidrs and after.spec.pod_cidrs != node.spec.pod_cidrs:
@@ -140,28 +140,28 @@ class Server:
         return self.nodes[node.name]
 
 
-class CallingApi:
+class CallRecordingApi:
     """ClaimsApi whose every request is a `Call`."""
 
-    def __init__(self, server: Server):
+    def __init__(self, server: IpamServer):
         self._server = server
 
     async def list_pages(self) -> Sequence[StoredPage]:
-        return await Call(lambda _: list(self._server.pages.values()))  # type: ignore[no-any-return]
+        return await PendingCall(lambda _: list(self._server.pages.values()))  # type: ignore[no-any-return]
 
     async def read_page(self, name: str) -> StoredPage | None:
-        return await Call(lambda _: self._server.pages.get(name))  # type: ignore[no-any-return]
+        return await PendingCall(lambda _: self._server.pages.get(name))  # type: ignore[no-any-return]
 
     async def write_page(self, page: StoredPage) -> str:
-        return await Call(lambda task: self._server.put_page(task, page))  # type: ignore[no-any-return]
+        return await PendingCall(lambda task: self._server.put_page(task, page))  # type: ignore[no-any-return]
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
-        return await Call(lambda task: self._server.patch(task, name, json_patch))  # type: ignore[no-any-return]
+        return await PendingCall(lambda task: self._server.patch(task, name, json_patch))  # type: ignore[no-any-return]
 
     async def list_nodes(self) -> Sequence[Node]:
-        return await Call(self._list_nodes)  # type: ignore[no-any-return]
+        return await PendingCall(self._list_nodes)  # type: ignore[no-any-return]
 
-    def _list_nodes(self, task: Task) -> Sequence[Node]:
+    def _list_nodes(self, task: SimulatedTask) -> Sequence[Node]:
         nodes = list(self._server.nodes.values())
-        task.told["listed"] = {node.uid: node.spec.pod_cidrs for node in nodes}
+        task.arguments["listed"] = {node.uid: node.spec.pod_cidrs for node in nodes}
         return nodes

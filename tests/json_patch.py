@@ -11,10 +11,10 @@ class PatchFailed(Exception):
     """The patch as a whole does not apply, as the API server's 422."""
 
 
-def apply(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
+def apply_json_patch(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
     """The document after the patch; empty maps and lists of metadata and spec vanish, as on the server."""
     try:
-        result: dict[str, Any] = json_patch.apply(copy.deepcopy(document), patch)
+        result: dict[str, Any] = json_patch.apply_json_patch(copy.deepcopy(document), patch)
     except Refusal as refusal:
         if refusal.code != 422 or refusal.status["details"]:  # no failed fence but a wrong patch
             raise

@@ -9,20 +9,20 @@ from libs.common.kube_api.objects import UnreadableObject
 from libs.common.kube_api.reflector import Reflector
 from libs.common.kube_api.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.node import Node
-from tests.bus_actors import doing
+from tests.bus_actors import run_during
 
 
-class Follower:
+class NodeFollower:
     """Keeps what a reflector tells, and what the Nodes are by it."""
 
     def __init__(self) -> None:
-        self.told: list[WatchEvent[Node]] = []
+        self.events: list[WatchEvent[Node]] = []
         self.nodes: dict[str, Node] = {}
         self.unreadable: list[UnreadableObject] = []
-        self.troubles: list[Exception] = []
+        self.errors: list[Exception] = []
 
     async def handle(self, happening: WatchEvent[Node]) -> None:
-        self.told.append(happening)
+        self.events.append(happening)
         match happening:
             case ListSnapshot():
                 self.nodes = {node.name: node for node in happening.items}
@@ -32,18 +32,18 @@ class Follower:
                 self.nodes.pop(happening.item.name, None)
 
     def count(self, kind: type[Any]) -> int:
-        return sum(isinstance(happening, kind) for happening in self.told)
+        return sum(isinstance(happening, kind) for happening in self.events)
 
 
 @asynccontextmanager
-async def following(api: KubeApi, **options: Any) -> AsyncIterator[tuple[Follower, Reflector[Node]]]:
-    follower = Follower()
+async def follow_nodes(api: KubeApi, **options: Any) -> AsyncIterator[tuple[NodeFollower, Reflector[Node]]]:
+    follower = NodeFollower()
     reflector = Reflector(
         api,
         NODES,
         on_unreadable=follower.unreadable.append,
-        on_failure=follower.troubles.append,
+        on_failure=follower.errors.append,
         **({"jitter": lambda: 0.0} | options),
     )
-    async with doing(reflector.run(follower.handle)):
+    async with run_during(reflector.run(follower.handle)):
         yield follower, reflector

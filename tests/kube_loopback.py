@@ -15,21 +15,21 @@ from libs.common.kube_api.load_kube_config import load_kube_config
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Loopback:
+class LoopbackServer:
     """Answers each request with `answer`; remembers what was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[web.Request] = []
-        self.answer: Answer = not_found
+        self.requests: list[web.Request] = []
+        self.answer: Answer = respond_not_found
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         return await self.answer(request)
 
     @classmethod
     @asynccontextmanager
-    async def start(cls) -> AsyncIterator["Loopback"]:
+    async def start(cls) -> AsyncIterator["LoopbackServer"]:
         loopback = cls()
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", loopback.handle)
@@ -46,7 +46,7 @@ class Loopback:
 
 
 @asynccontextmanager
-async def api_of(
+async def open_api(
     url: str, folder: Path, user: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[KubeApi]:
     """A KubeApi for that address, by a kubeconfig in `folder`."""
@@ -68,11 +68,11 @@ async def api_of(
         await api.close()
 
 
-async def not_found(request: web.Request) -> web.StreamResponse:
-    return refusal(404, "NotFound")
+async def respond_not_found(request: web.Request) -> web.StreamResponse:
+    return respond_error(404, "NotFound")
 
 
-def refusal(
+def respond_error(
     status: int,
     reason: str,
     message: str = "no",
@@ -83,39 +83,39 @@ def refusal(
     return web.json_response(body, status=status, headers=headers)
 
 
-def a_node_object(name: str, version: int = 1, **more: Any) -> dict[str, Any]:
+def make_node_object(name: str, version: int = 1, **more: Any) -> dict[str, Any]:
     metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}
     return {"kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": {}, "status": {}} | more
 
 
-def a_list(*items: dict[str, Any], version: int = 100, token: str = "") -> web.Response:
+def respond_list(*items: dict[str, Any], version: int = 100, token: str = "") -> web.Response:
     metadata = {"resourceVersion": str(version)} | ({"continue": token} if token else {})
     return web.json_response(
         {"kind": "NodeList", "apiVersion": "v1", "metadata": metadata, "items": list(items)}
     )
 
 
-def an_event(kind: str, subject: dict[str, Any]) -> bytes:
+def encode_event(kind: str, subject: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"type": kind, "object": subject}) + b"\n"
 
 
-def a_bookmark(version: int) -> bytes:
-    return an_event("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": str(version)}})
+def encode_bookmark(version: int) -> bytes:
+    return encode_event("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": str(version)}})
 
 
-def an_error(code: int, reason: str, details: dict[str, Any] | None = None) -> bytes:
+def encode_error(code: int, reason: str, details: dict[str, Any] | None = None) -> bytes:
     status = {"kind": "Status", "code": code, "reason": reason, "message": "told in the watch"}
-    return an_event("ERROR", status | {"details": details or {}})
+    return encode_event("ERROR", status | {"details": details or {}})
 
 
-async def stream(
-    request: web.Request, lines: Iterable[bytes] = (), *, then_silent: bool = False
+async def respond_stream(
+    request: web.Request, lines: Iterable[bytes] = (), *, stays_open: bool = False
 ) -> web.StreamResponse:
     """A watch that says these lines and ends, or stays open without another word."""
     response = web.StreamResponse()
     await response.prepare(request)
     for line in lines:
         await response.write(line)
-    if then_silent:
+    if stays_open:
         await asyncio.Event().wait()
     return response

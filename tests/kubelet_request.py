@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 @cache
-def pem(*addresses: str) -> bytes:
+def make_request_pem(*addresses: str) -> bytes:
     """A kubelet's request for these addresses."""
     names = [x509.DNSName("web-1"), *(x509.IPAddress(ipaddress.ip_address(text)) for text in addresses)]
     builder = x509.CertificateSigningRequestBuilder(x509.Name([]))

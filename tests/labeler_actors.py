@@ -15,12 +15,12 @@ from libs.common.node import Node
 from libs.common.process.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
-from tests.bus_actors import doing, until_led, until_ready
+from tests.bus_actors import run_during, wait_until_led, wait_until_ready
 from tests.flow_actors import QUICK
 from tests.json_patch import PatchFailed
-from tests.json_patch import apply as apply_json
-from tests.status_patch import apply_status
-from tests.turned_clock import TurnedClock
+from tests.json_patch import apply_json_patch as apply_json
+from tests.manual_clock import ManualClock
+from tests.status_patch import apply_status_patch
 
 
 class InMemoryNodes:
@@ -55,15 +55,15 @@ class InMemoryNodes:
     def delete(self, name: str) -> None:
         del self._documents[name]
 
-    def writes(self) -> list[str]:
+    def list_writes(self) -> list[str]:
         """The resources written, in order."""
         return [resource for verb, resource in self.requests if verb != "get"]
 
-    def patches(self) -> list[str]:
+    def list_patches(self) -> list[str]:
         """What has been patched, Events apart: they follow when nothing is patched any more."""
         return [resource for verb, resource in self.requests if verb == "patch"]
 
-    def told(self, name: str) -> list[str]:
+    def list_event_reasons(self, name: str) -> list[str]:
         """Reasons of the Events on a Node, in order."""
         return [event.reason for event in self.events if event.regarding.name == name]
 
@@ -85,7 +85,7 @@ class InMemoryNodes:
         self._begin("nodes/status")
         document = self._found(name)
         try:
-            return self._store(apply_status(document, strategic_merge))
+            return self._store(apply_status_patch(document, strategic_merge))
         except ValueError as error:
             raise FenceFailed(str(error), status=422) from error
 
@@ -119,17 +119,17 @@ class InMemoryNodes:
 
 
 @asynccontextmanager
-async def labeler_running(
+async def run_labeler(
     url: str,
     kube: Any,
     *,
-    clock: TurnedClock | None = None,
+    clock: ManualClock | None = None,
     seed: int = 1,
     ready: bool = True,
     **settings: Any,
 ) -> AsyncIterator[LabelerService]:
     """A labeler on a bus of its own, as in a process of its own."""
-    clock = clock or TurnedClock()
+    clock = clock or ManualClock()
     bus = await NatsBus.connect((url,), service="labeler", timing=QUICK)
     try:
         parts = Dependencies(
@@ -141,8 +141,8 @@ async def labeler_running(
             identity=f"test_{seed}",
         )
         service = LabelerService(parts, LabelerSettings(**settings))
-        async with doing(service.run()):
-            await (until_ready if ready else until_led)(service, bus)
+        async with run_during(service.run()):
+            await (wait_until_ready if ready else wait_until_led)(service, bus)
             yield service
     finally:
         await bus.close()

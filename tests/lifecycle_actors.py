@@ -22,22 +22,22 @@ from libs.common.node import Node
 from libs.common.process.service import Dependencies
 from libs.common.service_spec import DURABLES, LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.subjects import DECIDED, STREAM
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import grant_rights
-from libs.testbed.service_rights import user_of
+from libs.testbed.service_permissions import get_user_name
+from libs.testbed.service_processes import grant_permissions
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.lifecycle.service import LifecycleService
 from services.lifecycle.settings import LifecycleSettings
-from tests.builders import NOW, observed
-from tests.bus_actors import MAX_BYTES, doing, eventually, until_led, until_ready
+from tests.builders import NOW, make_node_observed
+from tests.bus_actors import MAX_BYTES, run_during, wait_until, wait_until_led, wait_until_ready
 from tests.flow_actors import QUICK
-from tests.lifecycle_cases import OWN_UUID, another, ready, unreachable
-from tests.turned_clock import TurnedClock
+from tests.lifecycle_cases import OWN_UUID, make_foreign_machine, make_ready_condition, make_unreachable
+from tests.manual_clock import ManualClock
 
 NODES = "/api/v1/nodes"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LIFECYCLE_LEASE_NAME}"
-USER = user_of(LIFECYCLE)
+USER = get_user_name(LIFECYCLE)
 MERGE = "application/merge-patch+json"
 GRACE = 601.0
 # The clock is turned by minutes at a time: a Lease must outlast that, or it is lost with every turn.
@@ -51,7 +51,7 @@ class LifecycleFlow:
     """Speaks as watcher and metadata do, is the cluster's admin, and reads what lifecycle said and did."""
 
     def __init__(
-        self, connect: Callable[..., Awaitable[Bus]], bus: Bus, server: SimApiServer, admin: Kubelets
+        self, connect: Callable[..., Awaitable[Bus]], bus: Bus, server: SimApiServer, admin: KubeletFleet
     ) -> None:
         self._connect = connect
         self.bus = bus
@@ -60,12 +60,12 @@ class LifecycleFlow:
         self.incarnation = ""
         self.nats_url = ""
         self.nats: NatsServer | None = None  # on NATS only
-        self.clock = TurnedClock()
+        self.clock = ManualClock()
         self._attempts: dict[str, int] = {}
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, kind: str, tmp_path: Path) -> AsyncIterator["LifecycleFlow"]:
+    async def open(cls, kind: str, tmp_path: Path) -> AsyncIterator["LifecycleFlow"]:
         """On a bus of that kind, with a complete snapshot and a leader."""
         async with AsyncExitStack() as stack:
             connect: Callable[..., Awaitable[Bus]]
@@ -81,8 +81,8 @@ class LifecycleFlow:
                     return MemoryBus(memory)
 
             server = await stack.enter_async_context(SimApiServer.start(tmp_path / "kube"))
-            admin = await stack.enter_async_context(Kubelets.start(server))
-            await grant_rights(admin, [LIFECYCLE])
+            admin = await stack.enter_async_context(KubeletFleet.start(server))
+            await grant_permissions(admin, [LIFECYCLE])
             bus = await connect(service="watcher")
             stack.push_async_callback(bus.close)
             flow = cls(connect, bus, server, admin)
@@ -93,8 +93,8 @@ class LifecycleFlow:
     async def provision(self) -> None:
         """A stream as the watcher makes it."""
         self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
-        await self.say(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=0))
-        await self.lead()
+        await self.publish(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=0))
+        await self.publish_leading()
 
     async def wipe(self) -> None:
         """NATS loses everything, and the watcher says it anew."""
@@ -104,7 +104,7 @@ class LifecycleFlow:
         await self.provision()
 
     @asynccontextmanager
-    async def running(
+    async def run_lifecycle(
         self,
         *,
         identity: str = "first",
@@ -126,14 +126,14 @@ class LifecycleFlow:
                 identity=identity,
             )
             service = LifecycleService(parts, LifecycleSettings(**(PATIENT | QUICK_LOOKS | settings)))
-            async with doing(service.run()):
-                await (until_ready if ready else until_led)(service, bus)
+            async with run_during(service.run()):
+                await (wait_until_ready if ready else wait_until_led)(service, bus)
                 if grown_up:
-                    await eventually(
+                    await wait_until(
                         lambda: service.replica_status().leading_for is not None, "lifecycle leads"
                     )
-                    self.clock.turn(GRACE)
-                    await self.lead()
+                    self.clock.advance(GRACE)
+                    await self.publish_leading()
                 yield service
         finally:
             await bus.close()
@@ -141,51 +141,51 @@ class LifecycleFlow:
 
     # ---- what others say
 
-    async def say(self, event: Event) -> int:
+    async def publish(self, event: Event) -> int:
         return await self.bus.publish(event)
 
-    async def lead(self) -> None:
-        await self.say(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
+    async def publish_leading(self) -> None:
+        await self.publish(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
 
-    async def see(self, name: str) -> Node:
+    async def observe_node(self, name: str) -> Node:
         """The watcher's word of the Node as it is."""
-        node = await self.node(name)
+        node = await self.get_node(name)
         assert node is not None
-        await self.say(observed(node, incarnation=self.incarnation))
+        await self.publish(make_node_observed(node, incarnation=self.incarnation))
         return node
 
-    async def looked(self, node: Node, *answered: ForeignMachine, **fields: Any) -> None:
+    async def publish_poll_result(self, node: Node, *answered: ForeignMachine, **fields: Any) -> None:
         """Metadata's word after a look that found no facts; without `answered` nobody answered."""
         attempt = self._attempts[node.name] = self._attempts.get(node.name, 0) + 1
         said: dict[str, Any] = {"attempt": attempt, "incarnation": self.incarnation} | fields
-        await self.say(unreachable(node, answered_by=answered, **said))
+        await self.publish(make_unreachable(node, foreign_machines=answered, **said))
 
-    async def replaced(self, *nodes: Node, minutes: float = 5.5) -> None:
+    async def publish_replacement(self, *nodes: Node, minutes: float = 5.5) -> None:
         """Another machine answers in their place, after so much time."""
-        self.clock.turn(60 * minutes)
-        await self.lead()
+        self.clock.advance(60 * minutes)
+        await self.publish_leading()
         for node in nodes:
-            await self.looked(node, another(looked_at=self.clock.now()))
+            await self.publish_poll_result(node, make_foreign_machine(queried_at=self.clock.now()))
 
-    async def proven(self, *nodes: Node, then: str = "deleted") -> None:
+    async def publish_proof(self, *nodes: Node, then: str = "deleted") -> None:
         """Three looks over eleven minutes, each heard before the next; "" = whatever comes of it."""
         for told in ("1 of 3", "2 of 3"):
-            await self.replaced(*nodes)
+            await self.publish_replacement(*nodes)
             for node in nodes:
-                await self.until_decided(node.name, "kept", told)
-        await self.replaced(*nodes)
+                await self.wait_for_decision(node.name, "kept", told)
+        await self.publish_replacement(*nodes)
         for node in nodes if then else ():
-            await self.until_decided(node.name, then)
+            await self.wait_for_decision(node.name, then)
 
     # ---- the cluster
 
-    async def lost(self, name: str = "web-1", **fields: Any) -> Node:
+    async def add_lost_node(self, name: str = "web-1", **fields: Any) -> Node:
         """A Node that is not Ready for two hours, seen by the watcher; keywords: labels, taints, uuid."""
         since = NOW - timedelta(hours=2)
         condition = {
             "type": "Ready",
             "status": "Unknown",
-            "lastTransitionTime": ready(since=since).last_transition_time,
+            "lastTransitionTime": make_ready_condition(since=since).last_transition_time,
         }
         uuid = fields.get("uuid", OWN_UUID if name == "web-1" else "")
         body = {
@@ -195,9 +195,9 @@ class LifecycleFlow:
         }
         created = await self.admin.request("POST", NODES, body=body)
         assert created.status == 201, created
-        return await self.see(name)
+        return await self.observe_node(name)
 
-    async def node(self, name: str) -> Node | None:
+    async def get_node(self, name: str) -> Node | None:
         """As Kubernetes has it; None = there is none."""
         found = await self.admin.request("GET", f"{NODES}/{name}")
         return msgspec.convert(found.body, Node) if found.status == 200 else None
@@ -207,16 +207,16 @@ class LifecycleFlow:
         answer = await self.admin.request("PATCH", path, body=body, content_type=MERGE)
         assert answer.status == 200, answer
 
-    async def lease(self) -> Any:
+    async def get_lease(self) -> Any:
         answer = await self.admin.request("GET", LEASE)
         return answer.body if answer.status == 200 else None
 
-    async def told(self, name: str) -> list[str]:
+    async def list_event_reasons(self, name: str) -> list[str]:
         """Reasons of the Events on a Node."""
         events = await self.admin.request("GET", "/api/v1/namespaces/default/events")
         return [e["reason"] for e in events.body["items"] if e["involvedObject"]["name"] == name]
 
-    def asked(self, since: int = 0) -> dict[tuple[str, str], int]:
+    def count_requests(self, since: int = 0) -> dict[tuple[str, str], int]:
         """How often lifecycle asked for what, by verb and resource; its Lease apart."""
         return {
             (request.verb, request.resource): count
@@ -226,16 +226,16 @@ class LifecycleFlow:
 
     # ---- what lifecycle said
 
-    async def decided(self, name: str) -> Decided | None:
+    async def get_decision(self, name: str) -> Decided | None:
         message = await self.bus.get_last(f"{DECIDED}.lifecycle.node.{name}")
         return message.event if message and isinstance(message.event, Decided) else None
 
-    async def until_decided(self, name: str, outcome: str, *told: str) -> Decided:
+    async def wait_for_decision(self, name: str, outcome: str, *told: str) -> Decided:
         """The decision, as soon as it is this one and tells all of that."""
         found: list[Decided] = []
 
         async def is_decided() -> bool:
-            decided = await self.decided(name)
+            decided = await self.get_decision(name)
             if (
                 decided is None
                 or decided.outcome != outcome
@@ -245,5 +245,5 @@ class LifecycleFlow:
             found.append(decided)
             return True
 
-        await eventually(is_decided, f"{name} decided as {outcome}: {told}")
+        await wait_until(is_decided, f"{name} decided as {outcome}: {told}")
         return found[0]

@@ -6,7 +6,7 @@ from typing import Any
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.node import Node, NodeCondition
-from tests.builders import INCARNATION, NOW, a_node, some_facts
+from tests.builders import NOW, STREAM_ID, make_facts, make_node
 
 OWN_UUID = "3c2f1a5e-7b9d-4e60-8f12-0a1b2c3d4e5f"
 NEW_UUID = "9f8e7d6c-5b4a-4392-a1b0-c9d8e7f60514"
@@ -17,43 +17,43 @@ OTHERS = MachineFault(
 REFUSED = MachineFault(kind="refused", step="Nodename", message="connection refused")
 
 
-def stamp(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """meta/v1 Time."""
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def ready(status: str = "Unknown", since: datetime | str | None = LONG_AGO) -> NodeCondition:
+def make_ready_condition(status: str = "Unknown", since: datetime | str | None = LONG_AGO) -> NodeCondition:
     """The Node's condition Ready."""
-    text = stamp(since) if isinstance(since, datetime) else since
+    text = format_time(since) if isinstance(since, datetime) else since
     return NodeCondition(type="Ready", status=status, last_transition_time=text)
 
 
-def a_lost_node(name: str = "web-1", **fields: Any) -> Node:
+def make_lost_node(name: str = "web-1", **fields: Any) -> Node:
     """Initialized, not Ready for two hours, with a UUID of its own; keywords are `a_node`'s."""
     usual = {
         "taints": (),
-        "conditions": (ready(),),
+        "conditions": (make_ready_condition(),),
         "system_uuid": OWN_UUID,
         "provider_id": f"talos://{name}",
     }
-    return a_node(name, **(usual | fields))
+    return make_node(name, **(usual | fields))
 
 
-def another(
+def make_foreign_machine(
     node_name: str = "new-1", *, address: str = "10.0.0.5", uuid: str = NEW_UUID, looked_at: datetime = NOW
 ) -> ForeignMachine:
     """Who answers in its place."""
     return ForeignMachine(address=address, node_name=node_name, uuid=uuid, queried_at=looked_at)
 
 
-def unreachable(
+def make_unreachable(
     node: Node,
     *,
     answered_by: tuple[ForeignMachine, ...] = (),
     fault: MachineFault | None = None,
     attempt: int = 1,
     last_known: MachineFacts | None = None,
-    incarnation: str = INCARNATION,
+    incarnation: str = STREAM_ID,
 ) -> NodeUnreachable:
     """Metadata's word: without `fault`, that others answered, or that nobody did."""
     return NodeUnreachable(
@@ -70,13 +70,13 @@ def unreachable(
     )
 
 
-def answering(node: Node, *, incarnation: str = INCARNATION, **facts: Any) -> NodeEnriched:
-    """Metadata's word: its machine answers; keywords are `some_facts`'."""
+def make_answering(node: Node, *, incarnation: str = STREAM_ID, **facts: Any) -> NodeEnriched:
+    """Metadata's word: its machine answers; keywords are `make_facts`'."""
     return NodeEnriched(
         stream_id=incarnation,
         observed_sequence=1,
         node=node,
-        facts=some_facts(**({"node_name": node.name} | facts)),
+        facts=make_facts(**({"node_name": node.name} | facts)),
         verified_by="nodename",
         observed_at=NOW,
         enriched_at=NOW,

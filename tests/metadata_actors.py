@@ -23,7 +23,7 @@ from services.metadata.talos_api.api import (
     Part,
     WatchSnapshot,
 )
-from tests.bus_actors import doing
+from tests.bus_actors import run_during
 from tests.flow_actors import QUICK
 
 # Nothing happens by itself within a test, but that watches open at once.
@@ -70,11 +70,11 @@ class ScriptedTalos:
         if facts.node_ip in self._changes:
             self._changes[facts.node_ip].set()
 
-    def break_down(self, ip: str, kind: FaultKind = "refused", step: str = "PlatformMetadata") -> None:
+    def fail_queries(self, ip: str, kind: FaultKind = "refused", step: str = "PlatformMetadata") -> None:
         """From now on looks at that address fail."""
         self.faults[ip] = MachineFault(kind=kind, step=step, endpoint="cp:50000", message=f"{ip} {kind}")
 
-    def heal(self, ip: str) -> None:
+    def clear_fault(self, ip: str) -> None:
         """Looks succeed again; no watch tells of it."""
         self.faults.pop(ip, None)
 
@@ -150,7 +150,7 @@ class ScriptedTalos:
 
 
 @asynccontextmanager
-async def metadata_running(
+async def run_metadata(
     url: str, talos: TalosClient | None, settings: MetadataSettings = CALM, *, seed: int = 1
 ) -> AsyncIterator[MetadataService]:
     """A metadata service on a bus of its own, as in a process of its own; None = ask as the settings say."""
@@ -165,7 +165,7 @@ async def metadata_running(
             identity=f"test_{seed}",
         )
         service = MetadataService(parts, settings, talos=talos)
-        async with doing(service.run()):
+        async with run_during(service.run()):
             yield service
     finally:
         await bus.close()

@@ -11,9 +11,9 @@ class MountedConfigMap:
         self._version = 0
         self.path = folder / "ccm-config.yaml"
         self.path.symlink_to(Path("..data") / self.path.name)
-        self.swap(text)
+        self.replace_text(text)
 
-    def swap(self, text: str) -> None:
+    def replace_text(self, text: str) -> None:
         """Put another version in place, as the kubelet does: by one rename."""
         self._version += 1
         version = self._folder / f"..version_{self._version}"

@@ -9,26 +9,26 @@ from typing import Any
 
 from aiohttp import web
 
-from libs.testbed.kubelets import Kubelets
-from libs.testbed.pki import Authority
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.pki import CertificateAuthority
 
 _CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
-Dislikes = Callable[[dict[str, Any]], str]  # the Node as it would be written -> why not, "" if it may
+DenialReason = Callable[[dict[str, Any]], str]  # the Node as it would be written -> why not, "" if it may
 
 
 class NodeWebhook:
     """Denies with `code` what `dislikes` names a reason against; counts what it was asked."""
 
     def __init__(self) -> None:
-        self.dislikes: Dislikes = lambda node: ""
-        self.asked = 0
+        self.find_denial_reason: DenialReason = lambda node: ""
+        self.reviews = 0
         self.code = 403
 
     async def review(self, request: web.Request) -> web.Response:
         asked = (await request.json())["request"]
-        self.asked += 1
-        why = self.dislikes(asked["object"]) if asked.get("object") else ""
+        self.reviews += 1
+        why = self.find_denial_reason(asked["object"]) if asked.get("object") else ""
         answer: dict[str, Any] = {"uid": asked["uid"], "allowed": not why}
         if why:
             answer["status"] = {"code": self.code, "message": why}
@@ -37,9 +37,9 @@ class NodeWebhook:
 
 
 @asynccontextmanager
-async def node_webhook(kubelets: Kubelets, folder: Path, *, node: str) -> AsyncIterator[NodeWebhook]:
+async def run_node_webhook(kubelets: KubeletFleet, folder: Path, *, node: str) -> AsyncIterator[NodeWebhook]:
     """A webhook that the real API server asks about each write of that one Node."""
-    authority = Authority.make(common_name="webhook")
+    authority = CertificateAuthority.make(common_name="webhook")
     tls = _server_side(authority, folder)
     webhook = NodeWebhook()
     application = web.Application()
@@ -79,8 +79,8 @@ def _configuration(node: str, address: str, authority: bytes) -> dict[str, Any]:
     }
 
 
-def _server_side(authority: Authority, folder: Path) -> ssl.SSLContext:
-    pair = authority.server(["127.0.0.1"])
+def _server_side(authority: CertificateAuthority, folder: Path) -> ssl.SSLContext:
+    pair = authority.issue_server(["127.0.0.1"])
     certificate, key = folder / "webhook.crt", folder / "webhook.key"
     certificate.write_bytes(pair.certificate)
     key.write_bytes(pair.key)

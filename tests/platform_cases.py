@@ -3,7 +3,7 @@
 import msgspec
 
 from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
-from tests.builders import some_facts
+from tests.builders import make_facts
 
 _BUILT_IN = "node.cloudprovider.kubernetes.io"
 
@@ -19,18 +19,18 @@ class PlatformCase(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str = "id-1"
     spot: bool = False
     hostname: str = ""
-    wanted_provider_id: str = ""  # "" = what the platform says
+    expected_provider_id: str = ""  # "" = what the platform says
 
     def facts(self, node_name: str = "web-1", node_ip: str = "10.0.0.5") -> MachineFacts:
         """All that a machine there says of itself."""
-        return some_facts(
+        return make_facts(
             node_name=node_name,
             node_ip=node_ip,
             addresses=(AddressStatus(address=f"{node_ip}/24", link="eth0", flags=128),),
             **{field: getattr(self, field) for field in _METADATA},
         )
 
-    def wanted_labels(self, cluster_name: str = "") -> dict[str, str]:
+    def expected_labels(self, cluster_name: str = "") -> dict[str, str]:
         """The built-in labels, each only if its value is not empty."""
         told = {
             f"{_BUILT_IN}/platform": self.platform,
@@ -54,7 +54,7 @@ def _case(platform: str, provider_id: str = "", wanted: str = "", **fields: str 
     return PlatformCase(
         platform=platform,
         provider_id=provider_id,
-        wanted_provider_id=wanted or provider_id or f"talos://{platform}/10.0.0.5",
+        expected_provider_id=wanted or provider_id or f"talos://{platform}/10.0.0.5",
         **fields,  # type: ignore[arg-type]
     )
 

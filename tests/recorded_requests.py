@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from tests.kube_loopback import refusal
+from tests.kube_loopback import respond_error
 
 TEXT = "<text>"
 Document = dict[str, Any]
@@ -30,7 +30,7 @@ class RecordedRequests:
         self.requests.append(recorded)
         found = self.objects.get(request.path.removesuffix("/status"))
         if request.method in ("GET", "PATCH") and found is None:
-            return refusal(404, "NotFound")
+            return respond_error(404, "NotFound")
         return web.json_response(found if found is not None else _stored(recorded.get("body")))
 
 

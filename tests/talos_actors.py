@@ -6,7 +6,7 @@ from libs.common.machine import MachineFault
 from services.metadata.talos_api.api import MachineUnavailable, TalosApi
 
 
-async def fault_of(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:
+async def query_fault(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:
     """Why a look at that machine fails; the test fails if it does not."""
     with pytest.raises(MachineUnavailable) as unavailable:
         await api.fetch_facts(node_ip, deadline_seconds=deadline_seconds)

@@ -5,14 +5,14 @@ from datetime import timedelta
 from libs.common.events import NodeUnreachable
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import Node
-from tests.builders import INCARNATION, NOW, a_node
+from tests.builders import NOW, STREAM_ID, make_node
 
 FAULT = MachineFault(
     kind="refused", step="connect", endpoint="10.0.0.1:50000 for 10.0.0.5", message="connection refused"
 )
 
 
-def unreachable(
+def make_unreachable(
     node: Node | None = None,
     *,
     fault: MachineFault = FAULT,
@@ -21,9 +21,9 @@ def unreachable(
 ) -> NodeUnreachable:
     """Metadata's word that the machine behind a Node does not answer."""
     return NodeUnreachable(
-        stream_id=INCARNATION,
+        stream_id=STREAM_ID,
         observed_sequence=1,
-        node=node or a_node(),
+        node=node or make_node(),
         fault=fault,
         last_known=last_known,
         attempt=attempt,

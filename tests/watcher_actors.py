@@ -35,10 +35,10 @@ from services.watcher.kinds import ObjectT
 from services.watcher.leader_elector import LeaderElector
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
-from tests.bus_actors import Recorder, doing, eventually
+from tests.bus_actors import Recorder, run_during, wait_until
 
 
-class Scripted(Generic[ObjectT]):
+class ScriptedKind(Generic[ObjectT]):
     """What an API server has of a kind, told as the reflector tells it; several watchers may listen."""
 
     def __init__(self, *objects: ObjectT) -> None:
@@ -54,8 +54,8 @@ class Scripted(Generic[ObjectT]):
 
     def source(
         self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
-    ) -> "_Telling[ObjectT]":
-        return _Telling(self, on_unreadable, on_trouble)
+    ) -> "_ScriptedSource[ObjectT]":
+        return _ScriptedSource(self, on_unreadable, on_trouble)
 
     def put(self, changed: ObjectT) -> ObjectT:
         """Add or modify; the object gets the next resourceVersion."""
@@ -107,14 +107,14 @@ def _at(stored: ObjectT, version: int) -> ObjectT:
     return msgspec.structs.replace(stored, metadata=metadata)
 
 
-ScriptedNodes = Scripted[Node]
-ScriptedRequests = Scripted[SigningRequest]
+ScriptedNodes = ScriptedKind[Node]
+ScriptedRequests = ScriptedKind[SigningRequest]
 
 
-class _Telling(Generic[ObjectT]):
+class _ScriptedSource(Generic[ObjectT]):
     def __init__(
         self,
-        script: Scripted[ObjectT],
+        script: ScriptedKind[ObjectT],
         on_unreadable: Callable[[UnreadableObject], None],
         on_trouble: Callable[[Exception], None],
     ) -> None:
@@ -146,17 +146,17 @@ class _Telling(Generic[ObjectT]):
         await self._script._listen(tell)
 
 
-class Flow(Recorder):
+class WatcherFlow(Recorder):
     """Follows the flow and counts what it hears live."""
 
-    def of(self, name: str) -> list[ObservedNode]:
+    def list_node_events(self, name: str) -> list[ObservedNode]:
         """All that was said of a name since following began, in stream order."""
         return [event for event in self.nodes() if _name(event) == name]
 
     def nodes(self) -> list[ObservedNode]:
         return [event for event in self.events() if isinstance(event, ObservedNode)]
 
-    def of_request(self, name: str) -> list[ObservedCsr]:
+    def list_request_events(self, name: str) -> list[ObservedCsr]:
         """All that was said of a CSR since following began, in stream order."""
         return [event for event in self.requests() if _csr_name(event) == name]
 
@@ -164,14 +164,14 @@ class Flow(Recorder):
         return [event for event in self.events() if isinstance(event, ObservedCsr)]
 
     def last_request(self, name: str) -> ObservedCsr | None:
-        return next(reversed(self.of_request(name)), None)
+        return next(reversed(self.list_request_events(name)), None)
 
     def existing_requests(self) -> set[str]:
         last = {_csr_name(event): event for event in self.requests()}
         return {name for name, event in last.items() if isinstance(event, CsrObserved)}
 
     def last(self, name: str) -> ObservedNode | None:
-        return next(reversed(self.of(name)), None)
+        return next(reversed(self.list_node_events(name)), None)
 
     def observed(self, name: str) -> NodeObserved:
         """What was last said of a Node that exists."""
@@ -209,12 +209,14 @@ class Flow(Recorder):
         return [message.event for message in self.messages]
 
     @asynccontextmanager
-    async def following(self, bus: Bus) -> AsyncIterator["Flow"]:
-        async with doing(bus.follow("flow", f"{FLOW}.>", self)):
+    async def follow(self, bus: Bus) -> AsyncIterator["WatcherFlow"]:
+        async with run_during(bus.follow("flow", f"{FLOW}.>", self)):
             yield self
 
-    async def hears(self, condition: Callable[["Flow"], Any], what: str = "", seconds: float = 30.0) -> None:
-        await eventually(lambda: bool(condition(self)), what, seconds)
+    async def wait_for(
+        self, condition: Callable[["WatcherFlow"], Any], what: str = "", seconds: float = 30.0
+    ) -> None:
+        await wait_until(lambda: bool(condition(self)), what, seconds)
 
 
 def _name(event: ObservedNode) -> str:
@@ -225,7 +227,7 @@ def _csr_name(event: ObservedCsr) -> str:
     return event.name if isinstance(event, CsrGone) else event.request.name
 
 
-def parts(bus: Bus, *, kube: KubeApi | None = None, identity: str = "host-a_1") -> Dependencies:
+def make_dependencies(bus: Bus, *, kube: KubeApi | None = None, identity: str = "host-a_1") -> Dependencies:
     return Dependencies(
         bus=bus,
         kube=kube,
@@ -240,7 +242,7 @@ def parts(bus: Bus, *, kube: KubeApi | None = None, identity: str = "host-a_1") 
 QUICK = {"lease_duration_seconds": 3.0, "renew_deadline_seconds": 2.0, "retry_period_seconds": 0.25}
 
 
-def a_watcher(
+def make_watcher(
     bus: Bus,
     source: ObjectSourceFactory[Node] | None = None,
     *,
@@ -258,7 +260,7 @@ def a_watcher(
         **settings,
     }
     return WatcherService(
-        parts(bus, kube=kube, identity=identity),
+        make_dependencies(bus, kube=kube, identity=identity),
         WatcherSettings(**chosen),
         node_source=source,
         request_source=requests,

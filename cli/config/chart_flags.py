@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cli.config.chart_schema import Judged, about
+from cli.config.chart_schema import ChartFindings, make_finding
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_LIFECYCLE
 from libs.common.settings.process_settings import ProcessSettings
@@ -19,8 +19,8 @@ from services.lifecycle.settings import LifecycleSettings
 from services.metadata.settings import MetadataSettings
 from services.watcher.settings import WatcherSettings
 
-Struct = type[msgspec.Struct]
-SETTINGS: Final[dict[str, Struct]] = {
+SettingsType = type[msgspec.Struct]
+SETTINGS_TYPES: Final[dict[str, SettingsType]] = {
     "watcher": WatcherSettings,
     "metadata": MetadataSettings,
     "labeler": LabelerSettings,
@@ -38,33 +38,33 @@ _ENDS: Final = "--help and --version end the process"
 _BUS: Final = "--bus=memory works only with daemonSet.enabled: separate processes need NATS"
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class ChartFlags(msgspec.Struct, frozen=True, kw_only=True):
     """What the values give to the processes."""
 
     controllers: tuple[str, ...]
-    common: tuple[str, ...]  # extraArgs
-    own: Mapping[str, tuple[str, ...]]  # services.<name>.extraArgs
+    common_flags: tuple[str, ...]  # extraArgs
+    service_flags: Mapping[str, tuple[str, ...]]  # services.<name>.extraArgs
     environment: Mapping[str, str] = {}  # extraEnv
-    asks_machines: bool = True  # talos.enabled
-    in_one_process: bool = False  # daemonSet.enabled
+    queries_machines: bool = True  # talos.enabled
+    is_single_process: bool = False  # daemonSet.enabled
 
-    def args_of(self, *names: str) -> tuple[str, ...]:
+    def arguments_for(self, *names: str) -> tuple[str, ...]:
         """Flags of a process that runs these services."""
-        return (*self.common, *(flag for name in names for flag in self.own.get(name, ())))
+        return (*self.common_flags, *(flag for name in names for flag in self.service_flags.get(name, ())))
 
 
-def services_of(given: Given) -> tuple[str, ...]:
+def list_services(given: ChartFlags) -> tuple[str, ...]:
     """Names of the services that the chart installs."""
     runs = {
         "labeler": is_controller_selected(given.controllers, CLOUD_NODE),
         "ipam": allocates_pod_cidrs(
             given.controllers,
-            allocate_node_cidrs=is_switched_on("allocate-node-cidrs", given.args_of("ipam")),
+            allocate_node_cidrs=is_switched_on("allocate-node-cidrs", given.arguments_for("ipam")),
         ),
         "lifecycle": is_controller_selected(given.controllers, NODE_LIFECYCLE),
         "csr": is_controller_selected(given.controllers, CSR_APPROVAL),
     }
-    return tuple(name for name in SETTINGS if runs.get(name, True))
+    return tuple(name for name in SETTINGS_TYPES if runs.get(name, True))
 
 
 def is_switched_on(flag: str, arguments: Sequence[str], *, default: bool = False) -> bool:
@@ -74,19 +74,19 @@ def is_switched_on(flag: str, arguments: Sequence[str], *, default: bool = False
     return not re.search("=(0|f|false)$", found[-1], re.IGNORECASE) if found else default
 
 
-def judge_flags(given: Given) -> Judged:
+def check_flags(given: ChartFlags) -> ChartFindings:
     """Judge the flags of every process that the chart installs."""
-    names = services_of(given)
-    processes = [names] if given.in_one_process else [(name,) for name in names]
-    judged = [_of_process(given, each) for each in processes]
-    mistakes = _by_words(zip(processes, (each.mistakes for each in judged), strict=True))
-    warnings = _by_words(zip(processes, (each.warnings for each in judged), strict=True))
-    return Judged(
-        [about(path, _named(told, who, names)) for (path, told), who in mistakes.items()],
+    names = list_services(given)
+    processes = [names] if given.is_single_process else [(name,) for name in names]
+    judged = [_check_process(given, each) for each in processes]
+    mistakes = _group_by_text(zip(processes, (each.mistakes for each in judged), strict=True))
+    warnings = _group_by_text(zip(processes, (each.warnings for each in judged), strict=True))
+    return ChartFindings(
+        [make_finding(path, _name_services(told, who, names)) for (path, told), who in mistakes.items()],
         [
-            *(about("extraArgs", told) for told in _set_by_values(given)),
+            *(make_finding("extraArgs", told) for told in _find_flags_set_by_values(given)),
             *(
-                about(path, told.replace(_ANOTHER, ": no service that runs takes it"))
+                make_finding(path, told.replace(_ANOTHER, ": no service that runs takes it"))
                 for (path, told), who in warnings.items()
                 if _ANOTHER not in told or len(who) == len(names)
             ),
@@ -94,31 +94,31 @@ def judge_flags(given: Given) -> Judged:
     )
 
 
-class _Words(msgspec.Struct, frozen=True):
+class _ProcessMessages(msgspec.Struct, frozen=True):
     """Path and words of each."""
 
     mistakes: list[tuple[str, str]] = []
     warnings: list[tuple[str, str]] = []
 
 
-def _of_process(given: Given, names: Sequence[str]) -> _Words:
+def _check_process(given: ChartFlags, names: Sequence[str]) -> _ProcessMessages:
     """What each source adds: what the process says without it, is told elsewhere."""
     fixed = [f"--controllers={','.join(given.controllers)}"]
-    if not given.asks_machines and {"metadata", "csr"} & {*names}:
+    if not given.queries_machines and {"metadata", "csr"} & {*names}:
         fixed.append("--without-talos")
     stages: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = [
         ("", (), {}),
         ("extraEnv", (), given.environment),
-        ("extraArgs", given.common, given.environment),
+        ("extraArgs", given.common_flags, given.environment),
     ]
     for count, name in enumerate(names, 1):
         path = f"services.{name}.extraArgs"
-        stages.append((path, given.args_of(*names[:count]), given.environment))
-    kinds: list[Struct] = [*_structs(names, given), ProcessSettings]
-    found, before = _Words([], []), (frozenset[str](), frozenset[str]())
+        stages.append((path, given.arguments_for(*names[:count]), given.environment))
+    kinds: list[SettingsType] = [*_list_settings_types(names, given), ProcessSettings]
+    found, before = _ProcessMessages([], []), (frozenset[str](), frozenset[str]())
     for path, arguments, environment in stages:
         reading, mistakes = validate_settings(kinds, [*fixed, *arguments], environment, config=CloudConfig())
-        mistakes = (*map(_without_guess, mistakes), *_more_mistakes(reading, given))
+        mistakes = (*map(_strip_suggestion, mistakes), *_find_more_mistakes(reading, given))
         if path:
             found.mistakes.extend((path, each) for each in mistakes if each not in before[0])
             found.warnings.extend((path, each) for each in reading.warnings if each not in before[1])
@@ -126,18 +126,18 @@ def _of_process(given: Given, names: Sequence[str]) -> _Words:
     return found
 
 
-def _structs(names: Sequence[str], given: Given) -> list[Struct]:
-    return [*SETTINGS.values()] if given.in_one_process else [SETTINGS[name] for name in names]
+def _list_settings_types(names: Sequence[str], given: ChartFlags) -> list[SettingsType]:
+    return [*SETTINGS_TYPES.values()] if given.is_single_process else [SETTINGS_TYPES[name] for name in names]
 
 
-def _more_mistakes(reading: ParsedSettings, given: Given) -> Iterator[str]:
+def _find_more_mistakes(reading: ParsedSettings, given: ChartFlags) -> Iterator[str]:
     if reading.wants_help or reading.wants_version:
         yield _ENDS
-    elif reading.get(ProcessSettings).bus == "memory" and not given.in_one_process:
+    elif reading.get(ProcessSettings).bus == "memory" and not given.is_single_process:
         yield _BUS
 
 
-def _by_words(
+def _group_by_text(
     told: Iterator[tuple[Sequence[str], list[tuple[str, str]]]],
 ) -> dict[tuple[str, str], list[str]]:
     """Path and words -> the services that say so."""
@@ -148,30 +148,30 @@ def _by_words(
     return found
 
 
-def _named(told: str, who: Sequence[str], names: Sequence[str]) -> str:
+def _name_services(told: str, who: Sequence[str], names: Sequence[str]) -> str:
     """The words, and which services say so unless all do; for a flag of another service, where it belongs."""
     some = "" if len(who) in (1, len(names)) else f" ({', '.join(who)})"
-    places = " or ".join(f"services.{name}.extraArgs" for name in _takers(told))
+    places = " or ".join(f"services.{name}.extraArgs" for name in _list_accepting_services(told))
     return f"{told}{some}" + (f". Set it in {places}" if places else "")
 
 
-def _without_guess(told: str) -> str:
+def _strip_suggestion(told: str) -> str:
     """Without "did you mean", for a flag of another service."""
-    return told.partition(", did you mean")[0] if _takers(told) else told
+    return told.partition(", did you mean")[0] if _list_accepting_services(told) else told
 
 
-def _takers(told: str) -> list[str]:
+def _list_accepting_services(told: str) -> list[str]:
     """The services that accept the flag which is unknown to one."""
     unknown = re.match(r"unknown flag --([^\s,]+)", told)
-    return [name for name in SETTINGS if unknown and _takes(name, unknown[1])]
+    return [name for name in SETTINGS_TYPES if unknown and _accepts_flag(name, unknown[1])]
 
 
-def _takes(service: str, flag: str) -> bool:
-    return any(flag in (each.flag.name, *each.flag.aliases) for each in list_options(SETTINGS[service]))
+def _accepts_flag(service: str, flag: str) -> bool:
+    return any(flag in (each.flag.name, *each.flag.aliases) for each in list_options(SETTINGS_TYPES[service]))
 
 
-def _set_by_values(given: Given) -> Iterator[str]:
-    words = [word for each in (given.common, *given.own.values()) for word in each]
+def _find_flags_set_by_values(given: ChartFlags) -> Iterator[str]:
+    words = [word for each in (given.common_flags, *given.service_flags.values()) for word in each]
     for flag, why in _SET_BY_VALUES.items():
         if any(re.fullmatch(rf"--?{flag.replace('-', '[-_]')}(=.*)?", word) for word in words):
             yield f"--{flag} {why}"

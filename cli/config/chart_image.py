@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cli.config.chart_schema import CHART, about
+from cli.config.chart_schema import CHART, make_finding
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Finding
 
@@ -13,42 +13,42 @@ _VERSION: Final = re.compile(r"v[0-9]+([.-]|$)|[0-9]+\.[0-9]")
 _NUMBER: Final = re.compile(r"[0-9]+")
 
 
-def image_mistakes(image: dict[str, Any]) -> Iterator[Finding]:
+def find_image_mistakes(image: dict[str, Any]) -> Iterator[Finding]:
     """What the chart refuses."""
-    repository, tag = _repository(image), _tag(image)
+    repository, tag = _parse_repository(image), _parse_tag(image)
     if image.get("digest"):
         return  # it names one exact image
     if _REFERENCE_IMAGE.search(repository):
         problem = f"{truncate_line(repository)} is the reference's image. Set your own image"
         if not repository.startswith("ghcr.io/"):
             problem += ". If your own image has this name, set image.digest"
-        yield about("image.repository", problem)
+        yield make_finding("image.repository", problem)
     if repository == CHART["repository"] and _has_other_major(tag):
         problem = (
             f"{truncate_line(tag)} is not a version of this controller. Remove it, or set image.repository"
         )
-        yield about("image.tag", f"{problem} to your own image")
+        yield make_finding("image.tag", f"{problem} to your own image")
 
 
-def image_warnings(image: dict[str, Any]) -> Iterator[Finding]:
+def find_image_warnings(image: dict[str, Any]) -> Iterator[Finding]:
     """Tags that may not exist."""
-    repository, tag = _repository(image), _tag(image)
+    repository, tag = _parse_repository(image), _parse_tag(image)
     if image.get("digest") or tag in ("", CHART["appVersion"]):
         return
     is_version = _has_other_major(tag)
     if is_version and repository == CHART["repository"]:
         return  # a mistake
     why = f" is not a version of this controller ({CHART['appVersion']})" if is_version else ""
-    yield about(
+    yield make_finding(
         "image.tag", f"{truncate_line(tag)}{why}: remove it unless you have pushed an image with this tag"
     )
 
 
-def _repository(image: dict[str, Any]) -> str:
+def _parse_repository(image: dict[str, Any]) -> str:
     return _text(image.get("repository")) or str(CHART["repository"])
 
 
-def _tag(image: dict[str, Any]) -> str:
+def _parse_tag(image: dict[str, Any]) -> str:
     return _text(image.get("tag"))
 
 

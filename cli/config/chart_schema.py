@@ -41,77 +41,77 @@ _DEFAULTED: Final = {  # a null means the default, does no harm, or is judged el
 }
 
 
-class Judged(msgspec.Struct, frozen=True):
+class ChartFindings(msgspec.Struct, frozen=True):
     """What the schema refuses, and what has no effect."""
 
     mistakes: list[Finding] = []
     warnings: list[Finding] = []
 
 
-def about(path: str, sentence: str) -> Finding:
+def make_finding(path: str, sentence: str) -> Finding:
     """A finding whose text is `path: sentence`."""
     return Finding(path=f"{path}:", problem=sentence)
 
 
-def judge_schema(values: dict[str, Any]) -> Judged:
+def check_schema(values: dict[str, Any]) -> ChartFindings:
     """Judge the types, forms and keys of all values."""
-    judged = Judged(mistakes=[], warnings=[])
-    _judge(values, CHART["schema"], "", judged)
+    judged = ChartFindings(mistakes=[], warnings=[])
+    _check_value(values, CHART["schema"], "", judged)
     return judged
 
 
-def _judge(value: Any, schema: dict[str, Any], path: str, judged: Judged) -> None:
-    problem = _type_problem(value, schema) or next(_form_problems(value, schema), "")
+def _check_value(value: Any, schema: dict[str, Any], path: str, judged: ChartFindings) -> None:
+    problem = _find_type_problem(value, schema) or next(_find_form_problems(value, schema), "")
     if problem:
-        judged.mistakes.append(about(path, problem))
+        judged.mistakes.append(make_finding(path, problem))
     elif isinstance(value, dict):
-        _judge_keys(value, schema, path, judged)
+        _check_keys(value, schema, path, judged)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _judge(item, schema.get("items", {}), f"{path}[{index}]", judged)
+            _check_value(item, schema.get("items", {}), f"{path}[{index}]", judged)
 
 
-def _judge_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged: Judged) -> None:
+def _check_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged: ChartFindings) -> None:
     known, others = schema.get("properties"), schema.get("additionalProperties", {})
     for key, item in value.items():
         here = f"{path}.{truncate_line(str(key))}" if path else truncate_line(str(key))
         if known and key in known:
-            _judge_known(item, known[key], here, judged)
+            _check_known_keys(item, known[key], here, judged)
         elif others is False:
             hint = suggest_name(str(key), list(known or ()))
-            judged.mistakes.append(about(here, f"the chart refuses this key{hint}"))
+            judged.mistakes.append(make_finding(here, f"the chart refuses this key{hint}"))
         elif known and here not in _OTHER_RULES:
             hint = suggest_name(str(key), list(known))
-            judged.warnings.append(about(here, f"has no effect: the chart has no such value{hint}"))
+            judged.warnings.append(make_finding(here, f"has no effect: the chart has no such value{hint}"))
         elif item is not None:
-            _judge(item, others, here, judged)
+            _check_value(item, others, here, judged)
 
 
-def _judge_known(item: Any, schema: dict[str, Any], path: str, judged: Judged) -> None:
+def _check_known_keys(item: Any, schema: dict[str, Any], path: str, judged: ChartFindings) -> None:
     if item is not None:
-        _judge(item, schema, path, judged)
+        _check_value(item, schema, path, judged)
     elif path in _DEFAULTED:
         return
     elif "properties" in schema:  # the chart reads keys of it
-        judged.mistakes.append(about(path, "must be a mapping, but has no value. Remove the key"))
+        judged.mistakes.append(make_finding(path, "must be a mapping, but has no value. Remove the key"))
     else:  # Helm removes the default of such a key, and then judges without it
         risk = ": the install may fail" if "." in path else ""
         text = f"has no value, which removes the chart's default{risk}"
-        judged.warnings.append(about(path, text))
+        judged.warnings.append(make_finding(path, text))
 
 
-def _type_problem(value: Any, schema: dict[str, Any]) -> str:
+def _find_type_problem(value: Any, schema: dict[str, Any]) -> str:
     wanted = schema.get("type", [])
     types = wanted if isinstance(wanted, list) else [wanted]
-    if not types or any(_is(value, each) for each in types):
+    if not types or any(_has_type(value, each) for each in types):
         return ""
     quote = ". Quote it" if "string" in types and not isinstance(value, dict | list) else ""
-    return f"must be {' or '.join(_NAMES[each] for each in types)}, but is {_shape(value)}{quote}"
+    return f"must be {' or '.join(_NAMES[each] for each in types)}, but is {_describe_type(value)}{quote}"
 
 
-def _form_problems(value: Any, schema: dict[str, Any]) -> Iterator[str]:
-    if "enum" in schema and not any(_is_same(value, each) for each in schema["enum"]):
-        yield f"must be one of {', '.join(map(_text, schema['enum']))}, but is {_shape(value)}"
+def _find_form_problems(value: Any, schema: dict[str, Any]) -> Iterator[str]:
+    if "enum" in schema and not any(_is_equal(value, each) for each in schema["enum"]):
+        yield f"must be one of {', '.join(map(_text, schema['enum']))}, but is {_describe_type(value)}"
     if isinstance(value, str):
         if len(value) < schema.get("minLength", 0):
             yield "must not be empty"
@@ -126,18 +126,18 @@ def _form_problems(value: Any, schema: dict[str, Any]) -> Iterator[str]:
             yield f"must be at most {schema['maximum']}, but is {value}"
 
 
-def _is(value: Any, kind: str) -> bool:
+def _has_type(value: Any, kind: str) -> bool:
     if kind == "integer":
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         return whole and not isinstance(value, bool)
     return isinstance(value, {"object": dict, "array": list, "string": str, "boolean": bool}[kind])
 
 
-def _is_same(value: Any, other: Any) -> bool:
+def _is_equal(value: Any, other: Any) -> bool:
     return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
 
 
-def _shape(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     if isinstance(value, dict | list):
         return _NAMES["object" if isinstance(value, dict) else "array"]
     return f'the string "{truncate_line(value)}"' if isinstance(value, str) else _text(value)

@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from cli.config.chart_flags import Given, is_switched_on, judge_flags, services_of
-from cli.config.chart_image import image_mistakes, image_warnings
-from cli.config.chart_schema import CHART, about, judge_schema
-from cli.config.checking import Checked, check
+from cli.config.chart_flags import ChartFlags, check_flags, is_switched_on, list_services
+from cli.config.chart_image import find_image_mistakes, find_image_warnings
+from cli.config.chart_schema import CHART, check_schema, make_finding
+from cli.config.config_check import FileReport, check_config
 from libs.common.cloud_config.model import Finding
 from libs.common.safe_yaml import YamlError, read_yaml
 from libs.common.settings.reference_flags import list_wildcard_differences, select_controllers
@@ -28,47 +28,47 @@ _NOT_CHECKED: Final = (
 )
 
 
-def check_values(text: str | bytes, source: str) -> Checked:
+def check_values(text: str | bytes, source: str) -> FileReport:
     """Judge the schema, the image, controllers, flags and rules of a values file, without lines."""
     try:
         found: Any = read_yaml(text.encode() if isinstance(text, str) else text, object)
     except YamlError as error:
-        return Checked(source=source, mistakes=(Finding(line=error.line, problem=error.problem),))
+        return FileReport(source=source, mistakes=(Finding(line=error.line, problem=error.problem),))
     if not isinstance(found, dict | None):
-        return Checked(source=source, mistakes=(Finding(problem="is not a mapping of values"),))
+        return FileReport(source=source, mistakes=(Finding(problem="is not a mapping of values"),))
     return _check(found or {}, source)
 
 
-def _check(values: dict[str, Any], source: str) -> Checked:
-    schema, rules = judge_schema(values), check(_config_of(values), source)
-    given, image = _given(values), _mapping(values.get("image"))
-    chosen, flags = select_controllers(given.controllers), judge_flags(given)
+def _check(values: dict[str, Any], source: str) -> FileReport:
+    schema, rules = check_schema(values), check_config(_extract_cloud_config(values), source)
+    given, image = _read_flags(values), _mapping(values.get("image"))
+    chosen, flags = select_controllers(given.controllers), check_flags(given)
     wrong_name = bool(chosen.mistakes)  # told with the names that there are, not with the schema's pattern
-    return Checked(
+    return FileReport(
         source=source,
         mistakes=(
-            *image_mistakes(image),
-            *_of_daemon_set(values),
+            *find_image_mistakes(image),
+            *_check_daemon_set(values),
             *(each for each in schema.mistakes if not (wrong_name and "enabledControllers" in each.path)),
-            *_findings(chosen.mistakes),
-            *_of_templates(values, given),
+            *_report_controllers(chosen.mistakes),
+            *_check_templates(values, given),
             *flags.mistakes,
-            *_without_line(rules.mistakes),
+            *_clear_lines(rules.mistakes),
         ),
         warnings=(
-            *image_warnings(image),
+            *find_image_warnings(image),
             *schema.warnings,
-            *_findings(chosen.warnings),
+            *_report_controllers(chosen.warnings),
             *flags.warnings,
-            *_without_line(rules.warnings),
+            *_clear_lines(rules.warnings),
         ),
-        differences=(*_of_controllers(given), *_without_line(rules.differences)),
+        differences=(*_check_controllers(given), *_clear_lines(rules.differences)),
         rules=rules.rules,
         not_checked=_NOT_CHECKED,
     )
 
 
-def _config_of(values: dict[str, Any]) -> str:
+def _extract_cloud_config(values: dict[str, Any]) -> str:
     """The --cloud-config file that the chart makes of them; other types and keys are judged by the schema."""
     known = CHART["schema"]["properties"]["config"]["properties"]
     config = {key: value for key, value in _mapping(values.get("config")).items() if key in known}
@@ -78,60 +78,62 @@ def _config_of(values: dict[str, Any]) -> str:
     return text
 
 
-def _given(values: dict[str, Any]) -> Given:
+def _read_flags(values: dict[str, Any]) -> ChartFlags:
     own = _mapping(values.get("services"))
     named = values.get("enabledControllers", CHART["enabledControllers"])
     entries = values.get("extraEnv")
     pairs = [_mapping(each) for each in entries] if isinstance(entries, list) else []
-    return Given(
+    return ChartFlags(
         controllers=_texts(named) if isinstance(named, list | None) else _texts(CHART["enabledControllers"]),
-        common=_texts(values.get("extraArgs")),
-        own={str(name): _texts(_mapping(each).get("extraArgs")) for name, each in own.items()},
+        common_flags=_texts(values.get("extraArgs")),
+        service_flags={str(name): _texts(_mapping(each).get("extraArgs")) for name, each in own.items()},
         environment={str(each.get("name")): str(each["value"]) for each in pairs if "value" in each},
-        asks_machines=_mapping(values.get("talos")).get("enabled", True) is not False,
-        in_one_process=_mapping(values.get("daemonSet")).get("enabled") is True,
+        queries_machines=_mapping(values.get("talos")).get("enabled", True) is not False,
+        is_single_process=_mapping(values.get("daemonSet")).get("enabled") is True,
     )
 
 
-def _of_daemon_set(values: dict[str, Any]) -> Iterator[Finding]:
+def _check_daemon_set(values: dict[str, Any]) -> Iterator[Finding]:
     if values.get("useDaemonSet"):
-        yield about("useDaemonSet", "fails the install. Use daemonSet.enabled")
+        yield make_finding("useDaemonSet", "fails the install. Use daemonSet.enabled")
 
 
-def _of_templates(values: dict[str, Any], given: Given) -> Iterator[Finding]:
+def _check_templates(values: dict[str, Any], given: ChartFlags) -> Iterator[Finding]:
     """What the chart's templates refuse."""
-    names = services_of(given)
-    args = given.args_of("metadata")
-    is_without = is_switched_on("without-talos", args, default=not given.asks_machines)
-    if not given.asks_machines and {*names} & {"labeler", "ipam", "lifecycle"}:
-        yield about("talos.enabled", "false allows node-csr-approval alone in enabledControllers")
+    names = list_services(given)
+    args = given.arguments_for("metadata")
+    is_without = is_switched_on("without-talos", args, default=not given.queries_machines)
+    if not given.queries_machines and {*names} & {"labeler", "ipam", "lifecycle"}:
+        yield make_finding("talos.enabled", "false allows node-csr-approval alone in enabledControllers")
     elif is_without and "ipam" in names:
-        yield about("extraArgs", "--without-talos does not work with node-ipam-controller")
-    of_csr = ("watcher", "metadata", "csr") if given.in_one_process else ("csr",)
-    if is_without and "csr" in names and not any(map(_NETWORKS.fullmatch, given.args_of(*of_csr))):
-        yield about("services.csr.extraArgs", "--service-cluster-ip-range is missing: no machine is asked")
+        yield make_finding("extraArgs", "--without-talos does not work with node-ipam-controller")
+    of_csr = ("watcher", "metadata", "csr") if given.is_single_process else ("csr",)
+    if is_without and "csr" in names and not any(map(_NETWORKS.fullmatch, given.arguments_for(*of_csr))):
+        yield make_finding(
+            "services.csr.extraArgs", "--service-cluster-ip-range is missing: no machine is asked"
+        )
     nats = _mapping(values.get("nats"))
     external = _mapping(nats.get("external"))
-    if nats.get("enabled") is False and not given.in_one_process and not external.get("url"):
-        yield about("nats.external.url", "is missing: nats.enabled is false")
+    if nats.get("enabled") is False and not given.is_single_process and not external.get("url"):
+        yield make_finding("nats.external.url", "is missing: nats.enabled is false")
 
 
-def _of_controllers(given: Given) -> Iterator[Finding]:
-    yield from _findings(list_wildcard_differences(given.controllers))
-    if "lifecycle" not in services_of(given):
+def _check_controllers(given: ChartFlags) -> Iterator[Finding]:
+    yield from _report_controllers(list_wildcard_differences(given.controllers))
+    if "lifecycle" not in list_services(given):
         return
-    yield about("enabledControllers", _PROVEN)
-    names = services_of(given) if given.in_one_process else ("lifecycle",)
-    if not any(map(_SPOT.fullmatch, given.args_of(*names))):
-        yield about("enabledControllers", _SPOT_KEPT)
+    yield make_finding("enabledControllers", _PROVEN)
+    names = list_services(given) if given.is_single_process else ("lifecycle",)
+    if not any(map(_SPOT.fullmatch, given.arguments_for(*names))):
+        yield make_finding("enabledControllers", _SPOT_KEPT)
 
 
-def _findings(told: Iterable[str]) -> Iterator[Finding]:
+def _report_controllers(told: Iterable[str]) -> Iterator[Finding]:
     """Of --controllers."""
-    return (about("enabledControllers", each.removeprefix("--controllers: ")) for each in told)
+    return (make_finding("enabledControllers", each.removeprefix("--controllers: ")) for each in told)
 
 
-def _without_line(findings: Iterable[Finding]) -> Iterator[Finding]:
+def _clear_lines(findings: Iterable[Finding]) -> Iterator[Finding]:
     return (msgspec.structs.replace(each, line=0) for each in findings)
 
 

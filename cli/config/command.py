@@ -59,7 +59,7 @@ def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool
         -o jsonpath='{.data.ccm-config\\.yaml}' | talos-ccm config check -
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
-        from cli.config.run import check_files  # noqa: PLC0415 - `--help` need not load all of it
+        from cli.config.check_files import check_files  # noqa: PLC0415 - `--help` need not load all of it
 
         status = check_files(
             files,

@@ -6,8 +6,13 @@ docs/rules.md explains each.
 from collections.abc import Sequence
 from typing import Final
 
-from cli.config.judging import example_of, invalid, on_platforms, value_problem
-from cli.config.trials import Tried, sample_machines
+from cli.config.template_check import (
+    find_value_problem,
+    format_example,
+    format_platforms,
+    list_invalid_values,
+)
+from cli.config.template_trials import EntryTrials, load_sample_machines
 from libs.common.cloud_config.fact_fields import FIELDS, find_field
 from libs.common.cloud_config.findings import Findings, truncate_line
 from libs.common.cloud_config.model import Rule
@@ -20,7 +25,7 @@ _IN_TEMPLATES_OF_REFERENCE: Final = frozenset(field.name for field in FIELDS if 
 _OURS: Final = frozenset(field.name for field in FIELDS) - _IN_TEMPLATES_OF_REFERENCE
 # There the reference looks for public addresses itself.
 _DISCOVERING: Final = frozenset({"nocloud", "metal", "openstack", "oracle"})
-_FOR_EVER: Final = (
+_CONTINUOUS: Final = (
     "sets what is kept right for as long as a node lives: it changes with its rule and its machine, and "
     "a removed rule takes its labels, annotations and taints with it. The reference leaves them for "
     "ever, and never changes zone, region, instance type or taints of an initialised node. What a person "
@@ -28,18 +33,18 @@ _FOR_EVER: Final = (
 )
 
 
-def tell_differences(rules: Sequence[Rule], entries: Sequence[Tried], findings: Findings) -> None:
+def report_differences(rules: Sequence[Rule], entries: Sequence[EntryTrials], findings: Findings) -> None:
     """Tell each effect that differs, at its line."""
     if rules:
-        findings.add_difference(0, "", _FOR_EVER)
+        findings.add_difference(0, "", _CONTINUOUS)
     for rule in rules:
-        _tell_rule(rule, findings)
+        _report_rule(rule, findings)
     for one in entries:
         if one.template is not None:
-            _tell_entry(one, findings)
+            _report_entry(one, findings)
 
 
-def _tell_rule(rule: Rule, findings: Findings) -> None:
+def _report_rule(rule: Rule, findings: Findings) -> None:
     path = f"transformations[{rule.index}]"
     for term in rule.selector:
         for requirement in term.requirements:
@@ -51,19 +56,19 @@ def _tell_rule(rule: Rule, findings: Findings) -> None:
         told = "is not known to the reference: there such a label stops the node's initialisation for ever"
         findings.add_difference(rule.line, f"{path}.sanitize", told)
     if rule.public_ip_discovery:
-        _tell_discovery(rule, f"{path}.features.publicIPDiscovery", findings)
+        _report_discovery(rule, f"{path}.features.publicIPDiscovery", findings)
 
 
-def _tell_discovery(rule: Rule, path: str, findings: Findings) -> None:
+def _report_discovery(rule: Rule, path: str, findings: Findings) -> None:
     about = {
         platform
-        for platform, machine in sample_machines().items()
+        for platform, machine in load_sample_machines().items()
         if match_selector(rule.selector, machine.fields.texts).is_match
     }
     new = about - _DISCOVERING
     if about and not new:
         return  # the platform has it anyway
-    where = f" (of the samples: {on_platforms(sorted(new))})" if new else ""
+    where = f" (of the samples: {format_platforms(sorted(new))})" if new else ""
     told = (
         "takes effect, which it never did in the reference: a public address on a link of such a machine "
         f"becomes an ExternalIP of its Node{where}"
@@ -71,7 +76,7 @@ def _tell_discovery(rule: Rule, path: str, findings: Findings) -> None:
     findings.add_difference(rule.line, path, told)
 
 
-def _tell_entry(one: Tried, findings: Findings) -> None:
+def _report_entry(one: EntryTrials, findings: Findings) -> None:
     assert one.template is not None
     for name in sorted(one.template.fields & _OURS):
         told = f"asks for .{name}, which the reference does not have: there the node is not initialised"
@@ -85,21 +90,26 @@ def _tell_entry(one: Tried, findings: Findings) -> None:
     if "{{" not in one.entry.template:
         return
     if one.kind == "taints":
-        _tell_taint(one, findings)
+        _report_taint(one, findings)
         return
-    if one.kind == "labels" and (skipped := invalid(one)):
+    if one.kind == "labels" and (skipped := list_invalid_values(one)):
         told = (
-            f"{example_of([trial for trial, _ in skipped])}: such a value stopped the node's initialisation "
+            f"{format_example([trial for trial, _ in skipped])}: such a value stopped the node's "
+            "initialisation "
             "for ever; here the node is initialised without this label"
         )
         if not one.rule.sanitize:
             findings.add_difference(one.entry.line, one.path, told)
     else:
-        _tell_escapes(one, findings)
+        _report_escapes(one, findings)
 
 
-def _tell_taint(one: Tried, findings: Findings) -> None:
-    good = (trial.text for trial in one.matched if not trial.error and not value_problem(one, trial.text))
+def _report_taint(one: EntryTrials, findings: Findings) -> None:
+    good = (
+        trial.text
+        for trial in one.matching_trials
+        if not trial.error and not find_value_problem(one, trial.text)
+    )
     given = next(good, "")
     example = f', such as "{truncate_line(given)}"' if given else ""
     told = (
@@ -109,9 +119,9 @@ def _tell_taint(one: Tried, findings: Findings) -> None:
     findings.add_difference(one.entry.line, one.path, told)
 
 
-def _tell_escapes(one: Tried, findings: Findings) -> None:
-    literal = _literal_text(one.entry.template)
-    for trial in one.matched:
+def _report_escapes(one: EntryTrials, findings: Findings) -> None:
+    literal = _extract_literal_text(one.entry.template)
+    for trial in one.matching_trials:
         made = sorted(c for c in _ESCAPED if trial.text.count(c) > literal.count(c))
         if trial.error is not None or not made:
             continue
@@ -130,7 +140,7 @@ def _tell_escapes(one: Tried, findings: Findings) -> None:
         return
 
 
-def _literal_text(template: str) -> str:
+def _extract_literal_text(template: str) -> str:
     """What stands outside the actions."""
     parts = [part.rpartition("}}")[2] for part in template.split("{{")]
     return "".join(parts)

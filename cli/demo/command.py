@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from cli.demo.ending import status_of, take
-from cli.demo.given import keys_of
-from cli.demo.wanted import MOST_NODES, Wanted
+from cli.demo.demo_exit import create_log_directory, run_to_exit_status
+from cli.demo.demo_options import MAX_NODES, DemoOptions
+from cli.demo.rule_values import read_rule_keys
 
 
 @click.command(short_help="Watch simulated Talos nodes join a cluster.")
 @click.option(
-    "--nodes", type=click.IntRange(1, MOST_NODES), default=20, show_default=True, help="How many nodes join."
+    "--nodes", type=click.IntRange(1, MAX_NODES), default=20, show_default=True, help="How many nodes join."
 )
 @click.option(
     "--bus",
@@ -68,11 +68,11 @@ def demo(**asked: Any) -> None:
     Everything runs on this machine, on loopback addresses, and is gone when the demo ends. With --real the
     first run builds the control plane, which needs Go and takes some minutes.
     """
-    wanted = Wanted(**asked)
-    if wanted.contradiction:
-        raise click.UsageError(wanted.contradiction)
+    wanted = DemoOptions(**asked)
+    if wanted.option_conflict:
+        raise click.UsageError(wanted.option_conflict)
     if wanted.cloud_config is not None:
-        keys_of(wanted.cloud_config)  # a mistake is told before anything starts
+        read_rule_keys(wanted.cloud_config)  # a mistake is told before anything starts
     if wanted.keep_logs is not None:
-        take(wanted.keep_logs)
-    sys.exit(status_of(wanted))
+        create_log_directory(wanted.keep_logs)
+    sys.exit(run_to_exit_status(wanted))

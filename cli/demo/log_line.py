@@ -20,7 +20,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
     @property
-    def hop(self) -> str:
+    def milestone(self) -> str:
         """The hop that the node has passed with this line, "" for none."""
         match self:
             case LogLine(message="node observed", event="NodeObserved", outcome="published"):
@@ -47,7 +47,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 _DECODER: Final = msgspec.json.Decoder(LogLine)
 
 
-def read_line(line: bytes) -> LogLine | None:
+def parse_log_line(line: bytes) -> LogLine | None:
     """None for a line about no node, and for what a process writes that is no line of its log."""
     try:
         return _DECODER.decode(line)

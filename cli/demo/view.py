@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cli.demo.journeys import HOPS, Journey, Journeys, hop_percentiles
+from cli.demo.node_progress import MILESTONES, DemoProgress, NodeProgress, compute_milestone_percentiles
 
 COLOURS: Final = {
     "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "blocked": "red"
@@ -20,31 +20,31 @@ _MEANINGS: Final = {
     "ready": "ready     taint removed",
 }
 _MARKS: Final = {"+": "green", "-": "red", " ": ""}
-_MOST_TROUBLES = 20
+_MAX_PROBLEMS = 20
 _LINES_AROUND_ROWS = 5  # bar, states, table heading, hidden, prompt line
 
 
-def live(journeys: Journeys, *, seconds: float, width: int, height: int) -> RenderableType:
+def render_progress(journeys: DemoProgress, *, seconds: float, width: int, height: int) -> RenderableType:
     """The picture while nodes join: how many are where, and the nodes that moved last."""
     # The unfinished are what one watches; the rest of the room shows who arrived last.
     unfinished = [journey for journey in journeys if not journey.ready_at]
     finished = [journey for journey in journeys if journey.ready_at]
-    finished.sort(key=lambda journey: journey.seconds("ready") or 0, reverse=True)
+    finished.sort(key=lambda journey: journey.seconds_until("ready") or 0, reverse=True)
     shown = (unfinished + finished)[: max(3, height - _LINES_AROUND_ROWS)]
     hidden = len(journeys) - len(shown)
     return Group(
-        _heading(journeys, seconds, width),
-        _rows(shown, with_trouble=width >= 100),
+        _render_heading(journeys, seconds, width),
+        _render_rows(shown, with_trouble=width >= 100),
         Text(f"... and {hidden} more" if hidden > 0 else ""),
     )
 
 
-def _rows(shown: Iterable[Journey], *, with_trouble: bool) -> Table:
+def _render_rows(shown: Iterable[NodeProgress], *, with_trouble: bool) -> Table:
     table = Table(expand=False, pad_edge=False, box=None, header_style="bold")
     table.add_column("NODE", no_wrap=True, min_width=14)
     table.add_column("PLATFORM", no_wrap=True, min_width=9)
     table.add_column("STATE", no_wrap=True, min_width=8)
-    for hop in HOPS:
+    for hop in MILESTONES:
         table.add_column(hop.upper(), justify="right", no_wrap=True, min_width=9)
     if with_trouble:
         table.add_column("", overflow="ellipsis", no_wrap=True)
@@ -53,15 +53,15 @@ def _rows(shown: Iterable[Journey], *, with_trouble: bool) -> Table:
             journey.name,
             journey.platform,
             Text(journey.state, style=COLOURS[journey.state]),
-            *(_milliseconds(journey.seconds(hop)) for hop in HOPS),
+            *(_format_milliseconds(journey.seconds_until(hop)) for hop in MILESTONES),
         ]
         table.add_row(*cells, *([journey.trouble] if with_trouble else []))
     return table
 
 
-def _heading(journeys: Journeys, seconds: float, width: int) -> RenderableType:
+def _render_heading(journeys: DemoProgress, seconds: float, width: int) -> RenderableType:
     """Two lines in which nothing moves: how far all are, and how many are in which state."""
-    counts, nodes = journeys.counts(), len(journeys)
+    counts, nodes = journeys.count_states(), len(journeys)
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
         ProgressBar(total=nodes, completed=counts["ready"], width=max(10, min(60, width - 30))),
@@ -76,71 +76,71 @@ def _heading(journeys: Journeys, seconds: float, width: int) -> RenderableType:
     return Group(grid, Text.assemble(*states))
 
 
-def line(journeys: Journeys, *, seconds: float) -> str:
+def format_progress(journeys: DemoProgress, *, seconds: float) -> str:
     """The same in one line, for a pipe."""
-    counts = journeys.counts()
+    counts = journeys.count_states()
     others = ", ".join(f"{counts[state]} {state}" for state in COLOURS if counts[state] and state != "ready")
     return f"{seconds:6.1f} s  {counts['ready']}/{len(journeys)} ready" + (f"  ({others})" if others else "")
 
 
-def summary(journeys: Journeys) -> RenderableType:
+def render_summary(journeys: DemoProgress) -> RenderableType:
     """Percentiles of the way from joining to each hop."""
     table = Table(box=None, pad_edge=False, header_style="")
     table.add_column("Time from joining until", no_wrap=True, header_style="bold")
-    percentiles = hop_percentiles(journeys)
+    percentiles = compute_milestone_percentiles(journeys)
     for name in percentiles["ready"]:
         table.add_column(name, justify="right", no_wrap=True, min_width=9)
-    for hop in HOPS:
-        table.add_row(_MEANINGS[hop], *(_milliseconds(value) for value in percentiles[hop].values()))
+    for hop in MILESTONES:
+        table.add_row(_MEANINGS[hop], *(_format_milliseconds(value) for value in percentiles[hop].values()))
     return table
 
 
-def changes(name: str, compared: Iterable[tuple[str, str]]) -> RenderableType:
+def render_node_changes(name: str, compared: Iterable[tuple[str, str]]) -> RenderableType:
     """What has become of one node since its kubelet registered it."""
     rows = [Text(f"{mark} {line}", style=_MARKS[mark]) for mark, line in compared]
     return Group(Text(f"Node {name} since its kubelet registered it", style="bold"), *rows)
 
 
-def listed(heading: str, lines: Sequence[str]) -> RenderableType:
+def render_list(heading: str, lines: Sequence[str]) -> RenderableType:
     """One line for each."""
     return Group(Text(heading, style="bold"), *(Text(f"  {line}") for line in lines))
 
 
-def commands(heading: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
+def render_commands(heading: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
     """Two columns, one of which is to be copied; its lines are never broken."""
     width = max(len(left) for left, _ in rows)
     return Group(Text(heading, style="bold"), *(Text(f"  {left:<{width}}  {right}") for left, right in rows))
 
 
-def troubles(journeys: Sequence[Journey]) -> RenderableType:
+def render_problems(journeys: Sequence[NodeProgress]) -> RenderableType:
     """Which nodes did not become ready, and why."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("NOT READY", no_wrap=True)
     table.add_column("STATE")
     table.add_column("WHY", overflow="fold")
-    for journey in journeys[:_MOST_TROUBLES]:
+    for journey in journeys[:_MAX_PROBLEMS]:
         table.add_row(journey.name, journey.state, journey.why_not_ready)
-    hidden = len(journeys) - _MOST_TROUBLES
+    hidden = len(journeys) - _MAX_PROBLEMS
     return Group(table, Text(f"... and {hidden} more")) if hidden > 0 else table
 
 
-def without_certificate(nodes: Sequence[tuple[str, str]]) -> RenderableType:
+def render_missing_certificates(nodes: Sequence[tuple[str, str]]) -> RenderableType:
     """Which nodes asked for a certificate and have none, and why."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("NO CERTIFICATE", no_wrap=True)
     table.add_column("WHY", overflow="fold")
-    for node, why in nodes[:_MOST_TROUBLES]:
+    for node, why in nodes[:_MAX_PROBLEMS]:
         table.add_row(node, why)
-    hidden = len(nodes) - _MOST_TROUBLES
+    hidden = len(nodes) - _MAX_PROBLEMS
     return Group(table, Text(f"... and {hidden} more")) if hidden > 0 else table
 
 
-def step(console: Console, what: str, seconds: float) -> None:
+def print_step(console: Console, what: str, seconds: float) -> None:
     """One finished step of the preparation."""
     console.print(Text.assemble(("  ✓ ", "green"), f"{what:<52}", (f"{seconds:5.1f} s", "dim")))
 
 
-def _milliseconds(seconds: float | None) -> str:
+def _format_milliseconds(seconds: float | None) -> str:
     if seconds is None or math.isnan(seconds):
         return "-"
     return f"{seconds * 1000:,.0f} ms"

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from cli.doctor.findings import Diagnosis
+from cli.doctor.check_report import Diagnosis
 from cli.doctor.installation import Installation
 
 
-def diagnosis_json(diagnosis: Diagnosis, installation: Installation) -> dict[str, Any]:
+def diagnosis_to_json(diagnosis: Diagnosis, installation: Installation) -> dict[str, Any]:
     """`state` is ok, wrong or unknown."""
     return {
         "namespace": installation.namespace,
@@ -16,11 +16,11 @@ def diagnosis_json(diagnosis: Diagnosis, installation: Installation) -> dict[str
             {
                 "name": check.name,
                 "state": check.state,
-                "asks": check.asks,
+                "asks": check.question,
                 "findings": [
                     {
                         "state": finding.state,
-                        "seen": finding.seen,
+                        "seen": finding.observation,
                         "fix": finding.fix or None,
                         "commands": list(finding.commands),
                     }

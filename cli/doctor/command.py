@@ -7,23 +7,23 @@ from pathlib import Path
 import click
 
 from cli import access_options
-from cli.doctor.names import NAMES
+from cli.doctor.check_names import CHECK_NAMES
 
 
 @click.command(short_help="Check an installation, and say how to mend it.")
 @click.option(
     "--only",
     multiple=True,
-    type=click.Choice(NAMES),
+    type=click.Choice(CHECK_NAMES),
     metavar="NAME",
-    help=f"Only that check; may be said several times. {', '.join(NAMES)}.",
+    help=f"Only that check; may be said several times. {', '.join(CHECK_NAMES)}.",
 )
 @click.option(
     "--namespace", "-n", default="", metavar="NAME", help="Where it is installed. Default: looked for."
 )
 @click.option("--release", default="", metavar="NAME", help="Which one, where there are several.")
-@access_options.KUBERNETES
-@access_options.output("Words, or JSON, which is in the order of importance.")
+@access_options.KUBERNETES_OPTIONS
+@access_options.output_option("Words, or JSON, which is in the order of importance.")
 def doctor(
     *, only: tuple[str, ...], namespace: str, release: str, kubeconfig: Path | None, context: str, output: str
 ) -> None:
@@ -48,16 +48,16 @@ def doctor(
       talos-ccm doctor -o json | jq '.checks[] | select(.state != "ok")'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
-        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
-        from cli.doctor.from_cluster import Source  # noqa: PLC0415
-        from cli.doctor.run import examine  # noqa: PLC0415
-        from cli.lines import complain  # noqa: PLC0415
+        from cli.doctor.from_cluster import DoctorQuery  # noqa: PLC0415
+        from cli.doctor.run_doctor import run_doctor  # noqa: PLC0415
+        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
+        from cli.lines import print_error  # noqa: PLC0415
 
-        source = Source(kubeconfig=kubeconfig, context=context, namespace=namespace, release=release)
+        source = DoctorQuery(kubeconfig=kubeconfig, context=context, namespace=namespace, release=release)
         try:
-            code = examine(source, frozenset(only), as_json=output == "json")
-        except CannotAsk as error:
-            complain(f"Error: {error}")
+            code = run_doctor(source, frozenset(only), as_json=output == "json")
+        except ClusterUnavailable as error:
+            print_error(f"Error: {error}")
             code = 2
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
@@ -73,8 +73,8 @@ def talos(node_ips: tuple[str, ...], endpoints: str) -> None:
 
     import msgspec  # noqa: PLC0415
 
-    from cli.doctor.inside_talos import look  # noqa: PLC0415
+    from cli.doctor.talos_credential_probe import probe_credential  # noqa: PLC0415
 
-    seen = asyncio.run(look(node_ips, endpoints))
+    seen = asyncio.run(probe_credential(node_ips, endpoints))
     sys.stdout.buffer.write(msgspec.json.encode(seen) + b"\n")
     sys.exit(1 if seen.problem else 0)

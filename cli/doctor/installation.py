@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from cli.doctor.objects import (
+from cli.doctor.kube_objects import (
     Container,
     Meta,
-    Named,
+    NameReference,
     PodSpec,
     PodTemplate,
     SecretVolume,
@@ -49,7 +49,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[ServiceSpec, ...]
 
     @property
-    def account(self) -> str:
+    def service_account(self) -> str:
         """Its ServiceAccount."""
         return self.workload.pod.service_account_name or "default"
 
@@ -61,7 +61,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     release: str
     processes: tuple[Process, ...]
     nats: Workload | None = None
-    assumed: str = ""  # why it is the chart's default that is looked for, and not what there is
+    assumed_reason: str = ""  # why it is the chart's default that is looked for, and not what there is
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -74,16 +74,16 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         running = {wiring.service for process in self.processes for wiring in process.services}
         return tuple(wiring.service for wiring in SERVICES if wiring.service in running)
 
-    def runs(self, service: str) -> bool:
+    def runs_service(self, service: str) -> bool:
         """Whether that service is part of it."""
         return service in self.services
 
-    def process_of(self, service: str) -> Process | None:
+    def find_process(self, service: str) -> Process | None:
         """Where that service runs."""
         return next((p for p in self.processes if any(w.service == service for w in p.services)), None)
 
     @property
-    def all_in_one(self) -> bool:
+    def is_all_in_one(self) -> bool:
         """Whether one process is everything, without NATS."""
         return any(len(process.services) > 1 for process in self.processes)
 
@@ -98,14 +98,14 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     @property
-    def by_helm(self) -> bool:
+    def is_helm_release(self) -> bool:
         """Whether Helm has put it there, and not somebody the rendered file."""
         return any("meta.helm.sh/release-name" in w.metadata.annotations for w in self.workloads)
 
     @property
-    def apply_again(self) -> str:
+    def reapply_command(self) -> str:
         """The command that makes anew what somebody took away."""
-        if self.by_helm:
+        if self.is_helm_release:
             upgrade = f"helm upgrade --namespace {self.namespace} --reuse-values {self.release}"
             return f"{upgrade} deploy/k8s/chart"
         file = f"deploy/k8s/manifests/cloud-controller-manager{self._profile}.yml"
@@ -118,11 +118,11 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _profile(self) -> str:
         """Which of the rendered files it is of."""
-        if self.all_in_one:
-            return "-all-in-one" if self.runs("ipam") else "-daemonset"
+        if self.is_all_in_one:
+            return "-all-in-one" if self.runs_service("ipam") else "-daemonset"
         if not self.talos_account:
             return "-csr-only"
-        return "-ha" if self.nats is not None and self.nats.wanted > 1 else ""
+        return "-ha" if self.nats is not None and self.nats.desired_pods > 1 else ""
 
     @property
     def kubectl(self) -> str:
@@ -132,16 +132,16 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lease(self) -> tuple[str, str]:
         """Namespace and name of the watcher's Lease."""
-        process = self.process_of("watcher")
+        process = self.find_process("watcher")
         return (
-            lease_held_by(process.container, "watcher") if process else (LEASE_NAMESPACE, WATCHER_LEASE_NAME)
+            get_lease_name(process.container, "watcher") if process else (LEASE_NAMESPACE, WATCHER_LEASE_NAME)
         )
 
     @property
     def config_file(self) -> tuple[str, str]:
         """ConfigMap and key of the --cloud-config file; "" where it is none."""
         for process in self.processes:
-            key = process.container.last_said("cloud-config").rpartition("/")[2]
+            key = process.container.last_flag_value("cloud-config").rpartition("/")[2]
             maps = [v.config_map.name for v in process.workload.pod.volumes if v.config_map is not None]
             names = [name for name in maps if not name.endswith("-nats-ca")]
             if key and names:
@@ -151,7 +151,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def talos_account(self) -> str:
         """The ServiceAccount of talos.dev whose Secret is mounted; "" where none is."""
-        process = self.process_of("metadata")
+        process = self.find_process("metadata")
         volumes = process.workload.pod.volumes if process else ()
         return next(
             (v.secret.secret_name for v in volumes if v.secret is not None and v.name == TALOS_VOLUME), ""
@@ -165,19 +165,19 @@ _LEASE_FLAGS: Final = {
 }
 
 
-def lease_held_by(container: Container, service: str) -> tuple[str, str]:
+def get_lease_name(container: Container, service: str) -> tuple[str, str]:
     """Namespace and name of the Lease that the service holds in that container."""
-    namespace = container.last_said("leader-elect-resource-namespace", LEASE_NAMESPACE)
-    return namespace, container.last_said(*_LEASE_FLAGS[service])
+    namespace = container.last_flag_value("leader-elect-resource-namespace", LEASE_NAMESPACE)
+    return namespace, container.last_flag_value(*_LEASE_FLAGS[service])
 
 
-def installations(workloads: Iterable[Workload]) -> tuple[Installation, ...]:
+def find_installations(workloads: Iterable[Workload]) -> tuple[Installation, ...]:
     """Every one there is, by what its containers run: names and labels may be anybody's choice."""
     processes: dict[tuple[str, str], list[Process]] = {}
     of_nats: dict[tuple[str, str], Workload] = {}
     for workload in workloads:
         place = (workload.namespace, workload.metadata.labels.get(INSTANCE, ""))
-        process = _process(workload)
+        process = _parse_process(workload)
         if process is not None:
             processes.setdefault(place, []).append(process)
         elif _is_nats(workload):
@@ -193,7 +193,7 @@ def installations(workloads: Iterable[Workload]) -> tuple[Installation, ...]:
     )
 
 
-def assumed(namespace: str, release: str, why: str) -> Installation:
+def assume_installation(namespace: str, release: str, why: str) -> Installation:
     """The chart's defaults, for whoever may not look at what there is."""
     prefix = release if CHART in release else f"{release}-{CHART}" if release else CHART
 
@@ -204,7 +204,7 @@ def assumed(namespace: str, release: str, why: str) -> Installation:
     processes = []
     for wiring in DEFAULT_SERVICES:
         container = Container(name=wiring.service, args=("--cloud-config=/etc/talos/ccm-config.yaml",))
-        volumes = [Volume(name="cloud-config", config_map=Named(name=prefix))]
+        volumes = [Volume(name="cloud-config", config_map=NameReference(name=prefix))]
         if "talosconfig" in wiring.secrets:
             secret = SecretVolume(secret_name=f"{prefix}-talos-secrets")
             volumes.append(Volume(name=TALOS_VOLUME, secret=secret))
@@ -220,11 +220,11 @@ def assumed(namespace: str, release: str, why: str) -> Installation:
         )
     nats = workload("Deployment", "nats", PodSpec(service_account_name=f"{prefix}-nats"))
     return Installation(
-        namespace=namespace, release=release, processes=tuple(processes), nats=nats, assumed=why
+        namespace=namespace, release=release, processes=tuple(processes), nats=nats, assumed_reason=why
     )
 
 
-def chosen(found: Sequence[Installation], namespace: str, release: str) -> Installation | None:
+def choose_installation(found: Sequence[Installation], namespace: str, release: str) -> Installation | None:
     """The one that is meant; "" = any. None if it is none of them."""
     fitting = [
         one
@@ -234,24 +234,26 @@ def chosen(found: Sequence[Installation], namespace: str, release: str) -> Insta
     return fitting[0] if fitting else None
 
 
-def _process(workload: Workload) -> Process | None:
+def _parse_process(workload: Workload) -> Process | None:
     for container in workload.pod.containers:
         modules = [_SERVICE.fullmatch(word) for word in container.command]
         if (module := next(filter(None, modules), None)) is None:
             continue
         name = module["name"]
         if name is None:
-            return Process(workload=workload, container=container, services=_services_of_all(container))
+            return Process(
+                workload=workload, container=container, services=_list_all_in_one_services(container)
+            )
         if (wiring := next((w for w in SERVICES if w.service == name), None)) is not None:
             return Process(workload=workload, container=container, services=(wiring,))
     return None
 
 
-def _services_of_all(container: Container) -> tuple[ServiceSpec, ...]:
+def _list_all_in_one_services(container: Container) -> tuple[ServiceSpec, ...]:
     """Which services run in the one process, by what it is told."""
-    said = container.last_said("controllers", "*")
+    said = container.last_flag_value("controllers", "*")
     items = tuple(item.strip() for item in said.split(",") if item.strip())
-    allocate = container.last_said("allocate-node-cidrs", "false").lower() in ("true", "t", "1")
+    allocate = container.last_flag_value("allocate-node-cidrs", "false").lower() in ("true", "t", "1")
     running = {"watcher", "metadata"}
     running |= {service for service, name in _CONTROLLERS.items() if is_controller_selected(items, name)}
     if allocates_pod_cidrs(items, allocate_node_cidrs=allocate):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cli.explain.explanation import Explanation
+from cli.explain.request_explanation import RequestExplanation
 
 # By the check that decides. {node}: who asks; {others}: whom it waits for besides.
 _ENDS_A_WAIT: Final[Mapping[str, str]] = {
@@ -60,46 +60,48 @@ _STAYS_PENDING: Final = (
 )
 
 
-def advice(explanation: Explanation) -> Iterator[str]:
+def suggest_actions(explanation: RequestExplanation) -> Iterator[str]:
     """A sentence or two for each thing that can be done; nothing where all is well."""
     match explanation:
-        case Explanation(verdict="ignore"):
+        case RequestExplanation(verdict="ignore"):
             yield "Nothing here concerns it: whoever is responsible for that signer and user decides."
-        case Explanation(verdict="foreign", state="pending"):
-            yield _FOREIGN.format(node=_node(explanation))
-        case Explanation(state="superseded"):
+        case RequestExplanation(verdict="foreign", state="pending"):
+            yield _FOREIGN.format(node=_get_node_name(explanation))
+        case RequestExplanation(state="superseded"):
             yield f"Look at {explanation.superseded_by}: the kubelet waits for that one. {_CLEANED}"
-        case Explanation(state="approved"):
-            yield from () if explanation.filed.issued else (_NOT_SIGNED,)
-        case Explanation(state="failed"):
+        case RequestExplanation(state="approved"):
+            yield from () if explanation.csr.is_issued else (_NOT_SIGNED,)
+        case RequestExplanation(state="failed"):
             yield "The signer refuses it, which is final. The kubelet asks anew."
-        case Explanation(state="denied"):
-            yield from _after_a_denial(explanation)
+        case RequestExplanation(state="denied"):
+            yield from _advise_denied(explanation)
         case _:
-            yield from _of_pending(explanation)
+            yield from _advise_pending(explanation)
 
 
-def _of_pending(explanation: Explanation) -> Iterator[str]:
+def _advise_pending(explanation: RequestExplanation) -> Iterator[str]:
     match explanation.verdict:
         case "deny":
-            yield from _after_a_denial(explanation)
+            yield from _advise_denied(explanation)
         case "unknown":
-            yield _of_unknown(explanation)
+            yield _advise_unknown(explanation)
         case "wait":
-            yield _filled(_ENDS_A_WAIT.get(explanation.check, _STAYS_PENDING), explanation)
+            yield _fill_text(_ENDS_A_WAIT.get(explanation.check, _STAYS_PENDING), explanation)
         case _:
             yield _STAYS_PENDING
 
 
-def _after_a_denial(explanation: Explanation) -> Iterator[str]:
+def _advise_denied(explanation: RequestExplanation) -> Iterator[str]:
     if explanation.verdict == "deny":
-        yield _filled(_AFTER_A_DENIAL.get(explanation.check, _NO_KUBELET), explanation)
+        yield _fill_text(_AFTER_A_DENIAL.get(explanation.check, _NO_KUBELET), explanation)
     yield _ASKS_ANEW
 
 
-def _of_unknown(explanation: Explanation) -> str:
+def _advise_unknown(explanation: RequestExplanation) -> str:
     if explanation.check == "former":
-        return "The Events of the Node say what csr waits for: kubectl describe node " + _node(explanation)
+        return ("The Events of the Node say what csr waits for: kubectl describe node ") + _get_node_name(
+            explanation
+        )
     if explanation.check == "networks":
         return "Give --service-cluster-ip-range as csr has it, or access to Talos with --talosconfig."
     if explanation.check == "endpoint":
@@ -113,12 +115,12 @@ def _of_unknown(explanation: Explanation) -> str:
     )
 
 
-def _filled(text: str, explanation: Explanation) -> str:
-    node = _node(explanation)
+def _fill_text(text: str, explanation: RequestExplanation) -> str:
+    node = _get_node_name(explanation)
     waits = [check for check in explanation.checks if check.name == explanation.check]
     others = sorted({name for check in waits for name in check.nodes} - {node})
     return text.format(node=node, others=" or ".join(others[:3]) or "another")
 
 
-def _node(explanation: Explanation) -> str:
-    return explanation.filed.request.node_name
+def _get_node_name(explanation: RequestExplanation) -> str:
+    return explanation.csr.signing_request.node_name

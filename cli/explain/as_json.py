@@ -4,16 +4,16 @@ from typing import Any
 
 import msgspec
 
-from cli.explain.advice import advice
-from cli.explain.explanation import Explanation
+from cli.explain.advice import suggest_actions
+from cli.explain.request_explanation import RequestExplanation
 
 
-def explanation_json(explanation: Explanation) -> dict[str, Any]:
+def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:
     """The same as in words; names that Kubernetes has are written as there."""
-    filed, asked = explanation.filed, explanation.asked
+    filed, asked = explanation.csr, explanation.certificate_request
     return {
         "name": filed.name,
-        "node": filed.request.node_name or None,
+        "node": filed.signing_request.node_name or None,
         "username": filed.spec.username,
         "signerName": filed.spec.signer_name,
         "creationTimestamp": msgspec.to_builtins(filed.metadata.creation_timestamp),
@@ -24,16 +24,16 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         "usages": list(filed.spec.usages),
         "expirationSeconds": filed.spec.expiration_seconds,
         "conditions": msgspec.to_builtins(filed.status.conditions),
-        "issued": filed.issued,
+        "issued": filed.is_issued,
         "state": explanation.state,
         "supersededBy": explanation.superseded_by or None,
         "machinesAsked": list(explanation.machines),
-        "machinesNotAsked": explanation.not_asked,
+        "machinesNotAsked": explanation.unqueried_machines,
         "checks": msgspec.to_builtins(explanation.checks),
         "decision": {
             "now": explanation.verdict,
             "check": explanation.check or None,
             "reason": explanation.reason,
         },
-        "advice": list(advice(explanation)),
+        "advice": list(suggest_actions(explanation)),
     }

@@ -13,7 +13,7 @@ from cli.explain.node.command import node
 from libs.common.settings.flag_values import parse_duration, parse_list
 
 
-def _seconds(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+def _parse_seconds(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
     try:
         return None if text is None else int(parse_duration(text))
     except ValueError as error:
@@ -31,8 +31,8 @@ explain.add_command(node)
 @explain.command(short_help="Explain what becomes of a kubelet's request for a serving certificate.")
 @click.argument("name")
 @click.option("--node", "of_node", is_flag=True, help="NAME is a node: explain its newest request.")
-@access_options.KUBERNETES
-@access_options.TALOS
+@access_options.KUBERNETES_OPTIONS
+@access_options.TALOS_OPTIONS
 @click.option(
     "--all-machines",
     is_flag=True,
@@ -58,15 +58,19 @@ explain.add_command(node)
     help="As csr has it: the cluster's Service networks, whose addresses no node gets. Without it a control "
     "plane is asked through Talos.",
 )
-@click.option("--csr-min-expiration", "least", callback=_seconds, metavar="DURATION", help="As csr has it.")
-@click.option("--csr-max-expiration", "most", callback=_seconds, metavar="DURATION", help="As csr has it.")
+@click.option(
+    "--csr-min-expiration", "least", callback=_parse_seconds, metavar="DURATION", help="As csr has it."
+)
+@click.option(
+    "--csr-max-expiration", "most", callback=_parse_seconds, metavar="DURATION", help="As csr has it."
+)
 @click.option(
     "--cloud-config",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The file of that flag, for whose Nodes are ours; - is standard input. Without it: all.",
 )
-@access_options.output()
+@access_options.output_option()
 def csr(
     *,
     output: str,
@@ -97,14 +101,14 @@ def csr(
       talos-ccm explain csr csr-x7k2p --cloud-config ccm-config.yaml
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     networks, services = parse_list(allowed_networks), parse_list(service_networks)
-    _refuse_nonsense("--csr-allowed-networks", networks)
-    _refuse_nonsense("--service-cluster-ip-range", services)
+    _reject_unknown_networks("--csr-allowed-networks", networks)
+    _reject_unknown_networks("--service-cluster-ip-range", services)
     try:
-        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
-        from cli.explain.from_cluster import Source  # noqa: PLC0415
-        from cli.explain.run import explain_csr  # noqa: PLC0415
-        from cli.lines import complain  # noqa: PLC0415
-        from cli.render.run import Refused, read_config  # noqa: PLC0415
+        from cli.explain.from_cluster import RequestQuery  # noqa: PLC0415
+        from cli.explain.run_explain_csr import explain_csr  # noqa: PLC0415
+        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
+        from cli.lines import print_error  # noqa: PLC0415
+        from cli.render.run_render import RenderError, read_config  # noqa: PLC0415
         from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415
         from libs.common.controllers import CSR_APPROVAL  # noqa: PLC0415
         from services.csr.decision import ApprovalPolicy  # noqa: PLC0415
@@ -116,18 +120,18 @@ def csr(
             max_expiration_seconds=most,
         )
         try:
-            file = read_config(cloud_config).written if cloud_config else CloudConfig()
+            file = read_config(cloud_config).document if cloud_config else CloudConfig()
             ownership = file.ownership.for_controller(CSR_APPROVAL)
-            status = explain_csr(Source(**source), policy, ownership, as_json=output == "json")
-        except (CannotAsk, Refused) as error:
-            complain(f"Error: {error}")
+            status = explain_csr(RequestQuery(**source), policy, ownership, as_json=output == "json")
+        except (ClusterUnavailable, RenderError) as error:
+            print_error(f"Error: {error}")
             status = 2
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     sys.exit(status)
 
 
-def _refuse_nonsense(option: str, networks: tuple[str, ...]) -> None:
+def _reject_unknown_networks(option: str, networks: tuple[str, ...]) -> None:
     for text in networks:
         try:
             ipaddress.ip_network(text)

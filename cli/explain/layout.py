@@ -5,7 +5,7 @@ from typing import Final
 
 from rich.text import Text
 
-from cli.explain.explanation import Told
+from cli.explain.request_explanation import CheckResult
 from cli.lines import Line
 from services.csr.certificate_request import quote_untrusted
 
@@ -14,30 +14,30 @@ _FIELD: Final = 14  # columns
 _RESULT, _CHECK = 9, 12
 
 
-def field(name: str, text: Text) -> Line:
+def format_field(name: str, text: Text) -> Line:
     """A line under a name; without one, it goes on with the name above."""
     return Line(0, text, Text(f"{name:<{_FIELD}}", style="bold"))
 
 
-def blank() -> Line:
+def blank_line() -> Line:
     """Between two paragraphs."""
     return Line(0, Text())
 
 
-def of_check(check: Told) -> Line:
+def format_check(check: CheckResult) -> Line:
     """Its result, its name, what it saw."""
     label = Text.assemble((f"{check.result:<{_RESULT}}", _RESULTS[check.result]), f"{check.name:<{_CHECK}}")
     return Line(2, Text(check.text), label)
 
 
-def written(text: str, limit: int = 253) -> str:
+def quote_text(text: str, limit: int = 253) -> str:
     """As it is, if it is short and plain; else quoted, so that nobody takes it for what it is not."""
     return (
         text if text.isascii() and text.isprintable() and len(text) <= limit else quote_untrusted(text, limit)
     )
 
 
-def moment(at: datetime | None, now: datetime) -> str:
+def format_time(at: datetime | None, now: datetime) -> str:
     """A time, and how long ago that is."""
     if at is None:
         return "at no time that is known"

@@ -5,25 +5,27 @@ from typing import Any
 
 import msgspec
 
-from cli.render.against import Comparison
-from cli.render.changes import Change, changes
-from cli.render.config_in_use import ConfigInUse
-from cli.render.gathering import Untold
+from cli.render.comparison import Comparison
+from cli.render.compiled_config import CompiledConfig
+from cli.render.node_changes import NodeChange, diff_nodes
+from cli.render.node_selection import SkippedNode
 from cli.render.preview import Preview
 from services.labeler.plan import Notice
 from services.labeler.rules import RuleResult
 
 
-def previews_json(previews: Sequence[Preview], untold: Sequence[Untold], used: ConfigInUse) -> dict[str, Any]:
+def previews_to_json(
+    previews: Sequence[Preview], untold: Sequence[SkippedNode], used: CompiledConfig
+) -> dict[str, Any]:
     """`patch` is the JSON Patch of the Node, `statusPatch` the strategic merge patch of its status."""
     return {
         "config": used.source,
-        "nodes": [_node(preview, used) for preview in previews],
-        "leftOut": _left_out(untold),
+        "nodes": [_preview_to_json(preview, used) for preview in previews],
+        "leftOut": _skipped_to_json(untold),
     }
 
 
-def comparison_json(comparison: Comparison, untold: Sequence[Untold]) -> dict[str, Any]:
+def comparison_to_json(comparison: Comparison, untold: Sequence[SkippedNode]) -> dict[str, Any]:
     """Only the nodes that would change; the others by name."""
     return {
         "config": comparison.new,
@@ -32,31 +34,31 @@ def comparison_json(comparison: Comparison, untold: Sequence[Untold]) -> dict[st
             {
                 "name": each.name,
                 "platform": each.platform,
-                "changes": _changes(each.changes),
-                "events": _events(each.notices),
+                "changes": _changes_to_json(each.changes),
+                "events": _events_to_json(each.notices),
             }
             for each in comparison.different
         ],
         "unchanged": list(comparison.same),
-        "leftOut": _left_out(untold),
+        "leftOut": _skipped_to_json(untold),
     }
 
 
-def _node(preview: Preview, used: ConfigInUse) -> dict[str, Any]:
+def _preview_to_json(preview: Preview, used: CompiledConfig) -> dict[str, Any]:
     return {
         "name": preview.name,
         "platform": preview.platform.platform,
         "outcome": preview.plan.outcome,
         "reason": preview.plan.reason,
-        "rules": [_rule(told, used) for told in preview.effects.results],
-        "changes": _changes(changes(preview.described.node, preview.after)),
-        "events": _events(preview.plan.notices),
+        "rules": [_rule_to_json(told, used) for told in preview.effects.results],
+        "changes": _changes_to_json(diff_nodes(preview.described.node, preview.after)),
+        "events": _events_to_json(preview.plan.notices),
         "patch": preview.node_patch,
         "statusPatch": preview.status_patch,
     }
 
 
-def _rule(told: RuleResult, used: ConfigInUse) -> dict[str, Any]:
+def _rule_to_json(told: RuleResult, used: CompiledConfig) -> dict[str, Any]:
     return {
         "rule": told.rule,
         "index": told.index,
@@ -67,7 +69,7 @@ def _rule(told: RuleResult, used: ConfigInUse) -> dict[str, Any]:
             {
                 "kind": entry.kind,
                 "key": entry.key,
-                "template": used.template_of(told.index, entry.kind, entry.key),
+                "template": used.get_template(told.index, entry.kind, entry.key),
                 "rendered": entry.rendered,
                 "value": entry.value,
                 "problem": entry.problem,
@@ -77,13 +79,13 @@ def _rule(told: RuleResult, used: ConfigInUse) -> dict[str, Any]:
     }
 
 
-def _changes(found: Iterable[Change]) -> list[dict[str, Any]]:
+def _changes_to_json(found: Iterable[NodeChange]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(change) for change in found]
 
 
-def _events(notices: Iterable[Notice]) -> list[dict[str, str]]:
+def _events_to_json(notices: Iterable[Notice]) -> list[dict[str, str]]:
     return [{"reason": notice.reason, "message": notice.message} for notice in notices]
 
 
-def _left_out(untold: Iterable[Untold]) -> list[dict[str, Any]]:
+def _skipped_to_json(untold: Iterable[SkippedNode]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(each) for each in untold]

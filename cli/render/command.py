@@ -13,11 +13,11 @@ _CONFIG = click.Path(path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _list_samples(context: click.Context, _: click.Parameter, asked: bool) -> None:
+def _print_samples(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        from cli.render.run import list_samples  # noqa: PLC0415 - `--help` need not load all of it
+        from cli.render.run_render import print_samples  # noqa: PLC0415 - `--help` need not load all of it
 
-        list_samples()
+        print_samples()
         context.exit()
 
 
@@ -36,7 +36,7 @@ def _list_samples(context: click.Context, _: click.Parameter, asked: bool) -> No
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_list_samples,
+    callback=_print_samples,
     help="List the samples and exit.",
 )
 @click.option(
@@ -54,15 +54,15 @@ def _list_samples(context: click.Context, _: click.Parameter, asked: bool) -> No
     help="A Node of the cluster as it is now; its machine is asked over the Talos API. Repeatable.",
 )
 @click.option("--all-nodes", is_flag=True, help="Every Node of the cluster.")
-@access_options.KUBERNETES
-@access_options.TALOS
+@access_options.KUBERNETES_OPTIONS
+@access_options.TALOS_OPTIONS
 @click.option(
     "--against",
     type=_CONFIG,
     metavar="OLD",
     help="Another config file, the one in use: show what a change from OLD to FILE would do to these nodes.",
 )
-@access_options.output()
+@access_options.output_option()
 @click.option("--exit-code", is_flag=True, help="End with 1 if any node would change.")
 @click.option(
     "--save-facts",
@@ -100,35 +100,35 @@ def render(
       talos-ccm render new.yaml --against old.yaml --facts nodes.json --exit-code
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
-        from cli.lines import complain  # noqa: PLC0415 - as above
-        from cli.render.gathering import Wanted  # noqa: PLC0415
-        from cli.render.run import FAILED, Asked, Refused  # noqa: PLC0415
-        from cli.render.run import render as show  # noqa: PLC0415
-        from cli.render.samples import samples  # noqa: PLC0415
+        from cli.lines import print_error  # noqa: PLC0415 - as above
+        from cli.render.node_selection import NodeSelection  # noqa: PLC0415
+        from cli.render.run_render import EXIT_FAILED, RenderError, RenderOptions  # noqa: PLC0415
+        from cli.render.run_render import run_render as show  # noqa: PLC0415
+        from cli.render.samples import load_samples  # noqa: PLC0415
 
-        wanted = Wanted(**nodes)
-        _refuse_nonsense(wanted, samples())
+        wanted = NodeSelection(**nodes)
+        _reject_invalid_options(wanted, load_samples())
         if str(file) == str(against) == "-":
             raise click.UsageError("standard input holds one file: name the other one")
-        asked = Asked(
+        asked = RenderOptions(
             file=file,
             against=against,
-            wanted=wanted,
+            selection=wanted,
             as_json=output == "json",
             exit_code=exit_code,
             save_facts=save_facts,
         )
         try:
             status = show(asked)
-        except Refused as refused:
-            complain(f"Error: {refused}")
-            status = FAILED
+        except RenderError as refused:
+            print_error(f"Error: {refused}")
+            status = EXIT_FAILED
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     sys.exit(status)
 
 
-def _refuse_nonsense(wanted: Any, known: dict[str, Any]) -> None:
+def _reject_invalid_options(wanted: Any, known: dict[str, Any]) -> None:
     if not wanted.any:
         raise click.UsageError(
             "which nodes? Give --sample PLATFORM, --all-samples, --facts FILE, --from-cluster NODE or "

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.render.described import DescribedNode
+from cli.render.described_node import DescribedNode
 from libs.common.machine import (
     AddressStatus,
     Inventory,
@@ -19,7 +19,7 @@ from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, N
 from libs.common.safe_yaml import YamlError, read_yaml
 
 # A file written by hand need not say when its machine was looked at: long after its Node was made.
-_LOOKED_AT: Final = datetime(2100, 1, 1, tzinfo=UTC)
+_QUERIED_AT: Final = datetime(2100, 1, 1, tzinfo=UTC)
 _TAINT: Final = {"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}
 _ONE: Final = 'one node ({"node": ..., "facts": ...}, as in a NodeEnriched message) or a list of them'
 
@@ -31,32 +31,33 @@ class FactsError(Exception):
 class _Item(msgspec.Struct, frozen=True):
     facts: MachineFacts
     node: Node | None = None
-    recognized_by: str = "nodename"
+    verified_by: str = msgspec.field(default="nodename", name="recognized_by")
 
 
-def read_facts(content: bytes) -> tuple[DescribedNode, ...]:
+def parse_facts(content: bytes) -> tuple[DescribedNode, ...]:
     """JSON, JSON lines or YAML. Raises FactsError.
 
     `node` may be absent: then it is what the machine's kubelet would register.
     """
-    found = _decoded(content)
+    found = _decode(content)
     if isinstance(found, dict) and "nodes" in found:
         found = found["nodes"]
     items = found if isinstance(found, list) else [found]
     if not items:
         raise FactsError(f"it is empty, not {_ONE}")
     return tuple(
-        _described(item, f"[{place}]" if isinstance(found, list) else "") for place, item in enumerate(items)
+        _describe_node(item, f"[{place}]" if isinstance(found, list) else "")
+        for place, item in enumerate(items)
     )
 
 
-def written(nodes: Sequence[DescribedNode]) -> bytes:
-    """The content of a file from which `read_facts` gives these nodes."""
+def encode_facts(nodes: Sequence[DescribedNode]) -> bytes:
+    """The content of a file from which `parse_facts` gives these nodes."""
     file = {"nodes": [msgspec.to_builtins(each) for each in nodes]}
     return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
 
 
-def _decoded(content: bytes) -> Any:
+def _decode(content: bytes) -> Any:
     for decode in (msgspec.json.decode, msgspec.json.Decoder().decode_lines):
         try:
             return decode(content)
@@ -68,7 +69,7 @@ def _decoded(content: bytes) -> Any:
         raise FactsError(f"it is neither JSON nor YAML: {error}") from None
 
 
-def _described(item: Any, where: str) -> DescribedNode:
+def _describe_node(item: Any, where: str) -> DescribedNode:
     at = f"{where}: " if where else ""
     if not isinstance(item, dict):
         raise FactsError(f"{at}it is not {_ONE}")
@@ -76,19 +77,19 @@ def _described(item: Any, where: str) -> DescribedNode:
         raise FactsError(f"{at}it has no facts, which say what the machine is: {_ONE}")
     facts = item["facts"]
     if isinstance(facts, dict):
-        unknown = _unknown(facts)
+        unknown = _find_unknown_field(facts)
         if unknown:
             raise FactsError(f"{at}facts.{unknown} is no fact about a machine")
-        facts = {"looked_at": _LOOKED_AT, **facts}
+        facts = {"looked_at": _QUERIED_AT, **facts}
     try:
         read = msgspec.convert({**item, "facts": facts}, _Item)
     except msgspec.ValidationError as error:
         raise FactsError(f"{at}{error}") from None
-    node = read.node if read.node is not None else _registered(read.facts, at)
-    return DescribedNode(node=node, facts=read.facts, recognized_by=read.recognized_by)
+    node = read.node if read.node is not None else _make_registered_node(read.facts, at)
+    return DescribedNode(node=node, facts=read.facts, verified_by=read.verified_by)
 
 
-def _unknown(facts: dict[str, Any]) -> str:
+def _find_unknown_field(facts: dict[str, Any]) -> str:
     """The path of a field that we do not know: in a file written by hand that is a misspelled one."""
     inventory = facts.get("inventory")
     parts: list[tuple[str, type[msgspec.Struct], Any]] = [
@@ -109,7 +110,7 @@ def _unknown(facts: dict[str, Any]) -> str:
     return ""
 
 
-def _registered(facts: MachineFacts, at: str) -> Node:
+def _make_registered_node(facts: MachineFacts, at: str) -> Node:
     """What the kubelet of a machine that joins registers; its address and name must be told."""
     if not facts.node_ip or not facts.node_name:
         raise FactsError(f"{at}without a node, facts must say node_name and node_ip")

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cli.asking import ask
-from cli.credentials import NoAccess, kubernetes, talos
-from cli.render.described import DescribedNode
-from cli.render.gathering import Gathered, GatheringError, Untold, Wanted
+from cli.credentials import AccessError, open_kube_client, open_talos_client
+from cli.machine_query import query_machine_or_fault
+from cli.render.described_node import DescribedNode
+from cli.render.node_selection import GatheredNodes, NodeSelection, NodesUnavailable, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import KubeError
@@ -19,66 +19,70 @@ from services.metadata.identity import MachineIdentity, verify
 from services.metadata.talos_api.api import TalosApi
 
 
-def read_cluster(wanted: Wanted, *, prefer_ipv6: bool, resources: frozenset[TalosResource]) -> Gathered:
-    """The Nodes that are wanted; `resources` is what rules ask of machines. Raises GatheringError.
+def gather_from_cluster(
+    wanted: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
+) -> GatheredNodes:
+    """The Nodes that are wanted; `resources` is what rules ask of machines. Raises NodesUnavailable.
 
     Only reads: one list from Kubernetes, and of each machine what metadata would ask.
     """
     try:
         return asyncio.run(_read(wanted, prefer_ipv6, resources))
-    except NoAccess as error:
-        raise GatheringError(str(error)) from error
+    except AccessError as error:
+        raise NodesUnavailable(str(error)) from error
 
 
-async def _read(cluster: Wanted, prefer_ipv6: bool, resources: frozenset[TalosResource]) -> Gathered:
+async def _read(
+    cluster: NodeSelection, prefer_ipv6: bool, resources: frozenset[TalosResource]
+) -> GatheredNodes:
     names = cluster.from_cluster
-    kube = kubernetes(cluster.kubeconfig, cluster.context, user_agent="talos-ccm-render")
+    kube = open_kube_client(cluster.kubeconfig, cluster.context, user_agent="talos-ccm-render")
     try:
-        machines = talos(cluster.talosconfig, cluster.talos_endpoints)
+        machines = open_talos_client(cluster.talosconfig, cluster.talos_endpoints)
         try:
-            nodes = [trim_node(node) for node in await _nodes(kube)]
+            nodes = [trim_node(node) for node in await _list_nodes(kube)]
             asked = [node for node in nodes if cluster.all_nodes or node.name in names]
             answers = await asyncio.gather(
-                *(_ask(machines, node, nodes, prefer_ipv6, resources) for node in asked)
+                *(_describe_node(machines, node, nodes, prefer_ipv6, resources) for node in asked)
             )
         finally:
             await machines.close()
     finally:
         await kube.close()
     there = {node.name for node in asked}
-    unknown = (Untold(name=name, reason="there is no such Node") for name in names if name not in there)
-    return Gathered(
+    unknown = (SkippedNode(name=name, reason="there is no such Node") for name in names if name not in there)
+    return GatheredNodes(
         nodes=tuple(answer for answer in answers if isinstance(answer, DescribedNode)),
-        untold=(*unknown, *(answer for answer in answers if isinstance(answer, Untold))),
+        skipped=(*unknown, *(answer for answer in answers if isinstance(answer, SkippedNode))),
     )
 
 
-async def _nodes(kube: KubeApi) -> list[Node]:
+async def _list_nodes(kube: KubeApi) -> list[Node]:
     try:
         return [node async for page in kube.list_nodes() for node in page.items]
     except KubeError as error:
-        raise GatheringError(f"the Kubernetes API does not give its Nodes: {error}") from error
+        raise NodesUnavailable(f"the Kubernetes API does not give its Nodes: {error}") from error
 
 
-async def _ask(
+async def _describe_node(
     machines: TalosApi,
     node: Node,
     nodes: Sequence[Node],
     prefer_ipv6: bool,
     resources: frozenset[TalosResource],
-) -> DescribedNode | Untold:
+) -> DescribedNode | SkippedNode:
     foreign = why_not_managed(node, None) if not node.provided_node_ip else ""
     if foreign:
-        return Untold(name=node.name, reason=f"not ours: {foreign}", expected=True)
-    seen = await ask(machines, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
+        return SkippedNode(name=node.name, reason=f"not ours: {foreign}", expected=True)
+    seen = await query_machine_or_fault(machines, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
     if isinstance(seen, MachineFault):
-        return Untold(name=node.name, reason=f"{seen.step}: {seen.message}")
+        return SkippedNode(name=node.name, reason=f"{seen.step}: {seen.message}")
     if seen.inventory.faults:
         part, fault = next(iter(seen.inventory.faults.items()))
-        return Untold(name=node.name, reason=f"{part}: {fault.message}")
+        return SkippedNode(name=node.name, reason=f"{part}: {fault.message}")
     facts = seen.facts
     if resources:
         facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
     by = verify(node, facts, nodes)
     assert isinstance(by, MachineIdentity)  # or it would have been a fault
-    return DescribedNode(node=node, facts=facts, recognized_by=by.method)
+    return DescribedNode(node=node, facts=facts, verified_by=by.method)

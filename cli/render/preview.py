@@ -5,15 +5,15 @@ from typing import Final
 
 import msgspec
 
-from cli.render.config_in_use import ConfigInUse
-from cli.render.described import DescribedNode
+from cli.render.compiled_config import CompiledConfig
+from cli.render.described_node import DescribedNode
 from libs.common.machine import PlatformMetadata
 from libs.common.node import BLOCKED_CONDITION, Node, Taint
 from libs.common.node_patch import NodeChanges, Operation, StatusPatch, build_node_patch, build_status_patch
 from services.labeler.plan import Plan, plan_node
 from services.labeler.rules import RuleEffects, apply_rules
 
-_MOST_ROUNDS: Final = 5
+_MAX_ROUNDS: Final = 5
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,15 +35,15 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
         return self.described.facts.platform
 
 
-def preview(described: DescribedNode, used: ConfigInUse, *, now: datetime) -> Preview:
+def preview_node(described: DescribedNode, used: CompiledConfig, *, now: datetime) -> Preview:
     """What would become of the Node. `now` is the time in a status that says why a Node waits."""
     node, facts = described.node, described.facts
-    plan = plan_node(node, facts, described.recognized_by, used.config)
+    plan = plan_node(node, facts, described.verified_by, used.config)
     return Preview(
         described=described,
         effects=apply_rules(used.config.rules, facts),
         plan=plan,
-        after=written(node, plan),
+        after=apply_plan(node, plan),
         node_patch=build_node_patch(node, plan.changes),
         status_patch=build_status_patch(
             node,
@@ -54,29 +54,29 @@ def preview(described: DescribedNode, used: ConfigInUse, *, now: datetime) -> Pr
     )
 
 
-def settled(described: DescribedNode, used: ConfigInUse) -> DescribedNode:
+def apply_until_stable(described: DescribedNode, used: CompiledConfig) -> DescribedNode:
     """The Node once the labeler has nothing more to do under that config."""
-    for _ in range(_MOST_ROUNDS):
-        plan = plan_node(described.node, described.facts, described.recognized_by, used.config)
-        after = written(described.node, plan)
+    for _ in range(_MAX_ROUNDS):
+        plan = plan_node(described.node, described.facts, described.verified_by, used.config)
+        after = apply_plan(described.node, plan)
         if after == described.node:
             break
         described = msgspec.structs.replace(described, node=after)
     return described
 
 
-def written(node: Node, plan: Plan) -> Node:
+def apply_plan(node: Node, plan: Plan) -> Node:
     """The Node as the API server would have it after what the plan writes."""
     changes = plan.changes
     metadata = msgspec.structs.replace(
         node.metadata,
-        labels=_merged(node.labels, changes.labels),
-        annotations=_merged(node.annotations, changes.annotations),
+        labels=_merge(node.labels, changes.labels),
+        annotations=_merge(node.annotations, changes.annotations),
     )
     spec = msgspec.structs.replace(
         node.spec,
         provider_id=node.spec.provider_id or changes.provider_id or "",
-        taints=_taints(node.spec.taints, changes),
+        taints=_merge_taints(node.spec.taints, changes),
     )
     conditions = node.status.conditions
     if plan.removes_condition:
@@ -86,12 +86,12 @@ def written(node: Node, plan: Plan) -> Node:
     return msgspec.structs.replace(node, metadata=metadata, spec=spec, status=status)
 
 
-def _merged(present: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+def _merge(present: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
     merged = {**present, **changes}
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def _taints(present: tuple[Taint, ...], changes: NodeChanges) -> tuple[Taint, ...]:
+def _merge_taints(present: tuple[Taint, ...], changes: NodeChanges) -> tuple[Taint, ...]:
     """As in a patch: matched by key and effect; values replaced in place, new ones at the end."""
     wanted = {(taint.key, taint.effect): taint for taint in changes.set_taints}
     gone = {(taint.key, taint.effect) for taint in changes.remove_taints}

@@ -5,7 +5,7 @@ from importlib import resources
 
 import msgspec
 
-from cli.render.described import DescribedNode
+from cli.render.described_node import DescribedNode
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -13,7 +13,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 @cache
-def samples() -> dict[str, DescribedNode]:
+def load_samples() -> dict[str, DescribedNode]:
     """By platform, in alphabetical order."""
     content = resources.files("cli.render").joinpath("samples.json").read_bytes()
     return {each.facts.platform.platform: each for each in msgspec.json.decode(content, type=_File).nodes}

@@ -7,10 +7,10 @@ from typing import Final
 from rich.text import Text
 
 from cli.lines import Line
-from cli.render.against import Comparison, NodeDifference, alike
-from cli.render.changes import Change, changes
-from cli.render.config_in_use import ConfigInUse
-from cli.render.gathering import Untold
+from cli.render.comparison import Comparison, NodeDifference, group_equal
+from cli.render.compiled_config import CompiledConfig
+from cli.render.node_changes import NodeChange, diff_nodes
+from cli.render.node_selection import SkippedNode
 from cli.render.preview import Preview
 from libs.common.cloud_config.findings import truncate_line
 from services.labeler.plan import Notice
@@ -21,110 +21,112 @@ _MOST_NAMES: Final = 8
 _LONGEST: Final = 200
 
 
-def of_preview(preview: Preview, used: ConfigInUse) -> Iterator[Line]:
+def format_preview(preview: Preview, used: CompiledConfig) -> Iterator[Line]:
     """One node: each rule and what it gave, then what would be written."""
     said = preview.platform
     place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
     yield Line(0, Text.assemble((preview.name, "bold"), f"  {place}"))
     for told in preview.effects.results:
-        yield from _of_rule(told, used)
-    yield from _of_plan(preview)
+        yield from _format_rule(told, used)
+    yield from _format_plan(preview)
 
 
-def of_comparison(comparison: Comparison) -> Iterator[Line]:
+def format_comparison(comparison: Comparison) -> Iterator[Line]:
     """Nodes with the same changes together, then how many do not change."""
-    for group in alike(comparison.different):
-        yield from _of_group(group)
+    for group in group_equal(comparison.different):
+        yield from _format_group(group)
         yield Line(0, Text())
-    yield from _of_all(comparison.different)
+    yield from _format_totals(comparison.different)
     count, total = len(comparison.different), len(comparison.different) + len(comparison.same)
-    what = f"{count} of {_counted(total, 'node')} would change" if count else "No node would change"
+    what = f"{count} of {_pluralize(total, 'node')} would change" if count else "No node would change"
     yield Line(0, Text.assemble((what, "bold"), f" from {comparison.old} to {comparison.new}"))
 
 
-def of_untold(untold: Sequence[Untold]) -> Iterator[Line]:
+def format_skipped(untold: Sequence[SkippedNode]) -> Iterator[Line]:
     """Nodes that cannot be previewed, those with the same reason together."""
     reasons: dict[str, list[str]] = {}
     for each in untold:
         reasons.setdefault(each.reason, []).append(each.name)
     for reason, names in reasons.items():
-        yield Line(0, Text(f"Left out: {_names(names)}: {reason}"))
+        yield Line(0, Text(f"Left out: {_format_names(names)}: {reason}"))
 
 
-def _of_rule(told: RuleResult, used: ConfigInUse) -> Iterator[Line]:
+def _format_rule(told: RuleResult, used: CompiledConfig) -> Iterator[Line]:
     verb, style = ("matches", "green") if told.is_matched else ("does not match", "dim")
     if not told.is_evaluated:
         verb, style = "cannot be judged", "yellow"
     yield Line(2, Text.assemble("Rule ", (told.rule, "bold"), " ", (verb, style), f": {told.reason}"))
     for entry in told.entries:
-        yield from _of_entry(entry, used.template_of(told.index, entry.kind, entry.key))
+        yield from _format_entry(entry, used.get_template(told.index, entry.kind, entry.key))
 
 
-def _of_entry(entry: EntryResult, template: str) -> Iterator[Line]:
-    value = "" if entry.problem else f" = {_quoted(entry.value)}"
+def _format_entry(entry: EntryResult, template: str) -> Iterator[Line]:
+    value = "" if entry.problem else f" = {_quote(entry.value)}"
     yield Line(4, Text.assemble(entry.kind, " ", (entry.key, "bold"), value))
     if "{{" in template:
-        yield Line(6, Text(f"from {_one_line(template)}", style="dim"))
+        yield Line(6, Text(f"from {_to_one_line(template)}", style="dim"))
     if entry.problem:
-        gave = f"gave {_quoted(entry.rendered)}: " if entry.rendered else ""
+        gave = f"gave {_quote(entry.rendered)}: " if entry.rendered else ""
         yield Line(6, Text.assemble(("skipped", "red"), f": {gave}{entry.problem}"))
     elif entry.rendered != entry.value:
-        yield Line(6, Text(f"made of {_quoted(entry.rendered)}", style="dim"))
+        yield Line(6, Text(f"made of {_quote(entry.rendered)}", style="dim"))
 
 
-def _of_plan(preview: Preview) -> Iterator[Line]:
+def _format_plan(preview: Preview) -> Iterator[Line]:
     plan = preview.plan
     match plan.outcome:
         case "not-ours":
             yield Line(2, Text.assemble(("Left alone", "yellow"), f": {plan.reason}"))
         case "blocked":
             yield Line(2, Text.assemble(("Not initialised yet", "red"), f": {plan.reason}"))
-    found = changes(preview.described.node, preview.after)
+    found = diff_nodes(preview.described.node, preview.after)
     if found:
         yield Line(2, Text("Would be written", style="bold"))
-        yield from _of_changes(found)
+        yield from _format_changes(found)
     elif plan.outcome not in ("not-ours", "blocked"):
         yield Line(2, Text("Nothing would be written: the Node is as it should be"))
-    yield from _of_notices(plan.notices)
+    yield from _format_notices(plan.notices)
 
 
-def _of_group(group: Sequence[NodeDifference]) -> Iterator[Line]:
-    heading = _names([each.name for each in group])
+def _format_group(group: Sequence[NodeDifference]) -> Iterator[Line]:
+    heading = _format_names([each.name for each in group])
     counted = "" if len(group) == 1 else f"  {len(group)} nodes"
     yield Line(0, Text.assemble((heading, "bold"), counted))
-    yield from _of_changes(group[0].changes)
-    yield from _of_notices(group[0].notices)
+    yield from _format_changes(group[0].changes)
+    yield from _format_notices(group[0].notices)
 
 
-def _of_all(different: Sequence[NodeDifference]) -> Iterator[Line]:
+def _format_totals(different: Sequence[NodeDifference]) -> Iterator[Line]:
     """How many nodes each key changes on: of a thousand nodes this is what one can read."""
-    if len(alike(different)) < 2:
+    if len(group_equal(different)) < 2:
         return
     counts: Counter[tuple[str, str]] = Counter()
     for each in different:
-        counts.update({(change.mark, _subject(change)) for change in each.changes})
+        counts.update({(change.diff_mark, _format_subject(change)) for change in each.changes})
         counts.update({("!", f"Event {notice.reason}") for notice in each.notices})
     yield Line(0, Text("In all", style="bold"))
     for (mark, subject), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        yield Line(4, Text(f"{mark} {subject}: {_counted(count, 'node')}", style=_MARKS.get(mark, "yellow")))
+        yield Line(
+            4, Text(f"{mark} {subject}: {_pluralize(count, 'node')}", style=_MARKS.get(mark, "yellow"))
+        )
     yield Line(0, Text())
 
 
-def _subject(change: Change) -> str:
+def _format_subject(change: NodeChange) -> str:
     return f"{change.kind} {change.key}".rstrip()
 
 
-def _of_changes(found: Iterable[Change]) -> Iterator[Line]:
+def _format_changes(found: Iterable[NodeChange]) -> Iterator[Line]:
     for change in found:
-        yield Line(4, Text(f"{change.mark} {_in_words(change)}", style=_MARKS[change.mark]))
+        yield Line(4, Text(f"{change.diff_mark} {_describe_change(change)}", style=_MARKS[change.diff_mark]))
 
 
-def _of_notices(notices: Iterable[Notice]) -> Iterator[Line]:
+def _format_notices(notices: Iterable[Notice]) -> Iterator[Line]:
     for notice in notices:
         yield Line(2, Text.assemble("Event ", (notice.reason, "yellow"), f": {notice.message}"))
 
 
-def _in_words(change: Change) -> str:
+def _describe_change(change: NodeChange) -> str:
     if change.kind == "record":
         return "our record of what rules and metadata have set, nothing else"
     if change.kind == "condition":
@@ -133,32 +135,32 @@ def _in_words(change: Change) -> str:
     values = [value for value in (change.before, change.after) if value is not None]
     if change.kind == "taint":
         key, _, effect = change.key.rpartition(":")
-        return f"taint {' -> '.join(_taint(key, value, effect) for value in values)}"
+        return f"taint {' -> '.join(_format_taint(key, value, effect) for value in values)}"
     if change.kind in ("address", "order of addresses"):
         return f"{change.kind} {' -> '.join(values)}"
-    return f"{name}{' = ' if change.key else ' '}{' -> '.join(map(_quoted, values))}"
+    return f"{name}{' = ' if change.key else ' '}{' -> '.join(map(_quote, values))}"
 
 
-def _taint(key: str, value: str, effect: str) -> str:
+def _format_taint(key: str, value: str, effect: str) -> str:
     """As kubectl writes it."""
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
-def _names(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     """As it is where that cannot be misread."""
     plain = value and value.isprintable() and " " not in value.strip() and value == value.strip()
-    return _one_line(value) if plain else f'"{_one_line(value)}"'
+    return _to_one_line(value) if plain else f'"{_to_one_line(value)}"'
 
 
-def _one_line(text: str) -> str:
+def _to_one_line(text: str) -> str:
     line = " ".join(text.split()) if "\n" in text else text
     return line if len(line) <= _LONGEST else truncate_line(line)
 
 
-def _counted(count: int, what: str) -> str:
+def _pluralize(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"

@@ -4,26 +4,26 @@ from typing import Any
 
 import msgspec
 
-from cli.status.conflicts import Conflict
-from cli.status.held import Held
-from cli.status.standing import PoolStanding, Resting, Standing
+from cli.status.claim_conflicts import ClaimConflict
+from cli.status.ipam_status import IpamStatus, PoolStatus, QuarantinedBlock
+from cli.status.pod_cidr_status import PodCidrStatus
 
 
-def standing_json(standing: Standing) -> dict[str, Any]:
+def ipam_status_to_json(standing: IpamStatus) -> dict[str, Any]:
     """Names that Kubernetes has are written as there; what is not known is null."""
     return {
         "at": msgspec.to_builtins(standing.at),
         "claimPages": list(standing.pages),
         "claims": standing.claims,
         "nodes": {"count": standing.nodes, "withoutPodCIDRs": standing.waiting},
-        "pools": [_pool(pool) for pool in standing.pools],
-        "podCIDRs": [_held(held) for held in standing.held],
-        "quarantined": [_resting(one) for one in standing.resting],
-        "conflicts": [_conflict(conflict) for conflict in standing.conflicts],
+        "pools": [_pool_to_json(pool) for pool in standing.pools],
+        "podCIDRs": [_pod_cidr_to_json(held) for held in standing.pod_cidrs],
+        "quarantined": [_quarantined_to_json(one) for one in standing.quarantined],
+        "conflicts": [_conflict_to_json(conflict) for conflict in standing.conflicts],
     }
 
 
-def _pool(pool: PoolStanding) -> dict[str, Any]:
+def _pool_to_json(pool: PoolStatus) -> dict[str, Any]:
     return {
         "name": pool.name or None,
         "network": pool.cidr,
@@ -35,7 +35,7 @@ def _pool(pool: PoolStanding) -> dict[str, Any]:
     }
 
 
-def _held(held: Held) -> dict[str, Any]:
+def _pod_cidr_to_json(held: PodCidrStatus) -> dict[str, Any]:
     claim = held.claim
     return {
         "node": held.node,
@@ -47,7 +47,7 @@ def _held(held: Held) -> dict[str, Any]:
     }
 
 
-def _resting(one: Resting) -> dict[str, Any]:
+def _quarantined_to_json(one: QuarantinedBlock) -> dict[str, Any]:
     return {
         "block": one.claim.block,
         "node": one.claim.node,
@@ -57,7 +57,7 @@ def _resting(one: Resting) -> dict[str, Any]:
     }
 
 
-def _conflict(conflict: Conflict) -> dict[str, Any]:
+def _conflict_to_json(conflict: ClaimConflict) -> dict[str, Any]:
     return {
         "kind": conflict.kind,
         "nodes": list(conflict.nodes),

@@ -12,20 +12,20 @@ from click.core import ParameterSource
 from cli import access_options
 from libs.common.settings.flag_values import parse_duration, parse_list
 
-_MOST_SECONDS = 360_000_000  # what a date can be added to
+_MAX_SECONDS = 360_000_000  # what a date can be added to
 
 
-def _seconds(_: click.Context, __: click.Parameter, text: str) -> float:
+def _parse_seconds(_: click.Context, __: click.Parameter, text: str) -> float:
     try:
         seconds = parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not {error}") from None
-    if not 1 <= seconds <= _MOST_SECONDS:
-        raise click.BadParameter(f"{text!r} is not from 1s to {_MOST_SECONDS // 3600}h")
+    if not 1 <= seconds <= _MAX_SECONDS:
+        raise click.BadParameter(f"{text!r} is not from 1s to {_MAX_SECONDS // 3600}h")
     return seconds
 
 
-def _refuse_what_would_be_passed_over(context: click.Context) -> None:
+def _reject_ignored_options(context: click.Context) -> None:
     """An option before the subcommand is none of its own: a kubeconfig there would be forgotten."""
     for parameter in context.command.get_params(context):
         if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
@@ -33,7 +33,7 @@ def _refuse_what_would_be_passed_over(context: click.Context) -> None:
             raise click.UsageError(f"{name} stands before {context.invoked_subcommand}: write it behind")
 
 
-def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+def _split_values(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     return parse_list(",".join(texts))
 
 
@@ -44,17 +44,17 @@ def _list(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tupl
 @click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
 @click.option(
     "--interval",
-    callback=_seconds,
+    callback=_parse_seconds,
     default="5s",
     show_default=True,
     metavar="DURATION",
     help="How long to wait between two looks of --watch.",
 )
-@access_options.KUBERNETES
-@access_options.CHART
-@access_options.LEASE
-@access_options.NATS
-@access_options.output("Words, or JSON; with --watch a line for each look.")
+@access_options.KUBERNETES_OPTIONS
+@access_options.CHART_OPTIONS
+@access_options.LEASE_OPTIONS
+@access_options.NATS_OPTIONS
+@access_options.output_option("Words, or JSON; with --watch a line for each look.")
 @click.pass_context
 def status(context: click.Context, /, *, watch: bool, interval: float, output: str, **where: Any) -> None:
     """Show how everything stands now: which services are there and who leads, what waits in the queues,
@@ -78,23 +78,23 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
       talos-ccm status -o json | jq '.nodes.uninitialized[]'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     if context.invoked_subcommand is not None:
-        _refuse_what_would_be_passed_over(context)
+        _reject_ignored_options(context)
         return
     try:
-        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
-        from cli.lines import complain  # noqa: PLC0415
-        from cli.status.flow_from_cluster import Source  # noqa: PLC0415
-        from cli.status.flow_run import status_flow, watch_flow  # noqa: PLC0415
+        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
+        from cli.lines import print_error  # noqa: PLC0415
+        from cli.status.flow_from_cluster import StatusQuery  # noqa: PLC0415
+        from cli.status.run_status import show_status, watch_status  # noqa: PLC0415
 
-        source = Source(**where)
+        source = StatusQuery(**where)
         as_json = output == "json"
         try:
             if watch:
-                code = watch_flow(source, every_seconds=interval, as_json=as_json)
+                code = watch_status(source, every_seconds=interval, as_json=as_json)
             else:
-                code = status_flow(source, as_json=as_json)
-        except CannotAsk as error:
-            complain(f"Error: {error}")
+                code = show_status(source, as_json=as_json)
+        except ClusterUnavailable as error:
+            print_error(f"Error: {error}")
             code = 2
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
@@ -103,12 +103,12 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
 
 @status.command(short_help="Show pools of pod CIDRs, who has what, and conflicts.")
 @click.option("--nodes", "with_nodes", is_flag=True, help="List each Node's pod CIDRs and claims.")
-@access_options.KUBERNETES
+@access_options.KUBERNETES_OPTIONS
 @click.option(
     "--cluster-cidr",
     "cluster_cidrs",
     multiple=True,
-    callback=_list,
+    callback=_split_values,
     metavar="NETWORK,...",
     help="As ipam has it, or has it from Talos. Without it and without pools of --cloud-config it is not "
     "known how many blocks there are.",
@@ -127,13 +127,13 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
 @click.option(
     "--pod-cidr-quarantine",
     "quarantine",
-    callback=_seconds,
+    callback=_parse_seconds,
     default="10m",
     show_default=True,
     metavar="DURATION",
     help="As ipam has it.",
 )
-@access_options.output("Words, or JSON, which has the Nodes in any case.")
+@access_options.output_option("Words, or JSON, which has the Nodes in any case.")
 def ipam(
     *,
     with_nodes: bool,
@@ -164,22 +164,24 @@ def ipam(
       talos-ccm status ipam -o json | jq '.conflicts[]'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
-        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
-        from cli.lines import complain  # noqa: PLC0415
-        from cli.status.from_cluster import Source  # noqa: PLC0415
-        from cli.status.run import Told, status_ipam  # noqa: PLC0415
+        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
+        from cli.lines import print_error  # noqa: PLC0415
+        from cli.status.ipam_from_cluster import IpamQuery  # noqa: PLC0415
+        from cli.status.run_ipam_status import IpamOptions, show_ipam_status  # noqa: PLC0415
         from services.ipam.effective_networks import NetworkFlags, validate_network_flags  # noqa: PLC0415
 
         networks = NetworkFlags(**said)
         mistakes = validate_network_flags(networks)
         if mistakes:
             raise click.UsageError("\n".join(mistakes))
-        told = Told(said=networks, cloud_config=cloud_config, quarantine=timedelta(seconds=quarantine))
+        told = IpamOptions(
+            network_flags=networks, cloud_config=cloud_config, quarantine=timedelta(seconds=quarantine)
+        )
         try:
-            source = Source(kubeconfig=kubeconfig, context=context)
-            code = status_ipam(source, told, with_nodes=with_nodes, as_json=output == "json")
-        except CannotAsk as error:
-            complain(f"Error: {error}")
+            source = IpamQuery(kubeconfig=kubeconfig, context=context)
+            code = show_ipam_status(source, told, with_nodes=with_nodes, as_json=output == "json")
+        except ClusterUnavailable as error:
+            print_error(f"Error: {error}")
             code = 2
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT

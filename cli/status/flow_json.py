@@ -4,22 +4,22 @@ from typing import Any
 
 import msgspec
 
-from cli.inside.seen import Word
-from cli.status.as_json import standing_json
-from cli.status.flow_parts import CertificateStanding, QueueStanding
-from cli.status.flow_requests import RequestsStanding
-from cli.status.flow_seen import Untold
-from cli.status.flow_standing import FlowStanding, dead_letter
+from cli.inside.flow_snapshot import LastMessage
+from cli.status.as_json import ipam_status_to_json
+from cli.status.cluster_status import ClusterStatus, summarize_dead_letter
+from cli.status.flow_components import CertificateStatus, ConsumerStatus
+from cli.status.flow_requests import RequestsStatus
+from cli.status.status_evidence import KubeUnavailable
 
 
-def flow_json(found: FlowStanding) -> dict[str, Any]:
+def status_to_json(found: ClusterStatus) -> dict[str, Any]:
     """What is not known is null."""
     leader = found.leader
     return {
         "at": msgspec.to_builtins(found.at),
-        "wrong": list(found.wrong),
-        "unknown": [*([found.nats_problem] if found.nats_problem else []), *found.untold],
-        "allInOne": found.all_in_one,
+        "wrong": list(found.problems),
+        "unknown": [*([found.nats_problem] if found.nats_problem else []), *found.unavailable_parts],
+        "allInOne": found.is_all_in_one,
         "services": [
             {
                 "name": one.name,
@@ -35,34 +35,39 @@ def flow_json(found: FlowStanding) -> dict[str, Any]:
             "holder": leader.holder or None,
             "state": leader.state,
             "leaseSeconds": leader.lease_seconds,
-            "wordSeconds": leader.word_seconds,
+            "wordSeconds": leader.heartbeat_seconds,
             "text": leader.text,
         },
         "stream": found.stream
         and {
-            "created": found.stream.incarnation,
+            "created": found.stream.stream_id,
             "messages": found.stream.messages,
             "bytes": found.stream.bytes,
             "maxBytes": found.stream.max_bytes or None,
         },
-        "queues": [_queue(one) for one in found.queues],
-        "deadLetters": {"count": found.dead_count, "newest": [_letter(word) for word in found.dead]},
+        "queues": [_consumer_to_json(one) for one in found.queues],
+        "deadLetters": {
+            "count": found.dead_count,
+            "newest": [_dead_letter_to_json(word) for word in found.dead_letters],
+        },
         "nodes": {
             "count": found.nodes.count,
-            "usable": found.nodes.usable,
+            "usable": found.nodes.usable_count,
             "notReady": found.nodes.not_ready,
             "uninitialized": [
-                {"name": one.name, "seconds": one.seconds, "blocked": one.blocked, "why": one.why}
+                {"name": one.name, "seconds": one.seconds, "blocked": one.is_blocked, "why": one.why}
                 for one in found.nodes.uninitialized
             ],
         },
-        "requests": None if isinstance(found.requests, Untold) else _requests(found.requests),
-        "podCIDRs": None if isinstance(found.pod_cidrs, Untold) else _without_nodes(found),
-        "certificates": [_certificate(one) for one in found.certificates],
+        "requests": None
+        if isinstance(found.requests, KubeUnavailable)
+        else _requests_to_json(found.requests),
+        "podCIDRs": None if isinstance(found.pod_cidrs, KubeUnavailable) else _ipam_summary_to_json(found),
+        "certificates": [_certificate_to_json(one) for one in found.certificates],
     }
 
 
-def _queue(one: QueueStanding) -> dict[str, Any]:
+def _consumer_to_json(one: ConsumerStatus) -> dict[str, Any]:
     queue = one.queue
     return {
         "name": queue.name,
@@ -76,12 +81,12 @@ def _queue(one: QueueStanding) -> dict[str, Any]:
     }
 
 
-def _letter(word: Word) -> dict[str, Any]:
-    about, reason = dead_letter(word)
+def _dead_letter_to_json(word: LastMessage) -> dict[str, Any]:
+    about, reason = summarize_dead_letter(word)
     return {"about": about, "reason": reason, "at": msgspec.to_builtins(word.published_at)}
 
 
-def _requests(found: RequestsStanding) -> dict[str, Any]:
+def _requests_to_json(found: RequestsStatus) -> dict[str, Any]:
     return {
         "count": found.count,
         "pending": found.pending,
@@ -95,7 +100,7 @@ def _requests(found: RequestsStanding) -> dict[str, Any]:
                 "node": one.node,
                 "state": one.state,
                 "seconds": one.seconds,
-                "wrong": one.wrong,
+                "wrong": one.is_wrong,
                 "why": one.why,
             }
             for one in found.open
@@ -103,15 +108,15 @@ def _requests(found: RequestsStanding) -> dict[str, Any]:
     }
 
 
-def _without_nodes(found: FlowStanding) -> dict[str, Any] | None:
+def _ipam_summary_to_json(found: ClusterStatus) -> dict[str, Any] | None:
     """As `status ipam` has it, in short."""
-    if isinstance(found.pod_cidrs, Untold):
+    if isinstance(found.pod_cidrs, KubeUnavailable):
         return None
-    told = standing_json(found.pod_cidrs)
+    told = ipam_status_to_json(found.pod_cidrs)
     return {key: told[key] for key in ("claims", "nodes", "pools", "conflicts")}
 
 
-def _certificate(one: CertificateStanding) -> dict[str, Any]:
+def _certificate_to_json(one: CertificateStatus) -> dict[str, Any]:
     return {
         "name": one.certificate.name,
         "expiresAt": msgspec.to_builtins(one.certificate.expires_at),

@@ -6,74 +6,74 @@ from typing import Final
 
 import msgspec
 
-from cli.inside.seen import FlowSeen, ObjectSeen
+from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
 from libs.common.events import Decided, NodeUnreachable
 from libs.common.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
 
 JOINING_SECONDS: Final = 60.0  # for so long a Node may be on its way without anything being wrong
 
 
-class StuckNode(msgspec.Struct, frozen=True, kw_only=True):
+class UnusableNode(msgspec.Struct, frozen=True, kw_only=True):
     """A Node that bears the taint, and why."""
 
     name: str
     seconds: float | None  # since it was registered
-    blocked: bool  # what has been tried failed
+    is_blocked: bool  # what has been tried failed
     why: str
 
     @property
-    def joining(self) -> bool:
+    def is_joining(self) -> bool:
         """Whether it may yet be all right."""
-        return not self.blocked and self.seconds is not None and self.seconds < JOINING_SECONDS
+        return not self.is_blocked and self.seconds is not None and self.seconds < JOINING_SECONDS
 
 
-class NodesStanding(msgspec.Struct, frozen=True, kw_only=True):
+class NodesStatus(msgspec.Struct, frozen=True, kw_only=True):
     """All of them."""
 
     count: int
-    usable: int
+    usable_count: int
     not_ready: int  # of the usable ones: their kubelets say so, or nothing
-    uninitialized: tuple[StuckNode, ...]  # the oldest first
+    uninitialized: tuple[UnusableNode, ...]  # the oldest first
 
     @property
-    def stuck(self) -> tuple[StuckNode, ...]:
+    def stuck(self) -> tuple[UnusableNode, ...]:
         """Those that are not merely joining."""
-        return tuple(node for node in self.uninitialized if not node.joining)
+        return tuple(node for node in self.uninitialized if not node.is_joining)
 
 
-def nodes_standing(nodes: Iterable[Node], flow: FlowSeen | None, at: datetime) -> NodesStanding:
+def summarize_nodes(nodes: Iterable[Node], flow: FlowSnapshot | None, at: datetime) -> NodesStatus:
     """`flow` may know the last words about those that are not usable."""
     everything = tuple(nodes)
     usable = [node for node in everything if node.is_initialized]
-    stuck = [_stuck(node, flow, at) for node in everything if not node.is_initialized]
-    return NodesStanding(
+    stuck = [_make_unusable_node(node, flow, at) for node in everything if not node.is_initialized]
+    return NodesStatus(
         count=len(everything),
-        usable=len(usable),
-        not_ready=sum(not _ready(node) for node in usable),
+        usable_count=len(usable),
+        not_ready=sum(not _is_ready(node) for node in usable),
         uninitialized=tuple(sorted(stuck, key=lambda one: (-(one.seconds or 0.0), one.name))),
     )
 
 
-def _ready(node: Node) -> bool:
+def _is_ready(node: Node) -> bool:
     condition = node.find_condition("Ready")
     return condition is not None and condition.status == "True"
 
 
-def _stuck(node: Node, flow: FlowSeen | None, at: datetime) -> StuckNode:
+def _make_unusable_node(node: Node, flow: FlowSnapshot | None, at: datetime) -> UnusableNode:
     created = node.metadata.creation_timestamp
     seconds = (at - created).total_seconds() if created else None
-    said = flow.of("node", node.name) if flow else None
+    said = flow.find_object("node", node.name) if flow else None
     blocked = node.find_condition(BLOCKED_CONDITION)
     is_blocked = blocked is not None and blocked.status == "True"
     if blocked is not None and is_blocked:
         why = f"{blocked.reason}: {blocked.message}" if blocked.message else blocked.reason
     else:
-        why = _what_is_missing(node, said, flow, seconds)
-    return StuckNode(name=node.name, seconds=seconds, blocked=is_blocked, why=why)
+        why = _find_missing_step(node, said, flow, seconds)
+    return UnusableNode(name=node.name, seconds=seconds, is_blocked=is_blocked, why=why)
 
 
-def _what_is_missing(
-    node: Node, said: ObjectSeen | None, flow: FlowSeen | None, seconds: float | None
+def _find_missing_step(
+    node: Node, said: ObjectMessages | None, flow: FlowSnapshot | None, seconds: float | None
 ) -> str:
     """The first step of its way that has not been taken."""
     if not node.provided_node_ip:

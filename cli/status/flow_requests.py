@@ -7,11 +7,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.inside.seen import FlowSeen
+from cli.inside.flow_snapshot import FlowSnapshot
 from libs.common.events import Decided
 from libs.common.signing_request import SigningRequest
 
-State = Literal["pending", "denied", "failed", "not-issued"]
+OpenRequestState = Literal["pending", "denied", "failed", "not-issued"]
 _OWN: Final = ", Reason: "  # csr's own message says before it who denied
 SOON_SECONDS: Final = 60.0  # within which a request is answered
 
@@ -21,20 +21,20 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     node: str
-    state: State
+    state: OpenRequestState
     seconds: float | None  # since it was filed
     why: str
-    is_of_the_past: bool = False  # it has been answered, and its Node is gone
+    is_outdated: bool = False  # it has been answered, and its Node is gone
 
     @property
-    def wrong(self) -> bool:
+    def is_wrong(self) -> bool:
         """Whether waiting does not mend it, and somebody misses it."""
-        if self.is_of_the_past:
+        if self.is_outdated:
             return False
         return self.state in ("denied", "failed") or self.seconds is None or self.seconds >= SOON_SECONDS
 
 
-class RequestsStanding(msgspec.Struct, frozen=True, kw_only=True):
+class RequestsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Those of kubelets, for serving certificates; counts are of all, `open` of the newest."""
 
     count: int
@@ -46,19 +46,19 @@ class RequestsStanding(msgspec.Struct, frozen=True, kw_only=True):
     open: tuple[OpenRequest, ...]  # the oldest first
 
 
-def requests_standing(
+def summarize_requests(
     requests: Iterable[SigningRequest],
-    flow: FlowSeen | None,
+    flow: FlowSnapshot | None,
     at: datetime,
     nodes: AbstractSet[str] | None = None,
-) -> RequestsStanding:
+) -> RequestsStatus:
     """`flow` may know what csr said of those that are pending; `nodes` are the names of those there are."""
     ours = [request for request in requests if request.is_kubelet_serving]
-    newest = {one.node_name: one for one in sorted(ours, key=_filed)}
+    newest = {one.node_name: one for one in sorted(ours, key=_get_filing_order)}
     latest = {one.name for one in newest.values()}
-    found = [_open(one, flow, at, nodes) for one in newest.values()]
+    found = [_make_open_request(one, flow, at, nodes) for one in newest.values()]
     pending = [one for one in ours if one.is_pending]
-    return RequestsStanding(
+    return RequestsStatus(
         count=len(ours),
         pending=len(pending),
         denied=sum(one.find_condition("Denied") is not None for one in ours),
@@ -69,16 +69,16 @@ def requests_standing(
     )
 
 
-def _filed(request: SigningRequest) -> tuple[float, int, str]:
+def _get_filing_order(request: SigningRequest) -> tuple[float, int, str]:
     at = request.metadata.creation_timestamp
     return (at.timestamp() if at else 0.0, request.resource_version_number, request.name)
 
 
-def _open(
-    request: SigningRequest, flow: FlowSeen | None, at: datetime, nodes: AbstractSet[str] | None
+def _make_open_request(
+    request: SigningRequest, flow: FlowSnapshot | None, at: datetime, nodes: AbstractSet[str] | None
 ) -> OpenRequest | None:
     created = request.metadata.creation_timestamp
-    state = _state(request)
+    state = _read_state(request)
     if state is None:
         return None
     return OpenRequest(
@@ -86,12 +86,12 @@ def _open(
         node=request.node_name,
         state=state,
         seconds=(at - created).total_seconds() if created else None,
-        why=_why(request, state, flow),
-        is_of_the_past=state != "pending" and nodes is not None and request.node_name not in nodes,
+        why=_explain_state(request, state, flow),
+        is_outdated=state != "pending" and nodes is not None and request.node_name not in nodes,
     )
 
 
-def _state(request: SigningRequest) -> State | None:
+def _read_state(request: SigningRequest) -> OpenRequestState | None:
     if request.find_condition("Denied") is not None:
         return "denied"
     if request.find_condition("Failed") is not None:
@@ -101,14 +101,14 @@ def _state(request: SigningRequest) -> State | None:
     return "not-issued" if request.is_awaiting_certificate else None
 
 
-def _why(request: SigningRequest, state: State, flow: FlowSeen | None) -> str:
+def _explain_state(request: SigningRequest, state: OpenRequestState, flow: FlowSnapshot | None) -> str:
     if state in ("denied", "failed"):
         said = request.find_condition("Denied" if state == "denied" else "Failed")
         assert said is not None
         return said.message.partition(_OWN)[2] or said.message or said.reason
     if state == "not-issued":
         return "the signer, kube-controller-manager, has not answered"
-    about = flow.of("csr", request.name) if flow else None
+    about = flow.find_object("csr", request.name) if flow else None
     for word in about.decided if about else ():
         if isinstance(word.event, Decided) and word.event.service == "csr":
             return f"csr, {word.event.outcome}: {word.event.reason}"

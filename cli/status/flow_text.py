@@ -7,19 +7,30 @@ from typing import Final
 from rich.text import Text
 
 from cli.lines import Line
-from cli.status.flow_nodes import NodesStanding, StuckNode
-from cli.status.flow_parts import CertificateStanding, LeaderStanding, QueueStanding, ServiceStanding, State
-from cli.status.flow_requests import OpenRequest, RequestsStanding
-from cli.status.flow_seen import Untold
-from cli.status.flow_standing import FlowStanding, dead_letter
-from cli.status.standing import Standing
-from cli.status.text import number
-from cli.table import table
+from cli.status.cluster_status import ClusterStatus, summarize_dead_letter
+from cli.status.flow_components import (
+    CertificateStatus,
+    ComponentState,
+    ConsumerStatus,
+    LeaderStatus,
+    ServiceStatus,
+)
+from cli.status.flow_nodes import NodesStatus, UnusableNode
+from cli.status.flow_requests import OpenRequest, RequestsStatus
+from cli.status.ipam_status import IpamStatus
+from cli.status.status_evidence import KubeUnavailable
+from cli.status.text import format_number
+from cli.table import format_table
 from libs.common.cloud_config.findings import truncate_line
 
 _MOST: Final = 10  # lines of one kind
 _WHY: Final = 200  # characters of somebody else's text
-_STYLES: Final[dict[State, str]] = {"well": "green", "wrong": "red", "unknown": "cyan", "absent": "dim"}
+_STYLES: Final[dict[ComponentState, str]] = {
+    "well": "green",
+    "wrong": "red",
+    "unknown": "cyan",
+    "absent": "dim",
+}
 _CERTIFICATES: Final = {
     "nats-server": "NATS",
     "nats-authority": "NATS' authority",
@@ -27,28 +38,28 @@ _CERTIFICATES: Final = {
 }
 
 
-def of_flow(found: FlowStanding, *, width: int) -> Iterator[Line]:
+def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
     """`width` of the terminal, 0 in a pipe."""
-    yield _verdict(found)
-    yield from (Line(2, Text(text, style="red")) for text in found.wrong)
-    if found.nats_problem and not found.all_in_one:
+    yield _format_verdict(found)
+    yield from (Line(2, Text(text, style="red")) for text in found.problems)
+    if found.nats_problem and not found.is_all_in_one:
         about = "" if found.nats_problem.startswith("NATS") else "NATS: "
         yield Line(2, Text(f"{about}{found.nats_problem}", style="cyan"))
-    yield from (Line(2, Text(text, style="cyan")) for text in found.untold)
-    yield _blank()
+    yield from (Line(2, Text(text, style="cyan")) for text in found.unavailable_parts)
+    yield _blank_line()
     if found.services:
-        yield from _services(found.services, width)
-        yield _blank()
-    yield _field("Leader", *_of_leader(found.leader))
-    yield from _messages(found, width)
-    yield _blank()
-    yield from _nodes(found.nodes, width)
-    yield from _requests(found.requests, width)
-    yield from _pod_cidrs(found.pod_cidrs)
-    yield from _certificates(found.certificates, found.at)
+        yield from _format_services(found.services, width)
+        yield _blank_line()
+    yield _format_field("Leader", *_format_leader(found.leader))
+    yield from _format_messages(found, width)
+    yield _blank_line()
+    yield from _format_nodes(found.nodes, width)
+    yield from _format_requests(found.requests, width)
+    yield from _format_pod_cidrs(found.pod_cidrs)
+    yield from _format_certificates(found.certificates, found.at)
 
 
-def ago(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """A length of time, as short as it can be read."""
     seconds = max(0, round(seconds))
     for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
@@ -57,73 +68,75 @@ def ago(seconds: float) -> str:
     return f"{seconds // 86_400} d"
 
 
-def _verdict(found: FlowStanding) -> Line:
-    if found.wrong:
-        many = "1 thing is" if len(found.wrong) == 1 else f"{len(found.wrong)} things are"
+def _format_verdict(found: ClusterStatus) -> Line:
+    if found.problems:
+        many = "1 thing is" if len(found.problems) == 1 else f"{len(found.problems)} things are"
         return Line(0, Text(f"{many} wrong", style="bold red"))
-    if found.unknown:
+    if found.is_unknown:
         return Line(0, Text("nothing wrong is seen, and not everything can be seen", style="bold cyan"))
     return Line(0, Text("all is well", style="bold green"))
 
 
-def _services(services: tuple[ServiceStanding, ...], width: int) -> Iterator[Line]:
-    rows = [_of_service(one) for one in services]
-    yield from table(("SERVICE", "PODS", "RESTARTS", ""), rows, width=width, flows=True)
+def _format_services(services: tuple[ServiceStatus, ...], width: int) -> Iterator[Line]:
+    rows = [_format_service(one) for one in services]
+    yield from format_table(("SERVICE", "PODS", "RESTARTS", ""), rows, width=width, is_last_column_prose=True)
 
 
-def _of_service(one: ServiceStanding) -> list[Text]:
+def _format_service(one: ServiceStatus) -> list[Text]:
     known = one.pods is not None
     words = {"well": "there", "wrong": "missing", "unknown": "?", "absent": "-"}
     return [
         Text(one.name),
         Text(f"{one.ready}/{one.pods}" if known else words[one.state], style=_STYLES[one.state]),
         Text(str(one.restarts) if known else "?", style="yellow" if one.restarts else "dim"),
-        Text(_cut(one.text), style="" if one.state == "wrong" else "dim"),
+        Text(_truncate(one.text), style="" if one.state == "wrong" else "dim"),
     ]
 
 
-def _of_leader(leader: LeaderStanding) -> tuple[str, str]:
+def _format_leader(leader: LeaderStatus) -> tuple[str, str]:
     told = [truncate_line(leader.holder)] if leader.holder else []
     if leader.lease_seconds is not None:
-        told.append(f"Lease renewed {ago(leader.lease_seconds)} ago")
-    if leader.word_seconds is not None:
-        told.append(f"last word {ago(leader.word_seconds)} ago")
+        told.append(f"Lease renewed {format_age(leader.lease_seconds)} ago")
+    if leader.heartbeat_seconds is not None:
+        told.append(f"last word {format_age(leader.heartbeat_seconds)} ago")
     if leader.text:
-        told.append(_cut(leader.text))
+        told.append(_truncate(leader.text))
     return ", ".join(told), _STYLES[leader.state] if leader.state != "well" else ""
 
 
-def _messages(found: FlowStanding, width: int) -> Iterator[Line]:
-    if found.all_in_one:
-        yield _field("Messages", "none to see: all services run in one process, without NATS", "dim")
+def _format_messages(found: ClusterStatus, width: int) -> Iterator[Line]:
+    if found.is_all_in_one:
+        yield _format_field("Messages", "none to see: all services run in one process, without NATS", "dim")
         return
     if found.nats_problem:
-        yield _field("Messages", "unknown", "cyan")
+        yield _format_field("Messages", "unknown", "cyan")
         return
     stream = found.stream
     if stream is None:
-        yield _field("Stream", "it does not exist", "red")
+        yield _format_field("Stream", "it does not exist", "red")
         return
-    room = f" of {_bytes(stream.max_bytes)}" if stream.max_bytes else ""
-    yield _field("Stream", f"{stream.messages:,} messages, {_bytes(stream.bytes)}{room}")
-    yield _blank()
-    rows = [_of_queue(one) for one in found.queues]
+    room = f" of {_format_bytes(stream.max_bytes)}" if stream.max_bytes else ""
+    yield _format_field("Stream", f"{stream.messages:,} messages, {_format_bytes(stream.bytes)}{room}")
+    yield _blank_line()
+    rows = [_format_consumer(one) for one in found.queues]
     head = ("QUEUE", "WAITING", "IN HAND", "AGAIN", "LAST MOVED", "")
-    yield from table(head, rows, width=width, flows=True)
-    yield _blank()
-    yield _field(
-        "Dead letters", f"{found.dead_count:,}" if found.dead_count else "none", "red" if found.dead else ""
+    yield from format_table(head, rows, width=width, is_last_column_prose=True)
+    yield _blank_line()
+    yield _format_field(
+        "Dead letters",
+        f"{found.dead_count:,}" if found.dead_count else "none",
+        "red" if found.dead_letters else "",
     )
-    letters = [(word, *dead_letter(word)) for word in found.dead[:_MOST]]
+    letters = [(word, *summarize_dead_letter(word)) for word in found.dead_letters[:_MOST]]
     for word, about, reason in letters:
-        age = ago((found.at - word.published_at).total_seconds())
-        yield Line(2, Text(_cut(reason)), Text(f"{truncate_line(about)}, {age} ago: "))
-    yield from _more(found.dead_count)
+        age = format_age((found.at - word.published_at).total_seconds())
+        yield Line(2, Text(_truncate(reason)), Text(f"{truncate_line(about)}, {age} ago: "))
+    yield from _format_more(found.dead_count)
 
 
-def _of_queue(one: QueueStanding) -> list[Text]:
+def _format_consumer(one: ConsumerStatus) -> list[Text]:
     queue = one.queue
-    idle = "-" if one.idle_seconds is None else f"{ago(one.idle_seconds)} ago"
+    idle = "-" if one.idle_seconds is None else f"{format_age(one.idle_seconds)} ago"
     late = "red" if one.state == "wrong" else "dim" if one.state == "absent" else ""
     return [
         Text(queue.name),
@@ -135,110 +148,116 @@ def _of_queue(one: QueueStanding) -> list[Text]:
     ]
 
 
-def _nodes(nodes: NodesStanding, width: int) -> Iterator[Line]:
-    told = f"{nodes.count:,}, {nodes.usable:,} usable"
+def _format_nodes(nodes: NodesStatus, width: int) -> Iterator[Line]:
+    told = f"{nodes.count:,}, {nodes.usable_count:,} usable"
     if nodes.not_ready:
         told += f" ({nodes.not_ready:,} of them not ready)"
     if nodes.uninitialized:
         oldest = nodes.uninitialized[0].seconds
-        since = f", the oldest for {ago(oldest)}" if oldest is not None else ""
+        since = f", the oldest for {format_age(oldest)}" if oldest is not None else ""
         told += f"; {len(nodes.uninitialized):,} uninitialized{since}"
-    yield _field("Nodes", told, "red" if nodes.stuck else "")
+    yield _format_field("Nodes", told, "red" if nodes.stuck else "")
     if nodes.uninitialized:
-        rows = [_of_node(one) for one in nodes.uninitialized[:_MOST]]
-        yield from table(("NODE", "FOR", "WHY"), rows, indent=2, width=width, flows=True)
-        yield from _more(len(nodes.uninitialized))
+        rows = [_format_node(one) for one in nodes.uninitialized[:_MOST]]
+        yield from format_table(
+            ("NODE", "FOR", "WHY"), rows, indent=2, width=width, is_last_column_prose=True
+        )
+        yield from _format_more(len(nodes.uninitialized))
 
 
-def _of_node(one: StuckNode) -> list[Text]:
-    age = "?" if one.seconds is None else ago(one.seconds)
+def _format_node(one: UnusableNode) -> list[Text]:
+    age = "?" if one.seconds is None else format_age(one.seconds)
     return [
         Text(one.name),
         Text(age),
-        Text(_cut(one.why), style="dim" if one.joining else "red" if one.blocked else "yellow"),
+        Text(_truncate(one.why), style="dim" if one.is_joining else "red" if one.is_blocked else "yellow"),
     ]
 
 
-def _requests(requests: RequestsStanding | Untold, width: int) -> Iterator[Line]:
-    if isinstance(requests, Untold):
-        yield _field("CSRs", "unknown", "cyan")
+def _format_requests(requests: RequestsStatus | KubeUnavailable, width: int) -> Iterator[Line]:
+    if isinstance(requests, KubeUnavailable):
+        yield _format_field("CSRs", "unknown", "cyan")
         return
     superseded = f" ({requests.superseded:,} superseded)" if requests.superseded else ""
     told = (
         f"{requests.pending:,} pending{superseded}, {requests.denied:,} denied, "
         f"{requests.not_issued:,} approved but not issued, {requests.issued:,} issued"
     )
-    yield _field("CSRs", told, "red" if any(one.wrong for one in requests.open) else "")
+    yield _format_field("CSRs", told, "red" if any(one.is_wrong for one in requests.open) else "")
     if requests.open:
-        rows = [_of_request(one) for one in requests.open[:_MOST]]
-        yield from table(("CSR", "NODE", "STATE", "FOR", "WHY"), rows, indent=2, width=width, flows=True)
-        yield from _more(len(requests.open))
+        rows = [_format_request(one) for one in requests.open[:_MOST]]
+        yield from format_table(
+            ("CSR", "NODE", "STATE", "FOR", "WHY"), rows, indent=2, width=width, is_last_column_prose=True
+        )
+        yield from _format_more(len(requests.open))
 
 
-def _of_request(one: OpenRequest) -> list[Text]:
+def _format_request(one: OpenRequest) -> list[Text]:
     state = {"not-issued": "not issued"}.get(one.state, one.state)
     return [
         Text(truncate_line(one.name)),
         Text(truncate_line(one.node)),
-        Text(state, style="red" if one.wrong else ""),
-        Text("?" if one.seconds is None else ago(one.seconds)),
-        Text(_cut(one.why)),
+        Text(state, style="red" if one.is_wrong else ""),
+        Text("?" if one.seconds is None else format_age(one.seconds)),
+        Text(_truncate(one.why)),
     ]
 
 
-def _pod_cidrs(found: Standing | Untold) -> Iterator[Line]:
-    if isinstance(found, Untold):
-        yield _field("Pod CIDRs", "unknown", "cyan")
+def _format_pod_cidrs(found: IpamStatus | KubeUnavailable) -> Iterator[Line]:
+    if isinstance(found, KubeUnavailable):
+        yield _format_field("Pod CIDRs", "unknown", "cyan")
         return
     if not found.pages:
-        yield _field("Pod CIDRs", "not given by ipam: it has no claims", "dim")
+        yield _format_field("Pod CIDRs", "not given by ipam: it has no claims", "dim")
         return
-    told = [_of_pool(pool.cidr, pool.in_use, pool.free, pool.capacity) for pool in found.pools if pool.name]
-    if not found.pools_known:
-        told = [f"{number(sum(pool.in_use for pool in found.pools))} blocks in use"]
+    told = [
+        _format_pool(pool.cidr, pool.in_use, pool.free, pool.capacity) for pool in found.pools if pool.name
+    ]
+    if not found.are_pools_known:
+        told = [f"{format_number(sum(pool.in_use for pool in found.pools))} blocks in use"]
     if found.waiting:
         told.append(f"{found.waiting:,} Nodes wait for one")
-    if found.resting:
-        told.append(f"{len(found.resting):,} rest")
+    if found.quarantined:
+        told.append(f"{len(found.quarantined):,} rest")
     told.append(f"{len(found.conflicts):,} conflicts" if found.conflicts else "no conflicts")
-    yield _field("Pod CIDRs", "; ".join(told), "red" if found.conflicts else "")
+    yield _format_field("Pod CIDRs", "; ".join(told), "red" if found.conflicts else "")
 
 
-def _of_pool(cidr: str, in_use: int, free: int | None, capacity: int | None) -> str:
+def _format_pool(cidr: str, in_use: int, free: int | None, capacity: int | None) -> str:
     if free is None or capacity is None:
-        return f"{cidr}: {number(in_use)} in use"
-    return f"{cidr}: {number(in_use)} of {number(capacity)} in use, {number(free)} free"
+        return f"{cidr}: {format_number(in_use)} in use"
+    return f"{cidr}: {format_number(in_use)} of {format_number(capacity)} in use, {format_number(free)} free"
 
 
-def _certificates(certificates: tuple[CertificateStanding, ...], at: datetime) -> Iterator[Line]:
+def _format_certificates(certificates: tuple[CertificateStatus, ...], at: datetime) -> Iterator[Line]:
     for position, one in enumerate(certificates):
         name = _CERTIFICATES.get(one.certificate.name, one.certificate.name)
         seconds = (one.certificate.expires_at - at).total_seconds()
-        left = f"ends in {ago(seconds)}" if seconds > 0 else f"ended {ago(-seconds)} ago"
+        left = f"ends in {format_age(seconds)}" if seconds > 0 else f"ended {format_age(-seconds)} ago"
         text = f"{name} {left} ({one.certificate.expires_at:%Y-%m-%d %H:%M} UTC)"
-        yield _field("" if position else "Certificates", text, "" if one.state == "well" else "red")
+        yield _format_field("" if position else "Certificates", text, "" if one.state == "well" else "red")
 
 
-def _bytes(count: int) -> str:
+def _format_bytes(count: int) -> str:
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
             return f"{count / size:.1f} {unit}".replace(".0 ", " ")
     return f"{count} B"
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _WHY else text[: _WHY - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _more(count: int) -> Iterator[Line]:
+def _format_more(count: int) -> Iterator[Line]:
     if count > _MOST:
         yield Line(2, Text(f"and {count - _MOST:,} more: -o json has them", style="dim"))
 
 
-def _field(name: str, text: str, style: str = "") -> Line:
+def _format_field(name: str, text: str, style: str = "") -> Line:
     return Line(0, Text(text, style=style), Text(f"{name:<14}", style="bold"))
 
 
-def _blank() -> Line:
+def _blank_line() -> Line:
     return Line(0, Text())

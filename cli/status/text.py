@@ -8,10 +8,10 @@ from typing import Final
 from rich.text import Text
 
 from cli.lines import Line
-from cli.status.conflicts import ADVICE, Conflict, Kind
-from cli.status.held import Held, State
-from cli.status.standing import PoolStanding, Resting, Standing
-from cli.table import table
+from cli.status.claim_conflicts import ADVICE, ClaimConflict, ConflictKind
+from cli.status.ipam_status import IpamStatus, PoolStatus, QuarantinedBlock
+from cli.status.pod_cidr_status import PodCidrState, PodCidrStatus
+from cli.table import format_table
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.service_spec import CLAIM_PAGES_NAMESPACE
 
@@ -21,7 +21,7 @@ _NO_POOLS: Final = (
     "How many blocks there are is not known: give --cluster-cidr, or --cloud-config with the pools, as ipam "
     "has them."
 )
-_TITLES: Final[dict[Kind, str]] = {
+_TITLES: Final[dict[ConflictKind, str]] = {
     "overlap": "Pod CIDRs that overlap",
     "odd": "Odd pod CIDRs",
     "claimedForAnother": "Pod CIDRs that are claimed for somebody else",
@@ -29,7 +29,7 @@ _TITLES: Final[dict[Kind, str]] = {
     "claimWithoutNode": "Claims without a Node",
     "unreadablePage": "Unreadable pages of claims",
 }
-_STATES: Final[dict[State, tuple[str, str]]] = {
+_STATES: Final[dict[PodCidrState, tuple[str, str]]] = {
     "claimed": ("claimed", ""),
     "unclaimed": ("none", "yellow"),
     "claimedForAnother": ("another's", "red"),
@@ -42,23 +42,23 @@ _STATES: Final[dict[State, tuple[str, str]]] = {
 }
 
 
-def of_standing(standing: Standing, *, with_nodes: bool, width: int) -> Iterator[Line]:
+def format_ipam_status(standing: IpamStatus, *, with_nodes: bool, width: int) -> Iterator[Line]:
     """`width` of the terminal, 0 in a pipe."""
-    yield from _pools(standing, width)
-    yield _blank()
-    yield from _counts(standing)
-    if with_nodes and standing.held:
-        yield _blank()
-        rows = [_of_held(held) for held in standing.held]
-        yield from table(("NODE", "POD CIDR", "CLAIM"), rows, width=width, flows=True)
-    if standing.resting:
-        yield _blank()
-        yield from _resting(standing, width)
-    yield _blank()
-    yield from _conflicts(standing.conflicts)
+    yield from _format_pools(standing, width)
+    yield _blank_line()
+    yield from _format_counts(standing)
+    if with_nodes and standing.pod_cidrs:
+        yield _blank_line()
+        rows = [_format_pod_cidr(held) for held in standing.pod_cidrs]
+        yield from format_table(("NODE", "POD CIDR", "CLAIM"), rows, width=width, is_last_column_prose=True)
+    if standing.quarantined:
+        yield _blank_line()
+        yield from _format_quarantined(standing, width)
+    yield _blank_line()
+    yield from _format_conflicts(standing.conflicts)
 
 
-def number(value: int) -> str:
+def format_number(value: int) -> str:
     """Small ones with all their digits, large ones as a power of two and what is missing to it."""
     if value < _EXACT:
         return f"{value:,}"
@@ -72,41 +72,45 @@ def number(value: int) -> str:
     return f"about 2^{min(floor(log2(value) * 100) / 100, power + 0.99):.2f}"
 
 
-def _pools(standing: Standing, width: int) -> Iterator[Line]:
+def _format_pools(standing: IpamStatus, width: int) -> Iterator[Line]:
     head = ("POOL", "NETWORK", "MASK", "BLOCKS", "IN USE", "FREE", "QUARANTINED")
     if standing.pools:
-        yield from table(
-            head, [_of_pool(pool, known=standing.pools_known) for pool in standing.pools], width=width
+        yield from format_table(
+            head, [_format_pool(pool, known=standing.are_pools_known) for pool in standing.pools], width=width
         )
-    if not standing.pools_known:
+    if not standing.are_pools_known:
         yield Line(0, Text(_NO_POOLS, style="dim"))
 
 
-def _of_pool(pool: PoolStanding, *, known: bool) -> list[Text]:
+def _format_pool(pool: PoolStatus, *, known: bool) -> list[Text]:
     name = pool.name or ("(none)" if known else "?")
-    free = "?" if pool.free is None else number(pool.free)
+    free = "?" if pool.free is None else format_number(pool.free)
     return [
         Text(name),
         Text(pool.cidr),
         Text(f"/{pool.mask}"),
-        Text("?" if pool.capacity is None else number(pool.capacity)),
-        Text(number(pool.in_use)),
+        Text("?" if pool.capacity is None else format_number(pool.capacity)),
+        Text(format_number(pool.in_use)),
         Text(free, style="red" if pool.free == 0 else ""),
-        Text(number(pool.quarantined)),
+        Text(format_number(pool.quarantined)),
     ]
 
 
-def _counts(standing: Standing) -> Iterator[Line]:
+def _format_counts(standing: IpamStatus) -> Iterator[Line]:
     waits = f"; {standing.waiting:,} without pod CIDRs" if standing.waiting else ""
-    yield _field("Nodes", f"{standing.nodes:,}{waits}")
+    yield _format_field("Nodes", f"{standing.nodes:,}{waits}")
     if standing.pages:
         many = f"in {len(standing.pages)} ConfigMap{'s' if len(standing.pages) > 1 else ''}"
-        yield _field("Claims", f"{standing.claims:,}, {many} {CLAIM_PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*")
+        yield _format_field(
+            "Claims", f"{standing.claims:,}, {many} {CLAIM_PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*"
+        )
     else:
-        yield _field("Claims", "none: ipam has never claimed anything here, and takes over what Nodes have")
+        yield _format_field(
+            "Claims", "none: ipam has never claimed anything here, and takes over what Nodes have"
+        )
 
 
-def _of_held(held: Held) -> list[Text]:
+def _format_pod_cidr(held: PodCidrStatus) -> list[Text]:
     word, style = _STATES[held.state]
     block = held.pod_cidr
     if held.state in ("unwritten", "leftover") and held.claim is not None:
@@ -118,17 +122,21 @@ def _of_held(held: Held) -> list[Text]:
     return [Text(held.node), Text(truncate_line(block) or "-"), Text(word, style=style)]
 
 
-def _resting(standing: Standing, width: int) -> Iterator[Line]:
-    rows = [_of_resting(one, standing.at) for one in standing.resting[:_MOST]]
-    yield from table(("QUARANTINED", "OF NODE", "UNTIL"), rows, width=width, flows=True)
-    yield from _more(len(standing.resting))
+def _format_quarantined(standing: IpamStatus, width: int) -> Iterator[Line]:
+    rows = [_format_quarantined_block(one, standing.at) for one in standing.quarantined[:_MOST]]
+    yield from format_table(("QUARANTINED", "OF NODE", "UNTIL"), rows, width=width, is_last_column_prose=True)
+    yield from _format_more(len(standing.quarantined))
 
 
-def _of_resting(one: Resting, now: datetime) -> list[Text]:
-    return [Text(one.claim.block), Text(truncate_line(one.claim.node)), Text(_until(one.until, now))]
+def _format_quarantined_block(one: QuarantinedBlock, now: datetime) -> list[Text]:
+    return [
+        Text(one.claim.block),
+        Text(truncate_line(one.claim.node)),
+        Text(_format_remaining(one.until, now)),
+    ]
 
 
-def _until(until: datetime, now: datetime) -> str:
+def _format_remaining(until: datetime, now: datetime) -> str:
     seconds = int((until - now) / timedelta(seconds=1))
     if seconds <= 0:
         return f"{until:%Y-%m-%d %H:%M:%S} UTC: free with ipam's next look"
@@ -136,28 +144,28 @@ def _until(until: datetime, now: datetime) -> str:
     return f"{until:%Y-%m-%d %H:%M:%S} UTC, in {left}"
 
 
-def _conflicts(found: tuple[Conflict, ...]) -> Iterator[Line]:
+def _format_conflicts(found: tuple[ClaimConflict, ...]) -> Iterator[Line]:
     if not found:
-        yield _field("Conflicts", "none", "green")
+        yield _format_field("Conflicts", "none", "green")
         return
-    yield _field("Conflicts", f"{len(found):,}", "red")
+    yield _format_field("Conflicts", f"{len(found):,}", "red")
     for kind, title in _TITLES.items():
         some = [conflict for conflict in found if conflict.kind == kind]
         if some:
             yield Line(2, Text(f"{title}: {len(some):,}", style="bold"))
             yield from (Line(4, Text(conflict.text)) for conflict in some[:_MOST])
-            yield from _more(len(some), indent=4)
+            yield from _format_more(len(some), indent=4)
             yield Line(4, Text(ADVICE[kind], style="dim"))
 
 
-def _more(count: int, *, indent: int = 0) -> Iterator[Line]:
+def _format_more(count: int, *, indent: int = 0) -> Iterator[Line]:
     if count > _MOST:
         yield Line(indent, Text(f"and {count - _MOST:,} more: -o json has them all", style="dim"))
 
 
-def _field(name: str, text: str, style: str = "") -> Line:
+def _format_field(name: str, text: str, style: str = "") -> Line:
     return Line(0, Text(text, style=style), Text(f"{name:<11}", style="bold"))
 
 
-def _blank() -> Line:
+def _blank_line() -> Line:
     return Line(0, Text())

@@ -350,7 +350,7 @@ STREAM_MAX_BYTES: Final = OptionalGauge(
     "talosccm_stream_max_bytes",
     "Maximum size of the stream in bytes; the watcher raises it as the stream fills.",
 )
-DEAD_LETTERS_LYING: Final = OptionalGauge(
+DEAD_LETTERS_STORED: Final = OptionalGauge(
     "talosccm_dead_letters_lying", "Dead letters in the stream now; each expires after an hour."
 )
 

@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from libs.testbed.children import Child
-from libs.testbed.control_plane.build import KUBELETS, built
-from libs.testbed.conversation import Conversation
-from libs.testbed.kubelets_in_go import Answer, ApiServer, access
+from libs.testbed.child_process import ChildProcess
+from libs.testbed.command_channel import CommandChannel
+from libs.testbed.control_plane.build import KUBELETS, build_program
+from libs.testbed.kubelets_in_go import ApiServer, GoReply, build_access_flags
 
 
-class Approvals(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What was approved without a look, and how often that did not work."""
 
     approved: int
@@ -27,9 +27,9 @@ class ApproveEverything:
 
     USER: Final = "approve-everything"
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: ChildProcess) -> None:
         self.child = child
-        self._conversation = Conversation(child, Answer)
+        self._conversation = CommandChannel(child, GoReply)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -38,19 +38,21 @@ class ApproveEverything:
     ) -> AsyncIterator[ApproveEverything]:
         """Start the process, as a user of its own who may do everything; it ends with the context."""
         _make(run_dir)
-        come_as = access(api, *api.client(cls.USER, ["system:masters"]))
-        argv: list[str | Path] = [await built(KUBELETS), *come_as, "-approve", str(concurrency)]
-        child = Child.start("approve-everything", argv, run_dir, pipes=True)
+        come_as = build_access_flags(api, *api.client(cls.USER, ["system:masters"]))
+        argv: list[str | Path] = [await build_program(KUBELETS), *come_as, "-approve", str(concurrency)]
+        child = ChildProcess.start("approve-everything", argv, run_dir, pipes=True)
         approving = cls(child)
         try:
-            await approving._conversation.begin()
+            await approving._conversation.wait_until_ready()
             yield approving
         finally:
-            await approving._conversation.end()
+            await approving._conversation.close()
 
-    async def approvals(self) -> Approvals:
+    async def count_approvals(self) -> ApprovalCounts:
         """How many so far."""
-        return msgspec.json.decode((await self._conversation.ask("approved")).result, type=Approvals)
+        return msgspec.json.decode(
+            (await self._conversation.send_command("approved")).result, type=ApprovalCounts
+        )
 
 
 def _make(run_dir: Path) -> None:

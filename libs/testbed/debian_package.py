@@ -18,26 +18,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.testbed.control_plane.build import cache_dir
+from libs.testbed.control_plane.build import get_cache_dir
 
 _TOOLS: Final = ("apt-get", "dpkg-deb")
-_MOST_SECONDS: Final = 600
-_SAID_LINES: Final = 10
+_TIMEOUT_SECONDS: Final = 600
+_MAX_ERROR_LINES: Final = 10
 
 
-class NoPackage(RuntimeError):
+class PackageUnavailable(RuntimeError):
     """Why the package cannot be had here."""
 
 
-def unpacked(package: str, *, path: str | None = None) -> Path:
+def unpack_package(package: str, *, path: str | None = None) -> Path:
     """The folder with the package's files; fetched once for this user, whoever else asks meanwhile waits.
 
-    `path` is where apt-get and dpkg-deb are looked for, PATH unless it is given. Raises NoPackage.
+    `path` is where apt-get and dpkg-deb are looked for, PATH unless it is given. Raises PackageUnavailable.
     """
     lacks = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
     if lacks:
-        raise NoPackage(f"there is no {' and no '.join(lacks)} on this machine, so it is none like Debian")
-    target = cache_dir() / f"{package}-{_system()}"
+        raise PackageUnavailable(
+            f"there is no {' and no '.join(lacks)} on this machine, so it is none like Debian"
+        )
+    target = get_cache_dir() / f"{package}-{_identify_system()}"
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +47,7 @@ def unpacked(package: str, *, path: str | None = None) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.exists():  # another process may have been faster
             sys.stderr.write(f"fetching Debian's package {package} (once)\n")
-            with _fresh_folder(target) as fresh:
+            with _replace_folder(target) as fresh:
                 _fetch(package, fresh)
                 (fresh / "files").replace(target)
     return target
@@ -59,7 +61,7 @@ def _fetch(package: str, folder: Path) -> None:
     options = [word for option in own for word in ("-o", option)]
     try:
         _run(download, folder)
-    except NoPackage:  # the machine has no lists of packages, or old ones; only root may change them
+    except PackageUnavailable:  # the machine has no lists of packages, or old ones; only root may change them
         _run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", *options, "update"], folder)
         _run([*download, *options], folder)
     (deb,) = folder.glob(f"{package}_*.deb")
@@ -76,22 +78,22 @@ def _run(argv: Sequence[str], folder: Path) -> None:
             text=True,
             errors="replace",
             check=False,
-            timeout=_MOST_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        raise NoPackage(f"`{' '.join(argv)}` took more than {_MOST_SECONDS} s") from error
+        raise PackageUnavailable(f"`{' '.join(argv)}` took more than {_TIMEOUT_SECONDS} s") from error
     if done.returncode != 0:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-_SAID_LINES:])
-        raise NoPackage(f"`{' '.join(argv)}` ended with status {done.returncode}:\n{said}")
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-_MAX_ERROR_LINES:])
+        raise PackageUnavailable(f"`{' '.join(argv)}` ended with status {done.returncode}:\n{said}")
 
 
 @contextlib.contextmanager
-def _fresh_folder(target: Path) -> Iterator[Path]:
+def _replace_folder(target: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{target.name}.fresh-") as path:
         yield Path(path)
 
 
-def _system() -> str:
+def _identify_system() -> str:
     """A cache may be shared by several systems: what is built for one may not run on another."""
     release = Path("/etc/os-release")
     told = release.read_bytes() if release.exists() else b""

@@ -14,12 +14,12 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from libs.testbed.children import free_port
-from libs.testbed.kubelets import STRATEGIC, Kubelets, Refused
+from libs.testbed.child_process import allocate_port
+from libs.testbed.kubelets import STRATEGIC, KubeletFleet, RequestRejected
 
 _PROTOCOL: Final = "v4.channel.k8s.io"
 _OUT, _ERR, _STATUS = b"\x01", b"\x02", b"\x03"
-_PART: Final = 32 * 1024
+_CHUNK_BYTES: Final = 32 * 1024
 
 
 class ExecKubelet:
@@ -34,10 +34,10 @@ class ExecKubelet:
     @classmethod
     @contextlib.asynccontextmanager
     async def start(
-        cls, node: str, certificate: Path, key: Path, admin: Kubelets
+        cls, node: str, certificate: Path, key: Path, admin: KubeletFleet
     ) -> AsyncIterator[ExecKubelet]:  # fmt: skip
         """Listen on 127.0.0.1, and create the Node that says so."""
-        kubelet = cls(node, free_port())
+        kubelet = cls(node, allocate_port())
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(certificate, key)
         app = web.Application()
@@ -54,7 +54,7 @@ class ExecKubelet:
 
     async def run_pod(
         self,
-        admin: Kubelets,
+        admin: KubeletFleet,
         *,
         namespace: str,
         name: str,
@@ -72,7 +72,7 @@ class ExecKubelet:
             "containers": [{"name": container, "image": "none"}],
         }
         pod = {"metadata": {"name": name, "labels": dict(labels)}, "spec": spec}
-        await _done(admin, "POST", path, {"apiVersion": "v1", "kind": "Pod", **pod})
+        await _send_checked(admin, "POST", path, {"apiVersion": "v1", "kind": "Pod", **pod})
         self._env[namespace, name, container] = env
         word = "True" if ready else "False"
         waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting"}}
@@ -89,21 +89,21 @@ class ExecKubelet:
         ]
         conditions = [{"type": "Ready", "status": word}, {"type": "PodScheduled", "status": "True"}]
         status = {"phase": "Running", "conditions": conditions, "containerStatuses": statuses}
-        await _done(admin, "PATCH", f"{path}/{name}/status", {"status": status})
+        await _send_checked(admin, "PATCH", f"{path}/{name}/status", {"status": status})
 
-    async def delete_pod(self, admin: Kubelets, *, namespace: str, name: str) -> None:
+    async def delete_pod(self, admin: KubeletFleet, *, namespace: str, name: str) -> None:
         """At once."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         await admin.request("DELETE", path, body={"gracePeriodSeconds": 0})
 
-    async def _register(self, admin: Kubelets) -> None:
+    async def _register(self, admin: KubeletFleet) -> None:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}}
-        await _done(admin, "POST", "/api/v1/nodes", node)
+        await _send_checked(admin, "POST", "/api/v1/nodes", node)
         status = {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
         }
-        await _done(admin, "PATCH", f"/api/v1/nodes/{self.node}/status", {"status": status})
+        await _send_checked(admin, "PATCH", f"/api/v1/nodes/{self.node}/status", {"status": status})
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:
         place = (request.match_info["namespace"], request.match_info["pod"], request.match_info["container"])
@@ -143,37 +143,43 @@ class ExecKubelet:
                 stderr=asyncio.subprocess.PIPE,
             )
         except OSError as error:
-            return _status(f"exec: {command[0]!r}: {error}", reason="InternalError")
+            return _make_status(f"exec: {command[0]!r}: {error}", reason="InternalError")
         assert process.stdout is not None
         assert process.stderr is not None
         try:
-            await asyncio.gather(_pump(process.stdout, socket, _OUT), _pump(process.stderr, socket, _ERR))
-            return _ended(await process.wait())
+            await asyncio.gather(
+                _forward_output(process.stdout, socket, _OUT), _forward_output(process.stderr, socket, _ERR)
+            )
+            return _make_exit_status(await process.wait())
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
 
 
-async def _pump(stream: asyncio.StreamReader, socket: web.WebSocketResponse, channel: bytes) -> None:
-    while data := await stream.read(_PART):
+async def _forward_output(
+    stream: asyncio.StreamReader, socket: web.WebSocketResponse, channel: bytes
+) -> None:
+    while data := await stream.read(_CHUNK_BYTES):
         await socket.send_bytes(channel + data)
 
 
-def _ended(code: int) -> bytes:
+def _make_exit_status(code: int) -> bytes:
     if code == 0:
         return msgspec.json.encode({"metadata": {}, "status": "Success"})
     details = {"causes": [{"reason": "ExitCode", "message": str(code)}]}
-    return _status(f"command terminated with exit code {code}", reason="NonZeroExitCode", details=details)
+    return _make_status(
+        f"command terminated with exit code {code}", reason="NonZeroExitCode", details=details
+    )
 
 
-def _status(message: str, *, reason: str, details: Any = None) -> bytes:
+def _make_status(message: str, *, reason: str, details: Any = None) -> bytes:
     failure = {"metadata": {}, "status": "Failure", "message": message, "reason": reason}
     return msgspec.json.encode(failure | ({"details": details} if details else {}))
 
 
-async def _done(admin: Kubelets, method: str, path: str, body: Any) -> None:
+async def _send_checked(admin: KubeletFleet, method: str, path: str, body: Any) -> None:
     kind = {"content_type": STRATEGIC} if method == "PATCH" else {}
     answer = await admin.request(method, path, body=body, **kind)
     if answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED):
-        raise Refused(f"{method} {path}", answer)
+        raise RequestRejected(f"{method} {path}", answer)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from libs.testbed.pki import Authority, KeyPair
+from libs.testbed.pki import CertificateAuthority, KeyPair
 
 _ADMIN_GROUPS = ("system:masters",)
 # In the certificate of the API server, as Talos makes it for the control plane machine cp-1: where it listens
@@ -36,7 +36,7 @@ class KubeCredentials:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self.server = server
-        self.authority = Authority.make(common_name="kubernetes")
+        self.authority = CertificateAuthority.make(common_name="kubernetes")
         self.ca_file = run_dir / "ca.crt"
         self._issued: set[str] = set()
         self.write("ca", self.authority.pair)
@@ -48,7 +48,7 @@ class KubeCredentials:
         certificate, key = self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
         if name not in self._issued:  # files of an earlier run are another authority's
             self._issued.add(name)
-            self.write(name, self.authority.client(common_name=user, organizations=groups))
+            self.write(name, self.authority.issue_client(common_name=user, organizations=groups))
         return certificate, key
 
     def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from libs.testbed.machine_facts import Machine
+from libs.testbed.machine_facts import SimMachineFacts
 
 UNINITIALIZED = {
     "key": "node.cloudprovider.kubernetes.io/uninitialized",
@@ -25,7 +25,7 @@ _PRESSURES = {
 }
 
 
-class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
+class SimKubelet(msgspec.Struct, frozen=True, kw_only=True):
     """A kubelet as it was started: its flags and the machine it found itself on."""
 
     name: str
@@ -34,12 +34,12 @@ class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, str], ...] = ()
-    uninitialized: bool = True  # --cloud-provider=external
+    is_uninitialized: bool = True  # --cloud-provider=external
     provided_node_ip: str | None = None  # what the annotation says; None: the ips, as an honest kubelet
     version: str = "v1.36.3"
 
     @classmethod
-    def on(cls, machine: Machine, **flags: Any) -> Kubelet:
+    def of_machine(cls, machine: SimMachineFacts, **flags: Any) -> SimKubelet:
         """The kubelet of a Talos machine."""
         information = machine.system_information
         facts: dict[str, Any] = {
@@ -50,49 +50,51 @@ class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**facts | flags)
 
 
-def first_node(kubelet: Kubelet, now: datetime) -> dict[str, Any]:
+def build_registered_node(kubelet: SimKubelet, now: datetime) -> dict[str, Any]:
     """What the kubelet POSTs: all of its status, but not ready yet."""
     taints = [dict(taint) for taint in kubelet.taints]
     annotations = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"} | dict(
         kubelet.annotations
     )
-    if kubelet.uninitialized:
+    if kubelet.is_uninitialized:
         taints.append(UNINITIALIZED)
         provided = kubelet.provided_node_ip
         annotations[PROVIDED_NODE_IP] = ",".join(kubelet.ips) if provided is None else provided
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": kubelet.name, "labels": _labels(kubelet), "annotations": annotations},
+        "metadata": {"name": kubelet.name, "labels": _build_labels(kubelet), "annotations": annotations},
         "spec": {"taints": taints} if taints else {},
-        "status": _status(kubelet, now),
+        "status": _build_status(kubelet, now),
     }
 
 
-def ready_status(now: datetime) -> dict[str, Any]:
+def build_ready_status(now: datetime) -> dict[str, Any]:
     """What the kubelet reports once it is ready."""
-    return {"conditions": _conditions(now, ready=True)}
+    return {"conditions": _build_conditions(now, ready=True)}
 
 
-def not_ready_status(now: datetime) -> dict[str, Any]:
+def build_not_ready_status(now: datetime) -> dict[str, Any]:
     """What the kubelet reports when it runs and cannot run Pods."""
-    return {"conditions": _conditions(now, ready=False)}
+    return {"conditions": _build_conditions(now, ready=False)}
 
 
-def unheard_status(now: datetime) -> dict[str, Any]:
+def build_unreachable_status(now: datetime) -> dict[str, Any]:
     """What kube-controller-manager writes of a kubelet that it has not heard for its grace period."""
     unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
-    return {"conditions": [{**unknown, "lastTransitionTime": _text(now)}]}
+    return {"conditions": [{**unknown, "lastTransitionTime": _format_time(now)}]}
 
 
-def heartbeat_status(now: datetime) -> dict[str, Any]:
+def build_heartbeat_status(now: datetime) -> dict[str, Any]:
     """What the kubelet reports when nothing has changed."""
     return {
-        "conditions": [{"type": kind, "lastHeartbeatTime": _text(now)} for kind in (*_PRESSURES, "Ready")]
+        "conditions": [
+            {"type": kind, "lastHeartbeatTime": _format_time(now)} for kind in (*_PRESSURES, "Ready")
+        ]
     }
 
 
-def lease(name: str, now: datetime) -> dict[str, Any]:
+def build_node_lease(name: str, now: datetime) -> dict[str, Any]:
     """The node's Lease, renewed now."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -106,7 +108,7 @@ def lease(name: str, now: datetime) -> dict[str, Any]:
     }
 
 
-def _labels(kubelet: Kubelet) -> dict[str, str]:
+def _build_labels(kubelet: SimKubelet) -> dict[str, str]:
     return {
         "kubernetes.io/hostname": kubelet.name,
         "kubernetes.io/os": "linux",
@@ -116,7 +118,7 @@ def _labels(kubelet: Kubelet) -> dict[str, str]:
     } | dict(kubelet.labels)
 
 
-def _status(kubelet: Kubelet, now: datetime) -> dict[str, Any]:
+def _build_status(kubelet: SimKubelet, now: datetime) -> dict[str, Any]:
     identity = kubelet.system_uuid or str(uuid.uuid5(uuid.NAMESPACE_DNS, kubelet.name))
     amounts = {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "50Gi", "pods": "110"}
     addresses = [{"type": "InternalIP", "address": ip} for ip in kubelet.ips]
@@ -124,7 +126,7 @@ def _status(kubelet: Kubelet, now: datetime) -> dict[str, Any]:
         "addresses": [*addresses, {"type": "Hostname", "address": kubelet.name}],
         "capacity": amounts,
         "allocatable": amounts,
-        "conditions": _conditions(now, ready=False),
+        "conditions": _build_conditions(now, ready=False),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
         "nodeInfo": {
             "machineID": identity.replace("-", ""),
@@ -141,7 +143,7 @@ def _status(kubelet: Kubelet, now: datetime) -> dict[str, Any]:
     }
 
 
-def _conditions(now: datetime, *, ready: bool) -> list[dict[str, str]]:
+def _build_conditions(now: datetime, *, ready: bool) -> list[dict[str, str]]:
     states = [(kind, "False", reason) for kind, reason in _PRESSURES.items()]
     states.append(("Ready", "True", "KubeletReady") if ready else ("Ready", "False", "KubeletNotReady"))
     return [
@@ -149,12 +151,12 @@ def _conditions(now: datetime, *, ready: bool) -> list[dict[str, str]]:
             "type": kind,
             "status": status,
             "reason": reason,
-            "lastHeartbeatTime": _text(now),
-            "lastTransitionTime": _text(now),
+            "lastHeartbeatTime": _format_time(now),
+            "lastTransitionTime": _format_time(now),
         }
         for kind, status, reason in states
     ]
 
 
-def _text(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -16,25 +16,25 @@ import msgspec
 
 from libs.common.signing_request import KUBELET_SERVING, NODE_USER_PREFIX, NODES_GROUP
 from libs.testbed.kubelet_node import (
-    Kubelet,
-    first_node,
-    heartbeat_status,
-    lease,
-    not_ready_status,
-    ready_status,
-    unheard_status,
+    SimKubelet,
+    build_heartbeat_status,
+    build_node_lease,
+    build_not_ready_status,
+    build_ready_status,
+    build_registered_node,
+    build_unreachable_status,
 )
 from libs.testbed.signing_requests import (
     APPROVED,
     CSRS,
     SERVING_USAGES,
-    Outcome,
-    outcome_in,
-    request_pem,
-    signing_request,
+    SigningOutcome,
+    build_signing_request,
+    make_request_pem,
+    read_outcome,
 )
 
-__all__ = ["Answer", "ApiServer", "Kubelet", "Kubelets", "Outcome", "Refused"]
+__all__ = ["ApiServer", "HttpResponse", "KubeletFleet", "RequestRejected", "SigningOutcome", "SimKubelet"]
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
@@ -58,22 +58,22 @@ class ApiServer(Protocol):
         ...
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """An HTTP status and the decoded body."""
 
     status: int
     body: Any
 
 
-class Refused(RuntimeError):
+class RequestRejected(RuntimeError):
     """The apiserver said no to what a kubelet must be able to do."""
 
-    def __init__(self, what: str, answer: Answer) -> None:
-        self.answer = answer
+    def __init__(self, what: str, answer: HttpResponse) -> None:
+        self.response = answer
         super().__init__(f"{what}: {answer.status} {answer.body.get('message', answer.body)}")
 
 
-class Kubelets:
+class KubeletFleet:
     """Any number of kubelets over one connection pool, at most `concurrency` requests at a time."""
 
     def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
@@ -82,21 +82,23 @@ class Kubelets:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, api: ApiServer, *, concurrency: int = 64) -> AsyncIterator[Kubelets]:
+    async def start(cls, api: ApiServer, *, concurrency: int = 64) -> AsyncIterator[KubeletFleet]:
         """Impersonate nodes at this apiserver, as its admin."""
         connector = aiohttp.TCPConnector(ssl=api.ssl_context(), limit=concurrency)
         async with aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT) as session:
             yield cls(session, api.server)
 
-    async def join(self, kubelet: Kubelet) -> Any:
+    async def join(self, kubelet: SimKubelet) -> Any:
         """Create the Node (not ready, tainted), then make it Ready; returns the Node. Raises Refused."""
         now = datetime.now(UTC)
-        created = await self.request("POST", _NODES, as_node=kubelet.name, body=first_node(kubelet, now))
+        created = await self.request(
+            "POST", _NODES, as_node=kubelet.name, body=build_registered_node(kubelet, now)
+        )
         if created.status != HTTPStatus.CREATED:
-            raise Refused(f"node {kubelet.name} may not join", created)
-        return await self._report(kubelet.name, ready_status(now))
+            raise RequestRejected(f"node {kubelet.name} may not join", created)
+        return await self._patch_status(kubelet.name, build_ready_status(now))
 
-    async def join_all(self, kubelets: Iterable[Kubelet]) -> list[Any]:
+    async def join_all(self, kubelets: Iterable[SimKubelet]) -> list[Any]:
         """Join all of them at once; the first refusal ends it."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.join(kubelet)) for kubelet in kubelets]
@@ -105,23 +107,23 @@ class Kubelets:
     async def heartbeat(self, name: str) -> None:
         """Report the conditions with a new time, and renew the node's Lease."""
         now = datetime.now(UTC)
-        await self._report(name, heartbeat_status(now))
-        wanted = lease(name, now)
+        await self._patch_status(name, build_heartbeat_status(now))
+        wanted = build_node_lease(name, now)
         renewed = await self.request(
             "PATCH", f"{_LEASES}/{name}", as_node=name, body=wanted, content_type=MERGE
         )
         if renewed.status == HTTPStatus.NOT_FOUND:
             renewed = await self.request("POST", _LEASES, as_node=name, body=wanted)
         if renewed.status not in {HTTPStatus.OK, HTTPStatus.CREATED}:
-            raise Refused(f"node {name} may not renew its lease", renewed)
+            raise RequestRejected(f"node {name} may not renew its lease", renewed)
 
     @contextlib.asynccontextmanager
-    async def beating(self, *names: str, every_seconds: float = 1.0) -> AsyncIterator[None]:
+    async def keep_heartbeats(self, *names: str, every_seconds: float = 1.0) -> AsyncIterator[None]:
         """Heartbeats of these nodes while the block runs; none of one that is deleted meanwhile.
 
         Raises at the end what else stood in their way (Refused).
         """
-        beating = asyncio.gather(*(self._beat(name, every_seconds) for name in names))
+        beating = asyncio.gather(*(self._send_heartbeats(name, every_seconds) for name in names))
         try:
             yield
         finally:
@@ -130,31 +132,31 @@ class Kubelets:
         if isinstance(ended, Exception):
             raise ended
 
-    async def _beat(self, name: str, every_seconds: float) -> None:
+    async def _send_heartbeats(self, name: str, every_seconds: float) -> None:
         while True:
             try:
                 await self.heartbeat(name)
-            except Refused as refused:
-                if refused.answer.status != HTTPStatus.NOT_FOUND:
+            except RequestRejected as refused:
+                if refused.response.status != HTTPStatus.NOT_FOUND:
                     raise
                 return
             await asyncio.sleep(every_seconds)
 
-    async def turn_ready(self, name: str) -> None:
+    async def set_ready(self, name: str) -> None:
         """The kubelet reports Ready, as one does that has come back."""
-        await self._report(name, ready_status(datetime.now(UTC)))
+        await self._patch_status(name, build_ready_status(datetime.now(UTC)))
 
-    async def turn_not_ready(self, name: str) -> None:
+    async def set_not_ready(self, name: str) -> None:
         """The kubelet reports by itself that it is not Ready."""
-        await self._report(name, not_ready_status(datetime.now(UTC)))
+        await self._patch_status(name, build_not_ready_status(datetime.now(UTC)))
 
-    async def turn_unheard(self, name: str) -> None:
+    async def set_unreachable(self, name: str) -> None:
         """Its Node becomes as the real control plane makes it; a simulated one has nobody who does."""
-        await self._report(name, unheard_status(datetime.now(UTC)))
+        await self._patch_status(name, build_unreachable_status(datetime.now(UTC)))
 
-    async def ask_for_certificate(
+    async def request_certificate(
         self,
-        kubelet: Kubelet,
+        kubelet: SimKubelet,
         *,
         ips: Sequence[str] | None = None,
         dns: Sequence[str] | None = None,
@@ -162,7 +164,7 @@ class Kubelets:
         expiration_seconds: int | None = None,
     ) -> str:
         """File a kubelet-serving CSR, return its name. None = what a kubelet asks for: its IPs, its name."""
-        pem = request_pem(
+        pem = make_request_pem(
             common_name=f"{NODE_USER_PREFIX}{kubelet.name}" if common_name is None else common_name,
             dns=[kubelet.name] if dns is None else dns,
             ips=kubelet.ips if ips is None else ips,
@@ -182,10 +184,10 @@ class Kubelets:
         signer: str = KUBELET_SERVING,
     ) -> str:
         """File whatever this is, as this user of these groups; return its name. Raises Refused."""
-        body = signing_request(pem, usages=usages, expiration_seconds=expiration_seconds, signer=signer)
+        body = build_signing_request(pem, usages=usages, expiration_seconds=expiration_seconds, signer=signer)
         filed = await self.request("POST", CSRS, as_user=user, as_groups=groups, body=body)
         if filed.status != HTTPStatus.CREATED:
-            raise Refused(f"{user} may not ask for a certificate", filed)
+            raise RequestRejected(f"{user} may not ask for a certificate", filed)
         return str(filed.body["metadata"]["name"])
 
     async def approve(self, name: str) -> None:
@@ -194,26 +196,29 @@ class Kubelets:
         path = f"{CSRS}/{name}/approval"
         approved = await self.request("PATCH", path, body=[operation], content_type=JSON_PATCH)
         if approved.status != HTTPStatus.OK:
-            raise Refused(f"request {name} cannot be approved", approved)
+            raise RequestRejected(f"request {name} cannot be approved", approved)
 
-    async def outcome_of(self, name: str, *, seconds: float = 10.0) -> Outcome:
+    async def wait_for_outcome(self, name: str, *, seconds: float = 10.0) -> SigningOutcome:
         """Watch the request until it is issued, denied or failed. Raises TimeoutError, or Refused if gone."""
-        outcome = Outcome()
+        outcome = SigningOutcome()
         try:
-            async with asyncio.timeout(seconds), contextlib.aclosing(self._states(CSRS, name)) as states:
+            async with (
+                asyncio.timeout(seconds),
+                contextlib.aclosing(self._watch_object(CSRS, name)) as states,
+            ):
                 async for state in states:
-                    outcome = outcome_in(state)
-                    if outcome.final:
+                    outcome = read_outcome(state)
+                    if outcome.is_final:
                         break
         except TimeoutError as error:
             raise TimeoutError(f"request {name} after {seconds:g} s: {outcome}") from error
         return outcome
 
-    async def delete(self, name: str) -> None:
+    async def delete_node(self, name: str) -> None:
         """Delete the Node, as an admin does; it is no error if it is gone already."""
         deleted = await self.request("DELETE", f"{_NODES}/{name}")
         if deleted.status not in {HTTPStatus.OK, HTTPStatus.NOT_FOUND}:
-            raise Refused(f"deleting node {name}", deleted)
+            raise RequestRejected(f"deleting node {name}", deleted)
 
     async def request(
         self,
@@ -225,7 +230,7 @@ class Kubelets:
         as_groups: Sequence[str] = (),
         body: Any = None,
         content_type: str = JSON,
-    ) -> Answer:
+    ) -> HttpResponse:
         """One request, as this node, as this user of these groups, or else as admin.
 
         Whatever the status, it is returned.
@@ -241,21 +246,21 @@ class Kubelets:
         async with self._session.request(method, self._server + path, data=data, headers=headers) as answer:
             text = await answer.read()
         if "json" in answer.headers.get("Content-Type", ""):
-            return Answer(answer.status, msgspec.json.decode(text))
-        return Answer(answer.status, {"message": text.decode(errors="replace")})
+            return HttpResponse(answer.status, msgspec.json.decode(text))
+        return HttpResponse(answer.status, {"message": text.decode(errors="replace")})
 
-    async def _report(self, name: str, status: Mapping[str, Any]) -> Any:
+    async def _patch_status(self, name: str, status: Mapping[str, Any]) -> Any:
         path, body = f"{_NODES}/{name}/status", {"status": status}
         answer = await self.request("PATCH", path, as_node=name, body=body, content_type=STRATEGIC)
         if answer.status != HTTPStatus.OK:
-            raise Refused(f"node {name} may not report its status", answer)
+            raise RequestRejected(f"node {name} may not report its status", answer)
         return answer.body
 
-    async def _states(self, path: str, name: str) -> AsyncGenerator[Any]:
+    async def _watch_object(self, path: str, name: str) -> AsyncGenerator[Any]:
         """Every state of one object, from the present one on. Raises Refused when it is gone."""
         found = await self.request("GET", f"{path}/{name}")
         if found.status != HTTPStatus.OK:
-            raise Refused(f"{path}/{name}", found)
+            raise RequestRejected(f"{path}/{name}", found)
         yield found.body
         version = found.body["metadata"]["resourceVersion"]
         query = {"watch": "1", "fieldSelector": f"metadata.name={name}", "resourceVersion": version}
@@ -264,7 +269,7 @@ class Kubelets:
             async for line in answer.content:
                 event = msgspec.json.decode(line)
                 if event["type"] in {"DELETED", "ERROR"}:
-                    last = Answer(answer.status, event["object"])
-                    raise Refused(f"{path}/{name} is not watched any more", last)
+                    last = HttpResponse(answer.status, event["object"])
+                    raise RequestRejected(f"{path}/{name} is not watched any more", last)
                 yield event["object"]
         raise TimeoutError  # the server has ended the watch

@@ -10,10 +10,16 @@ from typing import Any, Protocol
 
 import msgspec
 
-from libs.testbed.children import Child
-from libs.testbed.control_plane.build import KUBELETS, built
-from libs.testbed.conversation import Conversation, Reply
-from libs.testbed.kubelet_node import Kubelet, first_node, heartbeat_status, lease, ready_status
+from libs.testbed.child_process import ChildProcess
+from libs.testbed.command_channel import CommandChannel, Reply
+from libs.testbed.control_plane.build import KUBELETS, build_program
+from libs.testbed.kubelet_node import (
+    SimKubelet,
+    build_heartbeat_status,
+    build_node_lease,
+    build_ready_status,
+    build_registered_node,
+)
 
 _GRACE_SECONDS = 30  # beyond the time that a command was given
 
@@ -29,7 +35,7 @@ class ApiServer(Protocol):
         ...
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class GoCertificateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How far one request for a certificate came and when, in Unix seconds of the same clock; 0: not yet."""
 
     name: str
@@ -42,15 +48,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     writes: int = 0  # that the watch showed after it was filed
 
 
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
+class GoRequestBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Requests for certificates that were filed together."""
 
-    requests: tuple[Request, ...]  # each node's in the order in which they were filed
+    requests: tuple[GoCertificateRequest, ...]  # each node's in the order in which they were filed
     retries: int
     restarts: int  # of the watches meanwhile, as in Joins
 
 
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
+class GoNodeJoin(msgspec.Struct, frozen=True, kw_only=True):
     """How far one node came and when, in Unix seconds of one clock."""
 
     name: str
@@ -58,18 +64,18 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     joined: float  # its kubelet has reported it ready, and asked for its certificate if told to
     untainted: float  # the watch showed it without the taint; 0: it did not
     served: float = 0  # the watch showed it with podCIDRs; 0: it did not
-    request: Request | None = None  # for its certificate, if it asked for one
+    request: GoCertificateRequest | None = None  # for its certificate, if it asked for one
 
 
-class Joins(msgspec.Struct, frozen=True, kw_only=True):
+class GoJoinBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that joined together."""
 
-    nodes: tuple[Joined, ...]
+    nodes: tuple[GoNodeJoin, ...]
     retries: int  # requests of kubelets that were sent again
     restarts: int  # of the watch meanwhile: the API server ended it, and what it missed bears too late a time
 
 
-class Beats(msgspec.Struct, frozen=True, kw_only=True):
+class HeartbeatCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Heartbeats that were sent."""
 
     beats: int
@@ -78,7 +84,7 @@ class Beats(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Answer(Reply):
+class GoReply(Reply):
     """One line of stdout."""
 
     result: msgspec.Raw = msgspec.Raw(b"null")
@@ -87,31 +93,31 @@ class Answer(Reply):
 class KubeletsInGo:
     """A process of kubelets. Names must have been loaded."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: ChildProcess) -> None:
         self.child = child
-        self._conversation = Conversation(child, Answer)
+        self._conversation = CommandChannel(child, GoReply)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def start(cls, run_dir: Path, api: ApiServer) -> AsyncIterator[KubeletsInGo]:
         """Start the process; it watches Nodes and requests from now on, and ends with the context."""
         _make(run_dir)
-        argv: list[str | Path] = [await built(KUBELETS), *access(api, *api.client())]
-        child = Child.start("kubelets", argv, run_dir, pipes=True)
+        argv: list[str | Path] = [await build_program(KUBELETS), *build_access_flags(api, *api.client())]
+        child = ChildProcess.start("kubelets", argv, run_dir, pipes=True)
         kubelets = cls(child)
         try:
-            await kubelets._conversation.begin()
+            await kubelets._conversation.wait_until_ready()
             yield kubelets
         finally:
-            await kubelets._conversation.end()
+            await kubelets._conversation.close()
 
-    async def load(self, kubelets: Iterable[Kubelet], *, certificates: int = 0) -> None:
+    async def load_kubelets(self, kubelets: Iterable[SimKubelet], *, certificates: int = 0) -> None:
         """Hand over everything that these kubelets will write, so that joining is nothing but sending it.
 
         Each gets so many requests for certificates, every one with a key of its own; none is sent twice.
         """
-        written = [_written(kubelet) for kubelet in kubelets]
-        await self._conversation.ask("load", kubelets=written, certificates=certificates)
+        written = [_build_writes(kubelet) for kubelet in kubelets]
+        await self._conversation.send_command("load", kubelets=written, certificates=certificates)
 
     async def join(
         self,
@@ -124,7 +130,7 @@ class KubeletsInGo:
         until_served: bool = False,
         certificates: bool = False,
         seconds: float = 300,
-    ) -> Joins:
+    ) -> GoJoinBatch:
         """Let kubelets join, all at once unless told otherwise (0 = no limit).
 
         With `certificates` each sends one of its requests as soon as its node is ready. Returns when all have
@@ -132,7 +138,7 @@ class KubeletsInGo:
         the former) and with the certificate they asked for; after `seconds` with those that were not. Raises
         ValueError if the API server refuses one.
         """
-        answer = await self._conversation.ask(
+        answer = await self._conversation.send_command(
             "join",
             answer_seconds=seconds + _GRACE_SECONDS,
             names=names,
@@ -144,9 +150,9 @@ class KubeletsInGo:
             certificates=int(certificates),
             seconds=seconds,
         )
-        return msgspec.json.decode(answer.result, type=Joins)
+        return msgspec.json.decode(answer.result, type=GoJoinBatch)
 
-    async def file(
+    async def file_requests(
         self,
         names: Sequence[str],
         *,
@@ -154,13 +160,13 @@ class KubeletsInGo:
         concurrency: int = 0,
         until_issued: bool = True,
         seconds: float = 300,
-    ) -> Requested:
+    ) -> GoRequestBatch:
         """Send requests for certificates, of nodes that exist or not, so many of each one after the other.
 
         All nodes at once unless told otherwise. Returns when all are filed and, if wanted, the newest of each
         node is issued; after `seconds` with those that are not. Raises ValueError if one is refused.
         """
-        answer = await self._conversation.ask(
+        answer = await self._conversation.send_command(
             "file",
             answer_seconds=seconds + _GRACE_SECONDS,
             names=names,
@@ -169,47 +175,51 @@ class KubeletsInGo:
             issued=until_issued,
             seconds=seconds,
         )
-        return msgspec.json.decode(answer.result, type=Requested)
+        return msgspec.json.decode(answer.result, type=GoRequestBatch)
 
-    async def issued(self, names: Sequence[str], *, seconds: float = 300) -> Requested:
+    async def wait_until_issued(self, names: Sequence[str], *, seconds: float = 300) -> GoRequestBatch:
         """Wait until the newest request of each node has its certificate, or for so many seconds."""
-        answer = await self._conversation.ask(
+        answer = await self._conversation.send_command(
             "issued", answer_seconds=seconds + _GRACE_SECONDS, names=names, seconds=seconds
         )
-        return msgspec.json.decode(answer.result, type=Requested)
+        return msgspec.json.decode(answer.result, type=GoRequestBatch)
 
-    async def untainted(self, names: Sequence[str], *, seconds: float) -> bool:
+    async def wait_until_untainted(self, names: Sequence[str], *, seconds: float) -> bool:
         """Wait until these nodes, which have joined, were seen without the taint; False if not in time."""
-        answer = await self._conversation.ask(
+        answer = await self._conversation.send_command(
             "untainted", answer_seconds=seconds + _GRACE_SECONDS, names=names, seconds=seconds
         )
         return msgspec.json.decode(answer.result, type=bool)
 
-    async def beat(self, names: Sequence[str], *, seconds: float, every_seconds: float) -> Beats:
+    async def send_heartbeats(
+        self, names: Sequence[str], *, seconds: float, every_seconds: float
+    ) -> HeartbeatCounts:
         """Let each node report its conditions and renew its Lease every so often, for a time."""
-        answer = await self._conversation.ask(
+        answer = await self._conversation.send_command(
             "beat",
             answer_seconds=seconds + 2 * _GRACE_SECONDS,
             names=names,
             seconds=seconds,
             every_seconds=every_seconds,
         )
-        return msgspec.json.decode(answer.result, type=Beats)
+        return msgspec.json.decode(answer.result, type=HeartbeatCounts)
 
-    async def expect(self, texts: Mapping[str, str]) -> None:
+    async def expect_texts(self, texts: Mapping[str, str]) -> None:
         """From now on note when a node has that address, or a label with that value; one text a node."""
-        await self._conversation.ask("expect", texts=texts)
+        await self._conversation.send_command("expect", texts=texts)
 
-    async def shown(self, texts: Mapping[str, str], *, seconds: float = 60) -> dict[str, float]:
+    async def wait_until_shown(self, texts: Mapping[str, str], *, seconds: float = 60) -> dict[str, float]:
         """When each node showed what was expected, in Unix seconds; after `seconds` those that did."""
-        answer = await self._conversation.ask(
+        answer = await self._conversation.send_command(
             "await", answer_seconds=seconds + _GRACE_SECONDS, texts=texts, seconds=seconds
         )
         return msgspec.json.decode(answer.result, type=dict[str, float])
 
-    async def delete(self, names: Sequence[str], *, concurrency: int = 64, seconds: float = 120) -> None:
+    async def delete_nodes(
+        self, names: Sequence[str], *, concurrency: int = 64, seconds: float = 120
+    ) -> None:
         """Delete nodes and their requests as an admin; returns when the watches show that they are gone."""
-        await self._conversation.ask(
+        await self._conversation.send_command(
             "delete",
             answer_seconds=seconds + _GRACE_SECONDS,
             names=names,
@@ -218,7 +228,7 @@ class KubeletsInGo:
         )
 
 
-def access(api: ApiServer, certificate: Path, key: Path) -> tuple[str | Path, ...]:
+def build_access_flags(api: ApiServer, certificate: Path, key: Path) -> tuple[str | Path, ...]:
     """The flags that say where the API server is, and as whom to come."""
     return ("-server", api.server, "-ca", api.ca_file, "-cert", certificate, "-key", key)
 
@@ -229,22 +239,22 @@ def _make(run_dir: Path) -> None:
 
 # What stands for the time of writing, and is replaced by the Go process.
 _MOMENT = datetime(1999, 12, 31, 23, 59, 58, 987654, tzinfo=UTC)
-_PLACES = ((b"1999-12-31T23:59:58.987654Z", b"@now-micro@"), (b"1999-12-31T23:59:58Z", b"@now@"))
+_PLACEHOLDERS = ((b"1999-12-31T23:59:58.987654Z", b"@now-micro@"), (b"1999-12-31T23:59:58Z", b"@now@"))
 
 
-def _written(kubelet: Kubelet) -> dict[str, Any]:
+def _build_writes(kubelet: SimKubelet) -> dict[str, Any]:
     return {
         "name": kubelet.name,
         "addresses": kubelet.ips,
-        "node": _template(first_node(kubelet, _MOMENT)),
-        "ready": _template({"status": ready_status(_MOMENT)}),
-        "heartbeat": _template({"status": heartbeat_status(_MOMENT)}),
-        "lease": _template(lease(kubelet.name, _MOMENT)),
+        "node": _make_template(build_registered_node(kubelet, _MOMENT)),
+        "ready": _make_template({"status": build_ready_status(_MOMENT)}),
+        "heartbeat": _make_template({"status": build_heartbeat_status(_MOMENT)}),
+        "lease": _make_template(build_node_lease(kubelet.name, _MOMENT)),
     }
 
 
-def _template(body: Mapping[str, Any]) -> msgspec.Raw:
+def _make_template(body: Mapping[str, Any]) -> msgspec.Raw:
     text = msgspec.json.encode(body)
-    for moment, place in _PLACES:
+    for moment, place in _PLACEHOLDERS:
         text = text.replace(moment, place)
     return msgspec.Raw(text)

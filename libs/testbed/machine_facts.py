@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from libs.common.platforms import PLATFORMS
-from libs.testbed.platforms import EXAMPLES, provider_id_of
+from libs.testbed.platform_examples import EXAMPLES, build_provider_id
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     operating_system: str = "Talos (v1.13.5)"
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class SimMachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One machine. An empty field is a resource that does not exist on it.
 
     `reachable_at` is where the network finds it (values of the `node` header); `addresses` is what it says
@@ -136,7 +136,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[Member, ...] = ()  # whom it knows by discovery, itself among them; () = discovery is off
 
 
-def a_machine(
+def make_machine(
     name: str = "web-1",
     ip: str = "10.0.0.5",
     *,
@@ -152,7 +152,7 @@ def a_machine(
     spot: bool = False,
     tags: Mapping[str, str] | None = None,
     **machine: Any,
-) -> Machine:
+) -> SimMachineFacts:
     """A machine that says what this platform makes a Talos machine say, and nothing else.
 
     The same name gives the same ids. `machine` sets fields of Machine itself.
@@ -160,17 +160,17 @@ def a_machine(
     fills, example = PLATFORMS[platform], EXAMPLES[platform]
     uuid = uuid if uuid is not None else _uuid(name)
     ids = {"name": name, "uuid": uuid, "number": str(_number(name)), "hex": f"{_number(name):017x}"}
-    region, zone = _or(region, example.region), _or(zone, example.zone)
-    instance_id = _or(instance_id, example.instance_id.format(**ids))
+    region, zone = _default_to(region, example.region), _default_to(zone, example.zone)
+    instance_id = _default_to(instance_id, example.instance_id.format(**ids))
     metadata = Platform(
         platform=platform,
         hostname=name if fills.has_hostname else "",
         region=region,
         zone=zone,
-        instance_type=_or(instance_type, example.instance_type),
+        instance_type=_default_to(instance_type, example.instance_type),
         instance_id=instance_id,
-        provider_id=_or(
-            provider_id, provider_id_of(platform, **ids, region=region, zone=zone, id=instance_id)
+        provider_id=_default_to(
+            provider_id, build_provider_id(platform, **ids, region=region, zone=zone, id=instance_id)
         ),
         spot=spot,
         internal_dns=f"{name}.internal.example" if fills.has_dns_names else "",
@@ -186,10 +186,10 @@ def a_machine(
         "system_information": None if platform == "container" else SystemInformation(uuid=uuid),
         "addresses": _addresses(ip, ip6, external_ips if fills.reports_addresses else ()),
     }
-    return Machine(**facts | machine)
+    return SimMachineFacts(**facts | machine)
 
 
-def member_of(machine: Machine) -> Member:
+def make_member(machine: SimMachineFacts) -> Member:
     """How that machine is known to all of its cluster, once discovery has told of it."""
     return Member(
         name=machine.name,
@@ -203,22 +203,22 @@ def member_of(machine: Machine) -> Member:
 
 def _addresses(ip: str, ip6: str | None, external_ips: Sequence[str]) -> tuple[Address, ...]:
     addresses = [Address(address="127.0.0.1/8", link="lo", link_index=1, local="127.0.0.1", scope="host")]
-    addresses.append(_on_link(ip))
+    addresses.append(_make_address(ip))
     if ip6 is not None:
-        addresses.append(_on_link(ip6))
+        addresses.append(_make_address(ip6))
     for external in external_ips:
         length = ipaddress.ip_address(external).max_prefixlen
         addresses.append(Address(address=f"{external}/{length}", link="external", link_index=0, flags=0))
     return tuple(addresses)
 
 
-def _on_link(ip: str) -> Address:
+def _make_address(ip: str) -> Address:
     if ipaddress.ip_address(ip).version == 4:
         return Address(address=f"{ip}/24", local=ip)
     return Address(address=f"{ip}/64")
 
 
-def _or(given: str | None, otherwise: str) -> str:
+def _default_to(given: str | None, otherwise: str) -> str:
     return otherwise if given is None else given
 
 

@@ -6,7 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from libs.testbed.registered_metrics import EVERY, ROOT, Registered, registered, services_of
+from libs.testbed.registered_metrics import (
+    ALL_SERVICES,
+    ROOT,
+    RegisteredMetric,
+    list_registered_metrics,
+    list_services,
+)
 
 PAGE: Final = ROOT / "docs" / "metrics.md"
 _RESOURCES: Final = ROOT / "services" / "metadata" / "talos_api" / "resources.py"
@@ -87,46 +93,50 @@ label contains a Node name.
 _TABLE: Final = "| metric | type | labels | set by | meaning |\n|---|---|---|---|---|\n"
 
 
-def metrics_page() -> str:
+def render_metrics_page() -> str:
     """What the page must say."""
-    found = registered()
+    found = list_registered_metrics()
     sections = dict.fromkeys(each.section for each in found)
     return _HEAD + "".join(
-        f"\n## {section}\n\n{_TABLE}" + "".join(_row(each) for each in found if each.section == section)
+        f"\n## {section}\n\n{_TABLE}"
+        + "".join(_render_row(each) for each in found if each.section == section)
         for section in sections
     )
 
 
-def label_values(metric: Registered, label: str) -> str:
+def describe_label_values(metric: RegisteredMetric, label: str) -> str:
     """Describe the values of that label. Raises KeyError for an unknown label."""
-    if metric.words:
-        return _quoted(metric.words)
+    if metric.arguments:
+        return _quoted(metric.arguments)
     if label == "request":
-        return _quoted(talos_requests())
+        return _quoted(list_talos_requests())
     return _LABELS.get((metric.constant, label)) or _LABELS["", label]
 
 
-def talos_requests() -> tuple[str, ...]:
+def list_talos_requests() -> tuple[str, ...]:
     """The names of Talos API calls."""
     return tuple(re.findall(r'\brequest="(\w+)"', _RESOURCES.read_text()))
 
 
-def _row(metric: Registered) -> str:
+def _render_row(metric: RegisteredMetric) -> str:
     star = r" **\***" if metric.name in OF_THE_REFERENCE else ""
-    labels = "<br>".join(_labels(metric))
-    return f"| `{metric.name}`{star} | {metric.type} | {labels} | {_of(metric)} | {metric.meaning} |\n"
+    labels = "<br>".join(_render_labels(metric))
+    return (
+        f"| `{metric.name}`{star} | {metric.type} | {labels} | {_render_services(metric)} | "
+        f"{metric.meaning} |\n"
+    )
 
 
-def _labels(metric: Registered) -> Iterator[str]:
+def _render_labels(metric: RegisteredMetric) -> Iterator[str]:
     for label in metric.labels:
-        yield f"`{label}`: {label_values(metric, label)}"
+        yield f"`{label}`: {describe_label_values(metric, label)}"
 
 
-def _of(metric: Registered) -> str:
-    if metric.while_known:
+def _render_services(metric: RegisteredMetric) -> str:
+    if metric.is_optional:
         return "the watcher that leads"
-    services = services_of(metric.constant)
-    return "all" if services == EVERY else ", ".join(services)
+    services = list_services(metric.constant)
+    return "all" if services == ALL_SERVICES else ", ".join(services)
 
 
 def _quoted(words: tuple[str, ...]) -> str:
@@ -134,4 +144,4 @@ def _quoted(words: tuple[str, ...]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(metrics_page())
+    PAGE.write_text(render_metrics_page())

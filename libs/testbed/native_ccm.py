@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from libs.testbed.children import Child, ChildDied
-from libs.testbed.control_plane.build import NATIVE, built
+from libs.testbed.child_process import ChildExited, ChildProcess
+from libs.testbed.control_plane.build import NATIVE, build_program
 
 CLOUD_NODE: Final = "cloud-node-controller"
 NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
@@ -24,7 +24,7 @@ class ApiServer(Protocol):
         ...
 
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
+class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
     """A machine, as its cloud knows it."""
 
     name: str  # of the Node, which its cloud takes for the machine's
@@ -40,7 +40,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 class _Cloud(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str
     down: bool
-    instances: list[Instance]
+    instances: list[CloudInstance]
 
 
 class NativeCcm:
@@ -49,11 +49,11 @@ class NativeCcm:
     USER: Final = "native-ccm"
 
     def __init__(self, run_dir: Path, scheme: str) -> None:
-        self.child: Child
+        self.child: ChildProcess
         self._file = run_dir / "cloud.json"
         self._scheme = scheme
         self._down = False
-        self._instances: dict[str, Instance] = {}
+        self._instances: dict[str, CloudInstance] = {}
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -63,64 +63,66 @@ class NativeCcm:
         api: ApiServer,
         *,
         scheme: str,
-        instances: Sequence[Instance] = (),
+        instances: Sequence[CloudInstance] = (),
         controllers: Sequence[str] = (CLOUD_NODE, NODE_LIFECYCLE),
         monitor_seconds: float = 1.0,
     ) -> AsyncIterator[NativeCcm]:
         """Run these controllers as a user who may do everything, until the context ends.
 
-        `monitor_seconds` lie between two looks at Nodes that are not ready (elsewhere 5). Raises ChildDied
+        `monitor_seconds` lie between two looks at Nodes that are not ready (elsewhere 5). Raises ChildExited
         at the end when the program has ended by itself.
         """
         _make(run_dir)
         native = cls(run_dir, scheme)
-        native.put(*instances)
+        native.put_instances(*instances)
         kubeconfig = api.kubeconfig(cls.USER, ["system:masters"])
-        flags = _flags(native._file, kubeconfig, controllers, monitor_seconds)
-        native.child = Child.start("native-ccm", [await built(NATIVE), *flags], run_dir)
+        flags = _build_flags(native._file, kubeconfig, controllers, monitor_seconds)
+        native.child = ChildProcess.start("native-ccm", [await build_program(NATIVE), *flags], run_dir)
         try:
             yield native
-            if not native.child.running:
-                raise ChildDied(f"the native cloud controller manager ended:\n{native.child.tail()}")
+            if not native.child.is_running:
+                raise ChildExited(f"the native cloud controller manager ended:\n{native.child.tail()}")
         finally:
             await native.child.kill()
 
-    def put(self, *instances: Instance) -> None:
+    def put_instances(self, *instances: CloudInstance) -> None:
         """These machines exist, and are so."""
         self._instances |= {each.name: each for each in instances}
-        self._tell()
+        self._write_cloud_file()
 
     def shut_down(self, name: str) -> None:
         """The machine exists, and is switched off."""
-        self.put(msgspec.structs.replace(self._instances[name], shutdown=True))
+        self.put_instances(msgspec.structs.replace(self._instances[name], shutdown=True))
 
     def switch_on(self, name: str) -> None:
         """The machine runs."""
-        self.put(msgspec.structs.replace(self._instances[name], shutdown=False))
+        self.put_instances(msgspec.structs.replace(self._instances[name], shutdown=False))
 
     def terminate(self, name: str) -> None:
         """The cloud says that there is no such machine."""
         del self._instances[name]
-        self._tell()
+        self._write_cloud_file()
 
-    def go_down(self) -> None:
+    def fail_api(self) -> None:
         """The cloud's API answers nothing but errors."""
         self._down = True
-        self._tell()
+        self._write_cloud_file()
 
-    def come_back(self) -> None:
+    def restore_api(self) -> None:
         """The cloud's API answers again."""
         self._down = False
-        self._tell()
+        self._write_cloud_file()
 
-    def _tell(self) -> None:
+    def _write_cloud_file(self) -> None:
         said = _Cloud(scheme=self._scheme, down=self._down, instances=list(self._instances.values()))
         fresh = self._file.with_suffix(".fresh")
         fresh.write_bytes(msgspec.json.encode(said))
         fresh.replace(self._file)
 
 
-def _flags(cloud: Path, kubeconfig: Path, controllers: Sequence[str], monitor_seconds: float) -> list[str]:
+def _build_flags(
+    cloud: Path, kubeconfig: Path, controllers: Sequence[str], monitor_seconds: float
+) -> list[str]:
     return [
         "--cloud-provider=native",
         f"--cloud-config={cloud}",

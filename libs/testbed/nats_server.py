@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from libs.testbed.children import Child, free_port, until
+from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
 
 _START_SECONDS = 20
 
@@ -21,9 +21,9 @@ class NatsServer:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self.store = run_dir / "jetstream"
-        self.port = free_port()
+        self.port = allocate_port()
         self.url = f"nats://127.0.0.1:{self.port}"
-        self.child: Child
+        self.child: ChildProcess
         self.configure(config)
 
     @classmethod
@@ -54,8 +54,10 @@ class NatsServer:
         if not program.exists():
             raise FileNotFoundError(f"{program} is missing, though the lock file has it: make clean env")
         argv = [str(program), "-a", "127.0.0.1", "-p", str(self.port), "-c", "nats.conf"]
-        self.child = Child.start("nats-server", argv, self.run_dir)
-        await until(self._greets, self.child, what="ready", seconds=_START_SECONDS, every_seconds=0.003)
+        self.child = ChildProcess.start("nats-server", argv, self.run_dir)
+        await wait_until(
+            self._is_ready, self.child, what="ready", seconds=_START_SECONDS, every_seconds=0.003
+        )
 
     async def wipe(self) -> None:
         """Lose everything: kill, delete the store, start again on the same port."""
@@ -71,7 +73,7 @@ class NatsServer:
         """Let a paused server go on."""
         self.child.resume()
 
-    async def _greets(self) -> bool:
+    async def _is_ready(self) -> bool:
         writer = None
         try:
             async with asyncio.timeout(1):

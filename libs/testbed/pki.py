@@ -28,7 +28,7 @@ class KeyPair(msgspec.Struct, frozen=True):
     key: bytes
 
 
-class Authority(msgspec.Struct, frozen=True):
+class CertificateAuthority(msgspec.Struct, frozen=True):
     """A self-signed CA; what it issues has its kind of key."""
 
     certificate: x509.Certificate
@@ -37,7 +37,7 @@ class Authority(msgspec.Struct, frozen=True):
     @classmethod
     def make(
         cls, *, common_name: str = "", organization: str = "", key: PrivateKey | None = None
-    ) -> Authority:
+    ) -> CertificateAuthority:
         """A new CA, valid for ten years; P-256 unless a key is given."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         name = _name(common_name, [organization] if organization else [])
@@ -61,13 +61,13 @@ class Authority(msgspec.Struct, frozen=True):
         """The CA itself, for a server that signs (the controller manager)."""
         return KeyPair(self.pem, _private_pem(self.key))
 
-    def server(self, names: Sequence[str], *, common_name: str = "") -> KeyPair:
+    def issue_server(self, names: Sequence[str], *, common_name: str = "") -> KeyPair:
         """A serving certificate for IPs and DNS names, valid for a day."""
         now = datetime.now(UTC)
         sans = x509.SubjectAlternativeName([_general_name(name) for name in names])
         return self._issue(_name(common_name, []), Usage.SERVER_AUTH, now, _ONE_DAY, sans)
 
-    def client(
+    def issue_client(
         self,
         *,
         common_name: str = "",
@@ -87,7 +87,7 @@ class Authority(msgspec.Struct, frozen=True):
         lifetime: timedelta,
         sans: x509.SubjectAlternativeName | None,
     ) -> KeyPair:
-        key = _like(self.key)
+        key = _make_key_like(self.key)
         issuer = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         issued_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer)
         builder = (
@@ -103,7 +103,7 @@ class Authority(msgspec.Struct, frozen=True):
         return KeyPair(certificate.public_bytes(Encoding.PEM), _private_pem(key))
 
 
-def service_account_keys() -> KeyPair:
+def make_service_account_keys() -> KeyPair:
     """A key for service account tokens: the public half stands where a certificate would."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -152,7 +152,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _like(key: PrivateKey) -> PrivateKey:
+def _make_key_like(key: PrivateKey) -> PrivateKey:
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return ed25519.Ed25519PrivateKey.generate()
     return ec.generate_private_key(key.curve)

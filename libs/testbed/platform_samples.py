@@ -20,8 +20,8 @@ from libs.common.machine import (
 )
 from libs.common.node import Node, trim_node
 from libs.common.platforms import PLATFORMS
-from libs.testbed.kubelet_node import Kubelet, first_node
-from libs.testbed.machine_facts import Machine, a_machine
+from libs.testbed.kubelet_node import SimKubelet, build_registered_node
+from libs.testbed.machine_facts import SimMachineFacts, make_machine
 
 _JOINED_AT: Final = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 _SCOPES: Final = {"global": 0, "host": 254}
@@ -50,16 +50,16 @@ _SMBIOS: Final = {
 _QEMU: Final = ("QEMU", "Standard PC (Q35 + ICH9, 2009)")
 
 
-def samples_text() -> str:
+def render_samples() -> str:
     """The samples as they are committed."""
     numbers = {platform: number for number, platform in enumerate(PLATFORMS, start=1)}
-    nodes = [_sample(platform, numbers[platform]) for platform in sorted(PLATFORMS)]
+    nodes = [_make_sample(platform, numbers[platform]) for platform in sorted(PLATFORMS)]
     file = {"comment": "Written by `make render-samples`. Do not edit.", "nodes": nodes}
     return json.dumps(file, indent=1, ensure_ascii=False) + "\n"
 
 
-def _sample(platform: str, number: int) -> dict[str, Any]:
-    machine = a_machine(
+def _make_sample(platform: str, number: int) -> dict[str, Any]:
+    machine = make_machine(
         f"{platform.lower()}-1",
         f"10.0.0.{number}",
         platform=platform,
@@ -67,21 +67,21 @@ def _sample(platform: str, number: int) -> dict[str, Any]:
         spot=platform == "aws",
         tags=_TAGS if PLATFORMS[platform].has_tags else None,
     )
-    document = first_node(Kubelet.on(machine), _JOINED_AT)
+    document = build_registered_node(SimKubelet.of_machine(machine), _JOINED_AT)
     document["metadata"] |= {
         "uid": f"00000000-0000-4000-8000-{number:012d}",
         "resourceVersion": str(1000 + number),
         "creationTimestamp": document["status"]["conditions"][0]["lastTransitionTime"],
     }
     node = trim_node(msgspec.convert(document, Node))
-    return {"node": msgspec.to_builtins(node), "facts": msgspec.to_builtins(_facts(machine, platform))}
+    return {"node": msgspec.to_builtins(node), "facts": msgspec.to_builtins(_make_facts(machine, platform))}
 
 
-def _facts(machine: Machine, platform: str) -> MachineFacts:
+def _make_facts(machine: SimMachineFacts, platform: str) -> MachineFacts:
     assert machine.platform is not None
     return MachineFacts(
         platform=msgspec.convert(msgspec.to_builtins(machine.platform), PlatformMetadata),
-        system=_system(machine, platform),
+        system=_make_system_information(machine, platform),
         addresses=tuple(
             AddressStatus(
                 address=_prefix(each.address), link=each.link, scope=_SCOPES[each.scope], flags=each.flags
@@ -92,11 +92,11 @@ def _facts(machine: Machine, platform: str) -> MachineFacts:
         cluster_name="sample",
         queried_at=_JOINED_AT,
         node_ip=machine.reachable_at[0],
-        inventory=_inventory(machine, in_container=platform == "container"),
+        inventory=_make_inventory(machine, in_container=platform == "container"),
     )
 
 
-def _system(machine: Machine, platform: str) -> SystemInformation | None:
+def _make_system_information(machine: SimMachineFacts, platform: str) -> SystemInformation | None:
     if machine.system_information is None:
         return None
     manufacturer, product_name = _SMBIOS.get(platform, _QEMU)
@@ -105,7 +105,7 @@ def _system(machine: Machine, platform: str) -> SystemInformation | None:
     )
 
 
-def _inventory(machine: Machine, *, in_container: bool) -> Inventory:
+def _make_inventory(machine: SimMachineFacts, *, in_container: bool) -> Inventory:
     found = Processors(manufacturer="GenuineIntel", model="Intel(R) Xeon(R)", sockets=1, cores=2, threads=4)
     return Inventory(
         talos_version=machine.talos_version,
@@ -121,4 +121,4 @@ def _prefix(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(samples_text())
+    sys.stdout.write(render_samples())

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 import yaml
 
-from libs.testbed.children import Child, free_port, until
-from libs.testbed.debian_package import NoPackage, unpacked
+from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
+from libs.testbed.debian_package import PackageUnavailable, unpack_package
 
 _ANSWER: Final = aiohttp.ClientTimeout(total=30)
 _START_SECONDS: Final = 60  # one on an idle machine
@@ -29,22 +29,22 @@ _FIX: Final = (
 )
 
 
-class NoPrometheus(RuntimeError):
+class PrometheusUnavailable(RuntimeError):
     """There is none on this machine and none could be fetched; the message says why, and the fix."""
 
 
-class QueryRefused(RuntimeError):
+class QueryRejected(RuntimeError):
     """Prometheus did not answer a query; the message is what it said."""
 
 
-class Programs(NamedTuple):
+class PrometheusPrograms(NamedTuple):
     """Both are of one version."""
 
     prometheus: Path
     promtool: Path
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One series' value at the time of the query."""
 
     labels: Mapping[str, str]
@@ -59,57 +59,57 @@ class Alert(NamedTuple):
     state: str  # pending or firing
 
 
-def find_or_fetch(environment: Mapping[str, str] = os.environ) -> Programs:
-    """Those that the environment names, those on PATH, else Debian's package. Raises NoPrometheus."""
+def find_or_fetch(environment: Mapping[str, str] = os.environ) -> PrometheusPrograms:
+    """From the environment, from PATH, or from Debian's package. Raises PrometheusUnavailable."""
     path = environment.get("PATH")
     named = environment.get("PROMETHEUS"), environment.get("PROMTOOL")
     if any(named):
-        return _named(*named, path)
+        return _find_programs(*named, path)
     found = shutil.which("prometheus", path=path), shutil.which("promtool", path=path)
     if found[0] and found[1]:
-        return Programs(Path(found[0]), Path(found[1]))
+        return PrometheusPrograms(Path(found[0]), Path(found[1]))
     try:
-        programs = unpacked("prometheus", path=path) / "usr/bin"
-    except NoPackage as error:
-        raise NoPrometheus(
+        programs = unpack_package("prometheus", path=path) / "usr/bin"
+    except PackageUnavailable as error:
+        raise PrometheusUnavailable(
             f"no Prometheus on PATH, and none to be fetched: {error}\nThe fix: {_FIX}"
         ) from error
-    return Programs(programs / "prometheus", programs / "promtool")
+    return PrometheusPrograms(programs / "prometheus", programs / "promtool")
 
 
-class Prometheus:
+class PrometheusServer:
     """One server. What it scrapes may change while it runs."""
 
     def __init__(self, run_dir: Path, session: aiohttp.ClientSession) -> None:
         self.run_dir = run_dir
-        self.port = free_port()
+        self.port = allocate_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._session = session
 
-    def scrape(self, targets: Mapping[str, str]) -> None:
+    def set_targets(self, targets: Mapping[str, str]) -> None:
         """From now on these and no others: name -> host:port. The name becomes the label `target`."""
         groups = [{"targets": [address], "labels": {"target": name}} for name, address in targets.items()]
         fresh = self.run_dir / "targets.json.fresh"
         fresh.write_text(json.dumps(groups))
         fresh.replace(self.run_dir / "targets.json")
 
-    async def query(self, promql: str) -> list[Sample]:
+    async def query(self, promql: str) -> list[MetricSample]:
         """What an instant query gives now: a vector, or a scalar as one sample without labels."""
-        data = await self._ask("/api/v1/query", {"query": promql})
+        data = await self._request("/api/v1/query", {"query": promql})
         if data["resultType"] == "scalar":
-            return [Sample({}, float(data["result"][1]))]
-        return [Sample(each["metric"], float(each["value"][1])) for each in data["result"]]
+            return [MetricSample({}, float(data["result"][1]))]
+        return [MetricSample(each["metric"], float(each["value"][1])) for each in data["result"]]
 
-    async def alerts(self) -> list[Alert]:
+    async def list_alerts(self) -> list[Alert]:
         """All alerts that are pending or firing."""
-        data = await self._ask("/api/v1/alerts", {})
+        data = await self._request("/api/v1/alerts", {})
         return [Alert(each["labels"]["alertname"], each["labels"], each["state"]) for each in data["alerts"]]
 
-    async def up(self) -> Mapping[str, bool]:
+    async def get_target_states(self) -> Mapping[str, bool]:
         """For each target that was scraped, whether it answered the last time."""
         return {each.labels["target"]: each.value == 1 for each in await self.query("up")}
 
-    async def ready(self) -> bool:
+    async def is_ready(self) -> bool:
         """Whether it answers queries."""
         try:
             async with self._session.get(f"{self.url}/-/ready", timeout=_ANSWER) as answer:
@@ -117,22 +117,22 @@ class Prometheus:
         except aiohttp.ClientConnectionError:
             return False
 
-    async def _ask(self, path: str, parameters: Mapping[str, str]) -> Any:
+    async def _request(self, path: str, parameters: Mapping[str, str]) -> Any:
         async with self._session.get(self.url + path, params=parameters, timeout=_ANSWER) as answer:
             told = await answer.text()
         if answer.status != 200:
-            raise QueryRefused(f"{parameters.get('query', path)}: {answer.status} {told.strip()}")
+            raise QueryRejected(f"{parameters.get('query', path)}: {answer.status} {told.strip()}")
         return json.loads(told)["data"]
 
 
 @contextlib.asynccontextmanager
-async def prometheus_running(
+async def start_prometheus(
     targets: Mapping[str, str],
     *,
     rules: Path | None = None,
     scrape_seconds: float = 0.5,
     run_dir: Path | None = None,
-) -> AsyncIterator[Prometheus]:
+) -> AsyncIterator[PrometheusServer]:
     """A server that scrapes `targets` (name -> host:port), and judges by the file `rules` as often.
 
     As docs and chart want it: `honor_labels`, OpenMetrics, exemplars. `run_dir` has to be empty.
@@ -141,19 +141,23 @@ async def prometheus_running(
     with tempfile.TemporaryDirectory(prefix="talos-ccm-prometheus-") as own:
         folder = run_dir or Path(own)
         async with aiohttp.ClientSession() as session:
-            server = Prometheus(folder, session)
-            server.scrape(targets)
-            config = _configuration(folder, rules, scrape_seconds)
+            server = PrometheusServer(folder, session)
+            server.set_targets(targets)
+            config = _build_configuration(folder, rules, scrape_seconds)
             (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
-            child = Child.start("prometheus", [programs.prometheus, *_flags(server.port)], folder)
+            child = ChildProcess.start(
+                "prometheus", [programs.prometheus, *_build_flags(server.port)], folder
+            )
             try:
-                await until(server.ready, child, what="ready", seconds=_START_SECONDS, every_seconds=0.05)
+                await wait_until(
+                    server.is_ready, child, what="ready", seconds=_START_SECONDS, every_seconds=0.05
+                )
                 yield server
             finally:
                 await child.kill()
 
 
-def _configuration(folder: Path, rules: Path | None, scrape_seconds: float) -> dict[str, Any]:
+def _build_configuration(folder: Path, rules: Path | None, scrape_seconds: float) -> dict[str, Any]:
     every = f"{round(scrape_seconds * 1000)}ms"
     return {
         "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
@@ -168,7 +172,7 @@ def _configuration(folder: Path, rules: Path | None, scrape_seconds: float) -> d
     }
 
 
-def _flags(port: int) -> list[str]:
+def _build_flags(port: int) -> list[str]:
     return [
         "--config.file=prometheus.yaml",
         "--storage.tsdb.path=data",
@@ -178,7 +182,7 @@ def _flags(port: int) -> list[str]:
     ]
 
 
-def _named(prometheus: str | None, promtool: str | None, path: str | None) -> Programs:
+def _find_programs(prometheus: str | None, promtool: str | None, path: str | None) -> PrometheusPrograms:
     """What of the two is not named lies beside the other, or on PATH."""
     found = []
     for name, own, other in (("prometheus", prometheus, promtool), ("promtool", promtool, prometheus)):
@@ -186,16 +190,18 @@ def _named(prometheus: str | None, promtool: str | None, path: str | None) -> Pr
         word = own or (str(beside) if beside and beside.exists() else name)
         program = shutil.which(word, path=path)
         if program is None:
-            raise NoPrometheus(f"{name.upper()}: {word} is no program that can be run. The fix: {_FIX}")
+            raise PrometheusUnavailable(
+                f"{name.upper()}: {word} is no program that can be run. The fix: {_FIX}"
+            )
         found.append(Path(program).resolve())
-    return Programs(*found)
+    return PrometheusPrograms(*found)
 
 
 def main() -> None:
     """Fetch them if need be, and say where they are."""
     try:
         programs = find_or_fetch()
-    except NoPrometheus as error:
+    except PrometheusUnavailable as error:
         sys.exit(str(error))
     for program in programs:
         print(program)

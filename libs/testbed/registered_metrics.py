@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).parents[2]
 METRICS: Final = ROOT / "libs" / "common" / "metrics.py"
 _SECTION: Final = re.compile(r"^# ---- (?P<title>[^:\n]+)")
 # How a metric is made, and what Prometheus has it be.
-_MAKERS: Final = {
+_FACTORIES: Final = {
     "_counter": "counter",
     "_gauge": "gauge",
     "_histogram": "histogram",
@@ -25,12 +25,12 @@ _MAKERS: Final = {
     "KnownGauge": "gauge",
 }
 IN_EVERY_PROCESS: Final = "libs.common.process."
-EVERY: Final = tuple(wiring.service for wiring in SERVICES)
+ALL_SERVICES: Final = tuple(wiring.service for wiring in SERVICES)
 # Whoever has no right in Kubernetes asks it nothing.
-_WITH_RIGHTS: Final = tuple(wiring.service for wiring in SERVICES if wiring.policy_rules)
+_WITH_PERMISSIONS: Final = tuple(wiring.service for wiring in SERVICES if wiring.policy_rules)
 
 
-class Registered(msgspec.Struct, frozen=True, kw_only=True):
+class RegisteredMetric(msgspec.Struct, frozen=True, kw_only=True):
     """One metric: the constant that holds it, and what its maker was told."""
 
     constant: str
@@ -39,11 +39,11 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     meaning: str
     labels: tuple[str, ...]
-    words: tuple[str, ...]  # all values of its only label, where its maker was told them
-    while_known: bool  # it has no series while nobody knows its values
+    arguments: tuple[str, ...]  # all values of its only label, where its maker was told them
+    is_optional: bool  # it has no series while nobody knows its values
 
 
-def registered() -> tuple[Registered, ...]:
+def list_registered_metrics() -> tuple[RegisteredMetric, ...]:
     """All of them, as they stand in the file."""
     text = METRICS.read_text()
     titles = {
@@ -51,54 +51,54 @@ def registered() -> tuple[Registered, ...]:
         for number, line in enumerate(text.splitlines(), 1)
         if (match := _SECTION.match(line))
     }
-    return tuple(_read(ast.parse(text), titles))
+    return tuple(_parse_metrics(ast.parse(text), titles))
 
 
-def services_of(constant: str) -> tuple[str, ...]:
+def list_services(constant: str) -> tuple[str, ...]:
     """Who sets it: the services whose own code does, or imports the part of libs/common that does."""
-    setters = setters_of(constant)
+    setters = list_setters(constant)
     if any(module.startswith(IN_EVERY_PROCESS) for module in setters):
-        return _WITH_RIGHTS if constant.startswith("KUBE_") else EVERY
-    users = setters.union(*map(importers_of, setters))
+        return _WITH_PERMISSIONS if constant.startswith("KUBE_") else ALL_SERVICES
+    users = setters.union(*map(list_importers, setters))
     found = {module.split(".")[1] for module in users if module.startswith("services.")}
-    return tuple(name for name in (*EVERY, "bootstrap") if name in found)
+    return tuple(name for name in (*ALL_SERVICES, "bootstrap") if name in found)
 
 
 @cache
-def setters_of(constant: str) -> frozenset[str]:
+def list_setters(constant: str) -> frozenset[str]:
     """The modules that speak of that constant."""
     used = re.compile(rf"\bmetrics\.{constant}\b")
-    return frozenset(module for module, text in modules().items() if used.search(text))
+    return frozenset(module for module, text in read_modules().items() if used.search(text))
 
 
 @cache
-def importers_of(imported: str) -> frozenset[str]:
+def list_importers(imported: str) -> frozenset[str]:
     """The modules that import something of that one."""
-    return frozenset(module for module, text in modules().items() if f"from {imported} import" in text)
+    return frozenset(module for module, text in read_modules().items() if f"from {imported} import" in text)
 
 
-def _read(tree: ast.Module, titles: dict[int, str]) -> Iterator[Registered]:
+def _parse_metrics(tree: ast.Module, titles: dict[int, str]) -> Iterator[RegisteredMetric]:
     for statement in tree.body:
         match statement:
             case ast.AnnAssign(
                 target=ast.Name(id=constant), value=ast.Call(func=ast.Name(id=maker), args=arguments)
-            ) if maker in _MAKERS:
+            ) if maker in _FACTORIES:
                 name, meaning, *words = (ast.literal_eval(argument) for argument in arguments)
                 by_status = maker == "StatusCounter"
-                yield Registered(
+                yield RegisteredMetric(
                     constant=constant,
                     section=[title for line, title in titles.items() if line < statement.lineno][-1],
                     name=name,
-                    type=_MAKERS[maker],
+                    type=_FACTORIES[maker],
                     meaning=meaning,
                     labels=("status",) if by_status else tuple(words),
-                    words=tuple(words) if by_status else (),
-                    while_known=maker == "KnownGauge",
+                    arguments=tuple(words) if by_status else (),
+                    is_optional=maker == "KnownGauge",
                 )
 
 
 @cache
-def modules() -> dict[str, str]:
+def read_modules() -> dict[str, str]:
     """The text of each module that is installed in a cluster, by its name."""
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text()

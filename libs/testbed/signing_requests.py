@@ -21,28 +21,28 @@ SERVING_USAGES: Final = ("digital signature", "server auth")  # a kubelet adds "
 APPROVED: Final = {"type": "Approved", "status": "True", "reason": "Testbed", "message": "approved unread"}
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class SigningOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a request: its conditions by type, and the certificate (PEM) if there is one."""
 
     conditions: Mapping[str, Mapping[str, str]] = {}
     certificate: bytes = b""
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """Whether nothing more will happen: issued, denied or failed."""
         return bool(self.certificate) or not self.conditions.keys().isdisjoint({"Denied", "Failed"})
 
 
-def outcome_in(request: Mapping[str, Any]) -> Outcome:
+def read_outcome(request: Mapping[str, Any]) -> SigningOutcome:
     """What an object of the API says has become of it."""
     status = request.get("status", {})
-    return Outcome(
+    return SigningOutcome(
         conditions={condition["type"]: condition for condition in status.get("conditions", [])},
         certificate=base64.b64decode(status.get("certificate", "")),
     )
 
 
-def signing_request(
+def build_signing_request(
     pem: bytes, *, usages: Sequence[str], expiration_seconds: int | None, signer: str
 ) -> dict[str, Any]:
     """The object that is created."""
@@ -55,7 +55,7 @@ def signing_request(
     }
 
 
-def request_pem(
+def make_request_pem(
     *,
     common_name: str,
     dns: Sequence[str],

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from libs.testbed.pki import Authority, KeyPair
+from libs.testbed.pki import CertificateAuthority, KeyPair
 
 
 class TalosPki:
@@ -25,8 +25,10 @@ class TalosPki:
 
     def rotate(self) -> None:
         """Replace the CA and the serving certificate; older client certificates are refused from now on."""
-        self.authority = Authority.make(organization="talos", key=ed25519.Ed25519PrivateKey.generate())
-        server = self.authority.server(self._names, common_name="talos-machines")
+        self.authority = CertificateAuthority.make(
+            organization="talos", key=ed25519.Ed25519PrivateKey.generate()
+        )
+        server = self.authority.issue_server(self._names, common_name="talos-machines")
         for name, text in (
             ("ca.crt", self.authority.pem),
             ("server.crt", server.certificate),
@@ -38,7 +40,9 @@ class TalosPki:
         self, roles: Sequence[str], *, lifetime: timedelta, issued_at: datetime | None = None
     ) -> KeyPair:
         """A client certificate with its roles as organizations; the key bears the label only Talos uses."""
-        pair = self.authority.client(organizations=sorted(roles), lifetime=lifetime, issued_at=issued_at)
+        pair = self.authority.issue_client(
+            organizations=sorted(roles), lifetime=lifetime, issued_at=issued_at
+        )
         return KeyPair(pair.certificate, pair.key.replace(b" PRIVATE KEY-", b" ED25519 PRIVATE KEY-"))
 
     def talosconfig(

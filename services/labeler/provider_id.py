@@ -23,7 +23,7 @@ SETTLING_PERIOD: Final = timedelta(minutes=5)
 
 
 def why_pending(node: Node, facts: MachineFacts, *, is_set_by_rule: bool = False) -> str:
-    """Why no providerID can be told yet, in words; "" when `provider_id_of` is final.
+    """Why no providerID can be told yet, in words; "" when `build_provider_id` is final.
 
     Platforms that have a native format never get the fallback: it could not be taken back when the cloud
     answers, and the native controllers would not find their machine. `by_rule`: a rule gives it, from nothing

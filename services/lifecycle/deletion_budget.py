@@ -58,7 +58,7 @@ class LeaseDeletionBudget:
         request_timeout_seconds: float,
         now: Callable[[], datetime],
     ) -> None:
-        """`holder` must hold the Lease ("" = no holder needed). `request_timeout_seconds` bounds each request."""
+        """`holder` must hold the Lease ("" = none needed). `request_timeout_seconds` bounds each request."""
         self._kube = kube
         self._namespace = namespace
         self._name = name

@@ -66,7 +66,7 @@ class Informer(Generic[ObjectT]):
     ) -> None:
         """Both callbacks are called synchronously.
 
-        `on_changed_names` receives the names to reconcile, none included, after an event, a list or a failure.
+        `on_changed_names` receives the names to reconcile (possibly none) after a list or a failure.
         `on_rewound` is called when a list is older than the known state.
         """
         self._kind = kind

@@ -63,7 +63,7 @@ class Resync:
         publisher: OrderedPublisher,
         heartbeat_ttl_seconds: float,
     ) -> None:
-        """`leading_seconds` is how long a Leading holds; `wake` must be called when any of these changes."""
+        """A Leading is valid for `heartbeat_ttl_seconds`. Call `wake` when any argument changes its state."""
         self._dependencies = dependencies
         self._elector = elector
         self._leader_epoch = leader_epoch

@@ -51,22 +51,25 @@ def test_what_the_command_explains_of_requests_is_csrs_own_decision():
 def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
     imported = {name for source in sources("cli/explain/node") for name in imported_services(source)}
     assert {
-        "services.labeler.plan.plan_node", "services.labeler.plan.plan_unreachable",
-        "services.lifecycle.evidence.judge_look", "services.lifecycle.evidence.judge_node",
-        "services.lifecycle.decide.not_ours", "services.lifecycle.shutdown_taint.shutdown_change"
-    } <= imported  # fmt: skip
+        "services.labeler.plan.plan_node",
+        "services.labeler.plan.plan_unreachable",
+        "services.lifecycle.evidence.judge_look",
+        "services.lifecycle.evidence.judge_node",
+        "services.lifecycle.decide.not_ours",
+        "services.lifecycle.shutdown_taint.shutdown_change",
+    } <= imported
 
 
 @pytest.mark.parametrize(
     ("module", "name", "calls"),
     [
         ("cli.explain.node.from_cluster", "kube", {"list_nodes", "close"}),
-        ("cli.explain.node.around_from_cluster", "kube", {"list_config_maps"}),
-        ("cli.leases", "kube", {"get_lease"}),
-        ("cli.status.from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
+        ("cli.explain.node.context_from_cluster", "kube", {"list_config_maps"}),
+        ("cli.watcher_lease", "kube", {"get_lease"}),
+        ("cli.status.ipam_from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
         ("cli.status.flow_from_cluster", "kube", {"list_nodes", "close"}),
-        ("cli.exec.pods", "kube", {"close"}),
-        ("cli.cluster", "kube", {"list_page"}),
+        ("cli.exec.pod_commands", "kube", {"close"}),
+        ("cli.kube_listing", "kube", {"list_page"}),
     ],
 )
 def test_what_only_reads_calls_nothing_else(module: str, name: str, calls: set[str]):
@@ -82,9 +85,14 @@ def test_what_only_reads_calls_nothing_else(module: str, name: str, calls: set[s
 
 # How to reach machines, how one is asked, and those that gather what machines say. All else is told.
 ASKERS = {
-    "cli.credentials", "cli.asking", "cli.render.from_cluster", "cli.explain.from_cluster",
-    "cli.explain.node.from_cluster", "cli.doctor.inside_talos", "cli.doctor.talos_in_pod"
-}  # fmt: skip
+    "cli.credentials",
+    "cli.machine_query",
+    "cli.render.from_cluster",
+    "cli.explain.from_cluster",
+    "cli.explain.node.from_cluster",
+    "cli.doctor.talos_credential_probe",
+    "cli.doctor.pod_probe",
+}
 
 
 def test_only_what_gathers_asks_machines():
@@ -99,9 +107,12 @@ def test_only_what_gathers_asks_machines():
 
 def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
     gathering = {
-        "cli.asking", "cli.credentials", "cli.explain.from_cluster", "cli.explain.node.from_cluster",
-        "cli.explain.node.around_from_cluster"
-    }  # fmt: skip
+        "cli.machine_query",
+        "cli.credentials",
+        "cli.explain.from_cluster",
+        "cli.explain.node.from_cluster",
+        "cli.explain.node.context_from_cluster",
+    }
     importers = {
         source.module
         for source in sources("cli")
@@ -109,28 +120,42 @@ def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
         if isinstance(node, ast.ImportFrom) and node.module in gathering
     }
     assert importers == {
-        "cli.explain.command", "cli.explain.run", "cli.explain.from_cluster", "cli.render.from_cluster",
-        "cli.status.from_cluster", "cli.explain.node.command", "cli.explain.node.run",
-        "cli.explain.node.from_cluster", "cli.exec.pods", "cli.inside.asking", "cli.inside.command",
-        "cli.status.flow_from_cluster", "cli.cluster",
-        "cli.doctor.from_cluster"
-    }  # fmt: skip
+        "cli.explain.command",
+        "cli.explain.run_explain_csr",
+        "cli.explain.from_cluster",
+        "cli.render.from_cluster",
+        "cli.status.ipam_from_cluster",
+        "cli.explain.node.command",
+        "cli.explain.node.run_explain_node",
+        "cli.explain.node.from_cluster",
+        "cli.exec.pod_commands",
+        "cli.inside.flow_client",
+        "cli.inside.command",
+        "cli.status.flow_from_cluster",
+        "cli.kube_listing",
+        "cli.doctor.from_cluster",
+    }
 
 
 def test_what_the_command_shows_of_pod_cidrs_is_read_and_counted_by_ipams_own_code():
     imported = {name for source in sources("cli/status") for name in imported_services(source)}
     assert {
-        "services.ipam.pages.decoded", "services.ipam.pool_usage.used",
-        "services.ipam.effective_networks.said_mistakes"
-    } <= imported  # fmt: skip
+        "services.ipam.pages.decoded",
+        "services.ipam.pool_usage.used",
+        "services.ipam.effective_networks.said_mistakes",
+    } <= imported
     assert {name.split(".")[1] for name in imported} == {"ipam"}
 
 
 def test_what_judges_a_status_is_told_what_was_gathered_and_asks_nobody():
     gathering = {
-        "cli.credentials", "cli.status.from_cluster", "cli.status.flow_from_cluster", "cli.inside.asking",
-        "cli.inside.gather", "cli.exec.pods",
-    }  # fmt: skip
+        "cli.credentials",
+        "cli.status.ipam_from_cluster",
+        "cli.status.flow_from_cluster",
+        "cli.inside.flow_client",
+        "cli.inside.flow_reader",
+        "cli.exec.pod_commands",
+    }
     importers = {
         source.module
         for source in sources("cli/status")
@@ -138,9 +163,12 @@ def test_what_judges_a_status_is_told_what_was_gathered_and_asks_nobody():
         if isinstance(node, ast.ImportFrom) and node.module in gathering
     }
     assert importers == {
-        "cli.status.command", "cli.status.run", "cli.status.from_cluster", "cli.status.flow_run",
+        "cli.status.command",
+        "cli.status.run_ipam_status",
+        "cli.status.ipam_from_cluster",
+        "cli.status.run_status",
         "cli.status.flow_from_cluster",
-    }  # fmt: skip
+    }
 
 
 def test_what_the_doctor_judges_is_told_what_was_gathered_and_asks_nobody():
@@ -152,8 +180,11 @@ def test_what_the_doctor_judges_is_told_what_was_gathered_and_asks_nobody():
             name for name in imported if name and re.search(r"from_cluster|ask_|_in_pod|kube_api", name)
         }
         assert not imported_roots(source.tree) & asking
-        called = {n.func.attr for n in ast.walk(source.tree) if isinstance(n, ast.Call)
-                  and isinstance(n.func, ast.Attribute)}  # fmt: skip
+        called = {
+            n.func.attr
+            for n in ast.walk(source.tree)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+        }
         assert not called & {"now", "utcnow", "today"}, source.module
 
 
@@ -167,11 +198,11 @@ def test_whatever_the_doctor_creates_is_a_review_that_nobody_stores():
         for keyword in node.keywords
         if keyword.arg == "verb" and isinstance(keyword.value, ast.Constant)
     }
-    assert requests == {("cli.doctor.ask_kubernetes", verb) for verb in ("get", "list", "create")}
+    assert requests == {("cli.doctor.kube_reader", verb) for verb in ("get", "list", "create")}
     reviewing = {
         source.module
         for source in sources("cli/doctor")
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Attribute) and node.attr == "review"
     }
-    assert reviewing == {"cli.doctor.review_rights"}
+    assert reviewing == {"cli.doctor.access_reviews"}

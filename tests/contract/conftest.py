@@ -6,8 +6,8 @@ import pytest
 
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
 
 ApiServer = ControlPlane | SimApiServer
@@ -44,9 +44,9 @@ async def api(api_server: ApiServer) -> AsyncIterator[KubeApi]:
 
 
 @pytest.fixture(scope="session")
-async def admin(api_server: ApiServer) -> AsyncIterator[Kubelets]:
+async def admin(api_server: ApiServer) -> AsyncIterator[KubeletFleet]:
     """Requests as admin, and as any node."""
-    async with Kubelets.start(api_server) as running:
+    async with KubeletFleet.start(api_server) as running:
         yield running
 
 
@@ -67,7 +67,7 @@ def signing_api_server(request: pytest.FixtureRequest) -> ApiServer:
 
 
 @pytest.fixture(scope="session")
-async def signing(signing_api_server: ApiServer) -> AsyncIterator[Kubelets]:
+async def signing(signing_api_server: ApiServer) -> AsyncIterator[KubeletFleet]:
     """Requests as admin and as any node, where somebody signs."""
-    async with Kubelets.start(signing_api_server) as running:
+    async with KubeletFleet.start(signing_api_server) as running:
         yield running

@@ -9,7 +9,7 @@ from libs.common import events
 from libs.common.bus import Message, UnreadablePayload
 from libs.common.consumer_middleware import ConsumerMiddleware
 from libs.common.delivery import PermanentError, RequeueAfter, TemporaryError
-from tests.builders import a_message
+from tests.builders import make_message
 
 GOLDEN: Final = Path(__file__).with_name("golden")
 # What a handler can do: it returns, or raises one of these.
@@ -29,8 +29,8 @@ def every_event() -> list[events.Event]:
 
 def messages_of_every_event() -> list[Message]:
     """Every event as the bus delivers it, and bytes that are none."""
-    some = [a_message(event, sequence=number) for number, event in enumerate(every_event(), 1)]
-    return [*some, a_message(UnreadablePayload(reason="not JSON", payload=b"\xff"), sequence=100)]
+    some = [make_message(event, sequence=number) for number, event in enumerate(every_event(), 1)]
+    return [*some, make_message(UnreadablePayload(reason="not JSON", payload=b"\xff"), sequence=100)]
 
 
 async def run_handlers(service: str, kind: str, messages: list[Message]) -> None:

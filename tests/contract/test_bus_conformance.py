@@ -26,8 +26,17 @@ from libs.common.nats_bus.bus import NatsBus
 from libs.common.stream_size import STREAM_STEP_BYTES, limit_for_bytes
 from libs.common.subjects import ALL_SUBJECTS, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
 from libs.testbed.nats_server import NatsServer
-from tests.builders import NOW, a_node, a_snapshot
-from tests.bus_actors import MAX_BYTES, NATS, NODES, Recorder, Worker, a_word, doing, eventually
+from tests.builders import NOW, make_node, make_snapshot
+from tests.bus_actors import (
+    MAX_BYTES,
+    NATS,
+    NODES,
+    Recorder,
+    Worker,
+    make_event,
+    run_during,
+    wait_until,
+)
 
 STORE_BYTES = 200 * 1024 * 1024  # three steps of the stream's limit fit
 
@@ -83,7 +92,7 @@ async def test_provisioning_gives_the_incarnation_and_leaves_no_problem(bus_fact
 
 
 async def test_provisioning_again_keeps_incarnation_and_messages(bus: Bus):
-    sequence = await bus.publish(a_word())
+    sequence = await bus.publish(make_event())
     assert await bus.provision((NODES,), max_bytes=2 * MAX_BYTES) == bus.stream_id
     kept = await bus.get_last(subject("web-1"))
     assert kept is not None
@@ -92,17 +101,17 @@ async def test_provisioning_again_keeps_incarnation_and_messages(bus: Bus):
 
 async def test_those_who_do_not_provision_learn_the_incarnation_too(bus: Bus, bus_factory: BusFactory):
     other = await bus_factory("metadata")
-    await eventually(lambda: other.stream_id == bus.stream_id, "incarnation seen")
+    await wait_until(lambda: other.stream_id == bus.stream_id, "incarnation seen")
     assert other.problems() == ()
 
 
 async def test_before_the_stream_exists_publish_and_last_say_so(bus_factory: BusFactory):
     bus = await bus_factory("metadata")
     with pytest.raises(NoStream):
-        await bus.publish(a_word())
+        await bus.publish(make_event())
     with pytest.raises(NoStream):
         await bus.get_last(subject("web-1"))
-    await eventually(lambda: any("does not exist" in problem for problem in bus.problems()))
+    await wait_until(lambda: any("does not exist" in problem for problem in bus.problems()))
     assert bus.stream_id == ""
 
 
@@ -110,12 +119,12 @@ async def test_before_the_stream_exists_publish_and_last_say_so(bus_factory: Bus
 
 
 async def test_the_last_message_of_a_subject_is_what_was_published_last(bus: Bus):
-    first = await bus.publish(a_word(order=1))
-    second = await bus.publish(a_word(order=2), headers={"traceparent": "00-1-2-01"})
+    first = await bus.publish(make_event(order=1))
+    second = await bus.publish(make_event(order=2), headers={"traceparent": "00-1-2-01"})
     assert second > first
     message = await bus.get_last(subject("web-1"))
     assert message is not None
-    assert (message.subject, message.event) == (subject("web-1"), a_word(order=2))
+    assert (message.subject, message.event) == (subject("web-1"), make_event(order=2))
     assert (message.sequence, dict(message.headers)) == (second, {"traceparent": "00-1-2-01"})
     assert abs(message.published_at - datetime.now(UTC)) < timedelta(minutes=1)
 
@@ -125,22 +134,22 @@ async def test_a_subject_that_nobody_published_to_has_no_last_message(bus: Bus):
 
 
 async def test_a_publisher_that_does_not_know_the_last_sequence_is_refused(bus: Bus):
-    sequence = await bus.publish(a_word(order=1), expected_sequence=0)
+    sequence = await bus.publish(make_event(order=1), expected_sequence=0)
     for stale in (0, sequence + 1):
         with pytest.raises(WrongLastSequence):
-            await bus.publish(a_word(order=2), expected_sequence=stale)
-    await bus.publish(a_word(order=2), expected_sequence=sequence)
-    await bus.publish(a_word(order=3))
+            await bus.publish(make_event(order=2), expected_sequence=stale)
+    await bus.publish(make_event(order=2), expected_sequence=sequence)
+    await bus.publish(make_event(order=3))
 
 
 async def test_the_expected_sequence_is_that_of_the_subject_not_of_the_stream(bus: Bus):
-    await bus.publish(a_word("web-1"), expected_sequence=0)
-    await bus.publish(a_word("web-2"), expected_sequence=0)
+    await bus.publish(make_event("web-1"), expected_sequence=0)
+    await bus.publish(make_event("web-2"), expected_sequence=0)
 
 
 async def test_of_many_publishers_that_expect_the_same_exactly_one_gets_through(bus: Bus):
     results = await asyncio.gather(
-        *(bus.publish(a_word(order=order), expected_sequence=0) for order in range(20)),
+        *(bus.publish(make_event(order=order), expected_sequence=0) for order in range(20)),
         return_exceptions=True,
     )
     assert sum(isinstance(result, int) for result in results) == 1
@@ -149,7 +158,7 @@ async def test_of_many_publishers_that_expect_the_same_exactly_one_gets_through(
 
 async def test_concurrent_publishes_to_many_subjects_all_arrive(bus: Bus):
     sequences = await asyncio.gather(
-        *(bus.publish(a_word(f"web-{n}"), expected_sequence=0) for n in range(600))
+        *(bus.publish(make_event(f"web-{n}"), expected_sequence=0) for n in range(600))
     )
     assert len(set(sequences)) == 600
 
@@ -163,47 +172,47 @@ async def test_whoever_publishes_many_in_a_row_gives_others_their_turn(bus: Bus)
             turns += 1
             await asyncio.sleep(0)
 
-    async with doing(others()):
+    async with run_during(others()):
         for n in range(50):
-            await bus.publish(a_word(f"web-{n}"))
+            await bus.publish(make_event(f"web-{n}"))
         assert turns >= 50
 
 
 async def test_the_callers_headers_stay_the_callers(bus: Bus):
     headers = {"traceparent": "00-1-2-01"}
-    await bus.publish(a_word(), expected_sequence=0, ttl_seconds=60, headers=headers)
+    await bus.publish(make_event(), expected_sequence=0, ttl_seconds=60, headers=headers)
     assert headers == {"traceparent": "00-1-2-01"}
 
 
 async def test_a_message_with_a_ttl_goes_and_leaves_nothing_to_expect(bus: Bus):
-    await bus.publish(a_word(), ttl_seconds=1)
+    await bus.publish(make_event(), ttl_seconds=1)
 
     async def gone() -> bool:
         return await bus.get_last(subject("web-1")) is None
 
-    await eventually(gone, "expired")
-    await bus.publish(a_word(), expected_sequence=0)
+    await wait_until(gone, "expired")
+    await bus.publish(make_event(), expected_sequence=0)
 
 
 async def test_an_event_beyond_the_limit_is_refused_before_it_is_sent(bus: Bus):
     with pytest.raises(EventError):
-        await bus.publish(a_word(uid="u" * MAX_EVENT_BYTES))
+        await bus.publish(make_event(uid="u" * MAX_EVENT_BYTES))
 
 
 async def test_a_full_stream_takes_no_new_subject_and_nothing_larger_until_it_has_room(bus: Bus):
     size = 10_000
     await bus.provision((NODES,), max_bytes=100_000)
-    await asyncio.gather(*(bus.publish(a_word(f"web-{n}", uid="u" * size)) for n in range(9)))
+    await asyncio.gather(*(bus.publish(make_event(f"web-{n}", uid="u" * size)) for n in range(9)))
     with pytest.raises(StreamFull):
-        await bus.publish(a_word("web-9", uid="u" * size))
+        await bus.publish(make_event("web-9", uid="u" * size))
     assert any("is full" in problem for problem in bus.problems())
-    await bus.publish(a_word("web-1", order=2, uid="u" * size))
-    await bus.publish(a_word("web-1", order=2, uid="u" * (size - 1)))
+    await bus.publish(make_event("web-1", order=2, uid="u" * size))
+    await bus.publish(make_event("web-1", order=2, uid="u" * (size - 1)))
     with pytest.raises(StreamFull):
-        await bus.publish(a_word("web-1", order=3, uid="u" * (4 * size)))
+        await bus.publish(make_event("web-1", order=3, uid="u" * (4 * size)))
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     assert bus.problems() == ()
-    await bus.publish(a_word("web-9", uid="u" * size))
+    await bus.publish(make_event("web-9", uid="u" * size))
 
 
 async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_nothing_large(bus: Bus):
@@ -211,7 +220,7 @@ async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_no
     for size in (10_000, 1):
         with suppress(StreamFull):
             for n in range(10_000):
-                await bus.publish(a_word(f"web-{size}-{n}", uid="u" * size))
+                await bus.publish(make_event(f"web-{size}-{n}", uid="u" * size))
     leading = Leading(stream_id=bus.stream_id, epoch=1, holder="host-a" * 30)
     for epoch in (1, 20, 300):
         longer = msgspec.structs.replace(leading, epoch=epoch)
@@ -219,22 +228,22 @@ async def test_a_full_stream_accepts_a_leading_while_the_headroom_is_open_and_no
             await bus.publish(longer, ttl_seconds=10)
         async with bus.headroom(longer):
             with pytest.raises(StreamFull):
-                await bus.publish(a_word("large", uid="u" * 1_000))
+                await bus.publish(make_event("large", uid="u" * 1_000))
             await bus.publish(longer, ttl_seconds=10)
         kept = await bus.get_last(LEADING)
         assert kept is not None
         assert kept.event == longer
         with pytest.raises(StreamFull):
-            await bus.publish(a_word("small"))
+            await bus.publish(make_event("small"))
         assert (await bus.stats()).max_bytes == 100_000
 
 
 async def test_the_headroom_tells_how_much_of_it_is_used(bus: Bus):
     await bus.provision((NODES,), max_bytes=100_000)
-    word = a_word("large", uid="u" * 20_000)
+    word = make_event("large", uid="u" * 20_000)
     with suppress(StreamFull):
         for n in range(10_000):
-            await bus.publish(a_word(f"web-{n}", uid="u" * 5_000))
+            await bus.publish(make_event(f"web-{n}", uid="u" * 5_000))
     async with bus.headroom(word) as used:
         assert used == 0
         await bus.publish(word)
@@ -246,11 +255,11 @@ async def test_the_headroom_tells_how_much_of_it_is_used(bus: Bus):
 async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bus: Bus):
     await bus.provision((NODES,), max_bytes=100_000)
     for n in range(3):
-        await bus.publish(a_word(f"web-{n}", uid="u" * 10_000))
+        await bus.publish(make_event(f"web-{n}", uid="u" * 10_000))
     await bus.provision((NODES,), max_bytes=100_000)
     assert (await bus.stats()).max_bytes == 100_000
     for n in range(3, 7):
-        await bus.publish(a_word(f"web-{n}", uid="u" * 10_000))
+        await bus.publish(make_event(f"web-{n}", uid="u" * 10_000))
     await bus.provision((NODES,), max_bytes=100_000)
     assert (await bus.stats()).max_bytes == limit_for_bytes(100_000)
 
@@ -258,7 +267,7 @@ async def test_provisioning_makes_a_stream_that_is_more_than_half_full_larger(bu
 async def test_closing_the_headroom_keeps_the_limit_that_another_leader_set(bus_factory: BusFactory):
     former, present = await bus_factory(), await bus_factory()
     await former.provision((NODES,), max_bytes=limit_for_bytes(0))
-    async with former.headroom(a_word()):
+    async with former.headroom(make_event()):
         await present.provision((NODES,), max_bytes=limit_for_bytes(STREAM_STEP_BYTES))
     assert (await present.stats()).max_bytes == limit_for_bytes(STREAM_STEP_BYTES)
 
@@ -267,7 +276,7 @@ async def test_a_new_stream_gets_the_largest_limit_for_which_the_store_has_room(
     bus = await bus_factory()
     await bus.provision((NODES,), max_bytes=limit_for_bytes(2 * STORE_BYTES))
     assert (await bus.stats()).max_bytes == limit_for_bytes(STORE_BYTES - STREAM_STEP_BYTES)
-    await bus.publish(a_word())
+    await bus.publish(make_event())
 
 
 async def test_a_stream_shrinks_and_grows_again_within_the_store(bus: Bus):
@@ -279,15 +288,15 @@ async def test_a_stream_shrinks_and_grows_again_within_the_store(bus: Bus):
 async def test_what_anyone_does_to_a_message_nobody_else_sees(bus: Bus):
     labels, headers = {"zone": "z1"}, {"traceparent": "00-1-2-01"}
     order = ObservationOrder(epoch=1, resource_version=1)
-    event = NodeObserved(stream_id="", order=order, node=a_node(labels=labels), observed_at=NOW)
+    event = NodeObserved(stream_id="", order=order, node=make_node(labels=labels), observed_at=NOW)
     recorders = [Recorder(), Recorder()]
     async with (
-        doing(bus.follow("test", f"{FLOW}.>", recorders[0])),
-        doing(bus.follow("test", f"{FLOW}.>", recorders[1])),
+        run_during(bus.follow("test", f"{FLOW}.>", recorders[0])),
+        run_during(bus.follow("test", f"{FLOW}.>", recorders[1])),
     ):
         await bus.publish(event, headers=headers)
         labels["zone"] = headers["traceparent"] = "the publisher's"
-        await eventually(lambda: all(recorder.messages for recorder in recorders))
+        await wait_until(lambda: all(recorder.messages for recorder in recorders))
         for recorder in recorders:
             heard = recorder.messages[0].event
             assert isinstance(heard, NodeObserved)
@@ -305,96 +314,96 @@ async def test_what_anyone_does_to_a_message_nobody_else_sees(bus: Bus):
 
 async def test_a_message_is_handled_once_and_not_again(bus: Bus):
     worker = Worker()
-    async with worker.consuming(bus):
-        await bus.publish(a_word("web-1"))
-        await eventually(lambda: worker.names() == ["web-1"])
+    async with worker.consume(bus):
+        await bus.publish(make_event("web-1"))
+        await wait_until(lambda: worker.list_names() == ["web-1"])
     later = Worker()
-    async with later.consuming(bus):
-        await bus.publish(a_word("web-2"))
-        await eventually(lambda: later.names() == ["web-2"])
-    assert worker.names() == ["web-1"]
+    async with later.consume(bus):
+        await bus.publish(make_event("web-2"))
+        await wait_until(lambda: later.list_names() == ["web-2"])
+    assert worker.list_names() == ["web-1"]
     assert not worker.seen[0].redelivered
 
 
 async def test_many_versions_of_an_object_are_one_piece_of_work(bus: Bus):
     for order in range(5):
-        await bus.publish(a_word(order=order))
+        await bus.publish(make_event(order=order))
     worker = Worker()
-    async with worker.consuming(bus):
-        await bus.publish(a_word("web-2"))
-        await eventually(lambda: "web-2" in worker.names())
-    assert [message.event for message in worker.seen if "web-1" in message.subject] == [a_word(order=4)]
+    async with worker.consume(bus):
+        await bus.publish(make_event("web-2"))
+        await wait_until(lambda: "web-2" in worker.list_names())
+    assert [message.event for message in worker.seen if "web-1" in message.subject] == [make_event(order=4)]
 
 
 async def test_names_with_dots_are_names(bus: Bus):
     worker = Worker()
-    async with worker.consuming(bus):
-        await bus.publish(a_word("web-1.eu.example.org"))
-        await eventually(lambda: worker.names() == ["web-1.eu.example.org"])
+    async with worker.consume(bus):
+        await bus.publish(make_event("web-1.eu.example.org"))
+        await wait_until(lambda: worker.list_names() == ["web-1.eu.example.org"])
 
 
 async def test_only_what_the_filter_names_is_delivered(bus: Bus):
     worker = Worker()
-    async with worker.consuming(bus):
-        await bus.publish(a_snapshot())
-        await bus.publish(a_word())
-        await eventually(lambda: len(worker.seen) == 1)
-    assert worker.names() == ["web-1"]
+    async with worker.consume(bus):
+        await bus.publish(make_snapshot())
+        await bus.publish(make_event())
+        await wait_until(lambda: len(worker.seen) == 1)
+    assert worker.list_names() == ["web-1"]
 
 
 async def test_a_nak_brings_the_message_back_after_its_delay(bus: Bus):
     worker = Worker(lambda message: Ack() if message.redelivered else Nak(0.3, "not yet"))
-    async with worker.consuming(bus):
+    async with worker.consume(bus):
         started = asyncio.get_running_loop().time()
-        await bus.publish(a_word())
-        await eventually(lambda: len(worker.finished) == 2)
+        await bus.publish(make_event())
+        await wait_until(lambda: len(worker.finished) == 2)
     assert asyncio.get_running_loop().time() - started >= 0.3
     assert [message.redelivered for message in worker.seen] == [False, True]
 
 
 async def test_a_parked_message_that_is_replaced_never_comes_back(bus: Bus):
-    worker = Worker(lambda message: Nak(0.5, "down") if message.event == a_word(order=1) else Ack())
-    async with worker.consuming(bus):
-        await bus.publish(a_word(order=1))
-        await eventually(lambda: len(worker.finished) == 1)
-        await bus.publish(a_word(order=2))
-        await eventually(lambda: len(worker.finished) == 2)
+    worker = Worker(lambda message: Nak(0.5, "down") if message.event == make_event(order=1) else Ack())
+    async with worker.consume(bus):
+        await bus.publish(make_event(order=1))
+        await wait_until(lambda: len(worker.finished) == 1)
+        await bus.publish(make_event(order=2))
+        await wait_until(lambda: len(worker.finished) == 2)
         await asyncio.sleep(0.7)  # the delay of the parked one has passed: it had its chance to come back
-        await bus.publish(a_word("after-the-delay"))
-        await eventually(lambda: len(worker.finished) == 3)
+        await bus.publish(make_event("after-the-delay"))
+        await wait_until(lambda: len(worker.finished) == 3)
     assert [message.event for message in worker.seen] == [
-        a_word(order=1),
-        a_word(order=2),
-        a_word("after-the-delay"),
+        make_event(order=1),
+        make_event(order=2),
+        make_event("after-the-delay"),
     ]
     assert not any(message.redelivered for message in worker.seen)
 
 
 @pytest.mark.parametrize("late", [Ack(), Nak(0.1, "late"), Reject("late")])
 async def test_a_verdict_on_a_replaced_message_harms_nothing(bus: Bus, late: Disposition):
-    worker = Worker(lambda message: late if message.event == a_word(order=1) else Ack())
+    worker = Worker(lambda message: late if message.event == make_event(order=1) else Ack())
     worker.gate.clear()
-    async with worker.consuming(bus):
-        await bus.publish(a_word(order=1))
-        await eventually(lambda: worker.in_flight == 1)
-        await bus.publish(a_word(order=2))
-        await eventually(lambda: worker.in_flight == 2)
+    async with worker.consume(bus):
+        await bus.publish(make_event(order=1))
+        await wait_until(lambda: worker.in_flight == 1)
+        await bus.publish(make_event(order=2))
+        await wait_until(lambda: worker.in_flight == 2)
         worker.gate.set()
-        await eventually(lambda: len(worker.finished) == 2)
+        await wait_until(lambda: len(worker.finished) == 2)
         await asyncio.sleep(0.3)  # what was said late to come back has had its chance
-        await bus.publish(a_word("next"))
-        await eventually(lambda: "next" in worker.names())
-    assert [message.event for message in worker.seen[:2]] == [a_word(order=1), a_word(order=2)]
-    assert worker.names() == ["web-1", "web-1", "next"]
+        await bus.publish(make_event("next"))
+        await wait_until(lambda: "next" in worker.list_names())
+    assert [message.event for message in worker.seen[:2]] == [make_event(order=1), make_event(order=2)]
+    assert worker.list_names() == ["web-1", "web-1", "next"]
 
 
 async def test_many_parked_retries_do_not_starve_the_healthy(bus: Bus):
     worker = Worker(lambda message: Nak(600.0, "down") if "parked" in message.subject else Ack())
-    async with worker.consuming(bus, in_flight=4):
-        await asyncio.gather(*(bus.publish(a_word(f"parked-{n}")) for n in range(200)))
-        await eventually(lambda: len(worker.finished) == 200, seconds=30)
-        await bus.publish(a_word("healthy"))
-        await eventually(lambda: "healthy" in worker.names())
+    async with worker.consume(bus, in_flight=4):
+        await asyncio.gather(*(bus.publish(make_event(f"parked-{n}")) for n in range(200)))
+        await wait_until(lambda: len(worker.finished) == 200, seconds=30)
+        await bus.publish(make_event("healthy"))
+        await wait_until(lambda: "healthy" in worker.list_names())
 
 
 async def test_a_handler_that_does_not_end_is_cancelled_and_its_message_goes_to_others(
@@ -402,35 +411,35 @@ async def test_a_handler_that_does_not_end_is_cancelled_and_its_message_goes_to_
 ):
     worker, other = Worker(), Worker()
     worker.gate.clear()
-    async with worker.consuming(bus) as task:
-        await bus.publish(a_word())
-        await eventually(lambda: worker.in_flight == 1)
+    async with worker.consume(bus) as task:
+        await bus.publish(make_event())
+        await wait_until(lambda: worker.in_flight == 1)
 
         def gone() -> bool:
             return not task.cancel()  # once: finish what is in flight; again: there is no time for that
 
-        await eventually(gone)
+        await wait_until(gone)
     assert worker.finished == []
-    async with other.consuming(await bus_factory("labeler")):
-        await eventually(lambda: other.names() == ["web-1"])
+    async with other.consume(await bus_factory("labeler")):
+        await wait_until(lambda: other.list_names() == ["web-1"])
     assert other.seen[0].redelivered
 
 
 async def test_a_durable_made_anew_under_its_consumer_goes_on_and_loses_nothing(bus: Bus):
     worker = Worker(lambda message: Ack() if message.redelivered else Nak(0.1, "once more"))
     worker.gate.clear()
-    async with worker.consuming(bus):
-        await bus.publish(a_word("web-1"))
-        await eventually(lambda: worker.in_flight == 1)
+    async with worker.consume(bus):
+        await bus.publish(make_event("web-1"))
+        await wait_until(lambda: worker.in_flight == 1)
         narrow = msgspec.structs.replace(NODES, filter=subject("web-1"))
         await bus.provision((narrow,), max_bytes=MAX_BYTES)
-        await bus.publish(a_word("web-2"))
+        await bus.publish(make_event("web-2"))
         worker.gate.set()
-        await eventually(lambda: any(message.redelivered for message in worker.finished))
-        await bus.publish(a_word("web-1", order=2))
-        await eventually(lambda: worker.finished[-1].event == a_word("web-1", order=2))
-    assert set(worker.names()) == {"web-1"}
-    assert worker.most_in_flight == 1, "what is in hand is not handed out beside it"
+        await wait_until(lambda: any(message.redelivered for message in worker.finished))
+        await bus.publish(make_event("web-1", order=2))
+        await wait_until(lambda: worker.finished[-1].event == make_event("web-1", order=2))
+    assert set(worker.list_names()) == {"web-1"}
+    assert worker.max_in_flight == 1, "what is in hand is not handed out beside it"
 
 
 async def test_handling_runs_in_the_context_of_whoever_consumes(bus: Bus):
@@ -443,12 +452,12 @@ async def test_handling_runs_in_the_context_of_whoever_consumes(bus: Bus):
         return Ack()
 
     spoken_for.set("the consumer")
-    async with Worker(judge).consuming(bus):
+    async with Worker(judge).consume(bus):
         spoken_for.set("the publisher")
-        await bus.publish(a_word("web-1"))
-        await eventually(lambda: heard == ["the consumer"])
-        await bus.publish(a_word("web-1", order=2))
-        await eventually(lambda: heard == ["the consumer", "the consumer"])
+        await bus.publish(make_event("web-1"))
+        await wait_until(lambda: heard == ["the consumer"])
+        await bus.publish(make_event("web-1", order=2))
+        await wait_until(lambda: heard == ["the consumer", "the consumer"])
 
 
 async def test_what_is_put_aside_becomes_a_dead_letter_and_does_not_come_back(
@@ -457,15 +466,15 @@ async def test_what_is_put_aside_becomes_a_dead_letter_and_does_not_come_back(
     # The service is whose durable it is; the connection may be shared by several.
     labeler = await bus_factory("all-in-one")
     worker = Worker(lambda message: Reject("no such rule") if "bad" in message.subject else Ack())
-    async with worker.consuming(labeler):
-        sequence = await bus.publish(a_word("bad.node"))
-        await eventually(lambda: len(worker.finished) == 1)
+    async with worker.consume(labeler):
+        sequence = await bus.publish(make_event("bad.node"))
+        await wait_until(lambda: len(worker.finished) == 1)
         dead = f"{ALL_SUBJECTS.removesuffix('>')}dead.labeler.node.bad.node"
 
         async def written() -> bool:
             return await bus.get_last(dead) is not None
 
-        await eventually(written, "dead letter")
+        await wait_until(written, "dead letter")
     message = await bus.get_last(dead)
     assert message is not None
     letter = message.event
@@ -478,21 +487,21 @@ async def test_what_is_put_aside_becomes_a_dead_letter_and_does_not_come_back(
     )
     assert msgspec.json.decode(letter.payload)["name"] == "bad.node"
     later = Worker()
-    async with later.consuming(labeler):
-        await bus.publish(a_word("web-2"))
-        await eventually(lambda: later.names() == ["web-2"])
+    async with later.consume(labeler):
+        await bus.publish(make_event("web-2"))
+        await wait_until(lambda: later.list_names() == ["web-2"])
 
 
 async def test_no_more_than_in_flight_are_handled_at_once_and_all_in_the_end(bus: Bus):
     worker = Worker()
     worker.gate.clear()
-    await asyncio.gather(*(bus.publish(a_word(f"web-{n}")) for n in range(40)))
-    async with worker.consuming(bus, in_flight=4):
-        await eventually(lambda: worker.in_flight == 4)
-        await bus.publish(a_word("web-40"))
+    await asyncio.gather(*(bus.publish(make_event(f"web-{n}")) for n in range(40)))
+    async with worker.consume(bus, in_flight=4):
+        await wait_until(lambda: worker.in_flight == 4)
+        await bus.publish(make_event("web-40"))
         worker.gate.set()
-        await eventually(lambda: len(worker.finished) == 41)
-    assert worker.most_in_flight == 4
+        await wait_until(lambda: len(worker.finished) == 41)
+    assert worker.max_in_flight == 4
 
 
 async def test_long_handling_is_not_delivered_again(bus: Bus):
@@ -500,14 +509,14 @@ async def test_long_handling_is_not_delivered_again(bus: Bus):
     await bus.provision((NODES, short), max_bytes=MAX_BYTES)
     worker = Worker()
     worker.gate.clear()
-    async with worker.consuming(bus, durable=short):
-        await bus.publish(a_word("slow"))
-        await eventually(lambda: worker.in_flight == 1)
+    async with worker.consume(bus, durable=short):
+        await bus.publish(make_event("slow"))
+        await wait_until(lambda: worker.in_flight == 1)
         await asyncio.sleep(1.5)  # the fact under test is what does not happen in two and a half ack_waits
         worker.gate.set()
-        await eventually(lambda: len(worker.finished) == 1)
-        await bus.publish(a_word("next"))
-        await eventually(lambda: worker.names() == ["slow", "next"])
+        await wait_until(lambda: len(worker.finished) == 1)
+        await bus.publish(make_event("next"))
+        await wait_until(lambda: worker.list_names() == ["slow", "next"])
 
 
 async def test_two_replicas_share_the_work(bus: Bus, bus_factory: BusFactory):
@@ -516,31 +525,31 @@ async def test_two_replicas_share_the_work(bus: Bus, bus_factory: BusFactory):
     for worker in workers:
         worker.gate.clear()
     async with (
-        workers[0].consuming(replicas[0], in_flight=5),
-        workers[1].consuming(replicas[1], in_flight=5),
+        workers[0].consume(replicas[0], in_flight=5),
+        workers[1].consume(replicas[1], in_flight=5),
     ):
         names = [f"web-{n}" for n in range(30)]
-        await asyncio.gather(*(bus.publish(a_word(name)) for name in names))
-        await eventually(lambda: all(worker.in_flight == 5 for worker in workers))
+        await asyncio.gather(*(bus.publish(make_event(name)) for name in names))
+        await wait_until(lambda: all(worker.in_flight == 5 for worker in workers))
         for worker in workers:
             worker.gate.set()
-        await eventually(lambda: sum(len(worker.finished) for worker in workers) == 30)
-    assert sorted(workers[0].names() + workers[1].names()) == sorted(names)
+        await wait_until(lambda: sum(len(worker.finished) for worker in workers) == 30)
+    assert sorted(workers[0].list_names() + workers[1].list_names()) == sorted(names)
 
 
 async def test_a_newer_version_is_delivered_while_the_older_one_is_in_hand(bus: Bus):
     worker = Worker()
     worker.gate.clear()
-    async with worker.consuming(bus):
-        await bus.publish(a_word(order=1))
-        await eventually(lambda: len(worker.seen) == 1)
-        await bus.publish(a_word(order=2))
-        await eventually(lambda: len(worker.seen) == 2)
+    async with worker.consume(bus):
+        await bus.publish(make_event(order=1))
+        await wait_until(lambda: len(worker.seen) == 1)
+        await bus.publish(make_event(order=2))
+        await wait_until(lambda: len(worker.seen) == 2)
         worker.gate.set()
-        await eventually(lambda: len(worker.finished) == 2)
-        await bus.publish(a_word("web-2"))
-        await eventually(lambda: len(worker.seen) == 3)
-    assert [message.event for message in worker.seen[:2]] == [a_word(order=1), a_word(order=2)]
+        await wait_until(lambda: len(worker.finished) == 2)
+        await bus.publish(make_event("web-2"))
+        await wait_until(lambda: len(worker.seen) == 3)
+    assert [message.event for message in worker.seen[:2]] == [make_event(order=1), make_event(order=2)]
     assert not worker.seen[1].redelivered
 
 
@@ -551,10 +560,10 @@ async def test_a_handler_that_raises_ends_nobody_elses_work(bus: Bus):
         return Ack()
 
     worker = Worker(judge)
-    async with worker.consuming(bus, in_flight=1):
-        await bus.publish(a_word("bad"))
-        await bus.publish(a_word("good"))
-        await eventually(lambda: [m.subject for m in worker.finished] == [subject("good")])
+    async with worker.consume(bus, in_flight=1):
+        await bus.publish(make_event("bad"))
+        await bus.publish(make_event("good"))
+        await wait_until(lambda: [m.subject for m in worker.finished] == [subject("good")])
 
 
 async def test_at_the_end_handlers_finish_and_the_rest_goes_to_others_at_once(
@@ -563,30 +572,30 @@ async def test_at_the_end_handlers_finish_and_the_rest_goes_to_others_at_once(
     leaving, staying = await bus_factory("labeler"), await bus_factory("labeler")
     worker, other = Worker(), Worker()
     worker.gate.clear()
-    async with worker.consuming(leaving, in_flight=2) as task:
-        await asyncio.gather(*(bus.publish(a_word(f"web-{n}")) for n in range(6)))
-        await eventually(lambda: worker.in_flight == 2)
+    async with worker.consume(leaving, in_flight=2) as task:
+        await asyncio.gather(*(bus.publish(make_event(f"web-{n}")) for n in range(6)))
+        await wait_until(lambda: worker.in_flight == 2)
         task.cancel()
-        async with other.consuming(staying):
-            await eventually(lambda: len(other.finished) == 4)
+        async with other.consume(staying):
+            await wait_until(lambda: len(other.finished) == 4)
             assert not task.done()
             worker.gate.set()
-            await eventually(task.done)
-            await bus.publish(a_word("last"))
-            await eventually(lambda: "last" in other.names())
+            await wait_until(task.done)
+            await bus.publish(make_event("last"))
+            await wait_until(lambda: "last" in other.list_names())
     assert len(worker.finished) == 2
-    assert not set(worker.names()) & set(other.names())
+    assert not set(worker.list_names()) & set(other.list_names())
 
 
 async def test_whoever_consumes_before_the_stream_exists_begins_when_it_does(bus_factory: BusFactory):
     early, watcher = await bus_factory("labeler"), await bus_factory("watcher")
     worker = Worker()
-    async with worker.consuming(early):
-        await eventually(lambda: any("labeler-nodes" in problem for problem in early.problems()))
+    async with worker.consume(early):
+        await wait_until(lambda: any("labeler-nodes" in problem for problem in early.problems()))
         await watcher.provision((NODES,), max_bytes=MAX_BYTES)
-        await watcher.publish(a_word())
-        await eventually(lambda: worker.names() == ["web-1"])
-        await eventually(lambda: early.problems() == (), "no problem left")
+        await watcher.publish(make_event())
+        await wait_until(lambda: worker.list_names() == ["web-1"])
+        await wait_until(lambda: early.problems() == (), "no problem left")
 
 
 # ---- follow
@@ -594,11 +603,11 @@ async def test_whoever_consumes_before_the_stream_exists_begins_when_it_does(bus
 
 async def test_a_follower_hears_the_last_of_each_subject_in_order_and_then_what_happens(bus: Bus):
     for name, order in (("a", 1), ("b", 1), ("a", 2), ("c.d", 1)):
-        await bus.publish(a_word(name, order=order))
-    last = await bus.publish(a_snapshot())
+        await bus.publish(make_event(name, order=order))
+    last = await bus.publish(make_snapshot())
     recorder = Recorder()
-    async with doing(bus.follow("test", f"{FLOW}.>", recorder)):
-        await eventually(lambda: recorder.is_caught_up)
+    async with run_during(bus.follow("test", f"{FLOW}.>", recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
         assert [(opened.stream_id, opened.last_sequence) for opened in recorder.opened] == [
             (bus.stream_id, last)
         ]
@@ -608,10 +617,10 @@ async def test_a_follower_hears_the_last_of_each_subject_in_order_and_then_what_
             subject("c.d"),
             SNAPSHOT,
         ]
-        await bus.publish(a_word("b", order=2))
-        await eventually(lambda: len(recorder.messages) == 5)
-        assert recorder.messages[-1].event == a_word("b", order=2)
-    assert (recorder.times_caught_up, recorder.losses) == (1, [])
+        await bus.publish(make_event("b", order=2))
+        await wait_until(lambda: len(recorder.messages) == 5)
+        assert recorder.messages[-1].event == make_event("b", order=2)
+    assert (recorder.replay_count, recorder.disconnects) == (1, [])
 
 
 async def test_whoever_is_caught_up_has_heard_all_that_was_there(bus: Bus):
@@ -622,39 +631,39 @@ async def test_whoever_is_caught_up_has_heard_all_that_was_there(bus: Bus):
             super().finish_replay()
             self.heard_by_then = len(self.messages)
 
-    await asyncio.gather(*(bus.publish(a_word(f"web-{n}")) for n in range(300)))
+    await asyncio.gather(*(bus.publish(make_event(f"web-{n}")) for n in range(300)))
     counting = Counting()
-    async with doing(bus.follow("test", f"{FLOW}.>", counting)):
-        await eventually(lambda: counting.is_caught_up)
+    async with run_during(bus.follow("test", f"{FLOW}.>", counting)):
+        await wait_until(lambda: counting.is_caught_up)
     assert counting.heard_by_then == 300
 
 
 async def test_a_follower_of_nothing_is_caught_up_at_once(bus: Bus):
     recorder = Recorder()
-    async with doing(bus.follow("test", f"{FLOW}.>", recorder)):
-        await eventually(lambda: recorder.is_caught_up)
+    async with run_during(bus.follow("test", f"{FLOW}.>", recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
     assert recorder.messages == []
 
 
 async def test_a_follower_hears_only_what_its_filter_names(bus: Bus):
-    await bus.publish(a_word())
-    await bus.publish(a_snapshot())
+    await bus.publish(make_event())
+    await bus.publish(make_snapshot())
     recorder = Recorder()
-    async with doing(bus.follow("test", f"{ENRICHED_NODE}.>", recorder)):
-        await eventually(lambda: recorder.is_caught_up)
+    async with run_during(bus.follow("test", f"{ENRICHED_NODE}.>", recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
     assert recorder.subjects == {subject("web-1")}
 
 
 async def test_a_follower_is_told_nothing_of_subjects_that_it_leaves_out(bus: Bus):
-    await bus.publish(a_word())
-    await bus.publish(a_snapshot())
+    await bus.publish(make_event())
+    await bus.publish(make_snapshot())
     recorder = Recorder()
     left_out = bus.follow("test", f"{FLOW}.>", recorder, exclude=lambda subject: subject != SNAPSHOT)
-    async with doing(left_out):
-        await eventually(lambda: recorder.is_caught_up)
-        await bus.publish(a_word(order=2))
-        await bus.publish(a_snapshot())
-        await eventually(lambda: len(recorder.messages) == 2)
+    async with run_during(left_out):
+        await wait_until(lambda: recorder.is_caught_up)
+        await bus.publish(make_event(order=2))
+        await bus.publish(make_snapshot())
+        await wait_until(lambda: len(recorder.messages) == 2)
     assert recorder.subjects == {SNAPSHOT}
 
 
@@ -662,22 +671,22 @@ async def test_every_follower_hears_everything(bus: Bus, bus_factory: BusFactory
     other = await bus_factory("labeler")
     recorders = [Recorder(), Recorder(), Recorder()]
     async with (
-        doing(bus.follow("test", f"{FLOW}.>", recorders[0])),
-        doing(other.follow("test", f"{FLOW}.>", recorders[1])),
-        doing(other.follow("test", f"{FLOW}.>", recorders[2])),
+        run_during(bus.follow("test", f"{FLOW}.>", recorders[0])),
+        run_during(other.follow("test", f"{FLOW}.>", recorders[1])),
+        run_during(other.follow("test", f"{FLOW}.>", recorders[2])),
     ):
-        await bus.publish(a_word())
-        await eventually(lambda: all(recorder.subjects == {subject("web-1")} for recorder in recorders))
+        await bus.publish(make_event())
+        await wait_until(lambda: all(recorder.subjects == {subject("web-1")} for recorder in recorders))
 
 
 async def test_whoever_follows_before_the_stream_exists_begins_when_it_does(bus_factory: BusFactory):
     early, watcher = await bus_factory("labeler"), await bus_factory("watcher")
     recorder = Recorder()
-    async with doing(early.follow("test", f"{FLOW}.>", recorder)):
-        await eventually(lambda: bool(recorder.losses))
+    async with run_during(early.follow("test", f"{FLOW}.>", recorder)):
+        await wait_until(lambda: bool(recorder.disconnects))
         assert recorder.opened == []
         incarnation = await watcher.provision((NODES,), max_bytes=MAX_BYTES)
-        await eventually(lambda: recorder.is_caught_up)
+        await wait_until(lambda: recorder.is_caught_up)
         assert recorder.opened[0].stream_id == incarnation
         assert early.stream_id == incarnation
 
@@ -687,7 +696,7 @@ async def test_a_defect_in_a_follower_ends_its_following_loudly(bus: Bus):
         def apply(self, message: Message) -> None:
             raise ZeroDivisionError("a defect")
 
-    await bus.publish(a_word())
+    await bus.publish(make_event())
     with pytest.raises(ZeroDivisionError):
         async with asyncio.timeout(10):
             await bus.follow("test", f"{FLOW}.>", Broken())
@@ -699,7 +708,7 @@ async def test_a_defect_in_a_follower_ends_its_following_loudly(bus: Bus):
 async def test_after_close_nothing_is_published(bus: Bus):
     await bus.close()
     with pytest.raises(BusError):
-        await bus.publish(a_word())
+        await bus.publish(make_event())
 
 
 # ---- look
@@ -710,26 +719,26 @@ async def test_a_look_tells_what_waits_what_is_in_hand_and_what_comes_back(bus: 
     assert (looked.messages, looked.dead_letters, looked.max_bytes) == (0, 0, MAX_BYTES)
     assert [queue.name for queue in looked.consumers] == [NODES.name]
     for name in ("web-1", "web-2", "web-3"):
-        await bus.publish(a_word(name))
-    await eventually(lambda: is_queue(bus, (3, 0, 0)), "three wait")  # a server counts behind its answers
+        await bus.publish(make_event(name))
+    await wait_until(lambda: is_queue(bus, (3, 0, 0)), "three wait")  # a server counts behind its answers
     worker = Worker(lambda message: Nak(60.0, "later") if "web-1" in message.subject else Ack())
     worker.gate.clear()
-    async with worker.consuming(bus, in_flight=2):
-        await eventually(lambda: worker.in_flight == 2, "two in hand")
-        await eventually(lambda: is_queue(bus, (1, 2, 0)), "two in hand, one waits")
+    async with worker.consume(bus, in_flight=2):
+        await wait_until(lambda: worker.in_flight == 2, "two in hand")
+        await wait_until(lambda: is_queue(bus, (1, 2, 0)), "two in hand, one waits")
         worker.gate.set()
-        await eventually(lambda: is_queue(bus, (0, 1, 0)), "one is parked")
+        await wait_until(lambda: is_queue(bus, (0, 1, 0)), "one is parked")
     (queue,) = (await bus.stats()).consumers
     assert queue.delivered == 3
-    await bus.publish(a_word("web-1", order=2))
-    await eventually(lambda: is_queue(bus, (1, 0, 0)), "what is replaced comes back no more")
+    await bus.publish(make_event("web-1", order=2))
+    await wait_until(lambda: is_queue(bus, (1, 0, 0)), "what is replaced comes back no more")
 
 
 async def test_a_look_tells_what_was_delivered_again_and_whether_somebody_consumes(bus: Bus):
-    await bus.publish(a_word())
+    await bus.publish(make_event())
     worker = Worker(lambda message: Nak(60.0 if message.redelivered else 0.0, "later"))
-    async with worker.consuming(bus):
-        await eventually(lambda: is_queue(bus, (0, 1, 1)), "it was given twice")
+    async with worker.consume(bus):
+        await wait_until(lambda: is_queue(bus, (0, 1, 1)), "it was given twice")
         (queue,) = (await bus.stats()).consumers
         assert queue.waiting >= 1
         assert queue.delivered >= 2
@@ -738,7 +747,7 @@ async def test_a_look_tells_what_was_delivered_again_and_whether_somebody_consum
 async def test_a_look_counts_the_dead_letters_that_lie_and_measures_the_stream(bus: Bus):
     for name in ("web-1", "web-2"):
         await bus.publish(a_dead_letter(name))
-    await bus.publish(a_word())
+    await bus.publish(make_event())
     looked = await bus.stats()
     assert (looked.messages, looked.dead_letters) == (3, 2)
     assert 0 < looked.bytes < looked.max_bytes

@@ -14,31 +14,31 @@ from libs.common import events
 from libs.common.machine import MachineFault
 from libs.common.signing_request import SigningRequestCondition, trim_signing_request
 from tests.builders import (
-    INCARNATION,
     NOW,
-    a_node,
-    a_request,
-    a_snapshot,
-    csr_enriched,
-    csr_gone,
-    csr_observed,
-    enriched,
-    gone,
-    leading,
-    observed,
-    some_facts,
+    STREAM_ID,
+    make_csr_enriched,
+    make_csr_gone,
+    make_csr_observed,
+    make_facts,
+    make_leading,
+    make_node,
+    make_node_enriched,
+    make_node_gone,
+    make_node_observed,
+    make_request,
+    make_snapshot,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
-NODE = a_node(
+NODE = make_node(
     provider_id="hcloud://7", labels={"a": "b"}, system_uuid="4C4C4544-0000", pod_cidrs=("10.244.1.0/24",)
 )
-FACTS = some_facts(
+FACTS = make_facts(
     platform="hcloud", provider_id="hcloud://7", region="eu", zone="eu-1", spot=True, uuid="4C4C4544-0000",
     tags={"k": "v"}, cluster_name="prod",
 )  # fmt: skip
 REQUEST = trim_signing_request(
-    a_request(
+    make_request(
         pem=b"-----BEGIN CERTIFICATE REQUEST-----",
         expiration_seconds=86400,
         conditions=(SigningRequestCondition(type="Approved", reason="by hand", message="fine"),),
@@ -46,13 +46,13 @@ REQUEST = trim_signing_request(
     )
 )
 SAMPLES: list[events.Event] = [
-    observed(NODE),
-    gone(NODE),
-    a_snapshot(nodes=3),
-    leading(),
-    enriched(NODE, FACTS),
+    make_node_observed(NODE),
+    make_node_gone(NODE),
+    make_snapshot(nodes=3),
+    make_leading(),
+    make_node_enriched(NODE, FACTS),
     events.NodeUnreachable(
-        stream_id=INCARNATION,
+        stream_id=STREAM_ID,
         observed_sequence=7,
         node=NODE,
         fault=MachineFault(
@@ -64,18 +64,18 @@ SAMPLES: list[events.Event] = [
         observed_at=NOW,
         enriched_at=NOW,
     ),
-    events.EnrichedNodeGone(stream_id=INCARNATION, observed_sequence=9, name="web-1", uid="uid-1"),
-    csr_observed(REQUEST),
-    csr_gone(REQUEST),
-    csr_enriched(REQUEST, node_uid="uid-1", facts=FACTS, answered_at=("10.0.0.5",)),
+    events.EnrichedNodeGone(stream_id=STREAM_ID, observed_sequence=9, name="web-1", uid="uid-1"),
+    make_csr_observed(REQUEST),
+    make_csr_gone(REQUEST),
+    make_csr_enriched(REQUEST, node_uid="uid-1", facts=FACTS, answering_addresses=("10.0.0.5",)),
     events.ClusterNetworksObserved(
-        stream_id=INCARNATION,
+        stream_id=STREAM_ID,
         pod_cidrs=("10.244.0.0/16", "fd00:10:244::/56"),
         service_cidrs=("10.96.0.0/12", "fd00:10:96::/112"),
         node_cidr_mask_size_ipv4=24,
         observed_at=NOW,
     ),
-    events.EnrichedCsrGone(stream_id=INCARNATION, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
+    events.EnrichedCsrGone(stream_id=STREAM_ID, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
     events.Decided(
         service="labeler",
         kind="node",
@@ -140,6 +140,6 @@ def test_deeply_nested_bytes_are_an_event_error():
 
 
 def test_an_event_over_the_size_limit_is_refused_when_it_is_written():
-    big = a_node(annotations={f"k{i}": "v" * 1000 for i in range(300)})
+    big = make_node(annotations={f"k{i}": "v" * 1000 for i in range(300)})
     with pytest.raises(events.EventError, match="limit"):
-        events.encode(observed(big))
+        events.encode(make_node_observed(big))

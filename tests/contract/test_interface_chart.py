@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from libs.testbed.helm.chart import CHART
-from libs.testbed.helm.renders import MANIFESTS, RIGHTS
+from libs.testbed.helm.renders import MANIFESTS, PERMISSIONS_FILE
 from tests.contract.interface_snapshot import assert_unchanged
 
 DEPLOY: Final = CHART.parents[1]
@@ -91,7 +91,7 @@ def test_the_objects_of_a_rendered_manifest_are_unchanged(profile: str):
 
 
 def test_the_rights_of_each_service_are_unchanged():
-    assert_unchanged("chart_rights", yaml.safe_load(RIGHTS.read_text()))
+    assert_unchanged("chart_rights", yaml.safe_load(PERMISSIONS_FILE.read_text()))
 
 
 def test_the_values_of_the_chart_and_their_defaults_are_unchanged():

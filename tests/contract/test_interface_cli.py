@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
-from cli.doctor.names import NAMES
-from cli.doctor.talos_seen import TalosSeen
-from cli.inside.seen import Answer, CertificateSeen, Kind
-from cli.render.facts_file import written
-from cli.render.samples import samples
+from cli.doctor.check_names import CHECK_NAMES
+from cli.doctor.talos_credential_report import TalosCredentialReport
+from cli.inside.flow_snapshot import CertificateSnapshot, FlowResult, Kind
+from cli.render.facts_file import encode_facts
+from cli.render.samples import load_samples
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
 from tests.contract.interface_shapes import decoded_shape, domain, key_types, plain
@@ -84,8 +84,8 @@ def test_the_commands_and_their_options_are_unchanged():
 
 def test_the_names_of_the_checks_and_samples_are_unchanged():
     names = {
-        "doctor --only": list(NAMES),
-        "render --sample": sorted(samples()),
+        "doctor --only": list(CHECK_NAMES),
+        "render --sample": sorted(load_samples()),
         "inside flow --object": domain(Kind),
     }
     assert_unchanged("commands-names", names)
@@ -147,9 +147,9 @@ def test_the_exit_codes_without_a_cluster_are_unchanged(away: Path):
 def test_the_json_of_the_in_pod_agent_is_unchanged():
     """The laptop and the pod may run different versions: fields are only added, each with a default."""
     shapes = {
-        "talos-ccm inside flow": decoded_shape(Answer),
-        "talos-ccm inside certificates": decoded_shape(tuple[CertificateSeen, ...]),
-        "talos-ccm inside talos": decoded_shape(TalosSeen),
+        "talos-ccm inside flow": decoded_shape(FlowResult),
+        "talos-ccm inside certificates": decoded_shape(tuple[CertificateSnapshot, ...]),
+        "talos-ccm inside talos": decoded_shape(TalosCredentialReport),
     }
     assert_unchanged("inside-json", shapes)
 
@@ -167,6 +167,6 @@ def test_the_facts_file_is_unchanged():
     shapes = {
         "facts": decoded_shape(MachineFacts),
         "node": decoded_shape(Node),
-        "written from the sample nodes": key_types([json.loads(written(list(samples().values())))]),
+        "written from the sample nodes": key_types([json.loads(encode_facts(list(load_samples().values())))]),
     }
     assert_unchanged("facts-file", shapes)

@@ -20,20 +20,20 @@ from services.csr.request_evaluator import SkipRequest
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.plan import ClusterConfig, Plan, PlanOutcome, plan_node, plan_unreachable_node
-from tests.builders import NOW, a_node, csr_enriched, some_facts
+from tests.builders import NOW, make_csr_enriched, make_facts, make_node
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.csr_actors import CsrFlow, asks
-from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, words_of_metadata
-from tests.ipam_actors import IpamFlow, a_node_of
+from tests.csr_actors import CsrServiceFlow, make_serving_request
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, make_metadata_events
+from tests.ipam_actors import IpamFlow, make_numbered_node
 from tests.lifecycle_actors import LifecycleFlow
-from tests.lifecycle_cases import unreachable
+from tests.lifecycle_cases import make_unreachable
 from tests.unit.test_csr_claims import claims_of
 
 HCLOUD: dict[str, Any] = {"platform": "hcloud", "provider_id": "hcloud://7", "region": "eu", "zone": "eu-1"}
-HONEST = some_facts()
+HONEST = make_facts()
 # A signature has another length each time.
 LENGTHS = re.compile(r"(?<=needed: )\d+|(?<=it has )\d+(?= bytes)")
-GOING = msgspec.structs.replace(some_facts(), stage="shutting down")
+GOING = msgspec.structs.replace(make_facts(), stage="shutting down")
 OURS = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 
 
@@ -59,7 +59,7 @@ class Recorder:
 async def published(plan: Plan, *, observe_only: bool = False) -> dict[str, Any]:
     bus = Recorder()
     decisions = NodeDecisionPublisher(bus, EventDeduplicator(), now=lambda: NOW, observe_only=observe_only)  # type: ignore[arg-type]  # only publishes
-    await decisions.publish(a_node(), plan)
+    await decisions.publish(make_node(), plan)
     [decided] = bus.published
     assert isinstance(decided, Decided)
     return said(decided)
@@ -81,39 +81,41 @@ async def test_outcomes_of_the_labeler_are_unchanged():
 
 async def test_what_the_labeler_decides_is_unchanged():
     def planned(node: Node, facts: MachineFacts | None = None, by: str = "nodename", **config: Any) -> Plan:
-        return plan_node(node, facts or some_facts(**HCLOUD), by, ClusterConfig(**config))
+        return plan_node(node, facts or make_facts(**HCLOUD), by, ClusterConfig(**config))
 
     stale = (NodeCondition(type=BLOCKED_CONDITION, status="True"),)
     own = parse_cloud_config(OURS, "f").ownership.for_controller(CLOUD_NODE)
-    silent = unreachable(a_node(taints=()), fault=MachineFault(kind="timeout", step="connect", message="no"))
+    silent = make_unreachable(
+        make_node(taints=()), fault=MachineFault(kind="timeout", step="connect", message="no")
+    )
     plans = {
-        "a Node that joins": planned(a_node()),
-        "by its UUID": planned(a_node(), some_facts(node_name="talos-abc", **HCLOUD), "system-uuid"),
-        "a Node that differs": planned(a_node(taints=(), provider_id="hcloud://7")),
-        "another providerID": planned(a_node(taints=(), provider_id="hcloud://8")),
-        "of another cloud": planned(a_node(taints=(), provider_id="aws:///eu-1/i-5")),
-        "of somebody else": planned(a_node(), ownership=own),
-        "without a node IP": planned(a_node(ip="")),
-        "with a broken node IP": planned(a_node(ip="nonsense")),
-        "without metadata": planned(a_node(), some_facts(platform="hcloud")),
-        "initialized, without metadata": planned(a_node(taints=()), some_facts(platform="hcloud")),
+        "a Node that joins": planned(make_node()),
+        "by its UUID": planned(make_node(), make_facts(node_name="talos-abc", **HCLOUD), "system-uuid"),
+        "a Node that differs": planned(make_node(taints=(), provider_id="hcloud://7")),
+        "another providerID": planned(make_node(taints=(), provider_id="hcloud://8")),
+        "of another cloud": planned(make_node(taints=(), provider_id="aws:///eu-1/i-5")),
+        "of somebody else": planned(make_node(), ownership=own),
+        "without a node IP": planned(make_node(ip="")),
+        "with a broken node IP": planned(make_node(ip="nonsense")),
+        "without metadata": planned(make_node(), make_facts(platform="hcloud")),
+        "initialized, without metadata": planned(make_node(taints=()), make_facts(platform="hcloud")),
         "a condition that is not true any more": planned(
-            a_node(taints=(), conditions=stale), some_facts(platform="hcloud")
+            make_node(taints=(), conditions=stale), make_facts(platform="hcloud")
         ),
         "a machine that does not answer": plan_unreachable_node(
-            a_node(), unreachable(a_node()), ClusterConfig()
+            make_node(), make_unreachable(make_node()), ClusterConfig()
         ),
-        "initialized, does not answer": plan_unreachable_node(a_node(taints=()), silent, ClusterConfig()),
+        "initialized, does not answer": plan_unreachable_node(make_node(taints=()), silent, ClusterConfig()),
     }
     assert_unchanged("decided-labeler", {what: await published(plan) for what, plan in plans.items()})
 
 
 def test_what_csr_decides_about_every_known_request_is_unchanged():
-    claims = claims_of(*NODES.values(), *words_of_metadata())
+    claims = claims_of(*NODES.values(), *make_metadata_events())
 
     def of(case: Any) -> Any:
-        event = csr_enriched(
-            case.request(), facts=FACTS[WHO], node_uid=NODES[WHO].uid, answered_at=("10.0.0.5",)
+        event = make_csr_enriched(
+            case.request(), facts=FACTS[WHO], node_uid=NODES[WHO].uid, answering_addresses=("10.0.0.5",)
         )
         judged = decide(event, claims, POLICY)
         reason = getattr(judged.decision, "message", "") or judged.decision.reason
@@ -124,32 +126,35 @@ def test_what_csr_decides_about_every_known_request_is_unchanged():
 
 async def test_what_csr_publishes_is_unchanged(tmp_path: Path):
     decided: dict[str, Any] = {}
-    evil = asks("csr-2", node="web-2", dns=("kubernetes",), ips=("10.0.0.6",))
+    evil = make_serving_request("csr-2", node="web-2", dns=("kubernetes",), ips=("10.0.0.6",))
     two, facts_of_two = (
-        a_node("web-2", uid="uid-2", ip="10.0.0.6"),
-        some_facts(node_name="web-2", node_ip="10.0.0.6"),
+        make_node("web-2", uid="uid-2", ip="10.0.0.6"),
+        make_facts(node_name="web-2", node_ip="10.0.0.6"),
     )
-    old, new = asks("csr-old", age_seconds=60), asks("csr-1")
+    old, new = make_serving_request("csr-old", age_seconds=60), make_serving_request("csr-1")
     modes: dict[str, dict[str, Any]] = {"applied": {}, "observed only": {"observe_only": True}}
     for how, settings in modes.items():
-        async with CsrFlow.on("memory", tmp_path) as flow, flow.csr_running(**settings):
+        async with CsrServiceFlow.open("memory", tmp_path) as flow, flow.run_csr(**settings):
             would = "would-" if settings else ""
-            await flow.machine(a_node(), HONEST)
-            await flow.machine(two, facts_of_two)
-            first, second = await flow.file(old), await flow.file(new)
-            await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
-            seen = [await flow.until_decided("csr-old", "superseded")]
-            await flow.enrich(new, observed=second, facts=HONEST, node_uid="uid-1")
-            seen += [await flow.until_decided("csr-1", "would-approve" if would else "approved")]
-            await flow.asked(evil, facts=facts_of_two, node_uid="uid-2")
-            seen += [await flow.until_decided("csr-2", "would-deny" if would else "denied")]
-            await flow.asked(asks("csr-3", node="web-3", ips=("10.0.0.7",)))
-            seen += [await flow.until_decided("csr-3", "waiting")]
+            await flow.publish_facts(make_node(), HONEST)
+            await flow.publish_facts(two, facts_of_two)
+            first, second = await flow.file_request(old), await flow.file_request(new)
+            await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
+            seen = [await flow.wait_for_decision("csr-old", "superseded")]
+            await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
+            seen += [await flow.wait_for_decision("csr-1", "would-approve" if would else "approved")]
+            await flow.file_and_enrich(evil, facts=facts_of_two, node_uid="uid-2")
+            seen += [await flow.wait_for_decision("csr-2", "would-deny" if would else "denied")]
+            await flow.file_and_enrich(make_serving_request("csr-3", node="web-3", ips=("10.0.0.7",)))
+            seen += [await flow.wait_for_decision("csr-3", "waiting")]
             decided[how] = [said(each) for each in seen]
-    async with CsrFlow.on("memory", tmp_path) as flow, flow.csr_running(file=parse_cloud_config(OURS, "f")):
-        await flow.machine(a_node(), HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        decided["of somebody else"] = said(await flow.until_decided("csr-1", "not-ours"))
+    async with (
+        CsrServiceFlow.open("memory", tmp_path) as flow,
+        flow.run_csr(file=parse_cloud_config(OURS, "f")),
+    ):
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        decided["of somebody else"] = said(await flow.wait_for_decision("csr-1", "not-ours"))
     left = {field.name: field.type for field in msgspec.structs.fields(SkipRequest)}["outcome"]
     decided["without an answer"] = sorted(typing.get_args(left))
     assert_unchanged("decided-csr", decided)
@@ -164,40 +169,40 @@ async def test_what_ipam_decides_is_unchanged(tmp_path: Path):
         "not initialized": ("waiting", {"cidr_allocator_type": "CloudAllocator"}),
     }
     for case, (outcome, settings) in cases.items():
-        async with IpamFlow.on("memory", tmp_path) as flow, flow.ipam_running(**settings):
-            await flow.join(1)
-            decided[case] = said(await flow.until_decided(1, outcome))
+        async with IpamFlow.open("memory", tmp_path) as flow, flow.run_ipam(**settings):
+            await flow.join_nodes(1)
+            decided[case] = said(await flow.wait_for_decision(1, outcome))
     pool = ("10.244.0.0/16",)
-    async with IpamFlow.on("memory", tmp_path) as flow:
-        await flow.networks(pod_cidrs=pool)
-        await flow.join(1, pod_cidrs=pool)
-        async with flow.ipam_running(cluster_cidr=pool):
-            await flow.join(2)
-            decided["no room"] = said(await flow.until_decided(2, "unserved"))
-    async with IpamFlow.on("memory", tmp_path) as flow, flow.ipam_running():
-        await flow.silent(flow.kube.put(a_node_of(1)))
-        decided["a machine that does not answer"] = said(await flow.until_decided(1, "waiting"))
+    async with IpamFlow.open("memory", tmp_path) as flow:
+        await flow.publish_networks(pod_cidrs=pool)
+        await flow.join_nodes(1, pod_cidrs=pool)
+        async with flow.run_ipam(cluster_cidr=pool):
+            await flow.join_nodes(2)
+            decided["no room"] = said(await flow.wait_for_decision(2, "unserved"))
+    async with IpamFlow.open("memory", tmp_path) as flow, flow.run_ipam():
+        await flow.publish_unreachable(flow.kube.put(make_numbered_node(1)))
+        decided["a machine that does not answer"] = said(await flow.wait_for_decision(1, "waiting"))
     assert_unchanged("decided-ipam", decided)
 
 
 @pytest.mark.parametrize("how", ["applied", "dry-run"])
 async def test_what_lifecycle_decides_is_unchanged(how: str, tmp_path: Path):
-    async with LifecycleFlow.on("memory", tmp_path) as flow:
-        async with flow.running(dry_run=how == "dry-run"):
-            node, going = await flow.lost(), await flow.lost("web-2", uuid="")
-            await flow.looked(going, last_known=some_facts())
-            seen = [await flow.until_decided("web-2", "kept")]
-            await flow.looked(going, last_known=GOING)
-            seen += [await flow.until_decided("web-2", "shutdown")]
+    async with LifecycleFlow.open("memory", tmp_path) as flow:
+        async with flow.run_lifecycle(dry_run=how == "dry-run"):
+            node, going = await flow.add_lost_node(), await flow.add_lost_node("web-2", uuid="")
+            await flow.publish_poll_result(going, last_known=make_facts())
+            seen = [await flow.wait_for_decision("web-2", "kept")]
+            await flow.publish_poll_result(going, last_known=GOING)
+            seen += [await flow.wait_for_decision("web-2", "shutdown")]
             for told in ("1 of 3", "2 of 3"):
-                await flow.replaced(node)
-                seen += [await flow.until_decided("web-1", "kept", told)]
-            await flow.replaced(node)
-            seen += [await flow.until_decided("web-1", "deleted" if how == "applied" else "would-delete")]
-        async with flow.running(file=parse_cloud_config(OURS, "f"), identity="second"):
-            theirs = await flow.lost("web-4", labels={"team": "b"}, uuid="")
-            await flow.looked(theirs, last_known=GOING)
-            seen += [await flow.until_decided("web-4", "not-owned")]
+                await flow.publish_replacement(node)
+                seen += [await flow.wait_for_decision("web-1", "kept", told)]
+            await flow.publish_replacement(node)
+            seen += [await flow.wait_for_decision("web-1", "deleted" if how == "applied" else "would-delete")]
+        async with flow.run_lifecycle(file=parse_cloud_config(OURS, "f"), identity="second"):
+            theirs = await flow.add_lost_node("web-4", labels={"team": "b"}, uuid="")
+            await flow.publish_poll_result(theirs, last_known=GOING)
+            seen += [await flow.wait_for_decision("web-4", "not-owned")]
     assert_unchanged(f"decided-lifecycle-{how}", [said(each) for each in seen])
 
 

@@ -20,7 +20,7 @@ from libs.common.subjects import (
 from services.metadata import identity
 from services.metadata.identity import MachineIdentity, verify
 from services.metadata.talos_api import resources
-from tests.builders import INCARNATION, NOW, a_message, a_node, observed, some_facts
+from tests.builders import NOW, STREAM_ID, make_facts, make_message, make_node, make_node_observed
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.wire_shapes import sample_of, shape_of
 
@@ -80,7 +80,7 @@ def test_a_dead_letter_is_unchanged():
         return {"subject": subject_of(letter), "message": msgspec.to_builtins(letter)}
 
     def unreadable(subject: str, payload: bytes) -> Message:
-        return a_message(UnreadablePayload(reason="broken", payload=payload), sequence=9, subject=subject)
+        return make_message(UnreadablePayload(reason="broken", payload=payload), sequence=9, subject=subject)
 
     flow = "talosccm.v1.flow.enriched.node.web-1.example.org"
     long = make_dead_letter(unreadable(flow, b"x" * 9000), service="labeler", reason="r" * 9000, at=NOW)
@@ -88,7 +88,9 @@ def test_a_dead_letter_is_unchanged():
         "dead-letters",
         {
             "of bytes that nobody can read": written(unreadable(flow, b"{\xff")),
-            "of an event": written(a_message(observed(a_node(), incarnation=INCARNATION), sequence=9)),
+            "of an event": written(
+                make_message(make_node_observed(make_node(), incarnation=STREAM_ID), sequence=9)
+            ),
             "of a subject without an object": written(unreadable("talosccm.v1.flow.networks", b"{")),
             "of a subject outside the flow": written(unreadable("talosccm.v1.decided.a.node.b", b"{")),
             "characters of the longest payload and reason": [len(long.payload), len(long.reason)],
@@ -98,8 +100,8 @@ def test_a_dead_letter_is_unchanged():
 
 def test_values_that_are_plain_text_in_the_schema_are_unchanged():
     uuid = "4c4c4544-0044-4710-8052-b4c04f4d3032"
-    by_name = verify(a_node(), some_facts(), None)
-    by_uuid = verify(a_node("other", system_uuid=uuid), some_facts(uuid=uuid), ())
+    by_name = verify(make_node(), make_facts(), None)
+    by_uuid = verify(make_node("other", system_uuid=uuid), make_facts(uuid=uuid), ())
     assert isinstance(by_name, MachineIdentity)
     assert isinstance(by_uuid, MachineIdentity)
     asked = [each for each in vars(resources).values() if isinstance(each, resources.ResourceRef)]

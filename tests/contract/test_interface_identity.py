@@ -27,7 +27,7 @@ from services.metadata.service import METADATA_DEFINITION
 from services.watcher.service import WATCHER_DEFINITION
 from tests.builders import NOW
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.kube_loopback import Loopback, api_of
+from tests.kube_loopback import LoopbackServer, open_api
 from tests.recorded_requests import RecordedRequests
 
 ALL: Final[tuple[ServiceDefinition[Any], ...]] = (
@@ -64,7 +64,7 @@ def opened(assembly: Application) -> KubeApi | None:
 async def test_the_user_agent_and_identity_of_each_process(tmp_path: Path):
     recorded = RecordedRequests()
     found: dict[str, Any] = {}
-    async with Loopback.start() as server, api_of(server.url, tmp_path):
+    async with LoopbackServer.start() as server, open_api(server.url, tmp_path):
         server.answer = recorded.answer
         for runs in (*((run,) for run in ALL), ALL):
             assembly = an_assembly(runs, tmp_path / "kubeconfig")
@@ -104,7 +104,7 @@ async def test_the_user_agent_of_each_command(tmp_path: Path):
     pki = TalosPki(tmp_path / "pki", ["127.0.0.1"])
     (tmp_path / "talosconfig").write_text(pki.talosconfig(["127.0.0.1"]))
     found = {}
-    async with Loopback.start() as server, api_of(server.url, tmp_path):
+    async with LoopbackServer.start() as server, open_api(server.url, tmp_path):
         server.answer = recorded.answer
         for command in COMMANDS:
             recorded.user_agents.clear()

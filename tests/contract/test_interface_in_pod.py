@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp import web
 
-from cli.doctor.talos_in_pod import talos_seen
-from cli.inside.asking import FlowSource, ask, certificates_of
-from cli.inside.seen import Object
+from cli.doctor.pod_probe import probe_in_pod
+from cli.inside.flow_client import FlowQuery, fetch_certificates, query_flow
+from cli.inside.flow_snapshot import FlowObject
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.service_spec import SERVICES
-from tests.builders import a_node
+from tests.builders import make_node
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.doctor_cases import a_pod, an_installation
+from tests.doctor_cases import make_installation, make_pod
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -84,15 +84,15 @@ async def requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 
 async def test_the_commands_that_run_in_a_pod_are_unchanged(requests: Requests):
-    source = FlowSource(
-        kubeconfig=requests.kubeconfig, objects=(Object("node", "web-1"), Object("csr", "csr-1"))
+    source = FlowQuery(
+        kubeconfig=requests.kubeconfig, objects=(FlowObject("node", "web-1"), FlowObject("csr", "csr-1"))
     )
-    await ask(source)
-    await certificates_of(source)
+    await query_flow(source)
+    await fetch_certificates(source)
     kube = KubeApi(load_kube_config(requests.kubeconfig, {}), user_agent="test")
     try:
-        installation = an_installation(metadata={"args": ("--talos-endpoints=10.0.0.1",)})
-        await talos_seen(kube, installation, (a_pod("metadata"),), (a_node("web-1"),))
+        installation = make_installation(metadata={"args": ("--talos-endpoints=10.0.0.1",)})
+        await probe_in_pod(kube, installation, (make_pod("metadata"),), (make_node("web-1"),))
     finally:
         await kube.close()
     assert len(requests.run) == 3

@@ -11,22 +11,22 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
-from cli.doctor.as_json import diagnosis_json
-from cli.doctor.findings import State as FindingState
-from cli.doctor.installation import assumed
-from cli.doctor.judging import diagnose
-from cli.doctor.seen import Seen
-from cli.explain import explanation as csr
-from cli.explain.as_json import explanation_json as csr_json
-from cli.explain.node import explanation as node
-from cli.explain.node import journey, lifecycle, verdict
-from cli.explain.node.as_json import explanation_json as node_json
-from cli.explain.node.faults import FAULTS
-from cli.render.changes import ChangeKind
-from cli.status import conflicts, flow_parts, flow_requests, held
-from cli.status.as_json import standing_json
-from cli.status.flow_json import flow_json
-from cli.status.flow_standing import flow_standing
+from cli.doctor.as_json import diagnosis_to_json
+from cli.doctor.check_report import CheckState as FindingState
+from cli.doctor.diagnosis import diagnose
+from cli.doctor.installation import assume_installation
+from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.explain import request_explanation as csr
+from cli.explain.as_json import request_explanation_to_json as csr_json
+from cli.explain.node import deletion_forecast, initialization_steps, node_verdict
+from cli.explain.node import node_explanation as node
+from cli.explain.node.as_json import node_explanation_to_json as node_json
+from cli.explain.node.fault_texts import FAULT_TEXTS
+from cli.render.node_changes import ChangeKind
+from cli.status import claim_conflicts, flow_components, flow_requests, pod_cidr_status
+from cli.status.as_json import ipam_status_to_json
+from cli.status.cluster_status import build_status
+from cli.status.flow_json import status_to_json
 from libs.common.machine import FaultKind
 from libs.common.node import BLOCKED_CONDITION, NodeCondition
 from services.labeler.plan import PlanOutcome
@@ -90,9 +90,9 @@ def test_the_json_of_render_is_unchanged():
 def test_the_json_of_explain_csr_is_unchanged():
     explained = [test_explain.explained(name) for name in test_explain.EVIDENCE]
     values = {
-        ".checks[].result": domain(csr.Result),
-        ".decision.now": domain(csr.Verdict),
-        ".state": domain(csr.State),
+        ".checks[].result": domain(csr.CheckOutcome),
+        ".decision.now": domain(csr.RequestVerdict),
+        ".state": domain(csr.RequestPhase),
         "names of checks": sorted({check.name for each in explained for check in each.checks}),
     }
     keys = key_types(as_printed(csr_json(each)) for each in explained)
@@ -105,21 +105,21 @@ def test_the_json_of_explain_node_is_unchanged():
     evidence = test_explain_node.evidence(test_explain_node.joining(conditions=(blocked,)))
     explained = [
         *(test_explain_node.explained(name) for name in test_explain_node.EVIDENCE),
-        node.explain(evidence, test_explain_node.TERMS),
+        node.explain_node_evidence(evidence, test_explain_node.TERMS),
     ]
     documents = [as_printed(node_json(each)) for each in explained]
     values = {
         ".checks[].result": sorted({check["result"] for each in documents for check in each["checks"]}),
-        ".journey[].standing": domain(journey.Standing),
+        ".journey[].standing": domain(initialization_steps.StepState),
         ".labeler.outcome": domain(PlanOutcome),
-        ".lifecycle.evidence[].found": domain(lifecycle.Found),
-        ".lifecycle.outcome": domain(lifecycle.Outcome),
-        ".state": domain(node.State),
-        ".verdict.state": domain(verdict.State),
+        ".lifecycle.evidence[].found": domain(deletion_forecast.EvidenceState),
+        ".lifecycle.outcome": domain(deletion_forecast.DeletionOutcome),
+        ".state": domain(node.InitializationState),
+        ".verdict.state": domain(node_verdict.VerdictState),
         "kinds of faults": domain(FaultKind),
         "names of checks": sorted({check["name"] for each in documents for check in each["checks"]}),
         "actors of the journey": sorted({step["who"] for each in documents for step in each["journey"]}),
-        "faults": sorted(FAULTS),
+        "faults": sorted(FAULT_TEXTS),
     }
     codes = exit_codes((each.verdict.state, each.exit_status) for each in explained)
     assert_unchanged(
@@ -128,22 +128,26 @@ def test_the_json_of_explain_node_is_unchanged():
 
 
 def test_the_json_of_status_is_unchanged():
-    found = [flow_standing(evidence) for evidence in test_status_flow.CASES.values()]
-    documents = [as_printed(flow_json(each)) for each in found]
+    found = [build_status(evidence) for evidence in test_status_flow.CASES.values()]
+    documents = [as_printed(status_to_json(each)) for each in found]
     values = {
         ".services[].name": sorted({one["name"] for each in documents for one in each["services"]}),
-        ".services[].state": domain(flow_parts.State),
-        ".requests.open[].state": domain(flow_requests.State),
+        ".services[].state": domain(flow_components.ComponentState),
+        ".requests.open[].state": domain(flow_requests.OpenRequestState),
     }
     codes = exit_codes(
-        ("wrong" if each.wrong else "unknown" if each.unknown else "well", each.exit_status) for each in found
+        ("wrong" if each.problems else "unknown" if each.is_unknown else "well", each.exit_status)
+        for each in found
     )
     assert_unchanged("json-status", {"keys": key_types(documents), "values": values, "exit codes": codes})
 
 
 def test_the_json_of_status_ipam_is_unchanged():
-    keys = key_types(as_printed(standing_json(each)) for each in test_status_ipam.CASES.values())
-    values = {".conflicts[].kind": domain(conflicts.Kind), ".podCIDRs[].state": domain(held.State)}
+    keys = key_types(as_printed(ipam_status_to_json(each)) for each in test_status_ipam.CASES.values())
+    values = {
+        ".conflicts[].kind": domain(claim_conflicts.ConflictKind),
+        ".podCIDRs[].state": domain(pod_cidr_status.PodCidrState),
+    }
     codes = exit_codes(
         ("conflicts" if each.conflicts else "no conflicts", each.exit_status)
         for each in test_status_ipam.CASES.values()
@@ -152,12 +156,14 @@ def test_the_json_of_status_ipam_is_unchanged():
 
 
 def test_the_json_of_doctor_is_unchanged():
-    well = doctor_cases.seen()
-    blind = Seen(at=well.at, version="0.1.0", installation=assumed("kube-system", "", "forbidden"))
-    seen = (well, doctor_cases.seen(config="nonsense: true\n"), blind)
+    well = doctor_cases.make_snapshot()
+    blind = InstallationSnapshot(
+        at=well.at, version="0.1.0", installation=assume_installation("kube-system", "", "forbidden")
+    )
+    seen = (well, doctor_cases.make_snapshot(config="nonsense: true\n"), blind)
     found = [diagnose(each) for each in seen]
     documents = [
-        as_printed(diagnosis_json(one, each.installation)) for one, each in zip(found, seen, strict=True)
+        as_printed(diagnosis_to_json(one, each.installation)) for one, each in zip(found, seen, strict=True)
     ]
     values = {
         ".checks[].name": [check["name"] for check in documents[0]["checks"]],

@@ -36,16 +36,16 @@ from services.labeler.rules.effects import EffectKind, SkippedEntry
 from services.labeler.settings import LabelerSettings
 from services.labeler.uninitialized_nodes import build_foreign_notice
 from services.lifecycle.node_event_recorder import NodeEventRecorder as LifecycleEvents
-from tests.builders import NOW, a_node, a_request, csr_enriched, enriched, some_facts
-from tests.bus_actors import doing, eventually
+from tests.builders import NOW, make_csr_enriched, make_facts, make_node, make_node_enriched, make_request
+from tests.bus_actors import run_during, wait_until
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.csr_cases import CASES, FACTS, NODES, POLICY, words_of_metadata
-from tests.kube_loopback import Loopback, api_of
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, make_metadata_events
+from tests.kube_loopback import LoopbackServer, open_api
 from tests.mounted_config_map import MountedConfigMap
 from tests.recorded_requests import Document, RecordedRequests, without_texts
 from tests.unit.test_csr_claims import claims_of
 
-NODE = a_node()
+NODE = make_node()
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def recorded() -> RecordedRequests:
 
 @pytest.fixture
 async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[KubeApi]:
-    async with Loopback.start() as server, api_of(server.url, tmp_path, instance="host-a") as api:
+    async with LoopbackServer.start() as server, open_api(server.url, tmp_path, instance="host-a") as api:
         server.answer = recorded.answer
         yield api
 
@@ -91,18 +91,18 @@ def test_the_reasons_of_the_labelers_events():
     effects = {
         kind: [each.reason for each in build_skipped_notices((skipped(kind),))] for kind in effect_kinds()
     }
-    foreign = a_node(provider_id="hcloud://7")
-    aws = some_facts(platform="aws", provider_id="aws:///a/i-1")
+    foreign = make_node(provider_id="hcloud://7")
+    aws = make_facts(platform="aws", provider_id="aws:///a/i-1")
     named = (
         SYNCED,
         *build_conflict_notices("label", (OwnershipConflict("k", "a", "b", was_ours=True),)),
         *build_record_notices(OwnershipRecord("unreadable", problem="x")),
-        *build_unusable_ip_notices(ProvidedNodeIPs(usable=(), unusable=(address("10.0.0.5"),)), some_facts()),
+        *build_unusable_ip_notices(ProvidedNodeIPs(usable=(), unusable=(address("10.0.0.5"),)), make_facts()),
         *build_rejection_notices(refused(("metadata.labels",))),
-        *plan_node(a_node(provider_id="aws:///b/i-2"), aws, "system-uuid", ClusterConfig()).notices,
-        *plan_node(NODE, some_facts(platform="metal", zone="no label"), "nodename", ClusterConfig()).notices,
-        certain(build_foreign_notice(a_node(ip=""), None, ClusterConfig())),
-        certain(build_foreign_notice(foreign, enriched(foreign, aws), ClusterConfig())),
+        *plan_node(make_node(provider_id="aws:///b/i-2"), aws, "system-uuid", ClusterConfig()).notices,
+        *plan_node(NODE, make_facts(platform="metal", zone="no label"), "nodename", ClusterConfig()).notices,
+        certain(build_foreign_notice(make_node(ip=""), None, ClusterConfig())),
+        certain(build_foreign_notice(foreign, make_node_enriched(foreign, aws), ClusterConfig())),
     )
     found = {
         "skipped": effects,
@@ -141,8 +141,8 @@ async def test_the_events_of_the_labeler(kube: KubeApi, recorded: RecordedReques
 
 async def test_the_events_of_csr(kube: KubeApi, recorded: RecordedRequests):
     events = CsrEvents(kube, NODES.get, now=lambda: NOW, observe_only=False)
-    events.record_denied(a_request(), "names", "message")
-    events.record_waiting(a_request(), "addresses", "message", ("db-1", "db-2"))
+    events.record_denied(make_request(), "names", "message")
+    events.record_waiting(make_request(), "addresses", "message", ("db-1", "db-2"))
     await events.flush()
     assert_unchanged("kubernetes_events_of_csr", without_texts(recorded.requests))
 
@@ -199,10 +199,10 @@ async def test_the_events_about_the_cloud_config_file(
     pools = WatchPools(IpamSettings(**file), get_blocks_in_use=dict, **given)
     watches: tuple[ConfigReloader | WatchPools, ...] = (labeler, pools)
     for watch in watches:
-        async with doing(watch.run()):
+        async with run_during(watch.run()):
             for text in (bad, good):
-                mounted.swap(text)
-                await eventually(one_more(recorded), "the Event is written")
+                mounted.replace_text(text)
+                await wait_until(one_more(recorded), "the Event is written")
     found = [without_hash(each) for each in without_texts(recorded.requests)]
     assert_unchanged("kubernetes_events_about_config", found)
 
@@ -214,11 +214,11 @@ def one_more(recorded: RecordedRequests) -> Callable[[], bool]:
 
 
 def test_the_conditions_of_certificate_requests_and_the_names_of_checks():
-    claims = claims_of(*NODES.values(), *words_of_metadata())
+    claims = claims_of(*NODES.values(), *make_metadata_events())
     conditions: set[tuple[str, str, str]] = set()
     checks: set[str] = set()
     for case in CASES:
-        event = csr_enriched(case.request(), facts=FACTS["web-1"], node_uid="uid-web-1")
+        event = make_csr_enriched(case.request(), facts=FACTS["web-1"], node_uid="uid-web-1")
         judged = decide(event, claims, POLICY)
         checks.update(check.name for check in judged.checks)
         match judged.decision:

@@ -27,9 +27,9 @@ from services.lifecycle.settings import LifecycleSettings
 from services.watcher.settings import WatcherSettings
 from tests.builders import NOW
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.kube_loopback import Loopback, api_of
+from tests.kube_loopback import LoopbackServer, open_api
+from tests.manual_clock import ManualClock
 from tests.recorded_requests import Document, RecordedRequests
-from tests.turned_clock import TurnedClock
 
 NAMES = ResourceNames(namespace="kube-system", prefix="ccm")
 HOLDER = "host-a_0b6c7f1e-0000-4000-8000-000000000001"
@@ -56,7 +56,7 @@ async def recorded() -> RecordedRequests:
 
 @pytest.fixture
 async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[KubeApi]:
-    async with Loopback.start() as server, api_of(server.url, tmp_path) as api:
+    async with LoopbackServer.start() as server, open_api(server.url, tmp_path) as api:
         server.answer = recorded.answer
         yield api
 
@@ -119,7 +119,7 @@ async def test_the_pages_of_claims_have_these_names_labels_and_content(
 async def test_a_lease_has_this_content_from_its_first_holder_to_its_release(
     kube: KubeApi, recorded: RecordedRequests, tmp_path: Path
 ):
-    clock = TurnedClock()
+    clock = ManualClock()
     ours, other = (a_lock(kube, identity, clock) for identity in (HOLDER, HOLDER.replace("-a_", "-b_")))
     await ours.try_acquire_or_renew()
     recorded.objects["/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a-lease"] = as_stored(
@@ -133,7 +133,7 @@ async def test_a_lease_has_this_content_from_its_first_holder_to_its_release(
     assert_unchanged("kubernetes_lease", found)
 
 
-def a_lock(kube: KubeApi, identity: str, clock: TurnedClock) -> LeaseLock:
+def a_lock(kube: KubeApi, identity: str, clock: ManualClock) -> LeaseLock:
     return LeaseLock(
         kube, namespace="kube-system", name="a-lease", identity=identity, now=lambda: NOW, clock=clock
     )

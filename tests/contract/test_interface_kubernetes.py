@@ -24,16 +24,16 @@ from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_writer import NodeWriter
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, SHUTTING_DOWN_STAGE
 from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
-from tests.builders import NOW, a_node, csr_enriched, some_facts
+from tests.builders import NOW, make_csr_enriched, make_facts, make_node
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.csr_cases import CASES, FACTS, NODES, POLICY, words_of_metadata
-from tests.kube_loopback import Loopback, api_of
-from tests.lifecycle_cases import OTHERS, a_lost_node, unreachable
-from tests.planned import carried_out, document_of, one_rule, planned_by
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, make_metadata_events
+from tests.kube_loopback import LoopbackServer, open_api
+from tests.lifecycle_cases import OTHERS, make_lost_node, make_unreachable
+from tests.node_plans import apply_plan, compile_one_rule, plan_for, to_document
 from tests.recorded_requests import RecordedRequests, without_texts
 from tests.unit.test_csr_claims import claims_of
 
-FACTS_OF_WEB = some_facts(
+FACTS_OF_WEB = make_facts(
     platform="hcloud",
     provider_id="hcloud://7",
     region="eu-central",
@@ -42,7 +42,7 @@ FACTS_OF_WEB = some_facts(
     spot=True,
     cluster_name="prod",
 )
-RULE = one_rule(
+RULE = compile_one_rule(
     labels='{team: web, "example.com/zone": "{{ .Zone }}"}',
     annotations='{"example.com/contact": "a & b <c>"}',
     taints='{"example.com/agent": "wait:NoSchedule"}',
@@ -56,14 +56,14 @@ async def recorded() -> RecordedRequests:
 
 @pytest.fixture
 async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[KubeApi]:
-    async with Loopback.start() as server, api_of(server.url, tmp_path) as api:
+    async with LoopbackServer.start() as server, open_api(server.url, tmp_path) as api:
         server.answer = recorded.answer
         yield api
 
 
 def held(recorded: RecordedRequests, node: Node) -> Node:
     """That Node is in Kubernetes."""
-    recorded.objects[f"/api/v1/nodes/{node.name}"] = document_of(node)
+    recorded.objects[f"/api/v1/nodes/{node.name}"] = to_document(node)
     return node
 
 
@@ -76,22 +76,22 @@ def labeler(kube: KubeApi) -> NodeWriter:
 async def test_the_labeler_initializes_a_node_and_later_removes_what_a_rule_set(
     kube: KubeApi, recorded: RecordedRequests
 ):
-    node = held(recorded, a_node())
-    plan = planned_by(node, FACTS_OF_WEB, RULE)
-    await labeler(kube).apply(node, lambda node, refused: planned_by(node, FACTS_OF_WEB, RULE))
+    node = held(recorded, make_node())
+    plan = plan_for(node, FACTS_OF_WEB, RULE)
+    await labeler(kube).apply(node, lambda node, refused: plan_for(node, FACTS_OF_WEB, RULE))
     joined, recorded.requests = recorded.requests, []
-    ruled = held(recorded, carried_out(node, plan))
+    ruled = held(recorded, apply_plan(node, plan))
     moved = msgspec.structs.replace(
         FACTS_OF_WEB, platform=msgspec.structs.replace(FACTS_OF_WEB.platform, spot=False, zone="nbg1-dc3")
     )
-    await labeler(kube).apply(ruled, lambda node, refused: planned_by(node, moved, one_rule()))
+    await labeler(kube).apply(ruled, lambda node, refused: plan_for(node, moved, compile_one_rule()))
     assert_unchanged("kubernetes_labeler_patches", {"joining": joined, "changed": recorded.requests})
 
 
 async def test_the_labeler_sets_and_removes_the_condition_of_a_node_that_waits(
     kube: KubeApi, recorded: RecordedRequests
 ):
-    node = held(recorded, a_node())
+    node = held(recorded, make_node())
     await labeler(kube).report_blocker(node, block_on_machine_config_taint(), with_event=False)
     assert node.find_condition("") is None
     blocked = NodeCondition(
@@ -99,13 +99,13 @@ async def test_the_labeler_sets_and_removes_the_condition_of_a_node_that_waits(
         status="True",
         reason=block_on_machine_config_taint().reason,
     )
-    waits = held(recorded, a_node(conditions=(blocked,)))
-    await labeler(kube).apply(waits, lambda node, refused: planned_by(node, FACTS_OF_WEB, one_rule()))
+    waits = held(recorded, make_node(conditions=(blocked,)))
+    await labeler(kube).apply(waits, lambda node, refused: plan_for(node, FACTS_OF_WEB, compile_one_rule()))
     assert_unchanged("kubernetes_labeler_condition", without_texts(recorded.requests[:2]))
 
 
 async def test_ipam_gives_a_node_its_pod_cidrs(kube: KubeApi, recorded: RecordedRequests):
-    node = held(recorded, a_node(labels={"example.com/team": "web"}))
+    node = held(recorded, make_node(labels={"example.com/team": "web"}))
     allocator = Allocator(KubernetesClaims(kube), now=lambda: NOW)
     given = Assignment(uid=node.uid, pod_cidrs=("10.244.1.0/24", "fd00:10:244:1::/64"))
     await allocator.assign(node, given)
@@ -117,11 +117,11 @@ async def test_lifecycle_sets_and_removes_the_shutdown_taint_and_deletes_a_node(
     kube: KubeApi, recorded: RecordedRequests
 ):
     taints = ShutdownTaintWriter(kube, ownership=Ownership, is_dry_run=False)
-    lost = held(recorded, a_lost_node())
-    last = msgspec.structs.replace(some_facts(), stage=SHUTTING_DOWN_STAGE)
+    lost = held(recorded, make_lost_node())
+    last = msgspec.structs.replace(make_facts(), stage=SHUTTING_DOWN_STAGE)
     silent = msgspec.structs.replace(OTHERS, kind="refused")
-    assert await taints.apply(lost, unreachable(lost, fault=silent, last_known=last))
-    back = held(recorded, a_lost_node("web-2", taints=(SHUTDOWN_TAINT,), conditions=(is_ready(),)))
+    assert await taints.apply(lost, make_unreachable(lost, fault=silent, last_known=last))
+    back = held(recorded, make_lost_node("web-2", taints=(SHUTDOWN_TAINT,), conditions=(is_ready(),)))
     assert await taints.apply(back, None)
     await kube.delete_node(lost.name, uid=lost.uid, resource_version=lost.metadata.resource_version)
     assert_unchanged("kubernetes_lifecycle_requests", recorded.requests)
@@ -135,10 +135,10 @@ async def test_csr_approves_and_denies_exactly_the_request_that_it_judged(
     kube: KubeApi, recorded: RecordedRequests
 ):
     approvals = ApprovalWriter(kube, observe_only=False)
-    claims = claims_of(*NODES.values(), *words_of_metadata())
+    claims = claims_of(*NODES.values(), *make_metadata_events())
     for expected in ("approve", "deny"):
         request = next(case for case in CASES if case.expected == expected).request()
-        event = csr_enriched(request, facts=FACTS["web-1"], node_uid="uid-web-1")
+        event = make_csr_enriched(request, facts=FACTS["web-1"], node_uid="uid-web-1")
         verdict = decide(event, claims, POLICY).decision
         path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
         recorded.objects[f"{path}/{request.name}/approval"] = {}

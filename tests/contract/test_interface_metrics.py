@@ -14,7 +14,7 @@ from libs.common.logs import log_fields
 from libs.common.process.observers import bus_hooks, observe_kubernetes
 from libs.common.service_spec import SERVICES
 from libs.common.subjects import subject_of
-from libs.testbed.metrics_page import talos_requests
+from libs.testbed.metrics_page import list_talos_requests
 from services.ipam.pool_selection import NODE_SUBNET_POOL
 from services.lifecycle.decide import REPLACED, SPOT
 from services.watcher.informer import Informer
@@ -51,7 +51,7 @@ def test_label_values_that_the_source_lists_are_unchanged():
     found: dict[str, set[str]] = defaultdict(set)
     for name, values in label_constants():
         found[name] |= values
-    found["request"] = set(talos_requests())
+    found["request"] = set(list_talos_requests())
     found["durable"] = {durable.name for wiring in SERVICES for durable in wiring.durables}
     found["service"] = {wiring.service for wiring in SERVICES}
     found["resource"] = {NODE.resource, CSR.resource}

@@ -18,8 +18,8 @@ from libs.common.nats_bus.reload import reload_server
 from libs.common.service_spec import DURABLES, READER_USER, SERVICES
 from services.bootstrap.nats_permissions import SYSTEM_USER, build_system_permissions, list_forbidden_requests
 from services.bootstrap.server_config import NatsServerConfig, build_permissions_by_user, render_server_config
-from tests.builders import INCARNATION, leading
-from tests.bus_actors import MAX_BYTES, doing
+from tests.builders import STREAM_ID, make_leading
+from tests.bus_actors import MAX_BYTES, run_during
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.nats_recorder import NatsRecorder
 
@@ -27,7 +27,7 @@ TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PREFIX = "talosccm.v1.flow.enriched.node."
 EVENT = events.encode(
-    events.EnrichedNodeGone(stream_id=INCARNATION, observed_sequence=1, name="acked", uid="u")
+    events.EnrichedNodeGone(stream_id=STREAM_ID, observed_sequence=1, name="acked", uid="u")
 )
 
 
@@ -48,11 +48,11 @@ async def test_what_is_sent_to_provision_publish_read_and_describe_is_unchanged(
     async with NatsRecorder.start() as recorder:
         bus = await a_bus(recorder, "watcher")
         await bus.provision(DURABLES, max_bytes=MAX_BYTES)
-        await bus.publish(leading(), expected_sequence=4, ttl_seconds=12, headers=TRACE)
-        await bus.publish(events.SnapshotComplete(stream_id=INCARNATION, epoch=1, nodes=0))
+        await bus.publish(make_leading(), expected_sequence=4, ttl_seconds=12, headers=TRACE)
+        await bus.publish(events.SnapshotComplete(stream_id=STREAM_ID, epoch=1, nodes=0))
         await bus.get_last("talosccm.v1.flow.leading")
         await bus.stats()
-        async with bus.headroom(leading()):
+        async with bus.headroom(make_leading()):
             pass
         await bus.close()
     assert_unchanged("nats-provision", recorded(recorder))
@@ -76,7 +76,7 @@ async def test_what_is_sent_to_consume_and_to_settle_is_unchanged():
             return verdicts.get(name, Ack())
 
         durable = msgspec.structs.replace(DURABLES[0], ack_wait_seconds=0.3)
-        async with doing(bus.consume(durable, handle, in_flight=64)):
+        async with run_during(bus.consume(durable, handle, in_flight=64)):
             for body in ('-NAK {"delay":1500000000}', "-NAK", "+WPI"):
                 await recorder.until(body)
             async with asyncio.timeout(20):
@@ -113,7 +113,7 @@ async def test_what_is_sent_to_follow_is_unchanged():
         bus = await a_bus(recorder, "ipam")
         await bus.provision((), max_bytes=MAX_BYTES)
         follower = Followed()
-        async with doing(bus.follow("ipam", "talosccm.v1.flow.>", follower)):
+        async with run_during(bus.follow("ipam", "talosccm.v1.flow.>", follower)):
             async with asyncio.timeout(20):
                 await follower.ready.wait()
                 while not any(".MSG.NEXT." in subject for subject in recorder.sent):

@@ -7,7 +7,7 @@ import msgspec
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
 from libs.common.node_patch import NodeChanges
-from libs.testbed.platform_samples import samples_text
+from libs.testbed.platform_samples import render_samples
 from services.labeler.ownership_record import (
     ManagedFields,
     compute_digest,
@@ -15,18 +15,18 @@ from services.labeler.ownership_record import (
     fingerprint_value,
 )
 from services.labeler.plan import ClusterConfig, plan_node
-from tests.builders import a_node, some_facts
+from tests.builders import make_facts, make_node
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.planned import carried_out, document_of
+from tests.node_plans import apply_plan, to_document
 
 
 def test_the_provider_id_labels_and_addresses_of_a_node_on_each_platform():
     found: dict[str, Any] = {}
-    for sample in msgspec.json.decode(samples_text())["nodes"]:
+    for sample in msgspec.json.decode(render_samples())["nodes"]:
         node = msgspec.convert(sample["node"], Node)
         facts = msgspec.convert(sample["facts"], MachineFacts)
         plan = plan_node(node, facts, "nodename", ClusterConfig())
-        after = document_of(carried_out(node, plan))
+        after = to_document(apply_plan(node, plan))
         found[facts.platform.platform] = {
             "providerID": after["spec"].get("providerID", ""),
             "labels": after["metadata"]["labels"],
@@ -54,13 +54,13 @@ def test_the_record_of_what_was_set_and_its_digest():
 
 
 def test_what_the_machine_config_sets_is_left_to_it():
-    node = a_node(
+    node = make_node(
         labels={"topology.kubernetes.io/zone": "rack-7"},
         annotations={"talos.dev/owned-labels": '["topology.kubernetes.io/zone"]'},
     )
-    facts = some_facts(platform="hcloud", provider_id="hcloud://7", zone="fsn1-dc14", region="eu-central")
+    facts = make_facts(platform="hcloud", provider_id="hcloud://7", zone="fsn1-dc14", region="eu-central")
     left = plan_node(node, facts, "nodename", ClusterConfig()).changes
-    put_back = a_node(
+    put_back = make_node(
         annotations={"talos.dev/owned-taints": '["node.cloudprovider.kubernetes.io/uninitialized"]'}
     )
     waits = plan_node(put_back, facts, "nodename", ClusterConfig())

@@ -12,7 +12,7 @@ from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.ordered_publisher import OrderedPublisher
 from libs.common.process.observers import observe_kubernetes
 from tests.architecture.sources import sources
-from tests.collector import Collector, a_collector, tracing_to
+from tests.collector import OtlpCollector, export_traces_to, run_collector
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.observed_run import every_event, messages_of_every_event, run_handlers
 from tests.contract.static_values import ModuleText, called
@@ -39,8 +39,8 @@ def test_attributes_of_spans_in_the_source_are_unchanged():
 
 
 async def test_the_spans_of_messages_and_of_kubernetes_requests_are_unchanged():
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             for kind in ("node", "csr"):
                 await run_handlers("labeler", kind, messages_of_every_event())
             publisher = OrderedPublisher(MemoryBus(MemoryServer()))
@@ -71,7 +71,7 @@ def described(span: ExportedSpan) -> str:
     return f"{span.name} ({kind}): {' '.join(sorted(pair.key for pair in span.attributes))}"
 
 
-def resource_of(collector: Collector) -> dict[str, str]:
+def resource_of(collector: OtlpCollector) -> dict[str, str]:
     """What says which service a span is from."""
     (found,) = {(each["service.namespace"], each["service.name"]) for each in collector.resources}
     return dict(zip(("service.namespace", "service.name"), found, strict=True))

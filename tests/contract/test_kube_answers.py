@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from libs.testbed.kubelets import JSON, MERGE, STRATEGIC, Kubelets
+from libs.testbed.kubelets import JSON, MERGE, STRATEGIC, KubeletFleet
 
 NODES = "/api/v1/nodes"
 NODE = f"{NODES}/asked"
@@ -17,13 +17,13 @@ JSON_PATCH = "application/json-patch+json"
 
 
 @pytest.fixture
-async def node(admin: Kubelets) -> AsyncIterator[Any]:
+async def node(admin: KubeletFleet) -> AsyncIterator[Any]:
     """The Node that the requests below are about."""
     body = {"metadata": {"name": "asked", "labels": {"here": "before"}}, "spec": {"providerID": "a://b"}}
     created = await admin.request("POST", NODES, body=body)
     assert created.status == 201, created
     yield created.body
-    await admin.delete("asked")
+    await admin.delete_node("asked")
 
 
 def refused_fields(body: Any) -> set[tuple[str, str]]:
@@ -198,14 +198,14 @@ class Row(NamedTuple):
     ],
     ids=lambda row: f"{row.method} {row.path} {row.reason} {sorted(row.fields) or ''}",
 )
-async def test_a_refusal_says_why_in_the_same_words(admin: Kubelets, node: Any, row: Row):
+async def test_a_refusal_says_why_in_the_same_words(admin: KubeletFleet, node: Any, row: Row):
     answer = await admin.request(row.method, row.path, body=row.body, content_type=row.content_type)
     assert (answer.status, answer.body["reason"]) == (row.status, row.reason), answer
     assert refused_fields(answer.body) == row.fields
     assert (answer.body["kind"], answer.body["status"]) == ("Status", "Failure")
 
 
-async def test_a_new_node_carries_the_defaults_and_nothing_that_is_empty(admin: Kubelets):
+async def test_a_new_node_carries_the_defaults_and_nothing_that_is_empty(admin: KubeletFleet):
     body = {
         "metadata": {"name": "defaulted"},
         "spec": {"podCIDR": "10.1.0.0/24", "taints": []},
@@ -224,10 +224,10 @@ async def test_a_new_node_carries_the_defaults_and_nothing_that_is_empty(admin: 
         "resourceVersion",
         "creationTimestamp",
     }
-    await admin.delete("defaulted")
+    await admin.delete_node("defaulted")
 
 
-async def test_conditions_of_a_status_patch_come_in_the_same_order(admin: Kubelets, node: Any):
+async def test_conditions_of_a_status_patch_come_in_the_same_order(admin: KubeletFleet, node: Any):
     found = []
     for patch in (
         [{"type": "A"}, {"type": "B"}, {"type": "C"}],
@@ -245,7 +245,7 @@ async def test_conditions_of_a_status_patch_come_in_the_same_order(admin: Kubele
     assert refused.status == 500
 
 
-async def test_the_node_and_its_status_are_written_on_paths_of_their_own(admin: Kubelets, node: Any):
+async def test_the_node_and_its_status_are_written_on_paths_of_their_own(admin: KubeletFleet, node: Any):
     body = {
         "metadata": {"labels": {"x": "y"}},
         "spec": {"unschedulable": True},
@@ -260,7 +260,7 @@ async def test_the_node_and_its_status_are_written_on_paths_of_their_own(admin: 
 
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_a_delete_is_fenced_by_its_preconditions(admin: Kubelets, node: Any, field: str):
+async def test_a_delete_is_fenced_by_its_preconditions(admin: KubeletFleet, node: Any, field: str):
     foreign = await admin.request("DELETE", NODE, body={"preconditions": {field: "1"}})
     assert (foreign.status, foreign.body["reason"]) == (409, "Conflict")
     known = {"preconditions": {field: node["metadata"][field]}}
@@ -269,7 +269,7 @@ async def test_a_delete_is_fenced_by_its_preconditions(admin: Kubelets, node: An
     assert (await admin.request("GET", NODE)).status == 404
 
 
-async def test_a_lease_is_replaced_by_its_version_only_and_made_by_an_update_too(admin: Kubelets):
+async def test_a_lease_is_replaced_by_its_version_only_and_made_by_an_update_too(admin: KubeletFleet):
     lease: dict[str, Any] = {
         "metadata": {"name": "put", "resourceVersion": "5"},
         "spec": {"holderIdentity": "a"},
@@ -289,7 +289,7 @@ async def test_a_lease_is_replaced_by_its_version_only_and_made_by_an_update_too
     await admin.request("DELETE", f"{LEASES}/put")
 
 
-async def test_a_config_map_is_compared_and_swapped_by_its_version_if_one_is_named(admin: Kubelets):
+async def test_a_config_map_is_compared_and_swapped_by_its_version_if_one_is_named(admin: KubeletFleet):
     body: dict[str, Any] = {"metadata": {"name": "swapped"}, "data": {"10.0.0.0": "uid-1"}}
     first = (await admin.request("POST", CONFIG_MAPS, body=body)).body
     assert first["data"] == body["data"]
@@ -317,7 +317,7 @@ async def test_a_config_map_is_compared_and_swapped_by_its_version_if_one_is_nam
     ],
 )
 async def test_everybody_may_ask_what_they_may_do(
-    admin: Kubelets, attributes: dict[str, str], as_admin: bool, as_node: bool
+    admin: KubeletFleet, attributes: dict[str, str], as_admin: bool, as_node: bool
 ):
     for as_whom, expected in ((None, as_admin), ("asking", as_node)):
         answer = await admin.request(

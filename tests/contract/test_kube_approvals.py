@@ -12,14 +12,14 @@ from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, NotFoun
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.service_spec import CSR
 from libs.common.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestCondition
-from libs.testbed.kubelets import JSON_PATCH, Answer, Kubelet, Kubelets
-from libs.testbed.service_rights import RBAC, path_of, role_objects, user_of
-from libs.testbed.signing_requests import APPROVED, CSRS, request_pem
+from libs.testbed.kubelets import JSON_PATCH, HttpResponse, KubeletFleet, SimKubelet
+from libs.testbed.service_permissions import RBAC, build_role_objects, get_collection_path, get_user_name
+from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
 from services.csr.approval_patch import build_approval_patch
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.contract.conftest import ApiServer
 
-ASKS = Kubelet(name="asks")
+ASKS = SimKubelet(name="asks")
 USER = "system:node:asks"
 CERTIFICATES = "certificates.k8s.io"
 ADD: dict[str, Any] = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
@@ -27,36 +27,36 @@ APPROVAL = SigningRequestCondition(type="Approved", reason="Test", message="an <
 
 
 @pytest.fixture
-async def name(admin: Kubelets) -> AsyncIterator[str]:
+async def name(admin: KubeletFleet) -> AsyncIterator[str]:
     """A request of a kubelet, which nobody has decided yet."""
-    made = await admin.ask_for_certificate(ASKS)
+    made = await admin.request_certificate(ASKS)
     yield made
     await admin.request("DELETE", f"{CSRS}/{made}")
 
 
-async def read(admin: Kubelets, name: str) -> SigningRequest:
+async def read(admin: KubeletFleet, name: str) -> SigningRequest:
     found = await admin.request("GET", f"{CSRS}/{name}")
     return msgspec.json.decode(msgspec.json.encode(found.body), type=SigningRequest)
 
 
 @asynccontextmanager
-async def granted(admin: Kubelets, objects: Iterable[Mapping[str, Any]]) -> AsyncIterator[None]:
+async def granted(admin: KubeletFleet, objects: Iterable[Mapping[str, Any]]) -> AsyncIterator[None]:
     made = list(objects)
     for one in made:
-        answer = await admin.request("POST", path_of(dict(one)), body=one)
+        answer = await admin.request("POST", get_collection_path(dict(one)), body=one)
         assert answer.status == 201, answer
     try:
         yield
     finally:
         for one in made:
-            await admin.request("DELETE", f"{path_of(dict(one))}/{one['metadata']['name']}")
+            await admin.request("DELETE", f"{get_collection_path(dict(one))}/{one['metadata']['name']}")
 
 
 # ---- the patch
 
 
 async def test_the_patch_that_csr_plans_approves_what_was_judged_and_nothing_twice(
-    api: KubeApi, admin: Kubelets, name: str
+    api: KubeApi, admin: KubeletFleet, name: str
 ):
     patch = build_approval_patch(await read(admin, name), APPROVAL)
     await api.patch_signing_request_approval(name, patch)
@@ -76,12 +76,12 @@ async def test_the_patch_that_csr_plans_approves_what_was_judged_and_nothing_twi
         {"signer_name": "example.com/other"},
         {"usages": ("server auth", "digital signature")},
         {"expiration_seconds": 600},
-        {"request": request_pem(common_name=USER, dns=["asks"], ips=[])},
+        {"request": make_request_pem(common_name=USER, dns=["asks"], ips=[])},
     ],
     ids="-".join,
 )
 async def test_a_request_that_is_not_the_one_that_was_judged_is_not_decided(
-    api: KubeApi, admin: Kubelets, name: str, other: dict[str, Any]
+    api: KubeApi, admin: KubeletFleet, name: str, other: dict[str, Any]
 ):
     judged = await read(admin, name)
     if "uid" in other:
@@ -93,8 +93,8 @@ async def test_a_request_that_is_not_the_one_that_was_judged_is_not_decided(
     assert (await read(admin, name)).is_pending
 
 
-async def test_a_request_of_a_limited_life_is_approved_with_it_tested(api: KubeApi, admin: Kubelets):
-    name = await admin.ask_for_certificate(ASKS, expiration_seconds=3600)
+async def test_a_request_of_a_limited_life_is_approved_with_it_tested(api: KubeApi, admin: KubeletFleet):
+    name = await admin.request_certificate(ASKS, expiration_seconds=3600)
     await api.patch_signing_request_approval(name, build_approval_patch(await read(admin, name), APPROVAL))
     assert not (await read(admin, name)).is_pending
     await admin.request("DELETE", f"{CSRS}/{name}")
@@ -130,7 +130,7 @@ async def test_a_condition_that_says_nothing_is_invalid_and_no_failed_fence(
 
 
 async def test_who_approves_may_fail_a_request_which_then_stays_failed(
-    api: KubeApi, admin: Kubelets, name: str
+    api: KubeApi, admin: KubeletFleet, name: str
 ):
     await api.patch_signing_request_approval(name, [ADD | {"value": [APPROVED | {"type": "Failed"}]}])
     with pytest.raises(Invalid) as refused:
@@ -141,8 +141,8 @@ async def test_who_approves_may_fail_a_request_which_then_stays_failed(
     }
 
 
-async def test_decisions_are_written_by_approval_only(admin: Kubelets, name: str):
-    async def written(path: str, kind: str) -> Answer:
+async def test_decisions_are_written_by_approval_only(admin: KubeletFleet, name: str):
+    async def written(path: str, kind: str) -> HttpResponse:
         body = [ADD | {"value": [APPROVED | {"type": kind}]}]
         return await admin.request("PATCH", f"{CSRS}/{name}{path}", body=body, content_type=JSON_PATCH)
 
@@ -160,13 +160,13 @@ async def test_decisions_are_written_by_approval_only(admin: Kubelets, name: str
 
 
 async def test_the_rights_of_csr_reach_as_far_as_its_signer(
-    api_server: ApiServer, admin: Kubelets, name: str
+    api_server: ApiServer, admin: KubeletFleet, name: str
 ):
-    pem = request_pem(common_name=USER, dns=["asks"], ips=[])
+    pem = make_request_pem(common_name=USER, dns=["asks"], ips=[])
     other = await admin.file_request(pem, user=USER, signer="kubernetes.io/kube-apiserver-client")
-    config = load_kube_config(api_server.kubeconfig(user_of(CSR)), {})
+    config = load_kube_config(api_server.kubeconfig(get_user_name(CSR)), {})
     service = KubeApi(config, user_agent="talos-ccm/test")
-    async with granted(admin, role_objects(CSR)):
+    async with granted(admin, build_role_objects(CSR)):
 
         async def approved() -> bool:  # the real server learns of a binding a moment after it was made
             try:
@@ -175,7 +175,7 @@ async def test_the_rights_of_csr_reach_as_far_as_its_signer(
                 return False
             return True
 
-        await eventually(approved, "approved", 10)
+        await wait_until(approved, "approved", 10)
         with pytest.raises(Forbidden, match=r'signerName "kubernetes.io/kube-apiserver-client"'):
             await service.patch_signing_request_approval(other, [ADD])
         with pytest.raises(Forbidden):
@@ -200,7 +200,7 @@ async def test_the_rights_of_csr_reach_as_far_as_its_signer(
     ],
 )
 async def test_who_approves_needs_that_right_for_the_signer_by_its_name_or_its_domain(
-    admin: Kubelets, name: str, number: int, rule: dict[str, Any], may: bool
+    admin: KubeletFleet, name: str, number: int, rule: dict[str, Any], may: bool
 ):
     user = f"approver-{number}"
     async with granted(admin, approver(user, rule)):
@@ -213,8 +213,8 @@ async def test_who_approves_needs_that_right_for_the_signer_by_its_name_or_its_d
             )
             return "cannot patch resource" not in str(answers[-1].body.get("message", ""))
 
-        answers: list[Answer] = []
-        await eventually(decided, "the binding is known", 10)
+        answers: list[HttpResponse] = []
+        await wait_until(decided, "the binding is known", 10)
         assert answers[-1].status == (200 if may else 403), answers[-1]
         words = f'user not permitted to approve requests with signerName "{KUBELET_SERVING}"'
         assert may or words in answers[-1].body["message"]

@@ -11,25 +11,25 @@ from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube_api.reflector import Reflector
 from libs.common.kube_api.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.signing_request import KUBELET_SERVING, REQUEST_LIMIT, SigningRequest
-from libs.testbed.kubelets import Kubelets
-from libs.testbed.signing_requests import CSRS, SERVING_USAGES, request_pem, signing_request
-from tests.bus_actors import doing, eventually
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
+from tests.bus_actors import run_during, wait_until
 from tests.contract.conftest import ApiServer
 
 USER = "system:node:asks"
 OTHER = "example.com/other"
-PEM = request_pem(common_name=USER, dns=["asks"], ips=["10.7.0.2"])
+PEM = make_request_pem(common_name=USER, dns=["asks"], ips=["10.7.0.2"])
 OURS = f"spec.signerName={KUBELET_SERVING}"
 
 
-async def file(admin: Kubelets, name: str, signer: str = KUBELET_SERVING) -> None:
-    body = signing_request(PEM, usages=SERVING_USAGES, expiration_seconds=None, signer=signer)
+async def file(admin: KubeletFleet, name: str, signer: str = KUBELET_SERVING) -> None:
+    body = build_signing_request(PEM, usages=SERVING_USAGES, expiration_seconds=None, signer=signer)
     filed = await admin.request("POST", CSRS, as_node="asks", body=body | {"metadata": {"name": name}})
     assert filed.status == 201, filed
 
 
 @pytest.fixture
-async def six(admin: Kubelets) -> AsyncIterator[None]:
+async def six(admin: KubeletFleet) -> AsyncIterator[None]:
     """list-0, 2 and 4 of the kubelets' signer, list-1, 3 and 5 of another."""
     for number in range(6):
         await file(admin, f"list-{number}", OTHER if number % 2 else KUBELET_SERVING)
@@ -38,7 +38,7 @@ async def six(admin: Kubelets) -> AsyncIterator[None]:
         await admin.request("DELETE", f"{CSRS}/list-{number}")
 
 
-async def pages(admin: Kubelets, query: str) -> list[tuple[list[str], int | None]]:
+async def pages(admin: KubeletFleet, query: str) -> list[tuple[list[str], int | None]]:
     """Names and remainingItemCount of each page."""
     told: list[tuple[list[str], int | None]] = []
     token = ""
@@ -69,7 +69,7 @@ async def pages(admin: Kubelets, query: str) -> list[tuple[list[str], int | None
     ],
 )
 async def test_a_selector_chooses_and_a_limit_counts_what_was_chosen(
-    admin: Kubelets, query: str, told: list[tuple[list[str], int | None]]
+    admin: KubeletFleet, query: str, told: list[tuple[list[str], int | None]]
 ):
     assert await pages(admin, query) == told
 
@@ -81,7 +81,7 @@ async def test_a_selector_chooses_and_a_limit_counts_what_was_chosen(
         ("spec.signerName", "invalid selector: 'spec.signerName'; can't understand 'spec.signerName'"),
     ],
 )
-async def test_other_fields_cannot_be_selected_by(admin: Kubelets, selector: str, words: str):
+async def test_other_fields_cannot_be_selected_by(admin: KubeletFleet, selector: str, words: str):
     refused = await admin.request("GET", f"{CSRS}?fieldSelector={selector}")
     assert (refused.status, refused.body["message"]) == (400, words)
 
@@ -113,8 +113,8 @@ async def following(api: KubeApi, **options: Any) -> AsyncIterator[list[WatchEve
         raise AssertionError(what)
 
     reflector = Reflector(api, SIGNING_REQUESTS, on_unreadable=fail, on_failure=fail, **options)
-    async with doing(reflector.run(handle)):
-        await eventually(lambda: not reflector.problems(), "listed")
+    async with run_during(reflector.run(handle)):
+        await wait_until(lambda: not reflector.problems(), "listed")
         yield told
 
 
@@ -124,14 +124,14 @@ def changes(told: list[WatchEvent[SigningRequest]]) -> list[tuple[str, str]]:
 
 
 async def test_a_reflector_hears_of_our_signer_only_from_the_request_to_its_end(
-    api: KubeApi, admin: Kubelets
+    api: KubeApi, admin: KubeletFleet
 ):
     async with following(api) as told:
         for name, signer in (("watch-other", OTHER), ("watch-ours", KUBELET_SERVING)):
             await file(admin, name, signer)
             await admin.approve(name)
             await admin.request("DELETE", f"{CSRS}/{name}")
-        await eventually(lambda: ("Deleted", "watch-ours") in changes(told), "told")
+        await wait_until(lambda: ("Deleted", "watch-ours") in changes(told), "told")
     assert {name for _, name in changes(told)} == {"watch-ours"}
     pending = [one.item.is_pending for one in told if isinstance(one, Changed)]
     assert (pending[0], pending[-1]) == (True, False)
@@ -139,7 +139,7 @@ async def test_a_reflector_hears_of_our_signer_only_from_the_request_to_its_end(
 
 @pytest.mark.usefixtures("six")
 async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
-    api: KubeApi, admin: Kubelets, api_server: ApiServer
+    api: KubeApi, admin: KubeletFleet, api_server: ApiServer
 ):
     mark = api_server.audit_mark()
 
@@ -150,9 +150,9 @@ async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
     async with following(api, watch_seconds=(3, 3), page_size=2) as told:
         await file(admin, "others", OTHER)
         await admin.request("DELETE", f"{CSRS}/others")
-        await eventually(lambda: asked("watch") >= 2, "another watch", 30)
+        await wait_until(lambda: asked("watch") >= 2, "another watch", 30)
         await file(admin, "ours")
-        await eventually(lambda: ("Changed", "ours") in changes(told), "told", 10)
+        await wait_until(lambda: ("Changed", "ours") in changes(told), "told", 10)
     await admin.request("DELETE", f"{CSRS}/ours")
     assert (sum(isinstance(one, ListSnapshot) for one in told), asked("list")) == (
         1,
@@ -161,7 +161,7 @@ async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
 
 
 async def test_of_many_large_requests_a_page_is_short_and_nothing_large_is_kept(
-    api: KubeApi, admin: Kubelets, api_server: ApiServer
+    api: KubeApi, admin: KubeletFleet, api_server: ApiServer
 ):
     many = SIGNING_REQUESTS.page_size + 5
     large = PEM + bytes(REQUEST_LIMIT)  # the server does not look at what stands behind it

@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_pem_x509_csr
 
 from libs.common.signing_request import KUBELET_SERVING
-from libs.testbed.kubelets import NODE_GROUPS, Answer, Kubelets
-from libs.testbed.signing_requests import CSRS, SERVING_USAGES, request_pem, signing_request
+from libs.testbed.kubelets import NODE_GROUPS, HttpResponse, KubeletFleet
+from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
 
 USER = "system:node:asks"
-GOOD = request_pem(common_name=USER, dns=["asks"], ips=["10.7.0.2"])
+GOOD = make_request_pem(common_name=USER, dns=["asks"], ips=["10.7.0.2"])
 NOT_PEM = "PEM block type must be CERTIFICATE REQUEST"
 
 
@@ -27,7 +27,7 @@ FORGED = in_pem(DER[:-1] + bytes([DER[-1] ^ 1]))
 
 
 async def filed(
-    admin: Kubelets,
+    admin: KubeletFleet,
     pem: bytes = GOOD,
     *,
     user: str | None = USER,
@@ -36,9 +36,9 @@ async def filed(
     seconds: int | None = None,
     signer: str = KUBELET_SERVING,
     also: dict[str, Any] | None = None,
-) -> Answer:
+) -> HttpResponse:
     """The answer to a request, which is deleted again if it was taken."""
-    body = signing_request(pem, usages=usages, expiration_seconds=seconds, signer=signer)
+    body = build_signing_request(pem, usages=usages, expiration_seconds=seconds, signer=signer)
     body["spec"] |= also or {}
     answer = await admin.request("POST", CSRS, as_user=user, as_groups=groups, body=body)
     if answer.status == 201:
@@ -46,7 +46,7 @@ async def filed(
     return answer
 
 
-def causes(answer: Answer) -> list[tuple[str, str]]:
+def causes(answer: HttpResponse) -> list[tuple[str, str]]:
     return [(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]]
 
 
@@ -65,7 +65,7 @@ def causes(answer: Answer) -> list[tuple[str, str]]:
     ids=["empty", "garbage", "cut", "other", "new", "other-first", "short", "trailing"],
 )
 async def test_what_is_no_request_is_forbidden_to_a_node_and_invalid_from_an_admin(
-    admin: Kubelets, pem: bytes
+    admin: KubeletFleet, pem: bytes
 ):
     of_node = await filed(admin, pem)
     assert (of_node.status, "unable to parse csr: " in of_node.body["message"]) == (403, True)
@@ -73,7 +73,7 @@ async def test_what_is_no_request_is_forbidden_to_a_node_and_invalid_from_an_adm
     assert (of_admin.status, causes(of_admin)) == (422, [("spec.request", "FieldValueInvalid")])
 
 
-async def test_a_request_that_another_key_signed_is_invalid(admin: Kubelets):
+async def test_a_request_that_another_key_signed_is_invalid(admin: KubeletFleet):
     refused = await filed(admin, FORGED)
     assert (refused.status, causes(refused)) == (422, [("spec.request", "FieldValueInvalid")])
 
@@ -92,7 +92,9 @@ async def test_a_request_that_another_key_signed_is_invalid(admin: Kubelets):
     ],
     ids=["before", "behind", "two", "bare", "crlf", "headers", "broken-first", "unended-first"],
 )
-async def test_what_stands_around_the_first_whole_block_of_pem_is_not_looked_at(admin: Kubelets, pem: bytes):
+async def test_what_stands_around_the_first_whole_block_of_pem_is_not_looked_at(
+    admin: KubeletFleet, pem: bytes
+):
     assert (await filed(admin, pem)).status == 201
 
 
@@ -105,25 +107,27 @@ async def test_what_stands_around_the_first_whole_block_of_pem_is_not_looked_at(
         (["server auth", "server auth"], "spec.usages[1]", "FieldValueDuplicate"),
     ],
 )
-async def test_usages_are_known_ones_each_once(admin: Kubelets, usages: list[str], field: str, reason: str):
+async def test_usages_are_known_ones_each_once(
+    admin: KubeletFleet, usages: list[str], field: str, reason: str
+):
     refused = await filed(admin, usages=usages)
     assert (refused.status, causes(refused)) == (422, [(field, reason)])
 
 
 @pytest.mark.parametrize("usages", [["any"], ["client auth"], ["server auth", "digital signature"]])
-async def test_usages_that_no_kubelet_asks_for_are_taken_all_the_same(admin: Kubelets, usages: list[str]):
+async def test_usages_that_no_kubelet_asks_for_are_taken_all_the_same(admin: KubeletFleet, usages: list[str]):
     taken = await filed(admin, usages=usages)
     assert (taken.status, taken.body["spec"]["usages"]) == (201, usages)
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, 599])
-async def test_a_life_of_less_than_ten_minutes_is_invalid(admin: Kubelets, seconds: int):
+async def test_a_life_of_less_than_ten_minutes_is_invalid(admin: KubeletFleet, seconds: int):
     refused = await filed(admin, seconds=seconds)
     told = f"Invalid value: {seconds}: may not specify a duration less than 600 seconds (10 minutes)"
     assert (refused.status, refused.body["details"]["causes"][0]["message"]) == (422, told)
 
 
-async def test_a_life_is_counted_in_32_bits(admin: Kubelets):
+async def test_a_life_is_counted_in_32_bits(admin: KubeletFleet):
     longest = await filed(admin, seconds=2**31 - 1)
     assert (longest.status, longest.body["spec"]["expirationSeconds"]) == (201, 2**31 - 1)
     assert (await filed(admin, seconds=2**31)).status == 400
@@ -141,20 +145,20 @@ async def test_a_life_is_counted_in_32_bits(admin: Kubelets):
         ("kubernetes.io/legacy-unknown", "FieldValueInvalid"),
     ],
 )
-async def test_a_signer_is_a_domain_and_a_path(admin: Kubelets, signer: str, reason: str):
+async def test_a_signer_is_a_domain_and_a_path(admin: KubeletFleet, signer: str, reason: str):
     refused = await filed(admin, signer=signer)
     assert (refused.status, causes(refused)) == (422, [("spec.signerName", reason)])
 
 
 @pytest.mark.parametrize("common_name", ["", "joe", "system:node:victim", "system:node:ASKS", "system:node:"])
-async def test_a_node_asks_for_itself_only(admin: Kubelets, common_name: str):
-    refused = await filed(admin, request_pem(common_name=common_name, dns=["asks"], ips=[]))
+async def test_a_node_asks_for_itself_only(admin: KubeletFleet, common_name: str):
+    refused = await filed(admin, make_request_pem(common_name=common_name, dns=["asks"], ips=[]))
     told = "can only create a node CSR with CN=system:node:asks"
     assert (refused.status, told in refused.body["message"]) == (403, True)
 
 
-async def test_whoever_else_may_ask_does_so_in_any_name(admin: Kubelets):
-    pem = request_pem(common_name="system:node:victim", dns=["victim"], ips=[])
+async def test_whoever_else_may_ask_does_so_in_any_name(admin: KubeletFleet):
+    pem = make_request_pem(common_name="system:node:victim", dns=["victim"], ips=[])
     for user, groups in (("joe", ["system:masters"]), (USER, ["system:masters"]), (None, [])):
         assert (await filed(admin, pem, user=user, groups=groups)).status == 201, user
     assert (await filed(admin, pem, signer="example.com/x")).status == 201  # no signer of kubelets
@@ -170,7 +174,7 @@ async def test_whoever_else_may_ask_does_so_in_any_name(admin: Kubelets):
         ("system:node:", ["system:nodes"]),
     ],
 )
-async def test_a_node_is_one_by_its_name_and_its_group(admin: Kubelets, user: str, groups: list[str]):
+async def test_a_node_is_one_by_its_name_and_its_group(admin: KubeletFleet, user: str, groups: list[str]):
     refused = await filed(admin, user=user, groups=groups)
     told = 'cannot create resource "certificatesigningrequests"'
     assert (refused.status, told in refused.body["message"]) == (403, True)
@@ -184,7 +188,7 @@ async def test_a_node_is_one_by_its_name_and_its_group(admin: Kubelets, user: st
     ],
 )
 async def test_who_asks_is_written_by_the_server_whatever_was_sent(
-    admin: Kubelets, groups: list[str], written: list[str]
+    admin: KubeletFleet, groups: list[str], written: list[str]
 ):
     lies = {"username": "system:node:victim", "groups": ["system:masters"], "uid": "1", "extra": {"a": ["b"]}}
     taken = await filed(admin, groups=groups, also=lies)
@@ -194,14 +198,14 @@ async def test_who_asks_is_written_by_the_server_whatever_was_sent(
     assert "extra" not in spec
 
 
-async def test_a_client_certificate_of_the_administrators_group_cannot_be_asked_for(admin: Kubelets):
+async def test_a_client_certificate_of_the_administrators_group_cannot_be_asked_for(admin: KubeletFleet):
     signer, usages = "kubernetes.io/kube-apiserver-client", ["client auth"]
-    pem = request_pem(common_name="joe", dns=[], ips=[], organizations=["system:masters"])
+    pem = make_request_pem(common_name="joe", dns=[], ips=[], organizations=["system:masters"])
     refused = await filed(admin, pem, user=None, signer=signer, usages=usages)
     assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
 
 
-async def test_a_body_beyond_three_mebibytes_is_not_read(admin: Kubelets):
+async def test_a_body_beyond_three_mebibytes_is_not_read(admin: KubeletFleet):
     refused = await filed(admin, GOOD + bytes(3 * 2**20))
     assert (refused.status, refused.body["reason"]) == (413, "RequestEntityTooLarge")
     assert (await filed(admin, GOOD + bytes(10**6))).status == 201  # much more than any kubelet sends

@@ -5,24 +5,26 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.kubelets import Kubelet, Kubelets, Refused
-from tests.bus_actors import eventually
+from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
+from tests.bus_actors import wait_until
 
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 JSON_PATCH = "application/json-patch+json"
 APPROVED = {"type": "Approved", "status": "True", "reason": "Test", "message": "by a test"}
-KUBELET = Kubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
+KUBELET = SimKubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
 
 
 @pytest.fixture
-async def name(admin: Kubelets) -> AsyncIterator[str]:
+async def name(admin: KubeletFleet) -> AsyncIterator[str]:
     """A request of a kubelet, which nobody has decided yet."""
-    made = await admin.ask_for_certificate(KUBELET)
+    made = await admin.request_certificate(KUBELET)
     yield made
     await admin.request("DELETE", f"{CSRS}/{made}")
 
 
-async def approve(admin: Kubelets, name: str, *operations: dict[str, Any], as_node: str | None = None) -> Any:
+async def approve(
+    admin: KubeletFleet, name: str, *operations: dict[str, Any], as_node: str | None = None
+) -> Any:
     untouched = {"op": "test", "path": "/status/conditions", "value": None}
     first = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
     return await admin.request(
@@ -34,7 +36,7 @@ async def approve(admin: Kubelets, name: str, *operations: dict[str, Any], as_no
     )
 
 
-async def test_a_request_says_who_asked_and_that_nothing_is_decided(admin: Kubelets, name: str):
+async def test_a_request_says_who_asked_and_that_nothing_is_decided(admin: KubeletFleet, name: str):
     found = (await admin.request("GET", f"{CSRS}/{name}")).body
     assert found["spec"]["username"] == "system:node:asks"
     assert found["spec"]["groups"] == ["system:nodes", "system:authenticated"]
@@ -42,12 +44,12 @@ async def test_a_request_says_who_asked_and_that_nothing_is_decided(admin: Kubel
     assert (name.startswith("csr-"), found["status"]) == (True, {})
 
 
-async def test_a_node_cannot_ask_in_the_name_of_another(admin: Kubelets):
-    with pytest.raises(Refused, match="can only create a node CSR with CN=system:node:thief"):
-        await admin.ask_for_certificate(Kubelet(name="thief"), common_name="system:node:victim")
+async def test_a_node_cannot_ask_in_the_name_of_another(admin: KubeletFleet):
+    with pytest.raises(RequestRejected, match="can only create a node CSR with CN=system:node:thief"):
+        await admin.request_certificate(SimKubelet(name="thief"), common_name="system:node:victim")
 
 
-async def test_an_approval_is_fenced_and_stamped(admin: Kubelets, name: str):
+async def test_an_approval_is_fenced_and_stamped(admin: KubeletFleet, name: str):
     approved = await approve(admin, name)
     assert approved.status == 200
     condition = approved.body["status"]["conditions"][0]
@@ -73,7 +75,7 @@ async def test_an_approval_is_fenced_and_stamped(admin: Kubelets, name: str):
     ],
 )
 async def test_what_was_approved_stays_approved(
-    admin: Kubelets, name: str, operation: dict[str, Any], fields: set[str]
+    admin: KubeletFleet, name: str, operation: dict[str, Any], fields: set[str]
 ):
     await approve(admin, name)
     refused = await approve(admin, name, operation)
@@ -81,7 +83,7 @@ async def test_what_was_approved_stays_approved(
     assert {cause["field"] for cause in refused.body["details"]["causes"]} == fields
 
 
-async def test_an_approval_changes_nothing_but_conditions_and_metadata(admin: Kubelets, name: str):
+async def test_an_approval_changes_nothing_but_conditions_and_metadata(admin: KubeletFleet, name: str):
     before = (await admin.request("GET", f"{CSRS}/{name}")).body
     after = await approve(
         admin,
@@ -93,13 +95,13 @@ async def test_an_approval_changes_nothing_but_conditions_and_metadata(admin: Ku
     assert after.body["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_a_node_may_not_approve_its_own_request(admin: Kubelets, name: str):
+async def test_a_node_may_not_approve_its_own_request(admin: KubeletFleet, name: str):
     refused = await approve(admin, name, as_node="asks")
     assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
     assert 'cannot patch resource "certificatesigningrequests/approval"' in refused.body["message"]
 
 
-async def test_who_may_approve_must_have_the_right_for_the_signer_too(admin: Kubelets, name: str):
+async def test_who_may_approve_must_have_the_right_for_the_signer_too(admin: KubeletFleet, name: str):
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     rule = {
         "apiGroups": ["certificates.k8s.io"],
@@ -121,7 +123,7 @@ async def test_who_may_approve_must_have_the_right_for_the_signer_too(admin: Kub
             answer = await approve(admin, name, as_node="half")
             return "cannot patch resource" not in answer.body["message"]
 
-        await eventually(bound, "the binding is known", 10)
+        await wait_until(bound, "the binding is known", 10)
         refused = await approve(admin, name, as_node="half")
         words = 'user not permitted to approve requests with signerName "kubernetes.io/kubelet-serving"'
         assert (refused.status, words in refused.body["message"]) == (403, True), refused

@@ -9,7 +9,7 @@ from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.config_maps import ConfigMap
 from libs.common.kube_api.errors import AlreadyExists, Conflict, Invalid, NotFound
 from libs.common.node import ObjectMeta
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.kubelets import KubeletFleet
 
 NAMESPACE = "kube-system"
 LABELS = {"app.kubernetes.io/managed-by": "talos-ccm", "app.kubernetes.io/component": "test"}
@@ -24,7 +24,7 @@ def a_config_map(
 
 
 @pytest.fixture
-async def name(admin: Kubelets, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+async def name(admin: KubeletFleet, request: pytest.FixtureRequest) -> AsyncIterator[str]:
     """Of a ConfigMap that is gone afterwards."""
     made = f"c{abs(hash(request.node.name)) % 10**12}"
     yield made
@@ -63,7 +63,9 @@ async def test_an_update_replaces_only_the_version_that_it_names(api: KubeApi, n
     assert (await api.get_config_map(NAMESPACE, name)).data == {"key": "2"}
 
 
-async def test_an_update_of_what_was_deleted_does_not_bring_it_back(admin: Kubelets, api: KubeApi, name: str):
+async def test_an_update_of_what_was_deleted_does_not_bring_it_back(
+    admin: KubeletFleet, api: KubeApi, name: str
+):
     created = await api.create_config_map(NAMESPACE, a_config_map(name, key="1"))
     await admin.request("DELETE", f"{PATH}/{name}")
     with pytest.raises((NotFound, Conflict)):
@@ -87,7 +89,7 @@ async def test_more_than_a_mebibyte_is_refused_for_good(api: KubeApi, name: str)
         await api.create_config_map(NAMESPACE, a_config_map(name, key="x" * (1024 * 1024 + 1)))
 
 
-async def test_a_list_has_all_pages_of_one_moment(admin: Kubelets, api: KubeApi):
+async def test_a_list_has_all_pages_of_one_moment(admin: KubeletFleet, api: KubeApi):
     labels = LABELS | {"many": "yes"}
     names = [f"many-{number:02}" for number in range(45)]
     for each in names:

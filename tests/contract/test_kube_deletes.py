@@ -9,19 +9,19 @@ from libs.common.kube_api.errors import Conflict, Forbidden, Invalid, NotFound
 from libs.common.kube_api.lease import get_annotation, set_annotation, vacant_lease_document
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import Node
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.kubelets import KubeletFleet
 from tests.contract.conftest import ApiServer
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
 @pytest.fixture
-async def node(admin: Kubelets, api: KubeApi, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
+async def node(admin: KubeletFleet, api: KubeApi, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
     name = f"d{abs(hash(request.node.name)) % 10**12}"
     created = await admin.request("POST", "/api/v1/nodes", body={"metadata": {"name": name}})
     assert created.status == 201, created
     yield await api.get_node(name)
-    await admin.delete(name)
+    await admin.delete_node(name)
 
 
 async def test_a_node_is_deleted_as_the_version_that_was_seen(api: KubeApi, node: Node):
@@ -68,7 +68,7 @@ async def test_who_may_not_delete_is_told_so(api_server: ApiServer, api: KubeApi
 
 
 async def test_an_annotation_of_a_lease_is_written_as_the_version_that_was_read(
-    api: KubeApi, admin: Kubelets
+    api: KubeApi, admin: KubeletFleet
 ):
     name = "lease-with-a-record"
     try:

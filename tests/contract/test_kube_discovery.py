@@ -7,11 +7,11 @@ import aiohttp
 import msgspec
 import pytest
 
-from libs.testbed.kubelet_node import Kubelet
-from libs.testbed.kubelets import MERGE, Kubelets
+from libs.testbed.kubelet_node import SimKubelet
+from libs.testbed.kubelets import MERGE, KubeletFleet
 from libs.testbed.signing_requests import CSRS
-from libs.testbed.sim_apiserver.asked import KINDS
-from libs.testbed.sim_apiserver.discovery import documents
+from libs.testbed.sim_apiserver.api_request import KINDS
+from libs.testbed.sim_apiserver.discovery import build_documents
 from tests.contract.conftest import ApiServer
 
 # The headers of kubectl 1.36.
@@ -23,7 +23,9 @@ TABLE = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,"
     "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 )
-RESOURCE_LISTS = [path for path, said in documents(KINDS).items() if said.get("kind") == "APIResourceList"]
+RESOURCE_LISTS = [
+    path for path, said in build_documents(KINDS).items() if said.get("kind") == "APIResourceList"
+]
 
 
 class Kubectl:
@@ -51,14 +53,14 @@ async def kubectl(api_server: ApiServer) -> AsyncIterator[Kubectl]:
 
 
 @pytest.fixture
-async def node(admin: Kubelets) -> AsyncIterator[str]:
-    await admin.join(Kubelet(name="shown"))
+async def node(admin: KubeletFleet) -> AsyncIterator[str]:
+    await admin.join(SimKubelet(name="shown"))
     labels = {"node-role.kubernetes.io/worker": "", "node-role.kubernetes.io/edge": ""}
     body = {"metadata": {"labels": labels}, "spec": {"unschedulable": True}}
     patched = await admin.request("PATCH", "/api/v1/nodes/shown", body=body, content_type=MERGE)
     assert patched.status == 200, patched
     yield "shown"
-    await admin.delete("shown")
+    await admin.delete_node("shown")
 
 
 def rows(table: Any) -> dict[str, list[str]]:
@@ -86,9 +88,12 @@ async def test_the_core_and_every_group_that_is_simulated_are_discovered(kubectl
 
 @pytest.mark.parametrize("path", RESOURCE_LISTS)
 async def test_a_simulated_resource_is_described_as_the_real_one_is(kubectl: Kubectl, path: str):
-    expected = {resource["name"]: resource for resource in documents(KINDS)[path]["resources"]}
+    expected = {resource["name"]: resource for resource in build_documents(KINDS)[path]["resources"]}
     told = await kubectl.get(f"{path}?timeout=32s")
-    assert (told["kind"], told["groupVersion"]) == ("APIResourceList", documents(KINDS)[path]["groupVersion"])
+    assert (told["kind"], told["groupVersion"]) == (
+        "APIResourceList",
+        build_documents(KINDS)[path]["groupVersion"],
+    )
     found = {resource["name"]: resource for resource in told["resources"]}
     for name, resource in expected.items():
         said = found[name]
@@ -98,7 +103,7 @@ async def test_a_simulated_resource_is_described_as_the_real_one_is(kubectl: Kub
 
 
 @pytest.mark.parametrize("path", ["/api", "/apis", *RESOURCE_LISTS])
-async def test_whoever_is_known_may_discover(admin: Kubelets, path: str):
+async def test_whoever_is_known_may_discover(admin: KubeletFleet, path: str):
     assert (await admin.request("GET", path, as_node="curious")).status == 200
 
 
@@ -130,7 +135,7 @@ async def test_a_node_has_the_same_row_in_lists_and_alone(kubectl: Kubectl, node
         assert {(c["type"], c["format"]) for c in columns} == {("string", "name"), ("string", "")}
 
 
-async def test_a_node_that_has_said_nothing_yet_has_a_row_too(kubectl: Kubectl, admin: Kubelets):
+async def test_a_node_that_has_said_nothing_yet_has_a_row_too(kubectl: Kubectl, admin: KubeletFleet):
     await admin.request("POST", "/api/v1/nodes", body={"metadata": {"name": "silent"}})
     table = await kubectl.get("/api/v1/nodes/silent", TABLE)
     before = ["silent", "Unknown", "<none>", "", "<none>", "<none>", "<unknown>"]
@@ -140,15 +145,15 @@ async def test_a_node_that_has_said_nothing_yet_has_a_row_too(kubectl: Kubectl, 
     await admin.request("PATCH", f"{path}/status", body=told, content_type=MERGE)
     table = await kubectl.get(path, TABLE)
     assert rows(table) == {"silent": [*before, "<unknown> (arm64)", "<unknown>"]}
-    await admin.delete("silent")
+    await admin.delete_node("silent")
 
 
 async def test_requests_for_certificates_are_shown_with_who_asks_and_what_became_of_them(
-    kubectl: Kubectl, admin: Kubelets
+    kubectl: Kubectl, admin: KubeletFleet
 ):
-    kubelet = Kubelet(name="asks-for-tables")
+    kubelet = SimKubelet(name="asks-for-tables")
     names = [
-        await admin.ask_for_certificate(kubelet, expiration_seconds=seconds)
+        await admin.request_certificate(kubelet, expiration_seconds=seconds)
         for seconds in (None, 3600, 30 * 86400, 5 * 86400, 20000)
     ]
     await admin.approve(names[1])

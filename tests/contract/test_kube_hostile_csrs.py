@@ -11,12 +11,12 @@ import pytest
 from cryptography import x509
 
 from libs.common.signing_request import KUBELET_SERVING
-from libs.testbed.kubelets import Kubelets, Refused
-from libs.testbed.signing_requests import CSRS, Outcome
+from libs.testbed.kubelets import KubeletFleet, RequestRejected
+from libs.testbed.signing_requests import CSRS, SigningOutcome
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.csr.certificate_request import CertificateRequest, parse_request
 from tests.contract.conftest import ApiServer
-from tests.csr_cases import CASES, Case
+from tests.csr_cases import CASES, CsrCase
 
 # Go reads these and cryptography does not, or reads them otherwise: the simulated server refuses them.
 NOT_SIMULATED = frozenset(
@@ -59,17 +59,17 @@ class Verdict(msgspec.Struct, frozen=True):
     """How far a request came: refused with these words, or approved by an admin, and then this."""
 
     refused: str = ""
-    outcome: Outcome | None = None
+    outcome: SigningOutcome | None = None
 
 
-def names_in(outcome: Outcome) -> tuple[list[str], list[str]]:
+def names_in(outcome: SigningOutcome) -> tuple[list[str], list[str]]:
     """DNS names and addresses in the certificate, each in their order."""
     certificate = x509.load_pem_x509_certificate(outcome.certificate)
     found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return found.get_values_for_type(x509.DNSName), list(map(str, found.get_values_for_type(x509.IPAddress)))
 
 
-async def verdict_on(case: Case, kubelets: Kubelets) -> Verdict:
+async def verdict_on(case: CsrCase, kubelets: KubeletFleet) -> Verdict:
     try:
         name = await kubelets.file_request(
             case.pem(),
@@ -79,17 +79,17 @@ async def verdict_on(case: Case, kubelets: Kubelets) -> Verdict:
             expiration_seconds=case.expiration_seconds,
             signer=case.signer,
         )
-    except Refused as refused:
-        return Verdict(f"{refused.answer.status} {refused.answer.body['message']}")
+    except RequestRejected as refused:
+        return Verdict(f"{refused.response.status} {refused.response.body['message']}")
     try:
         await kubelets.approve(name)
-        return Verdict(outcome=await kubelets.outcome_of(name, seconds=30.0))
+        return Verdict(outcome=await kubelets.wait_for_outcome(name, seconds=30.0))
     finally:
         await kubelets.request("DELETE", f"{CSRS}/{name}")
 
 
 @pytest.fixture(scope="module")
-async def verdicts(signing: Kubelets, signing_api_server: ApiServer) -> dict[str, Verdict]:
+async def verdicts(signing: KubeletFleet, signing_api_server: ApiServer) -> dict[str, Verdict]:
     """All of them at once, but those of other signers, whom nobody answers here, and of users whose names
     no HTTP header can carry.
     """

@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.control_plane.audit import Request
-from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
+from libs.testbed.control_plane.audit_log import AuditedRequest
+from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
 from tests.contract.conftest import ApiServer
 
 
-async def test_a_joined_node_looks_as_a_kubelet_with_an_external_cloud_provider_leaves_it(admin: Kubelets):
-    node = await admin.join(Kubelet(name="tb-dual", ips=("10.7.0.1", "fd00:7::1"), system_uuid="4C4C"))
+async def test_a_joined_node_looks_as_a_kubelet_with_an_external_cloud_provider_leaves_it(
+    admin: KubeletFleet,
+):
+    node = await admin.join(SimKubelet(name="tb-dual", ips=("10.7.0.1", "fd00:7::1"), system_uuid="4C4C"))
     assert {
         "key": "node.cloudprovider.kubernetes.io/uninitialized",
         "value": "true",
@@ -24,11 +26,11 @@ async def test_a_joined_node_looks_as_a_kubelet_with_an_external_cloud_provider_
         {"type": "Hostname", "address": "tb-dual"},
     ]
     assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
-    await admin.delete("tb-dual")
+    await admin.delete_node("tb-dual")
 
 
-async def test_a_kubelet_may_write_its_own_node_and_no_other(admin: Kubelets):
-    await admin.join(Kubelet(name="tb-own"))
+async def test_a_kubelet_may_write_its_own_node_and_no_other(admin: KubeletFleet):
+    await admin.join(SimKubelet(name="tb-own"))
     label = {"metadata": {"labels": {"tb": "yes"}}}
     own = await admin.request(
         "PATCH", "/api/v1/nodes/tb-own", as_node="tb-own", body=label, content_type=MERGE
@@ -37,7 +39,7 @@ async def test_a_kubelet_may_write_its_own_node_and_no_other(admin: Kubelets):
         "PATCH", "/api/v1/nodes/tb-own", as_node="tb-x", body=label, content_type=MERGE
     )
     assert (own.status, other.status) == (200, 403)
-    await admin.delete("tb-own")
+    await admin.delete_node("tb-own")
 
 
 @pytest.mark.parametrize(
@@ -48,24 +50,24 @@ async def test_a_kubelet_may_write_its_own_node_and_no_other(admin: Kubelets):
     ],
 )
 async def test_a_kubelet_may_not_give_its_node_a_role_nor_free_it_of_its_taints(
-    admin: Kubelets, patch: dict[str, Any], words: str
+    admin: KubeletFleet, patch: dict[str, Any], words: str
 ):
-    await admin.join(Kubelet(name="tb-free"))
+    await admin.join(SimKubelet(name="tb-free"))
     refused = await admin.request(
         "PATCH", "/api/v1/nodes/tb-free", as_node="tb-free", body=patch, content_type=MERGE
     )
     assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
     assert words in refused.body["message"]
-    await admin.delete("tb-free")
+    await admin.delete_node("tb-free")
 
 
-async def test_a_kubelet_may_not_create_its_node_with_a_restricted_label(admin: Kubelets):
-    with pytest.raises(Refused, match="node-role"):
-        await admin.join(Kubelet(name="tb-role", labels={"node-role.kubernetes.io/control-plane": ""}))
+async def test_a_kubelet_may_not_create_its_node_with_a_restricted_label(admin: KubeletFleet):
+    with pytest.raises(RequestRejected, match="node-role"):
+        await admin.join(SimKubelet(name="tb-role", labels={"node-role.kubernetes.io/control-plane": ""}))
 
 
-async def test_a_heartbeat_renews_the_lease_and_moves_only_the_heartbeat_times(admin: Kubelets):
-    before = await admin.join(Kubelet(name="tb-beat"))
+async def test_a_heartbeat_renews_the_lease_and_moves_only_the_heartbeat_times(admin: KubeletFleet):
+    before = await admin.join(SimKubelet(name="tb-beat"))
     await admin.heartbeat("tb-beat")
     await admin.heartbeat("tb-beat")
     after = (await admin.request("GET", "/api/v1/nodes/tb-beat")).body
@@ -78,24 +80,24 @@ async def test_a_heartbeat_renews_the_lease_and_moves_only_the_heartbeat_times(a
         return {c["type"]: c["lastTransitionTime"] for c in node["status"]["conditions"]}
 
     assert transitions(after) == transitions(before)
-    await admin.delete("tb-beat")
+    await admin.delete_node("tb-beat")
 
 
-async def test_the_audit_log_counts_who_asked_for_what(api_server: ApiServer, admin: Kubelets):
+async def test_the_audit_log_counts_who_asked_for_what(api_server: ApiServer, admin: KubeletFleet):
     mark = api_server.audit_mark()
-    await admin.join(Kubelet(name="tb-audit"))
+    await admin.join(SimKubelet(name="tb-audit"))
     await admin.request("GET", "/api/v1/nodes/tb-audit")
     counts = api_server.audit_counts(mark)
-    assert counts[Request("system:node:tb-audit", "create", "nodes")] == 1
-    assert counts[Request("system:node:tb-audit", "patch", "nodes/status")] == 1
-    assert counts[Request("admin", "get", "nodes")] == 1
-    await admin.delete("tb-audit")
+    assert counts[AuditedRequest("system:node:tb-audit", "create", "nodes")] == 1
+    assert counts[AuditedRequest("system:node:tb-audit", "patch", "nodes/status")] == 1
+    assert counts[AuditedRequest("admin", "get", "nodes")] == 1
+    await admin.delete_node("tb-audit")
 
 
 async def test_a_kubeconfig_carries_exactly_the_identity_that_was_asked_for(
     api_server: ApiServer,
 ):
-    async with Kubelets.start(_As(api_server, "tb-nobody")) as nobody:
+    async with KubeletFleet.start(_As(api_server, "tb-nobody")) as nobody:
         refused = await nobody.request("GET", "/api/v1/nodes")
     assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
     assert 'User "tb-nobody"' in refused.body["message"]

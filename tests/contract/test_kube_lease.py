@@ -10,15 +10,15 @@ import pytest
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import NotFound
 from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.kubelets import KubeletFleet
 from tests.contract.conftest import ApiServer
-from tests.turned_clock import TurnedClock
+from tests.manual_clock import ManualClock
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
 @pytest.fixture
-async def name(request: pytest.FixtureRequest, admin: Kubelets) -> AsyncIterator[str]:
+async def name(request: pytest.FixtureRequest, admin: KubeletFleet) -> AsyncIterator[str]:
     made = f"lease-{abs(hash(request.node.name)) % 10**12}"
     yield made
     await admin.request("DELETE", f"{LEASES}/{made}")
@@ -26,7 +26,7 @@ async def name(request: pytest.FixtureRequest, admin: Kubelets) -> AsyncIterator
 
 @pytest.fixture
 def lock(api: KubeApi, name: str) -> Callable[..., LeaseLock]:
-    def make(identity: str, clock: TurnedClock, **options: Any) -> LeaseLock:
+    def make(identity: str, clock: ManualClock, **options: Any) -> LeaseLock:
         return LeaseLock(
             api,
             namespace="kube-system",
@@ -44,7 +44,7 @@ MakeLock = Callable[..., LeaseLock]
 
 
 async def test_the_first_creates_it_and_the_second_waits(lock: MakeLock):
-    clock = TurnedClock()
+    clock = ManualClock()
     first, second = lock("one", clock), lock("two", clock)
     assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
     assert await second.try_acquire_or_renew() == LeaseDenial(holder="one", seconds=15.0)
@@ -52,17 +52,17 @@ async def test_the_first_creates_it_and_the_second_waits(lock: MakeLock):
 
 
 async def test_a_holder_that_renews_keeps_it_for_ever(lock: MakeLock):
-    clock = TurnedClock()
+    clock = ManualClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_acquire_or_renew()
     for _ in range(20):
-        clock.turn(2.0)
+        clock.advance(2.0)
         assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
         assert isinstance(await second.try_acquire_or_renew(), LeaseDenial)
 
 
 async def test_a_renewal_is_one_request(lock: MakeLock, api_server: ApiServer, name: str):
-    clock = TurnedClock()
+    clock = ManualClock()
     first = lock("one", clock)
     await first.try_acquire_or_renew()
     mark = api_server.audit_mark()
@@ -73,43 +73,43 @@ async def test_a_renewal_is_one_request(lock: MakeLock, api_server: ApiServer, n
 
 
 async def test_a_dead_holders_lease_is_taken_after_its_duration_and_counts_one_more_holder(lock: MakeLock):
-    clock = TurnedClock()
+    clock = ManualClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_acquire_or_renew()
     await second.try_acquire_or_renew()
-    clock.turn(14.9)
+    clock.advance(14.9)
     assert isinstance(await second.try_acquire_or_renew(), LeaseDenial)
-    clock.turn(0.2)
+    clock.advance(0.2)
     assert await second.try_acquire_or_renew() == LeaseGrant(transitions=1)
 
 
 async def test_whoever_cannot_renew_stops_leading_before_anybody_may_take_over(lock: MakeLock):
-    clock = TurnedClock()
+    clock = ManualClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_acquire_or_renew()
     await second.try_acquire_or_renew()
     until = first.leading_until
     assert until == clock() + 10.0
-    clock.turn(until - clock())
+    clock.advance(until - clock())
     assert not first.is_leading
     assert isinstance(await second.try_acquire_or_renew(), LeaseDenial)
 
 
 async def test_a_holder_that_comes_back_to_its_own_lease_leads_anew_and_says_so(lock: MakeLock):
-    clock = TurnedClock()
+    clock = ManualClock()
     first = lock("one", clock)
     await first.try_acquire_or_renew()
-    clock.turn(60.0)
+    clock.advance(60.0)
     assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
     assert first.is_leading
 
 
 async def test_a_former_holder_that_was_replaced_learns_it_at_once(lock: MakeLock):
-    clock = TurnedClock()
+    clock = ManualClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_acquire_or_renew()
     await second.try_acquire_or_renew()
-    clock.turn(16.0)
+    clock.advance(16.0)
     await second.try_acquire_or_renew()
     assert await first.try_acquire_or_renew() == LeaseDenial(holder="two", seconds=15.0)
     assert not first.is_leading
@@ -118,18 +118,18 @@ async def test_a_former_holder_that_was_replaced_learns_it_at_once(lock: MakeLoc
 async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lead(
     lock: MakeLock, api: KubeApi, name: str
 ):
-    clock = TurnedClock()
+    clock = ManualClock()
     first = lock("one", clock)
     await first.try_acquire_or_renew()
     written = await api.get_lease("kube-system", name)  # as if our own update had arrived after all
     spec = written.document["spec"] | {"renewTime": "2026-03-01T12:00:00.000000Z"}
     await api.update_lease("kube-system", name, written.document | {"spec": spec})
-    clock.turn(2.0)
+    clock.advance(2.0)
     assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
 
 
 async def test_a_released_lease_goes_to_the_next_one_at_once(lock: MakeLock):
-    clock = TurnedClock()
+    clock = ManualClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_acquire_or_renew()
     await second.try_acquire_or_renew()
@@ -139,11 +139,11 @@ async def test_a_released_lease_goes_to_the_next_one_at_once(lock: MakeLock):
 
 
 async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
-    clock = TurnedClock()
+    clock = ManualClock()
     first, second = lock("one", clock), lock("two", clock)
     await first.try_acquire_or_renew()
     await second.try_acquire_or_renew()
-    clock.turn(16.0)
+    clock.advance(16.0)
     await second.try_acquire_or_renew()
     assert not await first.release()
     assert await second.try_acquire_or_renew() == LeaseGrant(transitions=1)
@@ -153,7 +153,7 @@ async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
 async def test_a_release_after_a_renewal_that_nobody_waited_for_still_releases(
     lock: MakeLock, api: KubeApi, name: str
 ):
-    clock = TurnedClock()
+    clock = ManualClock()
     first = lock("one", clock)
     await first.try_acquire_or_renew()
     written = await api.get_lease("kube-system", name)
@@ -167,9 +167,9 @@ async def test_a_release_after_a_renewal_that_nobody_waited_for_still_releases(
 
 
 async def test_a_lease_that_somebody_deleted_is_made_again(
-    lock: MakeLock, admin: Kubelets, name: str, api: KubeApi
+    lock: MakeLock, admin: KubeletFleet, name: str, api: KubeApi
 ):
-    clock = TurnedClock()
+    clock = ManualClock()
     first = lock("one", clock)
     await first.try_acquire_or_renew()
     await admin.request("DELETE", f"{LEASES}/{name}")
@@ -178,8 +178,10 @@ async def test_a_lease_that_somebody_deleted_is_made_again(
     assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
 
 
-async def test_labels_that_a_person_put_on_the_lease_survive_us(lock: MakeLock, admin: Kubelets, name: str):
-    clock = TurnedClock()
+async def test_labels_that_a_person_put_on_the_lease_survive_us(
+    lock: MakeLock, admin: KubeletFleet, name: str
+):
+    clock = ManualClock()
     first = lock("one", clock)
     await first.try_acquire_or_renew()
     await admin.request(
@@ -197,12 +199,12 @@ async def test_labels_that_a_person_put_on_the_lease_survive_us(lock: MakeLock, 
 @pytest.mark.parametrize("seed", range(3))
 async def test_whoever_comes_and_goes_at_no_moment_do_two_lead(lock: MakeLock, seed: int):
     chance = random.Random(seed)
-    clock = TurnedClock()
+    clock = ManualClock()
     candidates = [lock(f"candidate-{i}", clock) for i in range(3)]
     awake = {0, 1, 2}
     leaders: list[int] = []
     for _ in range(120):
-        clock.turn(chance.choice([0.5, 2.0, 3.0, 6.0]))
+        clock.advance(chance.choice([0.5, 2.0, 3.0, 6.0]))
         if chance.random() < 0.15:  # one of them falls silent, or comes back
             awake ^= {chance.randrange(3)}
         for i in chance.sample(sorted(awake), len(awake)):
@@ -218,4 +220,4 @@ async def test_whoever_comes_and_goes_at_no_moment_do_two_lead(lock: MakeLock, s
 
 def test_a_renew_deadline_that_would_let_two_lead_is_refused(lock: MakeLock):
     with pytest.raises(ValueError, match="must be shorter than the lease duration"):
-        lock("one", TurnedClock(), duration_seconds=10, renew_deadline_seconds=10.0)
+        lock("one", ManualClock(), duration_seconds=10, renew_deadline_seconds=10.0)

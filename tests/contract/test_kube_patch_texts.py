@@ -3,7 +3,7 @@
 import pytest
 
 from libs.common.kube_api.api import KubeApi
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.kubelets import KubeletFleet
 
 TEXTS = {
     "what Go escapes for HTML": "made by <metal> & co",
@@ -17,7 +17,9 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-async def test_a_text_that_was_written_is_found_again_by_its_test(admin: Kubelets, api: KubeApi, text: str):
+async def test_a_text_that_was_written_is_found_again_by_its_test(
+    admin: KubeletFleet, api: KubeApi, text: str
+):
     name = "texts"
     path = "/metadata/annotations/text"
     metadata = {"name": name, "annotations": {"other": "x"}}
@@ -35,4 +37,4 @@ async def test_a_text_that_was_written_is_found_again_by_its_test(admin: Kubelet
         removal = [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]
         assert "text" not in (await api.patch_node(name, removal)).annotations
     finally:
-        await admin.delete(name)
+        await admin.delete_node(name)

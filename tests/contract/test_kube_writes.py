@@ -12,7 +12,7 @@ from libs.common.kube_api.events import ObjectEvent, node_reference
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import Node, NodeAddress, NodeCondition, Taint
 from libs.common.node_patch import NodeChanges, build_node_patch, build_status_patch
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.kubelets import KubeletFleet
 from tests.contract.conftest import ApiServer
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -25,7 +25,7 @@ UNINITIALIZED = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", valu
 
 
 @pytest.fixture
-async def node(admin: Kubelets, api: KubeApi, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
+async def node(admin: KubeletFleet, api: KubeApi, request: pytest.FixtureRequest) -> AsyncIterator[Node]:
     """A Node with one label and the taints that admission gives it: `uninitialized` and `not-ready`."""
     name = f"n{abs(hash(request.node.name)) % 10**12}"
     metadata = {"name": name, "labels": {"here": "before"}, "annotations": {"a": "b"}}
@@ -35,7 +35,7 @@ async def node(admin: Kubelets, api: KubeApi, request: pytest.FixtureRequest) ->
     )
     assert created.status == 201, created
     yield await api.get_node(name)
-    await admin.delete(name)
+    await admin.delete_node(name)
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ async def test_a_status_patch_writes_labels_too(api: KubeApi, node: Node):
 
 
 async def test_an_event_told_twice_in_a_minute_is_one_event_on_the_node(
-    api: KubeApi, node: Node, admin: Kubelets
+    api: KubeApi, node: Node, admin: KubeletFleet
 ):
     event = ObjectEvent(regarding=node_reference(node.name, node.uid), reason="Synced", message="Node synced")
     assert await api.create_event(event, now=NOW)
@@ -325,7 +325,7 @@ async def test_a_name_with_slashes_stays_one_name(api: KubeApi):
     assert raised.value.status in {400, 404}
 
 
-async def test_a_list_comes_in_pages_of_one_version(api: KubeApi, admin: Kubelets):
+async def test_a_list_comes_in_pages_of_one_version(api: KubeApi, admin: KubeletFleet):
     names = {f"paged-{i}" for i in range(7)}
     for name in names:
         await admin.request("POST", "/api/v1/nodes", body={"metadata": {"name": name}})
@@ -336,4 +336,4 @@ async def test_a_list_comes_in_pages_of_one_version(api: KubeApi, admin: Kubelet
     assert len({page.resource_version for page in pages}) == 1
     assert max(len(page.items) for page in pages) == 3
     for name in names:
-        await admin.delete(name)
+        await admin.delete_node(name)

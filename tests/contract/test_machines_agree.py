@@ -10,20 +10,20 @@ import msgspec
 import pytest
 
 from libs.common.platforms import PLATFORMS
-from libs.testbed.machines import (
+from libs.testbed.machine_fleet import (
     Address,
     Extension,
-    Machine,
-    Machines,
+    MachineFleet,
     Member,
     MemoryModule,
     Processor,
     Route,
-    a_machine,
-    member_of,
+    SimMachineFacts,
+    make_machine,
+    make_member,
 )
 from libs.testbed.sim_machines import client as sim_machines
-from libs.testbed.sim_machines.resources import resources_of
+from libs.testbed.sim_machines.resources import build_resources
 from tests.contract.cosi_wire import Cosi, connected, decode, resource_id, spec
 
 NODE = "10.30.0.1"
@@ -32,7 +32,7 @@ _TAGS = 11  # of PlatformMetadata: a map, which Go writes in any order
 
 
 class Side(NamedTuple):
-    machines: Machines
+    machines: MachineFleet
     cosi: Cosi
 
 
@@ -40,16 +40,16 @@ class Side(NamedTuple):
 async def sides(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Side, Side]]:
     async with AsyncExitStack() as stack:
         both = []
-        for name, start in (("go", Machines.start), ("python", sim_machines.start)):
+        for name, start in (("go", MachineFleet.start), ("python", sim_machines.start_machines)):
             machines = await stack.enter_async_context(start(tmp_path_factory.mktemp(name)))
             cosi = await stack.enter_async_context(connected(machines.endpoints[0], machines.pki))
             both.append(Side(machines, cosi))
         yield both[0], both[1]
 
 
-def a_talkative(platform: str) -> Machine:
+def a_talkative(platform: str) -> SimMachineFacts:
     """A machine with every kind of resource that the platform makes possible."""
-    machine = a_machine(
+    machine = make_machine(
         "web-1",
         NODE,
         ip6="fd00:30::1",
@@ -75,8 +75,8 @@ def a_talkative(platform: str) -> Machine:
         Address(address="FE80:0::1/64", scope="link", flags=0x281),
         Address(address="10.9.8.7/0", link="tun0", link_index=300, scope="nowhere", flags=0),
     )
-    other = a_machine("web-2", "10.30.0.2", talos_version="")
-    members = (member_of(machine), member_of(other), Member(name="bare", operating_system=""))
+    other = make_machine("web-2", "10.30.0.2", talos_version="")
+    members = (make_member(machine), make_member(other), Member(name="bare", operating_system=""))
     return msgspec.structs.replace(machine, addresses=(*machine.addresses, *odd), members=members)
 
 
@@ -93,12 +93,12 @@ def comparable(resource: bytes) -> tuple[Any, Any]:
 @pytest.mark.parametrize("platform", sorted(PLATFORMS))
 async def test_they_hold_the_same_resources(sides: tuple[Side, Side], platform: str):
     machine = a_talkative(platform)
-    kinds = sorted({(each.namespace, each.type) for each in resources_of(machine)})
+    kinds = sorted({(each.namespace, each.type) for each in build_resources(machine)})
     said = []
     for side in sides:
-        await side.machines.put(machine)
+        await side.machines.put_machines(machine)
         said.append({kind: list(map(comparable, await side.cosi.list(NODE, *kind))) for kind in kinds})
-        await side.machines.delete(machine.id)
+        await side.machines.delete_machines(machine.id)
     assert all(said[0].values())
     assert said[0] == said[1]
 
@@ -119,22 +119,24 @@ async def test_their_watches_tell_the_same_history(
     machine = a_talkative("aws")
     told = []
     for side in sides:
-        await side.machines.put(machine)
+        await side.machines.put_machines(machine)
         async with side.cosi.watch(NODE, namespace, kind) as watch:
             await live_through_a_lot(side.machines, machine, kind)
             told.append(by_id([await watch.event() for _ in range(events)]))
-        await side.machines.delete(machine.id)
+        await side.machines.delete_machines(machine.id)
     assert told[0] == told[1]
 
 
-async def live_through_a_lot(machines: Machines, machine: Machine, kind: str) -> None:
-    await machines.change(machine.id, name="web-2", addresses=machine.addresses[:2])
-    await machines.change(machine.id, platform=a_machine(platform="hcloud").platform)
-    await machines.change(machine.id, stage="shutting down", members=machine.members[1:])
-    await machines.change(machine.id, addresses=machine.addresses[1:3], platform=None, name="", stage="")
-    await machines.put(machine)
-    await machines.fault(machine.id, not_found=[kind])
-    await machines.fault(machine.id)
+async def live_through_a_lot(machines: MachineFleet, machine: SimMachineFacts, kind: str) -> None:
+    await machines.change_machine(machine.id, name="web-2", addresses=machine.addresses[:2])
+    await machines.change_machine(machine.id, platform=make_machine(platform="hcloud").platform)
+    await machines.change_machine(machine.id, stage="shutting down", members=machine.members[1:])
+    await machines.change_machine(
+        machine.id, addresses=machine.addresses[1:3], platform=None, name="", stage=""
+    )
+    await machines.put_machines(machine)
+    await machines.set_faults(machine.id, not_found=[kind])
+    await machines.set_faults(machine.id)
 
 
 def by_id(events: list[tuple[int, bytes, bytes]]) -> dict[str, list[Any]]:

@@ -21,18 +21,18 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated
 
-from libs.testbed.machines import (
+from libs.testbed.machine_fleet import (
     Address,
-    Call,
+    CallKey,
     Extension,
-    Machine,
-    Machines,
+    MachineFleet,
     Member,
     MemoryModule,
     Platform,
     Processor,
     Route,
-    a_machine,
+    SimMachineFacts,
+    make_machine,
 )
 from libs.testbed.sim_machines import client as sim_machines
 from libs.testbed.talos_pki import TalosPki
@@ -52,9 +52,9 @@ from tests.contract.cosi_wire import (
     version,
 )
 
-IMPLEMENTATIONS: dict[str, Callable[..., AbstractAsyncContextManager[Machines]]] = {
-    "go": Machines.start,
-    "python": sim_machines.start,
+IMPLEMENTATIONS: dict[str, Callable[..., AbstractAsyncContextManager[MachineFleet]]] = {
+    "go": MachineFleet.start,
+    "python": sim_machines.start_machines,
 }
 
 PLATFORM = ("runtime", "PlatformMetadatas.talos.dev", "platformmetadata")
@@ -74,7 +74,7 @@ CONTROLLER_MANAGER = (
 )
 NODE = "10.20.0.1"
 
-Start = Callable[..., AbstractAsyncContextManager[Machines]]
+Start = Callable[..., AbstractAsyncContextManager[MachineFleet]]
 
 
 @pytest.fixture(scope="module", params=[pytest.param("go", marks=pytest.mark.real_servers), "python"])
@@ -83,47 +83,47 @@ def start(request: pytest.FixtureRequest) -> Start:
 
 
 @pytest.fixture(scope="module")
-async def talos(start: Start, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machines]:
+async def talos(start: Start, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MachineFleet]:
     async with start(tmp_path_factory.mktemp("machines")) as machines:
-        await machines.put(a_machine("control-1", "10.20.255.1", control_plane=True))
+        await machines.put_machines(make_machine("control-1", "10.20.255.1", control_plane=True))
         yield machines
 
 
 @pytest.fixture(scope="module")
-async def cosi(talos: Machines) -> AsyncIterator[Cosi]:
+async def cosi(talos: MachineFleet) -> AsyncIterator[Cosi]:
     async with connected(talos.endpoints[0], talos.pki) as client:
         yield client
 
 
 @pytest.fixture
-async def machine(talos: Machines) -> AsyncIterator[Machine]:
+async def machine(talos: MachineFleet) -> AsyncIterator[SimMachineFacts]:
     """web-1 at NODE: gone afterwards, with its faults."""
-    made = a_machine("web-1", NODE, ip6="fd00:20::1", platform="hcloud", external_ips=("203.0.113.7",))
-    await talos.put(made)
+    made = make_machine("web-1", NODE, ip6="fd00:20::1", platform="hcloud", external_ips=("203.0.113.7",))
+    await talos.put_machines(made)
     yield made
-    await talos.delete("web-1")
+    await talos.delete_machines("web-1")
 
 
 class TestWhatAMachineSays:
     async def test_platform_metadata_have_the_bytes_of_the_published_proto(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         platform = Platform(platform="aws", instance_id="i-1", provider_id="aws:///us-east-1a/i-1", spot=True)
-        await talos.change(machine.id, platform=platform)
+        await talos.change_machine(machine.id, platform=platform)
         resource = await cosi.get(NODE, *PLATFORM)
         assert spec(resource).hex() == (
             "0a036177733203692d313a156177733a2f2f2f75732d656173742d31612f692d314001"
         )
 
     async def test_addresses_have_the_bytes_of_the_published_proto(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         addresses = (
             Address(address="10.0.0.5/24", local="10.0.0.5"),
             Address(address="2001:db8::5/64", flags=0x280),
             Address(address="203.0.113.7/32", link="external", link_index=0, flags=0),
         )
-        await talos.change(machine.id, addresses=addresses)
+        await talos.change_machine(machine.id, addresses=addresses)
         listed = {resource_id(each): spec(each).hex() for each in await cosi.list(NODE, *ADDRESSES)}
         assert listed == {
             "eth0/10.0.0.5/24": "0a080a040a000005101812060a040a00000530023a04657468304002508001",
@@ -132,15 +132,17 @@ class TestWhatAMachineSays:
         }
 
     async def test_the_address_that_discovery_saw_is_in_the_cluster_namespace(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        await talos.change(machine.id, addresses=(Address(address="198.51.100.9/32", namespace="cluster"),))
+        await talos.change_machine(
+            machine.id, addresses=(Address(address="198.51.100.9/32", namespace="cluster"),)
+        )
         (seen,) = await cosi.list(NODE, "cluster", ADDRESSES[1])
         assert resource_id(seen) == "service"
         assert await cosi.list(NODE, *ADDRESSES) == []
 
     async def test_its_stage_and_the_members_it_knows_have_the_bytes_of_the_published_proto(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         assert spec(await cosi.get(NODE, *STATUS)).hex() == "080412020801", "running and ready"
         assert await cosi.list(NODE, *MEMBERS) == [], "discovery is off"
@@ -151,7 +153,7 @@ class TestWhatAMachineSays:
             addresses=("10.0.0.6", "2001:db8::6"),
             operating_system="Talos (v1.13.5)",
         )
-        await talos.change(machine.id, stage="shutting down", members=(member,))
+        await talos.change_machine(machine.id, stage="shutting down", members=(member,))
         assert spec(await cosi.get(NODE, *STATUS)).hex() == "0806"
         (known,) = await cosi.list(NODE, *MEMBERS)
         assert resource_id(known) == "web-2"
@@ -165,32 +167,34 @@ class TestWhatAMachineSays:
         )
 
     async def test_a_machine_that_takes_another_s_address_answers_there_in_its_place(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        await talos.put(a_machine("web-9", NODE))
+        await talos.put_machines(make_machine("web-9", NODE))
         try:
             assert text(decode(spec(await cosi.get(NODE, *NODENAME))), 1) == "web-9"
             assert text(decode(spec(await cosi.get("fd00:20::1", *NODENAME))), 1) == "web-1", (
                 "where nobody else is"
             )
         finally:
-            await talos.delete("web-9")
+            await talos.delete_machines("web-9")
         with pytest.raises(GRPCError) as gone:
             await cosi.get(NODE, *NODENAME)
         assert gone.value.status is Status.UNAVAILABLE
 
-    async def test_a_list_is_sorted_by_id(self, machine: Machine, cosi: Cosi):
+    async def test_a_list_is_sorted_by_id(self, machine: SimMachineFacts, cosi: Cosi):
         ids = [resource_id(each) for each in await cosi.list(NODE, *ADDRESSES)]
         assert ids == sorted(ids)
         assert len(ids) == len(machine.addresses)
 
-    async def test_a_known_type_without_resources_is_an_empty_list(self, machine: Machine, cosi: Cosi):
+    async def test_a_known_type_without_resources_is_an_empty_list(
+        self, machine: SimMachineFacts, cosi: Cosi
+    ):
         assert await cosi.list(NODE, "cluster", "Members.cluster.talos.dev") == []
 
     async def test_it_tells_its_node_name_host_name_type_cluster_and_version(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        await talos.change(machine.id, domainname="example.org", cluster_name="blue")
+        await talos.change_machine(machine.id, domainname="example.org", cluster_name="blue")
         nodename = decode(spec(await cosi.get(NODE, *NODENAME)))
         hostname = decode(spec(await cosi.get(NODE, "network", "HostnameStatuses.net.talos.dev", "hostname")))
         kind = decode(spec(await cosi.get(NODE, "config", "MachineTypes.config.talos.dev", "machine-type")))
@@ -203,9 +207,9 @@ class TestWhatAMachineSays:
         assert text(talos_version, 1) == machine.talos_version
 
     async def test_it_tells_its_extensions_processors_and_memory(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        await talos.change(
+        await talos.change_machine(
             machine.id,
             extensions=(Extension(name="schematic", version="376567"), Extension(name="iscsi", version="v1")),
             processors=(Processor(socket="CPU 1"), Processor(socket="CPU 0", core_enabled=1, thread_count=4)),
@@ -224,14 +228,14 @@ class TestWhatAMachineSays:
         assert [module.get(1, [0]) for module in modules] == [[4096], [0]]
 
     async def test_routes_have_the_ids_and_the_bytes_of_the_published_proto(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         routes = (
             Route(gateway="10.20.0.254"),
             Route(gateway="fe80::1%eth0", ipv6=True),
             Route(destination="10.20.0.1/32", table="local", priority=0),
         )
-        await talos.change(machine.id, routes=routes)
+        await talos.change_machine(machine.id, routes=routes)
         listed = {resource_id(each): decode(spec(each)) for each in await cosi.list(NODE, *ROUTES)}
         assert sorted(listed) == [
             "eth0/inet6/fe80::1%eth0//1024",
@@ -244,34 +248,36 @@ class TestWhatAMachineSays:
             "eth0/inet6/fe80::1%eth0//1024": [bytes.fromhex("fe80" + 13 * "00" + "01") + b"eth0"],
         }
 
-    async def test_only_a_control_plane_has_the_cluster_cidrs(self, machine: Machine, cosi: Cosi):
+    async def test_only_a_control_plane_has_the_cluster_cidrs(self, machine: SimMachineFacts, cosi: Cosi):
         config = decode(spec(await cosi.get("10.20.255.1", *CONTROLLER_MANAGER)))
         assert config[4] == [b"10.244.0.0/16", b"fd00:10:244::/56"]
         with pytest.raises(GRPCError) as refused:
             await cosi.get(NODE, *CONTROLLER_MANAGER)
         assert refused.value.status is Status.NOT_FOUND
 
-    async def test_a_container_has_no_system_information(self, talos: Machines, cosi: Cosi):
-        await talos.put(a_machine("box-1", "10.20.0.9", platform="container"))
+    async def test_a_container_has_no_system_information(self, talos: MachineFleet, cosi: Cosi):
+        await talos.put_machines(make_machine("box-1", "10.20.0.9", platform="container"))
         assert text(decode(spec(await cosi.get("10.20.0.9", *PLATFORM))), 1) == "container"
         with pytest.raises(GRPCError, match="doesn't exist") as refused:
             await cosi.get("10.20.0.9", *SYSTEM)
         assert refused.value.status is Status.NOT_FOUND
-        await talos.delete("box-1")
+        await talos.delete_machines("box-1")
 
-    async def test_a_list_can_be_narrowed_to_ids_that_match(self, machine: Machine, cosi: Cosi):
+    async def test_a_list_can_be_narrowed_to_ids_that_match(self, machine: SimMachineFacts, cosi: Cosi):
         on_eth0 = await cosi.list(NODE, *ADDRESSES, options=encode({2: encode({1: "^e.h"})}))
         assert [resource_id(each) for each in on_eth0] == ["eth0/10.20.0.1/24", "eth0/fd00:20::1/64"]
         with pytest.raises(GRPCError, match="failed to compile regexp") as refused:
             await cosi.list(NODE, *ADDRESSES, options=encode({2: encode({1: "^(?!kube-ipvs)"})}))
         assert refused.value.status is Status.INVALID_ARGUMENT
 
-    async def test_a_method_that_nobody_simulates_is_unimplemented(self, machine: Machine, cosi: Cosi):
+    async def test_a_method_that_nobody_simulates_is_unimplemented(
+        self, machine: SimMachineFacts, cosi: Cosi
+    ):
         with pytest.raises(GRPCError, match="method Hostname not implemented") as refused:
             await cosi.call("/machine.MachineService/Hostname", b"", NODE)
         assert refused.value.status is Status.UNIMPLEMENTED
 
-    async def test_version_answers_for_the_machine_that_was_asked(self, machine: Machine, cosi: Cosi):
+    async def test_version_answers_for_the_machine_that_was_asked(self, machine: SimMachineFacts, cosi: Cosi):
         answer = decode(await cosi.call("/machine.MachineService/Version", b"", NODE))
         (one,) = answer[1]
         assert text(decode(decode(one)[2][0]), 1) == machine.talos_version
@@ -279,20 +285,22 @@ class TestWhatAMachineSays:
 
 
 class TestRouting:
-    async def test_without_a_node_header_the_first_control_plane_answers(self, machine: Machine, cosi: Cosi):
+    async def test_without_a_node_header_the_first_control_plane_answers(
+        self, machine: SimMachineFacts, cosi: Cosi
+    ):
         assert text(decode(spec(await cosi.get(None, *NODENAME))), 1) == "control-1"
 
-    async def test_every_address_of_a_machine_leads_to_it(self, machine: Machine, cosi: Cosi):
+    async def test_every_address_of_a_machine_leads_to_it(self, machine: SimMachineFacts, cosi: Cosi):
         assert text(decode(spec(await cosi.get("fd00:20::1", *NODENAME))), 1) == "web-1"
 
     async def test_what_a_machine_claims_does_not_change_where_the_network_finds_it(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        liar = a_machine("liar", "10.20.0.66", addresses=(Address(address=f"{NODE}/24", local=NODE),))
-        await talos.put(liar)
+        liar = make_machine("liar", "10.20.0.66", addresses=(Address(address=f"{NODE}/24", local=NODE),))
+        await talos.put_machines(liar)
         assert text(decode(spec(await cosi.get(NODE, *NODENAME))), 1) == "web-1"
         assert text(decode(spec(await cosi.get("10.20.0.66", *NODENAME))), 1) == "liar"
-        await talos.delete("liar")
+        await talos.delete_machines("liar")
 
     @pytest.mark.parametrize(
         ("node", "status", "words"),
@@ -303,21 +311,23 @@ class TestRouting:
         ],
     )
     async def test_a_target_that_leads_nowhere_is_told_apart(
-        self, machine: Machine, cosi: Cosi, node: str, status: Status, words: str
+        self, machine: SimMachineFacts, cosi: Cosi, node: str, status: Status, words: str
     ):
         with pytest.raises(GRPCError, match=words) as refused:
             await cosi.get(node, *PLATFORM)
         assert refused.value.status is status
 
-    async def test_the_plural_header_is_refused_even_with_one_node(self, machine: Machine, cosi: Cosi):
+    async def test_the_plural_header_is_refused_even_with_one_node(
+        self, machine: SimMachineFacts, cosi: Cosi
+    ):
         request = encode({1: PLATFORM[0], 2: PLATFORM[1], 3: PLATFORM[2], 4: b""})
         with pytest.raises(GRPCError, match="one-2-many proxying is not supported") as refused:
             await cosi.call("/cosi.resource.State/Get", request, nodes=NODE)
         assert refused.value.status is Status.INVALID_ARGUMENT
 
-    async def test_a_deleted_machine_refuses_the_dial(self, talos: Machines, cosi: Cosi):
-        await talos.put(a_machine("short", "10.20.0.3"))
-        await talos.delete("short")
+    async def test_a_deleted_machine_refuses_the_dial(self, talos: MachineFleet, cosi: Cosi):
+        await talos.put_machines(make_machine("short", "10.20.0.3"))
+        await talos.delete_machines("short")
         with pytest.raises(GRPCError, match="connection refused"):
             await cosi.get("10.20.0.3", *PLATFORM)
 
@@ -338,7 +348,7 @@ class TestAccess:
         ],
     )
     async def test_what_a_reader_may_not_see(
-        self, machine: Machine, cosi: Cosi, namespace: str, kind: str, words: str
+        self, machine: SimMachineFacts, cosi: Cosi, namespace: str, kind: str, words: str
     ):
         with pytest.raises(GRPCError, match=words) as got:
             await cosi.get(NODE, namespace, kind, "any")
@@ -350,29 +360,31 @@ class TestAccess:
         assert {e.value.status for e in (got, listed, watched)} == {Status.PERMISSION_DENIED}
 
     async def test_a_type_can_be_unknown_forbidden_or_slow_on_one_machine(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        await talos.fault(machine.id, unsupported=[PROCESSORS[1]], forbidden=[EXTENSIONS[1]])
+        await talos.set_faults(machine.id, unsupported=[PROCESSORS[1]], forbidden=[EXTENSIONS[1]])
         with pytest.raises(GRPCError, match="is not supported") as unknown:
             await cosi.list(NODE, *PROCESSORS)
         with pytest.raises(GRPCError, match="not authorized") as forbidden:
             await cosi.list(NODE, *EXTENSIONS)
         assert {e.value.status for e in (unknown, forbidden)} == {Status.PERMISSION_DENIED}
-        await talos.fault(machine.id, slow=[PROCESSORS[1]])
+        await talos.set_faults(machine.id, slow=[PROCESSORS[1]])
         assert await cosi.list(NODE, *EXTENSIONS) == []
         waiting = asyncio.create_task(cosi.list(NODE, *PROCESSORS))
         assert text(decode(spec(await cosi.get(NODE, *NODENAME))), 1) == machine.name
         assert not waiting.done()
-        await talos.fault(machine.id)
+        await talos.set_faults(machine.id)
         assert await waiting == []
 
-    async def test_a_reader_cannot_write(self, machine: Machine, cosi: Cosi):
+    async def test_a_reader_cannot_write(self, machine: SimMachineFacts, cosi: Cosi):
         with pytest.raises(GRPCError, match="not authorized"):
             await cosi.call(
                 "/cosi.resource.State/Destroy", encode({1: "k8s", 2: NODENAME[1], 3: "nodename"}), NODE
             )
 
-    async def test_a_role_that_may_not_read_is_not_authorized(self, talos: Machines, machine: Machine):
+    async def test_a_role_that_may_not_read_is_not_authorized(
+        self, talos: MachineFleet, machine: SimMachineFacts
+    ):
         async with connected(talos.endpoints[0], talos.pki, roles=("os:etcd:backup",)) as backup:
             with pytest.raises(GRPCError, match="not authorized") as refused:
                 await backup.get(NODE, *PLATFORM)
@@ -381,30 +393,30 @@ class TestAccess:
 
 class TestWatching:
     async def test_a_kind_watch_begins_with_what_is_there_and_says_when_that_was_all(
-        self, machine: Machine, cosi: Cosi
+        self, machine: SimMachineFacts, cosi: Cosi
     ):
         async with cosi.watch(NODE, *ADDRESSES) as watch:
             events = [await watch.event() for _ in range(len(machine.addresses) + 1)]
         assert [kind for kind, _, _ in events] == [CREATED] * len(machine.addresses) + [BOOTSTRAPPED]
 
     async def test_an_old_client_is_not_told_when_that_was_all(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        await talos.change(machine.id, addresses=())
+        await talos.change_machine(machine.id, addresses=())
         async with cosi.watch(NODE, *ADDRESSES, api_version=0) as watch:
-            await talos.change(machine.id, addresses=(Address(address="10.0.0.6/24"),))
+            await talos.change_machine(machine.id, addresses=(Address(address="10.0.0.6/24"),))
             kind, resource, _ = await watch.event()
         assert (kind, resource_id(resource)) == (CREATED, "eth0/10.0.0.6/24")
 
     async def test_a_change_comes_with_what_was_before_and_only_for_what_differs(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         async with cosi.watch(NODE, *PLATFORM[:2]) as platforms, cosi.watch(NODE, *NODENAME[:2]) as names:
             assert [(await platforms.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
             assert [(await names.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.put(machine)  # the same once more
-            await talos.change(machine.id, platform=Platform(platform="hcloud", zone="nbg1-dc3"))
-            await talos.change(machine.id, name="web-one")
+            await talos.put_machines(machine)  # the same once more
+            await talos.change_machine(machine.id, platform=Platform(platform="hcloud", zone="nbg1-dc3"))
+            await talos.change_machine(machine.id, name="web-one")
             kind, new, old = await platforms.event()
             assert kind == UPDATED
             assert (text(decode(spec(new)), 4), text(decode(spec(old)), 4)) == ("nbg1-dc3", "fsn1-dc14")
@@ -412,33 +424,33 @@ class TestWatching:
             assert text(decode(spec((await names.event())[1])), 1) == "web-one"
 
     async def test_what_vanishes_is_destroyed_with_its_last_content(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         async with cosi.watch(NODE, *SYSTEM[:2]) as watch:
             assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.change(machine.id, system_information=None)
+            await talos.change_machine(machine.id, system_information=None)
             kind, resource, _ = await watch.event()
         assert machine.system_information is not None
         assert (kind, text(decode(spec(resource)), 5)) == (DESTROYED, machine.system_information.uuid)
 
     async def test_a_resource_watch_of_what_does_not_exist_begins_with_a_tombstone(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        await talos.change(machine.id, system_information=None)
+        await talos.change_machine(machine.id, system_information=None)
         async with cosi.watch(NODE, *SYSTEM[:2], name=SYSTEM[2]) as watch:
             kind, tombstone, _ = await watch.event()
             assert (kind, resource_id(tombstone), spec(tombstone)) == (DESTROYED, SYSTEM[2], b"")
-            await talos.put(machine)
+            await talos.put_machines(machine)
             assert (await watch.event())[0] == CREATED
 
-    async def test_a_foreign_bookmark_is_a_failed_precondition(self, machine: Machine, cosi: Cosi):
+    async def test_a_foreign_bookmark_is_a_failed_precondition(self, machine: SimMachineFacts, cosi: Cosi):
         with pytest.raises(GRPCError) as refused:
             async with cosi.watch(NODE, *ADDRESSES, options=encode({6: bytes(16)})):
                 pass
         assert refused.value.status is Status.FAILED_PRECONDITION
 
     async def test_a_malformed_query_is_the_callers_error_and_the_server_lives_on(
-        self, machine: Machine, cosi: Cosi
+        self, machine: SimMachineFacts, cosi: Cosi
     ):
         term_without_value = encode({1: encode({1: encode({1: "key", 2: 1})})})
         with pytest.raises(GRPCError) as refused:
@@ -449,115 +461,121 @@ class TestWatching:
 
 class TestFaults:
     async def test_an_unavailable_machine_refuses_and_its_open_watches_break(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         async with cosi.watch(NODE, *NODENAME[:2]) as watch:
             assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.fault(machine.id, unavailable=True)
+            await talos.set_faults(machine.id, unavailable=True)
             with pytest.raises(GRPCError) as broken:
                 await watch.message()
         with pytest.raises(GRPCError, match="connection refused") as refused:
             await cosi.get(NODE, *PLATFORM)
         assert (broken.value.status, refused.value.status) == (Status.UNAVAILABLE, Status.UNAVAILABLE)
-        await talos.fault(machine.id)
+        await talos.set_faults(machine.id)
         assert await cosi.get(NODE, *PLATFORM)
 
     async def test_a_hanging_machine_answers_when_it_is_healed_and_hinders_no_other(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        await talos.fault(machine.id, hang=True)
+        await talos.set_faults(machine.id, hang=True)
         # not by a deadline of the call: the server knows that one too, and may be the first to end the call
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(cosi.get(NODE, *PLATFORM), 0.2)
         late = asyncio.create_task(cosi.get(NODE, *PLATFORM))
         assert await cosi.get("10.20.255.1", *PLATFORM)
         assert not late.done()
-        await talos.fault(machine.id)
+        await talos.set_faults(machine.id)
         assert await late
 
-    async def test_events_of_a_hanging_machine_come_late(self, talos: Machines, machine: Machine, cosi: Cosi):
+    async def test_events_of_a_hanging_machine_come_late(
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
+    ):
         async with cosi.watch(NODE, *NODENAME[:2]) as watch:
             assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.fault(machine.id, hang=True)
-            await talos.change(machine.id, name="web-late")
+            await talos.set_faults(machine.id, hang=True)
+            await talos.change_machine(machine.id, name="web-late")
             with pytest.raises(TimeoutError):
                 await watch.message(seconds=0.2)
-            await talos.fault(machine.id)
+            await talos.set_faults(machine.id)
             assert text(decode(spec((await watch.event())[1])), 1) == "web-late"
 
     async def test_a_muted_watch_stays_open_and_deaf_while_a_new_one_hears(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         async with cosi.watch(NODE, *NODENAME[:2]) as old:
             assert [(await old.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
             await talos.mute_watches(machine.id)
             async with cosi.watch(NODE, *NODENAME[:2]) as new:
                 assert [(await new.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-                await talos.change(machine.id, name="web-two")
+                await talos.change_machine(machine.id, name="web-two")
                 assert (await new.event())[0] == UPDATED
             with pytest.raises(TimeoutError):
                 await old.message(seconds=0.2)
 
-    async def test_a_slow_machine_answers_late(self, talos: Machines, machine: Machine, cosi: Cosi):
-        await talos.fault(machine.id, delay_ms=300)
+    async def test_a_slow_machine_answers_late(
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
+    ):
+        await talos.set_faults(machine.id, delay_ms=300)
         began = asyncio.get_running_loop().time()
         assert await cosi.get(NODE, *PLATFORM)
         assert asyncio.get_running_loop().time() - began >= 0.3
 
-    async def test_permission_can_be_denied(self, talos: Machines, machine: Machine, cosi: Cosi):
-        await talos.fault(machine.id, permission_denied=True)
+    async def test_permission_can_be_denied(self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi):
+        await talos.set_faults(machine.id, permission_denied=True)
         with pytest.raises(GRPCError, match="not authorized") as refused:
             await cosi.get(NODE, *PLATFORM)
         assert refused.value.status is Status.PERMISSION_DENIED
 
-    async def test_a_type_can_be_missing_for_a_while(self, talos: Machines, machine: Machine, cosi: Cosi):
+    async def test_a_type_can_be_missing_for_a_while(
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
+    ):
         async with cosi.watch(NODE, *PLATFORM[:2]) as watch:
             assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-            await talos.fault(machine.id, not_found=[PLATFORM[1]])
+            await talos.set_faults(machine.id, not_found=[PLATFORM[1]])
             assert (await watch.event())[0] == DESTROYED
             with pytest.raises(GRPCError, match="doesn't exist"):
                 await cosi.get(NODE, *PLATFORM)
-            await talos.fault(machine.id)
+            await talos.set_faults(machine.id)
             assert (await watch.event())[0] == CREATED
 
 
 class TestConnections:
     async def test_calls_are_counted_by_node_method_and_type(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         await talos.reset_calls()
         await cosi.get(NODE, *PLATFORM)
         await cosi.get(NODE, *PLATFORM)
         await cosi.list(NODE, *ADDRESSES)
         await cosi.call("/machine.MachineService/Version", b"", NODE)
-        assert await talos.calls() == {
-            Call(NODE, "Get", PLATFORM[1]): 2,
-            Call(NODE, "List", ADDRESSES[1]): 1,
-            Call(NODE, "Version", ""): 1,
+        assert await talos.count_calls() == {
+            CallKey(NODE, "Get", PLATFORM[1]): 2,
+            CallKey(NODE, "List", ADDRESSES[1]): 1,
+            CallKey(NODE, "Version", ""): 1,
         }
 
     async def test_a_cut_endpoint_resets_its_connections_and_the_other_one_serves(
         self, start: Start, tmp_path: Path
     ):
         async with start(tmp_path, endpoints=2) as talos:
-            await talos.put(a_machine("web-1", NODE))
+            await talos.put_machines(make_machine("web-1", NODE))
             async with (
                 connected(talos.endpoints[0], talos.pki) as first,
                 connected(talos.endpoints[1], talos.pki) as second,
             ):
                 async with first.watch(NODE, *NODENAME[:2]) as watch:
                     assert [(await watch.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
-                    await talos.cut(0)
+                    await talos.cut_endpoint(0)
                     with pytest.raises((StreamTerminatedError, ConnectionError)):
                         await watch.message()
                 with pytest.raises(ConnectionRefusedError):
                     await first.get(NODE, *PLATFORM)
                 assert await second.get(NODE, *PLATFORM)
-                await talos.restore(0)
+                await talos.restore_endpoint(0)
                 assert await first.get(NODE, *PLATFORM)
 
     async def test_calls_one_after_another_do_not_wait_for_acknowledgements(
-        self, machine: Machine, cosi: Cosi
+        self, machine: SimMachineFacts, cosi: Cosi
     ):
         # Nagle's algorithm would make each wait for a delayed acknowledgement: 40 ms on Linux
         clock, seconds = asyncio.get_running_loop().time, []
@@ -568,16 +586,16 @@ class TestConnections:
         assert sorted(seconds)[5] < 0.035, "on a busy machine some wait for other things, not all"
 
     async def test_hundreds_of_watches_fit_into_one_connection(
-        self, talos: Machines, machine: Machine, cosi: Cosi
+        self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         async with asyncio.timeout(30), contextlib.AsyncExitStack() as stack:
             opened = (stack.enter_async_context(cosi.watch(NODE, *NODENAME[:2])) for _ in range(250))
             watches = await asyncio.gather(*opened)
-            await talos.change(machine.id, name="web-many")
+            await talos.change_machine(machine.id, name="web-many")
             for watch in watches:
                 assert [(await watch.event())[0] for _ in range(3)] == [CREATED, BOOTSTRAPPED, UPDATED]
 
-    async def test_a_client_that_pings_too_often_is_sent_away(self, talos: Machines):
+    async def test_a_client_that_pings_too_often_is_sent_away(self, talos: MachineFleet):
         client = talos.pki.client(["os:reader"], lifetime=timedelta(hours=1))
         host, _, port = talos.endpoints[0].rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port), ssl=context_for(talos.pki, client))
@@ -596,11 +614,11 @@ class TestConnections:
         ]
 
     async def test_a_client_without_a_good_certificate_gets_no_answer(
-        self, talos: Machines, machine: Machine
+        self, talos: MachineFleet, machine: SimMachineFacts
     ):
         hour = timedelta(hours=1)
         expired = talos.pki.client(["os:reader"], lifetime=hour, issued_at=datetime.now(UTC) - 2 * hour)
-        for_servers = talos.pki.authority.server(["10.0.0.1"])
+        for_servers = talos.pki.authority.issue_server(["10.0.0.1"])
         for pair in (expired, for_servers):
             async with connected(talos.endpoints[0], talos.pki, pair) as client:
                 with pytest.raises((StreamTerminatedError, ConnectionError)):
@@ -610,7 +628,7 @@ class TestConnections:
         self, start: Start, tmp_path: Path
     ):
         async with start(tmp_path) as talos:
-            await talos.put(a_machine("web-1", NODE))
+            await talos.put_machines(make_machine("web-1", NODE))
             async with connected(talos.endpoints[0], talos.pki) as before:
                 assert await before.get(NODE, *PLATFORM)
                 old = TalosPki(tmp_path / "other", ["127.0.0.1"])
@@ -623,7 +641,7 @@ class TestConnections:
                     with pytest.raises((StreamTerminatedError, ConnectionError)):
                         await foreign.get(NODE, *PLATFORM)
 
-    async def test_the_server_speaks_tls_only_to_who_verifies_it(self, talos: Machines, tmp_path: Path):
+    async def test_the_server_speaks_tls_only_to_who_verifies_it(self, talos: MachineFleet, tmp_path: Path):
         other = TalosPki(tmp_path, ["127.0.0.1"])
         host, _, port = talos.endpoints[0].rpartition(":")
         with pytest.raises(ssl.SSLCertVerificationError):

@@ -9,8 +9,8 @@ import aiohttp
 import msgspec
 
 from libs.common.service_spec import PolicyRule
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import JSON, MERGE, Answer, Kubelets
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import JSON, MERGE, HttpResponse, KubeletFleet
 from tests.deploy.pods import token_of
 
 _METHODS = {
@@ -86,7 +86,7 @@ class Account:
     @classmethod
     @asynccontextmanager
     async def of(
-        cls, control_plane: ControlPlane, kubelets: Kubelets, namespace: str, name: str
+        cls, control_plane: ControlPlane, kubelets: KubeletFleet, namespace: str, name: str
     ) -> AsyncIterator["Account"]:
         """Who asks with a new token of that ServiceAccount."""
         headers = {"Authorization": f"Bearer {await token_of(kubelets, namespace, name)}"}
@@ -98,15 +98,15 @@ class Account:
 
     async def request(
         self, method: str, path: str, body: Any = None, *, content_type: str = JSON, **headers: str
-    ) -> Answer:
+    ) -> HttpResponse:
         """Whatever the status, it is returned."""
         data = None if body is None else msgspec.json.encode(body)
         sent = {"Content-Type": content_type, **headers}
         async with self._session.request(method, self._server + path, data=data, headers=sent) as answer:
             text = await answer.read()
-            return Answer(answer.status, msgspec.json.decode(text) if text.startswith(b"{") else text)
+            return HttpResponse(answer.status, msgspec.json.decode(text) if text.startswith(b"{") else text)
 
-    async def tries(self, what: Try) -> Answer:
+    async def tries(self, what: Try) -> HttpResponse:
         """Do it; who may not is told so before anybody looks at the body, or for such an object."""
         method = _METHODS.get(what.verb, "GET")
         body: Any = {} if method in ("POST", "PUT", "PATCH") else None

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
-from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.helm.chart import Manifest
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 APPLY = "application/apply-patch+yaml"
 # What Talos makes where kubernetesTalosAPIAccess is on: the kind that the chart's credential is of.
@@ -105,7 +105,7 @@ class ApiServer:
         made = await self.apply(TALOS_ACCOUNTS)
         assert made.status in (200, 201), made.object
         path = "/apis/talos.dev/v1alpha1/namespaces/kube-system/serviceaccounts"
-        await eventually(lambda: self.serves(path), "the custom resource is served")
+        await wait_until(lambda: self.serves(path), "the custom resource is served")
         yield
 
     async def names(self, collection: str, selector: str) -> set[str]:

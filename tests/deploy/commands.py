@@ -8,7 +8,7 @@ import msgspec
 from libs.common.process.service import ServiceDefinition
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, read_settings
-from libs.testbed.helm.chart import Manifest, deployed_services
+from libs.testbed.helm.chart import Manifest, select_service_deployments
 from services.csr.service import CSR_DEFINITION
 from services.ipam.service import IPAM_DEFINITION
 from services.labeler.service import LABELER_DEFINITION
@@ -53,7 +53,7 @@ def reading_of(
 
 def of_deployments(found: list[Manifest]) -> dict[str, dict[str, Any]]:
     """By service: its container; each runs alone in its pod."""
-    deployments = deployed_services(found).values()
+    deployments = select_service_deployments(found).values()
     one = [deployment["spec"]["template"]["spec"]["containers"] for deployment in deployments]
     assert all(len(each) == 1 for each in one)
     return {container["name"]: container for (container,) in one}

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.control_plane.control_plane import ControlPlane
 from tests.deploy.api_server import ApiServer
 
 

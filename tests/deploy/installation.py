@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import Manifest, deployed_services, nats_of
-from libs.testbed.kubelets import Kubelets
-from libs.testbed.machines import Machines
-from tests.bus_actors import eventually
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.helm.chart import Manifest, find_nats_workload, select_service_deployments
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.machine_fleet import MachineFleet
+from tests.bus_actors import wait_until
 from tests.deploy.api_server import ApiServer
 from tests.deploy.pods import IP, Pod
 
@@ -23,7 +23,11 @@ class Installation:
     """What Helm made of the values, on that API server; `pods` by component: nats, watcher, ..."""
 
     def __init__(
-        self, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines, found: list[Manifest]
+        self,
+        control_plane: ControlPlane,
+        kubelets: KubeletFleet,
+        machines: MachineFleet,
+        found: list[Manifest],
     ) -> None:
         self.control_plane = control_plane
         self.kubelets = kubelets
@@ -34,12 +38,12 @@ class Installation:
     @classmethod
     @asynccontextmanager
     async def applied(
-        cls, control_plane: ControlPlane, machines: Machines, found: list[Manifest]
+        cls, control_plane: ControlPlane, machines: MachineFleet, found: list[Manifest]
     ) -> AsyncIterator["Installation"]:
         """Everything but what would run pods of its own; with the credential that Talos makes."""
         objects = [manifest for manifest in found if manifest["kind"] not in WORKLOADS]
         async with (
-            Kubelets.start(control_plane) as kubelets,
+            KubeletFleet.start(control_plane) as kubelets,
             ApiServer.connect(control_plane) as server,
             server.with_talos_accounts(),
             server.with_objects(objects) as applied,
@@ -57,7 +61,7 @@ class Installation:
 
     async def run_nats(self, run_dir: Path) -> None:
         """As the kubelet does: the init container to its end, then the server and beside it the keeper."""
-        workload = nats_of(self.manifests)
+        workload = find_nats_workload(self.manifests)
         assert workload is not None
         pod = self.pods["nats"] = await self._pod(workload, run_dir / "nats")
         flags = [
@@ -76,12 +80,12 @@ class Installation:
         await pod.until("nats")
         keeper = pod.start("keeper", *flags)
         await pod.until("keeper", "livenessProbe")
-        await eventually(lambda: "the server has read" in keeper.log.read_text(), keeper.tail(50))
+        await wait_until(lambda: "the server has read" in keeper.log.read_text(), keeper.tail(50))
 
     async def run_services(self, run_dir: Path) -> None:
         """Each Deployment's pod, until it is ready."""
         nats = f"--nats-url=tls://{IP}:{self.pods['nats'].port('nats', 'client')}"
-        for workload in deployed_services(self.manifests).values():
+        for workload in select_service_deployments(self.manifests).values():
             service = workload["metadata"]["labels"]["app.kubernetes.io/component"]
             pod = self.pods[service] = await self._pod(workload, run_dir / service)
             port = f"--secure-port={pod.port(service, 'metrics')}"
@@ -113,13 +117,13 @@ class Installation:
         async def published() -> bool:
             return (await self.kubelets.request("GET", path)).status == 200
 
-        await eventually(published, "kube-root-ca.crt is published", 60)
+        await wait_until(published, "kube-root-ca.crt is published", 60)
 
     async def _issue_talos_credential(self) -> None:
         """What Talos does for each of its ServiceAccounts: a talosconfig in the Secret of that name."""
         for account in self.manifests:
             if account["apiVersion"] == "talos.dev/v1alpha1":
-                text = self.machines.talosconfig(roles=account["spec"]["roles"]).read_text()
+                text = self.machines.write_talosconfig(roles=account["spec"]["roles"]).read_text()
                 meta: dict[str, Any] = {key: account["metadata"][key] for key in ("name", "namespace")}
                 secret = {
                     "apiVersion": "v1",

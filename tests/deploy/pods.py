@@ -17,9 +17,9 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from libs.testbed.children import Child, free_port, until
+from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
 from libs.testbed.helm.chart import Manifest
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.kubelets import KubeletFleet
 from services.metadata.talos_api.talosconfig import SERVICE_ACCOUNT_FILE as TALOSCONFIG
 
 ROOT: Final = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ _NOTHING: Final = dict.fromkeys(
 _ONE_SECOND: Final = aiohttp.ClientTimeout(total=1)
 
 
-async def token_of(kubelets: Kubelets, namespace: str, account: str) -> str:
+async def token_of(kubelets: KubeletFleet, namespace: str, account: str) -> str:
     """A token as a kubelet asks for it (TokenRequest)."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
@@ -58,19 +58,19 @@ class Pod:
         self.name = f"{workload['metadata']['name']}-0"
         self.namespace: str = workload["metadata"]["namespace"]
         self.spec: dict[str, Any] = workload["spec"]["template"]["spec"]
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, ChildProcess] = {}
         self._folder = folder
         self._server = server
         self._ports: dict[tuple[str, str], int] = {}
 
     @classmethod
-    async def mounted(cls, workload: Manifest, folder: Path, server: str, kubelets: Kubelets) -> "Pod":
+    async def mounted(cls, workload: Manifest, folder: Path, server: str, kubelets: KubeletFleet) -> "Pod":
         """With all of its volumes; AssertionError if one is made of what does not exist."""
         pod = cls(workload, folder, server)
         await pod.mount(kubelets)
         return pod
 
-    async def mount(self, kubelets: Kubelets) -> None:
+    async def mount(self, kubelets: KubeletFleet) -> None:
         """Write what its volumes hold; again, once the objects have changed."""
         for volume in (*self.spec["volumes"], *self._token_volume()):
             place = self.volume(volume["name"])
@@ -90,7 +90,7 @@ class Pod:
 
     def port(self, container: str, name: str) -> int:
         """What stands for a named port of a container."""
-        return self._ports.setdefault((container, name), free_port())
+        return self._ports.setdefault((container, name), allocate_port())
 
     def environment(self, name: str) -> dict[str, str]:
         """What the container is told, and a kubeconfig in place of the files that a client looks for."""
@@ -104,7 +104,7 @@ class Pod:
             told["TALOSCONFIG"] = str(mounts[str(TALOSCONFIG.parent)] / TALOSCONFIG.name)
         return told
 
-    def start(self, name: str, *more: str, env: Mapping[str, str] | None = None) -> Child:
+    def start(self, name: str, *more: str, env: Mapping[str, str] | None = None) -> ChildProcess:
         """The container's command with its arguments; `more` flags stand for those that say the same."""
         container, mounts = self.container(name), self._mounts(name)
         said = tuple(flag.partition("=")[0] + "=" for flag in more)
@@ -112,7 +112,7 @@ class Pod:
         arguments: list[str] = container.get("args", [])
         program, *words = command + [word for word in arguments if not word.startswith(said)]
         argv = [_PROGRAMS[program], *(_moved(word, mounts) for word in words), *more]
-        self.children[name] = Child.start(name, argv, self._folder, env=self._whole(name, env))
+        self.children[name] = ChildProcess.start(name, argv, self._folder, env=self._whole(name, env))
         return self.children[name]
 
     async def execute(self, name: str, program: str, *words: str, env: Mapping[str, str]) -> bytes:
@@ -139,7 +139,7 @@ class Pod:
                 except (aiohttp.ClientError, TimeoutError):
                     return False
 
-            await until(succeeds, self.children[name], what=f"well ({probe})", seconds=seconds)
+            await wait_until(succeeds, self.children[name], what=f"well ({probe})", seconds=seconds)
 
     async def stop(self) -> None:
         """All of its containers, in order."""
@@ -186,7 +186,7 @@ class Pod:
         path.write_bytes(msgspec.yaml.encode(config))
         return path
 
-    async def _content(self, volume: dict[str, Any], kubelets: Kubelets) -> dict[str, bytes]:
+    async def _content(self, volume: dict[str, Any], kubelets: KubeletFleet) -> dict[str, bytes]:
         objects = f"/api/v1/namespaces/{self.namespace}"
         match volume:
             case {"emptyDir": _}:

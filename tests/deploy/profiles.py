@@ -6,21 +6,32 @@ from typing import Any
 
 import msgspec
 
-from libs.testbed.helm.chart import Manifest, Values, deployed_services, manifests, text
+from libs.testbed.helm.chart import (
+    ChartValues,
+    Manifest,
+    render_manifests,
+    render_text,
+    select_service_deployments,
+)
 from libs.testbed.helm.renders import PROFILES as FOLDER
 
 # Old values name the reference's image, with which nothing is installed: whoever migrates names his own.
-_REFERENCE = Values(files=(FOLDER / "reference-values.yaml",))
+_REFERENCE = ChartValues(files=(FOLDER / "reference-values.yaml",))
 PUSHED: dict[str, Any] = {"image.repository": "registry.example.com/talos-cloud-controller-manager"}
-PROFILES: dict[str, Values] = {
-    path.stem.removesuffix("-values"): Values(files=(path,)) for path in sorted(FOLDER.glob("*.yaml"))
+PROFILES: dict[str, ChartValues] = {
+    path.stem.removesuffix("-values"): ChartValues(files=(path,)) for path in sorted(FOLDER.glob("*.yaml"))
 } | {
-    "reference": msgspec.structs.replace(_REFERENCE, said=PUSHED),
-    "daemonset": Values(said={"daemonSet.enabled": True}),
-    "reference-daemonset": msgspec.structs.replace(_REFERENCE, said=PUSHED | {"daemonSet.enabled": True}),
-    "elsewhere": Values(
+    "reference": msgspec.structs.replace(_REFERENCE, overrides=PUSHED),
+    "daemonset": ChartValues(overrides={"daemonSet.enabled": True}),
+    "reference-daemonset": msgspec.structs.replace(
+        _REFERENCE, overrides=PUSHED | {"daemonSet.enabled": True}
+    ),
+    "elsewhere": ChartValues(
         files=(FOLDER / "ha-values.yaml",),
-        said={"serviceAccount.name": "ours", "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"]},
+        overrides={
+            "serviceAccount.name": "ours",
+            "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"],
+        },
         release="edge",
         namespace="talos-system",
     ),
@@ -35,18 +46,18 @@ CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", *POLICY}
 @functools.cache
 def rendered_text(profile: str) -> str:
     """The YAML of that profile."""
-    return text(PROFILES[profile])
+    return render_text(PROFILES[profile])
 
 
 @functools.cache
 def rendered(profile: str) -> list[Manifest]:
     """Its objects."""
-    return manifests(PROFILES[profile])
+    return render_manifests(PROFILES[profile])
 
 
 def rendered_for(profile: str, kubernetes: str) -> list[Manifest]:
     """Its objects for another version of Kubernetes than the newest."""
-    return manifests(msgspec.structs.replace(PROFILES[profile], kubernetes=kubernetes))
+    return render_manifests(msgspec.structs.replace(PROFILES[profile], kubernetes=kubernetes))
 
 
 def prefix(profile: str) -> str:
@@ -57,7 +68,7 @@ def prefix(profile: str) -> str:
 def services_in(profile: str) -> list[str]:
     """The services that it installs a Deployment for."""
     head = f"{prefix(profile)}-"
-    return [name.removeprefix(head) for name in deployed_services(rendered(profile))]
+    return [name.removeprefix(head) for name in select_service_deployments(rendered(profile))]
 
 
 def workloads(profile: str) -> list[Manifest]:

@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from libs.testbed.helm.chart import CHART, Values
+from libs.testbed.helm.chart import CHART, ChartValues
 
 
 class Operator:
@@ -30,9 +30,11 @@ class Operator:
         assert process.returncode == 0, said
         return said
 
-    async def upgrade(self, values: Values, chart: Path = CHART) -> str:
+    async def upgrade(self, values: ChartValues, chart: Path = CHART) -> str:
         """Install it, or change what is installed."""
-        said = [argument for argument in values.arguments() if argument.startswith(("--values", "--set"))]
+        said = [
+            argument for argument in values.build_arguments() if argument.startswith(("--values", "--set"))
+        ]
         return await self.helm(
             "upgrade", "--install", self.release, str(chart), *said, "--create-namespace", "--reset-values"
         )

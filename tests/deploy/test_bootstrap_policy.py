@@ -2,8 +2,8 @@
 
 import pytest
 
-from libs.testbed.helm.chart import HelmError, Values, manifests
-from libs.testbed.helm.renders import MANIFESTS, RENDERS
+from libs.testbed.helm.chart import ChartValues, HelmError, render_manifests
+from libs.testbed.helm.renders import MANIFESTS, RENDERED_FILES
 from tests.deploy.notes import notes
 from tests.deploy.profiles import POLICY
 
@@ -14,8 +14,8 @@ WANTED = "nats.bootstrap.admissionPolicy"
 UNRESTRICTED = "may create a Secret of any name and type in namespace kube-system"
 
 
-def policies(values: Values) -> set[str]:
-    return {manifest["kind"] for manifest in manifests(values)} & POLICY
+def policies(values: ChartValues) -> set[str]:
+    return {manifest["kind"] for manifest in render_manifests(values)} & POLICY
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def policies(values: Values) -> set[str]:
 def test_the_policy_is_installed_where_the_cluster_serves_its_kind(
     kubernetes: str, served: tuple[str, ...], found: set[str]
 ):
-    values = Values(kubernetes=kubernetes, served=served)
+    values = ChartValues(kubernetes=kubernetes, api_versions=served)
     assert policies(values) == found
     assert (UNRESTRICTED in notes(values)) == (not found)
 
@@ -42,23 +42,23 @@ def test_the_policy_is_installed_where_the_cluster_serves_its_kind(
     "said", [{WANTED: False}, {"nats.enabled": False, "nats.external.url": "nats://n:1"}]
 )
 def test_it_is_left_out_where_it_is_not_wanted_or_restricts_nobody(said):
-    assert policies(Values(said=said)) == set()
-    assert (UNRESTRICTED in notes(Values(said=said))) == (WANTED in said)
+    assert policies(ChartValues(overrides=said)) == set()
+    assert (UNRESTRICTED in notes(ChartValues(overrides=said))) == (WANTED in said)
 
 
 def test_the_one_process_needs_none():
-    values = Values(said={"daemonSet.enabled": True})
+    values = ChartValues(overrides={"daemonSet.enabled": True})
     assert policies(values) == set()
     assert UNRESTRICTED not in notes(values)
 
 
 def test_who_asks_for_it_gets_it_or_a_failed_install():
-    assert policies(Values(said={WANTED: True}, served=(POD, SERVED))) == POLICY
+    assert policies(ChartValues(overrides={WANTED: True}, api_versions=(POD, SERVED))) == POLICY
     with pytest.raises(HelmError, match=r"is true, and this cluster \(v1.29.15\) does not serve"):
-        manifests(Values(said={WANTED: True}, kubernetes="1.29.15", served=(POD,)))
+        render_manifests(ChartValues(overrides={WANTED: True}, kubernetes="1.29.15", api_versions=(POD,)))
 
 
-@pytest.mark.parametrize("name", RENDERS)
+@pytest.mark.parametrize("name", RENDERED_FILES)
 def test_a_committed_manifest_says_what_kubernetes_1_29_does_not_serve(name: str):
     text = (MANIFESTS / name).read_text()
     head = text.partition("---")[0]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.testbed.control_plane.build import built
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import HELM, Values
+from libs.testbed.control_plane.build import build_program
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.helm.chart import HELM, ChartValues
 from tests.deploy.api_server import ApiServer
 from tests.deploy.profiles import PROFILES
 from tests.deploy.releases import Operator
@@ -27,7 +27,7 @@ COLLECTIONS = (
 
 @pytest.fixture
 async def operator(control_plane: ControlPlane, tmp_path: Path) -> Operator:
-    program, kubeconfig = await built(HELM), control_plane.kubeconfig()
+    program, kubeconfig = await build_program(HELM), control_plane.kubeconfig()
     return Operator(program, kubeconfig, tmp_path, release=RELEASE, namespace=NAMESPACE)
 
 
@@ -53,7 +53,7 @@ async def test_one_profile_becomes_another_in_place_and_nothing_is_left_in_the_e
             assert "Unknown values" not in said
             found = {each for each in await installed(api_server) if each.startswith("daemonsets/")}
             assert found == ({f"daemonsets/{name}"} if in_one else set())
-        said = await operator.upgrade(Values(said={"daemonset.enabled": True, "replicas": 3}))
+        said = await operator.upgrade(ChartValues(overrides={"daemonset.enabled": True, "replicas": 3}))
         assert "Unknown values, ignored: daemonset, replicas" in said
     finally:
         await operator.uninstall()

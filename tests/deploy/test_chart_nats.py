@@ -7,7 +7,13 @@ import pytest
 from libs.common.service_spec import READER_USER
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import read_settings
-from libs.testbed.helm.chart import Values, deployed_services, manifests, nats_of, of_kind
+from libs.testbed.helm.chart import (
+    ChartValues,
+    find_nats_workload,
+    render_manifests,
+    select_kind,
+    select_service_deployments,
+)
 from services.bootstrap.resource_names import SEED, ResourceNames
 from services.bootstrap.settings import BootstrapSettings
 from tests.deploy.commands import of_deployments, reading_of
@@ -18,8 +24,8 @@ from tests.deploy.profiles import PROFILES, WITH_NATS, containers, prefix, rende
 def test_each_service_finds_its_own_key_the_authority_and_the_server(profile: str, tmp_path: Path):
     found, namespace = rendered(profile), PROFILES[profile].namespace
     names = ResourceNames(namespace=namespace, prefix=prefix(profile))
-    server = of_kind(found, "Service")[names.nats]
-    for name, deployment in deployed_services(found).items():
+    server = select_kind(found, "Service")[names.nats]
+    for name, deployment in select_service_deployments(found).items():
         service = name.removeprefix(f"{prefix(profile)}-")
         pod = deployment["spec"]["template"]["spec"]
         told = reading_of(pod["containers"][0], found, tmp_path)[1].get(ProcessSettings)
@@ -43,7 +49,7 @@ def test_each_service_finds_its_own_key_the_authority_and_the_server(profile: st
 @pytest.mark.parametrize("profile", [*WITH_NATS, "external-nats"])
 def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_key_of_who_only_reads(profile: str, tmp_path: Path):
     found = rendered(profile)
-    pod = of_kind(found, "Deployment")[f"{prefix(profile)}-watcher"]["spec"]["template"]["spec"]
+    pod = select_kind(found, "Deployment")[f"{prefix(profile)}-watcher"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     watchers = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
     environment = {each["name"]: each["value"] for each in container["env"]}
@@ -64,7 +70,7 @@ def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_key_of_who_only_reads(
 def test_bootstrap_and_keeper_understand_what_they_are_told_and_write_where_the_server_reads(profile: str):
     found, namespace = rendered(profile), PROFILES[profile].namespace
     names = ResourceNames(namespace=namespace, prefix=prefix(profile))
-    workload = nats_of(found)
+    workload = find_nats_workload(found)
     assert workload is not None
     assert workload["metadata"]["name"] == names.nats
     bootstrap, server, keeper = containers(workload)
@@ -90,16 +96,16 @@ def test_bootstrap_and_keeper_understand_what_they_are_told_and_write_where_the_
     assert keeper["ports"][0]["containerPort"] == kept.secure_port
     if once.replicas > 1:
         assert workload["spec"]["serviceName"] == f"{names.nats}-headless"
-        assert f"{names.nats}-headless" in of_kind(found, "Service")
+        assert f"{names.nats}-headless" in select_kind(found, "Service")
 
 
 def test_nats_of_ones_own_is_used_with_its_own_keys_and_nothing_of_ours_is_installed(tmp_path: Path):
     found = rendered("external-nats")
-    assert nats_of(found) is None
+    assert find_nats_workload(found) is None
     for service, container in of_deployments(found).items():
         told = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
         assert told.nats_servers == ("tls://nats-1.example.net:4222", "tls://nats-2.example.net:4222")
-        pod = of_kind(found, "Deployment")[f"{prefix('default')}-{service}"]["spec"]["template"]["spec"]
+        pod = select_kind(found, "Deployment")[f"{prefix('default')}-{service}"]["spec"]["template"]["spec"]
         by_name = {volume["name"]: volume for volume in pod["volumes"]}
         assert by_name["nats-seed"]["secret"]["secretName"] == f"talos-ccm-seed-{service}"
         assert by_name["nats-ca"]["configMap"]["name"] == "talos-ccm-nats-authority"
@@ -116,7 +122,7 @@ def test_the_watcher_has_the_stream_lie_on_every_server_that_the_chart_installs(
 
 def test_nats_without_keys_and_authority_is_spoken_to_without(tmp_path: Path):
     said = {"nats.enabled": False, "nats.external.url": "nats://nats.example.net:4222"}
-    found = manifests(Values(said=said))
+    found = render_manifests(ChartValues(overrides=said))
     for container in of_deployments(found).values():
         told = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
         assert (told.nats_nkey_file, told.nats_ca_file) == (None, None)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.helm.chart import Values
+from libs.testbed.helm.chart import ChartValues
 from tests.deploy.notes import notes
 
 ALL = (
@@ -39,7 +39,7 @@ LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
 def test_what_controllers_do_otherwise_than_in_the_reference_is_told(
     said: dict[str, Any], told: set[str], in_one: bool
 ):
-    found = notes(Values(said=said | {"daemonSet.enabled": in_one}))
+    found = notes(ChartValues(overrides=said | {"daemonSet.enabled": in_one}))
     assert {each for each in (ALL, SPOT, PROOF) if each in found} == told
     assert ("Differences from the reference controller (docs/migrate.md):" in found) == bool(told)
 
@@ -59,5 +59,5 @@ def test_what_controllers_do_otherwise_than_in_the_reference_is_told(
 def test_a_tag_of_another_major_version_with_a_repository_of_ones_own_is_warned_of(
     said: dict[str, Any], is_warned: bool
 ):
-    found = notes(Values(said={"image.repository": "registry.example.com/ours"} | said))
+    found = notes(ChartValues(overrides={"image.repository": "registry.example.com/ours"} | said))
     assert ("ImagePullBackOff" in found) == is_warned

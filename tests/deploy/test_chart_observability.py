@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 import yaml
 
-from libs.testbed.helm.chart import HelmError, Manifest, Values, manifests, of_kind, text
-from libs.testbed.helm.observed import COPIES, observed_files, surplus
+from libs.testbed.helm.chart import (
+    ChartValues,
+    HelmError,
+    Manifest,
+    render_manifests,
+    render_text,
+    select_kind,
+)
+from libs.testbed.helm.observability_copies import COPIES, list_surplus_files, read_original_files
 from tests.architecture.sources import ROOT
 from tests.deploy.profiles import PROFILES, containers, prefix
 
@@ -19,23 +26,23 @@ OURS = {"PodMonitor", "PrometheusRule"}
 
 def asked_for(profile: str = "default", **said: Any) -> list[Manifest]:
     values = PROFILES[profile]
-    told = dict(values.said) | ALL | {key.replace("_", "."): value for key, value in said.items()}
-    return manifests(
-        Values(files=values.files, said=told, release=values.release, namespace=values.namespace)
+    told = dict(values.overrides) | ALL | {key.replace("_", "."): value for key, value in said.items()}
+    return render_manifests(
+        ChartValues(files=values.files, overrides=told, release=values.release, namespace=values.namespace)
     )
 
 
-@pytest.mark.parametrize("name", observed_files())
+@pytest.mark.parametrize("name", read_original_files())
 def test_the_charts_copy_is_the_file_that_there_is(name: str):
-    assert (COPIES / name).read_text() == observed_files()[name], "run `make manifests` and commit it"
+    assert (COPIES / name).read_text() == read_original_files()[name], "run `make manifests` and commit it"
 
 
 def test_nothing_lies_among_the_copies_that_is_none():
-    assert surplus() == [], "run `make manifests` and commit it"
+    assert list_surplus_files() == [], "run `make manifests` and commit it"
 
 
 def test_nobody_gets_them_who_has_not_asked():
-    found = manifests(Values())
+    found = render_manifests(ChartValues())
     assert not {m["kind"] for m in found} & OURS
     assert not [m for m in found if "dashboard" in m["metadata"]["name"]]
 
@@ -43,7 +50,7 @@ def test_nobody_gets_them_who_has_not_asked():
 @pytest.mark.parametrize("profile", ["default", "ha", "all-in-one", "elsewhere"])
 def test_every_process_that_has_metrics_is_read_and_says_itself_which_it_is(profile: str):
     found = asked_for(profile)
-    (monitor,) = of_kind(found, "PodMonitor").values()
+    (monitor,) = select_kind(found, "PodMonitor").values()
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["honorLabels"] is True
     chosen = monitor["spec"]["selector"]["matchLabels"].items()
@@ -59,18 +66,18 @@ def test_every_process_that_has_metrics_is_read_and_says_itself_which_it_is(prof
 def test_the_alerts_are_those_of_the_file_and_lead_to_a_runbook_that_can_be_opened():
     base = "https://git.example.net/talos-ccm/blob/v1"
     original = yaml.safe_load((ORIGINALS / "rules.yaml").read_text())
-    plain = of_kind(asked_for(), "PrometheusRule")[prefix("default")]["spec"]
+    plain = select_kind(asked_for(), "PrometheusRule")[prefix("default")]["spec"]
     assert plain == original
     for group in original["groups"]:
         for rule in group["rules"]:
             rule["annotations"]["runbook_url"] = f"{base}/{rule['annotations']['runbook_url']}"
     found = asked_for(metrics_prometheusRule_runbookBase=f"{base}/")
-    assert of_kind(found, "PrometheusRule")[prefix("default")]["spec"] == original
+    assert select_kind(found, "PrometheusRule")[prefix("default")]["spec"] == original
 
 
 def test_the_dashboards_are_those_of_the_folder_where_grafanas_sidecar_finds_them():
     found = asked_for(metrics_dashboards_annotations={"grafana_folder": "Talos"})
-    boards = {name: m for name, m in of_kind(found, "ConfigMap").items() if "-dashboard-" in name}
+    boards = {name: m for name, m in select_kind(found, "ConfigMap").items() if "-dashboard-" in name}
     shown = {}
     for board in boards.values():
         assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
@@ -86,7 +93,7 @@ def test_labels_of_ones_own_are_added():
     release = {"release": "kube-prometheus-stack"}
     found = asked_for(metrics_podMonitor_labels=release, metrics_prometheusRule_labels=release)
     for kind in OURS:
-        (each,) = of_kind(found, kind).values()
+        (each,) = select_kind(found, kind).values()
         assert release.items() <= each["metadata"]["labels"].items()
 
 
@@ -102,4 +109,4 @@ def test_labels_of_ones_own_are_added():
 )
 def test_a_mistake_in_them_is_refused_by_name(said: dict[str, Any]):
     with pytest.raises(HelmError, match="metrics"):
-        text(Values(said=said))
+        render_text(ChartValues(overrides=said))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.helm.chart import Manifest, deployed_services, nats_of, of_kind
+from libs.testbed.helm.chart import Manifest, find_nats_workload, select_kind, select_service_deployments
 from tests.deploy.profiles import DEPLOYED, PROFILES, WITH_NATS, containers, prefix, rendered, workloads
 
 IN_ONE_PROCESS = [name for name in PROFILES if name not in DEPLOYED]
@@ -125,7 +125,7 @@ def test_who_talks_to_machines_has_no_token_for_kubernetes(profile: str):
 
 @pytest.mark.parametrize("profile", WITH_NATS)
 def test_nats_itself_has_no_token_and_cannot_write_its_configuration(profile: str):
-    workload = nats_of(rendered(profile))
+    workload = find_nats_workload(rendered(profile))
     assert workload is not None
     token = "/var/run/secrets/kubernetes.io/serviceaccount"
     with_token = {
@@ -140,13 +140,13 @@ def test_nats_itself_has_no_token_and_cannot_write_its_configuration(profile: st
 def test_highly_available_means_that_one_node_may_go():
     found = rendered("ha")
     head = f"{prefix('ha')}-"
-    budgets = {name.removeprefix(head) for name in of_kind(found, "PodDisruptionBudget")}
+    budgets = {name.removeprefix(head) for name in select_kind(found, "PodDisruptionBudget")}
     assert budgets == {"watcher", "labeler", "csr", "nats"}
-    nats = of_kind(found, "StatefulSet")[f"{head}nats"]
+    nats = select_kind(found, "StatefulSet")[f"{head}nats"]
     apart = pod(nats)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert nats["spec"]["replicas"] == 3
     assert apart[0]["topologyKey"] == "kubernetes.io/hostname"
-    for name, deployment in deployed_services(found).items():
+    for name, deployment in select_service_deployments(found).items():
         assert ("affinity" in pod(deployment)) == (name != f"{head}metadata")
 
 
@@ -162,8 +162,8 @@ def test_what_selects_pods_selects_those_that_it_means(profile: str):
     for workload in workloads(profile):
         name = workload["metadata"]["name"]
         assert selected(workload["spec"]["selector"]["matchLabels"]) == {name}
-    for name, service in of_kind(rendered(profile), "Service").items():
+    for name, service in select_kind(rendered(profile), "Service").items():
         meant = set(by_labels) if name == prefix(profile) else {f"{prefix(profile)}-nats"}
         assert selected(service["spec"]["selector"]) == meant
-    for name, budget in of_kind(rendered(profile), "PodDisruptionBudget").items():
+    for name, budget in select_kind(rendered(profile), "PodDisruptionBudget").items():
         assert selected(budget["spec"]["selector"]["matchLabels"]) == {name}

@@ -12,17 +12,24 @@ import yaml
 from cli.config.chart_values import check_values
 from libs.testbed.helm.chart import (
     CHART,
+    ChartValues,
     HelmError,
-    Values,
-    deployed_services,
-    lint,
-    manifests,
-    of_kind,
-    text,
+    lint_chart,
+    render_manifests,
+    render_text,
+    select_kind,
+    select_service_deployments,
 )
-from libs.testbed.helm.renders import MANIFESTS, PAGE, RENDERS, RIGHTS, page, rendered
-from libs.testbed.helm.rights import rights_file
-from libs.testbed.helm.values_page import described
+from libs.testbed.helm.renders import (
+    MANIFESTS,
+    PAGE,
+    PERMISSIONS_FILE,
+    RENDERED_FILES,
+    render_file,
+    render_values_doc,
+)
+from libs.testbed.helm.rights import render_permissions_file
+from libs.testbed.helm.values_page import parse_documented_values
 from tests.architecture.sources import ROOT
 from tests.deploy.profiles import CLUSTER_WIDE, PROFILES, PUSHED, prefix, rendered_text
 from tests.deploy.profiles import rendered as objects_of
@@ -32,24 +39,24 @@ ANEW = "run `make manifests`, look at the difference, and commit it"
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_chart_lints_strictly_with_every_profile(profile: str):
-    assert "0 chart(s) failed" in lint(PROFILES[profile])
+    assert "0 chart(s) failed" in lint_chart(PROFILES[profile])
 
 
-@pytest.mark.parametrize("name", RENDERS)
+@pytest.mark.parametrize("name", RENDERED_FILES)
 def test_a_committed_manifest_is_what_the_chart_renders(name: str):
-    assert (MANIFESTS / name).read_text() == rendered(name), ANEW
+    assert (MANIFESTS / name).read_text() == render_file(name), ANEW
 
 
 def test_nothing_lies_among_the_manifests_that_is_not_rendered():
-    assert {path.name for path in MANIFESTS.glob("*.yml")} == set(RENDERS)
+    assert {path.name for path in MANIFESTS.glob("*.yml")} == set(RENDERED_FILES)
 
 
 def test_the_charts_rights_are_those_of_the_wiring():
-    assert RIGHTS.read_text() == rights_file(), ANEW
+    assert PERMISSIONS_FILE.read_text() == render_permissions_file(), ANEW
 
 
 def test_the_page_on_values_is_that_of_these_values():
-    assert PAGE.read_text() == page(), ANEW
+    assert PAGE.read_text() == render_values_doc(), ANEW
 
 
 def undescribed(values: dict, described_ones: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> list[str]:
@@ -68,12 +75,12 @@ def undescribed(values: dict, described_ones: set[tuple[str, ...]], path: tuple[
 
 def test_every_value_has_a_sentence():
     text = (CHART / "values.yaml").read_text()
-    assert undescribed(yaml.safe_load(text), {value.path for value in described(text)}) == []
+    assert undescribed(yaml.safe_load(text), {value.path for value in parse_documented_values(text)}) == []
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_two_renders_are_the_same_and_read_no_object_of_the_cluster(profile: str):
-    assert text(PROFILES[profile]) == rendered_text(profile)
+    assert render_text(PROFILES[profile]) == rendered_text(profile)
     templates = "\n".join(path.read_text() for path in (CHART / "templates").iterdir())
     for word in ("lookup ", "rand", "genCA", "genSigned", "now ", "helm.sh/hook"):
         assert word not in templates
@@ -99,7 +106,7 @@ def test_no_two_objects_are_the_same_one(profile: str):
 
 
 def test_a_release_with_a_long_name_gets_names_that_kubernetes_takes():
-    found = manifests(Values(release="r" * 53, said={"nats.replicas": 3}))
+    found = render_manifests(ChartValues(release="r" * 53, overrides={"nats.replicas": 3}))
     for manifest in found:
         # A StatefulSet's pods bear its name, a hyphen and a hash of ten as a label.
         most = 52 if manifest["kind"] == "StatefulSet" else 63
@@ -180,7 +187,7 @@ def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_de
 )
 def test_a_mistake_in_the_values_is_refused_by_name(said, about: str):
     with pytest.raises(HelmError, match=about):
-        text(Values(said=said))
+        render_text(ChartValues(overrides=said))
     assert check_values(yaml.safe_dump(nested(said)), "f").mistakes, "config check finds it, too"
 
 
@@ -200,7 +207,7 @@ def nested(said: dict[str, Any]) -> dict[str, Any]:
 def test_config_check_refuses_a_key_without_a_value_as_the_chart_does(key: str):
     mistakes = check_values(f"{key}:\n", "f").mistakes
     try:
-        text(Values(said={key: None}))
+        render_text(ChartValues(overrides={key: None}))
     except HelmError:
         assert mistakes
     else:
@@ -208,7 +215,7 @@ def test_config_check_refuses_a_key_without_a_value_as_the_chart_does(key: str):
 
 
 def test_a_word_of_old_values_that_asks_for_what_is_so_anyhow_is_overlooked():
-    assert text(Values(said={"useDaemonSet": False})) == text(Values())
+    assert render_text(ChartValues(overrides={"useDaemonSet": False})) == render_text(ChartValues())
 
 
 def test_the_chart_bears_the_projects_version():
@@ -227,7 +234,7 @@ def test_the_chart_bears_the_projects_version():
 def test_the_image_is_the_one_that_is_named_with_the_charts_version(profile: str, repository: str):
     images = {
         container["image"]
-        for deployment in deployed_services(objects_of(profile)).values()
+        for deployment in select_service_deployments(objects_of(profile)).values()
         for container in deployment["spec"]["template"]["spec"]["containers"]
     }
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
@@ -262,7 +269,7 @@ def test_old_values_that_name_the_references_image_fail_the_install(said, about:
     here = {"image.repository": "ghcr.io/siderolabs/talos-cloud-controller-manager"} | said
     for profile in ({}, {"daemonSet.enabled": True}):
         with pytest.raises(HelmError, match=about):
-            text(Values(files=(old,), said=said | profile))
+            render_text(ChartValues(files=(old,), overrides=said | profile))
         assert check_values(yaml.safe_dump(nested(here | profile)), "f").mistakes
 
 
@@ -281,17 +288,19 @@ def test_old_values_that_name_the_references_image_fail_the_install(said, about:
     ids=str,
 )
 def test_a_tag_that_may_be_ours_is_taken(said):
-    assert manifests(Values(said=said))
+    assert render_manifests(ChartValues(overrides=said))
     assert not check_values(yaml.safe_dump(nested(said)), "f").mistakes
 
 
 def test_a_digest_wins_over_the_tag():
     digest = "sha256:" + "0" * 64
-    found = manifests(Values(said={"image.digest": digest, "image.tag": "edge", "nats.image.digest": digest}))
+    found = render_manifests(
+        ChartValues(overrides={"image.digest": digest, "image.tag": "edge", "nats.image.digest": digest})
+    )
     images = {
         container["image"]
         for kind in ("Deployment", "StatefulSet")
-        for workload in of_kind(found, kind).values()
+        for workload in select_kind(found, kind).values()
         for container in workload["spec"]["template"]["spec"]["containers"]
     }
     assert images == {f"ghcr.io/talos-ccm/talos-cloud-controller-manager@{digest}", f"nats@{digest}"}
@@ -310,7 +319,7 @@ def test_a_digest_wins_over_the_tag():
     ids=str,
 )
 def test_a_key_without_a_value_means_the_default(said: dict[str, Any], image: str):
-    found = deployed_services(manifests(Values(said=said)))
+    found = select_service_deployments(render_manifests(ChartValues(overrides=said)))
     images = {
         container["image"]
         for deployment in found.values()
@@ -326,7 +335,7 @@ def test_a_key_without_a_value_means_the_default(said: dict[str, Any], image: st
 def test_a_migration_as_documented_names_an_image_that_exists(command: str):
     told = dict(re.findall(r"--set (\S+?)=(\S+)", command))
     old = {"image.repository": "ghcr.io/siderolabs/talos-cloud-controller-manager", "image.tag": "v1.9.0"}
-    found = deployed_services(manifests(Values(said=old | told)))
+    found = select_service_deployments(render_manifests(ChartValues(overrides=old | told)))
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     images = {
         container["image"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, SERVICES, PolicyRule, ServiceSpec
-from libs.testbed.helm.chart import Values, manifests, of_kind
+from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
 from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
 from services.bootstrap.resource_names import ResourceNames
 from tests.deploy.profiles import DEPLOYED, PROFILES, WITH_NATS, prefix, rendered, services_in
@@ -121,7 +121,9 @@ def test_the_one_process_has_the_rights_of_the_services_in_it_together(profile: 
 )
 def test_a_second_installation_has_the_right_to_the_leases_that_it_names(said: dict[str, Any], in_one: bool):
     told = {"daemonSet.enabled": in_one, "enabledControllers": ["*", "cloud-node-lifecycle"]} | said
-    roles = [m for m in manifests(Values(release="second", said=told)) if m["kind"] == "Role"]
+    roles = [
+        m for m in render_manifests(ChartValues(release="second", overrides=told)) if m["kind"] == "Role"
+    ]
     leases = {
         (role["metadata"]["name"].rpartition("-")[2], role["metadata"]["namespace"], name)
         for role in roles
@@ -135,9 +137,11 @@ def test_a_second_installation_has_the_right_to_the_leases_that_it_names(said: d
 
 
 def test_a_lease_in_another_namespace_is_its_holders_there():
-    found = manifests(Values(said={"extraArgs": ["--leader-elect-resource-namespace=talos"]}))
+    found = render_manifests(
+        ChartValues(overrides={"extraArgs": ["--leader-elect-resource-namespace=talos"]})
+    )
     for kind in ("Role", "RoleBinding"):
-        assert of_kind(found, kind)[f"{prefix('default')}-watcher"]["metadata"]["namespace"] == "talos"
+        assert select_kind(found, kind)[f"{prefix('default')}-watcher"]["metadata"]["namespace"] == "talos"
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -153,9 +157,11 @@ def test_whoever_has_rights_or_runs_has_an_account_that_the_chart_makes(profile:
 
 
 def test_no_account_is_made_where_the_operator_has_his_own():
-    found = manifests(Values(said={"serviceAccount.create": False, "serviceAccount.name": "mine"}))
+    found = render_manifests(
+        ChartValues(overrides={"serviceAccount.create": False, "serviceAccount.name": "mine"})
+    )
     assert not [m for m in found if m["kind"] == "ServiceAccount" and m["apiVersion"] == "v1"]
-    watcher = of_kind(found, "Deployment")[f"{prefix('default')}-watcher"]
+    watcher = select_kind(found, "Deployment")[f"{prefix('default')}-watcher"]
     assert watcher["spec"]["template"]["spec"]["serviceAccountName"] == "mine-watcher"
 
 

@@ -8,7 +8,7 @@ import yaml
 from libs.common.process.application import STANDALONE_PORTS
 from libs.common.process.run_process import select_definitions
 from libs.common.settings.process_settings import ProcessSettings
-from libs.testbed.helm.chart import Values, manifests, of_kind
+from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
 from services.csr.settings import CsrSettings
 from services.metadata.settings import MetadataSettings
 from tests.deploy.commands import of_deployments, reading_of
@@ -30,7 +30,7 @@ def test_every_service_understands_all_that_it_is_told(profile: str, tmp_path: P
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name not in DEPLOYED])
 def test_the_one_process_understands_all_that_it_is_told_and_needs_no_nats(profile: str, tmp_path: Path):
     found = rendered(profile)
-    (daemon_set,) = of_kind(found, "DaemonSet").values()
+    (daemon_set,) = select_kind(found, "DaemonSet").values()
     (container,) = containers(daemon_set)
     runs, reading = reading_of(container, found, tmp_path)
     assert reading.get(ProcessSettings).uses_memory_bus(is_standalone=False)
@@ -71,9 +71,9 @@ def test_those_services_are_installed_that_one_process_would_run(
     controllers: list[str], extra: list[str], tmp_path: Path
 ):
     said = {"enabledControllers": controllers, "extraArgs": extra}
-    installed = set(of_deployments(manifests(Values(said=said))))
-    found = manifests(Values(said=said | {"daemonSet.enabled": True}))
-    (container,) = containers(of_kind(found, "DaemonSet")[prefix("default")])
+    installed = set(of_deployments(render_manifests(ChartValues(overrides=said))))
+    found = render_manifests(ChartValues(overrides=said | {"daemonSet.enabled": True}))
+    (container,) = containers(select_kind(found, "DaemonSet")[prefix("default")])
     runs, reading = reading_of(container, found, tmp_path)
     assert installed == {run.spec.service for run in select_definitions(runs, reading)}
 
@@ -120,7 +120,9 @@ def test_csr_is_given_without_talos_wherever_metadata_runs_so(
     said: dict[str, object], expected: tuple[bool, bool], tmp_path: Path
 ):
     networks = {"services.csr.extraArgs": ["--service-cluster-ip-range=10.96.0.0/12"]}
-    found = manifests(Values(said={"enabledControllers": ["node-csr-approval"], **networks, **said}))
+    found = render_manifests(
+        ChartValues(overrides={"enabledControllers": ["node-csr-approval"], **networks, **said})
+    )
     containers_by_service = of_deployments(found)
     readings = {
         service: reading_of(containers_by_service[service], found, tmp_path)[1]

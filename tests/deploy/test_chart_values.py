@@ -6,17 +6,18 @@ import pytest
 import yaml
 
 from libs.common.settings.process_settings import ProcessSettings
-from libs.testbed.helm.chart import Values, deployed_services, manifests, of_kind
+from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind, select_service_deployments
 from services.csr.settings import CsrSettings
 from tests.deploy.commands import reading_of
 from tests.deploy.profiles import prefix
 
 
 def test_replicas_are_those_asked_for_and_metadata_is_one():
-    found = manifests(Values(said={"replicaCount": 2, "services.csr.replicas": 3}))
+    found = render_manifests(ChartValues(overrides={"replicaCount": 2, "services.csr.replicas": 3}))
     head = f"{prefix('default')}-"
     replicas = {
-        name.removeprefix(head): d["spec"]["replicas"] for name, d in deployed_services(found).items()
+        name.removeprefix(head): d["spec"]["replicas"]
+        for name, d in select_service_deployments(found).items()
     }
     assert replicas == {"watcher": 2, "metadata": 1, "labeler": 2, "csr": 3}
 
@@ -33,8 +34,8 @@ def test_what_is_said_for_all_reaches_every_service(in_one: bool, tmp_path: Path
         "podAnnotations": {"example.net/owner": "platform"},
         "imagePullSecrets": [{"name": "registry"}],
     }
-    found = manifests(Values(said=said))
-    running = (*deployed_services(found).values(), *of_kind(found, "DaemonSet").values())
+    found = render_manifests(ChartValues(overrides=said))
+    running = (*select_service_deployments(found).values(), *select_kind(found, "DaemonSet").values())
     pods = [workload["spec"]["template"] for workload in running]
     assert len(pods) == (1 if in_one else 4)
     for pod in pods:
@@ -56,8 +57,10 @@ def test_what_is_said_for_one_service_reaches_it_alone(tmp_path: Path):
         "nodeSelector": {"example.net/pool": "infra"},
         "tolerations": [{"operator": "Exists"}],
     }
-    found = manifests(Values(said={"services.csr": own, "podAnnotations": {"example.net/all": "yes"}}))
-    for name, deployment in deployed_services(found).items():
+    found = render_manifests(
+        ChartValues(overrides={"services.csr": own, "podAnnotations": {"example.net/all": "yes"}})
+    )
+    for name, deployment in select_service_deployments(found).items():
         its_own = name.endswith("-csr")
         pod = deployment["spec"]["template"]
         (container,) = pod["spec"]["containers"]
@@ -87,8 +90,8 @@ def test_what_is_said_for_one_service_reaches_it_alone(tmp_path: Path):
     ],
 )
 def test_csr_is_told_how_often_metadata_repeats(said: dict[str, object], of_csr: float, tmp_path: Path):
-    found = manifests(Values(said=said))
-    csr = deployed_services(found)[f"{prefix('default')}-csr"]
+    found = render_manifests(ChartValues(overrides=said))
+    csr = select_service_deployments(found)[f"{prefix('default')}-csr"]
     (container,) = csr["spec"]["template"]["spec"]["containers"]
     _, reading = reading_of(container, found, tmp_path)
     assert reading.get(CsrSettings).republish_interval_seconds == of_csr
@@ -100,8 +103,8 @@ def test_objects_of_ones_own_are_installed_beside_ours_and_may_name_the_release(
         "kind": "ConfigMap",
         "metadata": {"name": "{{ .Release.Name }}-dashboards", "namespace": "monitoring"},
     }
-    found = manifests(Values(release="edge", said={"extraObjects": [extra]}))
-    assert of_kind(found, "ConfigMap")["edge-dashboards"]["metadata"]["namespace"] == "monitoring"
+    found = render_manifests(ChartValues(release="edge", overrides={"extraObjects": [extra]}))
+    assert select_kind(found, "ConfigMap")["edge-dashboards"]["metadata"]["namespace"] == "monitoring"
 
 
 def test_old_values_and_new_ones_become_one_config_file():
@@ -109,8 +112,8 @@ def test_old_values_and_new_ones_become_one_config_file():
         "config.global": {"clusterName": "prod"},
         "transformations": [{"name": "web", "labels": {"a": "b"}}],
     }
-    found = manifests(Values(said=said))
-    config = of_kind(found, "ConfigMap")[prefix("default")]["data"]["ccm-config.yaml"]
+    found = render_manifests(ChartValues(overrides=said))
+    config = select_kind(found, "ConfigMap")[prefix("default")]["data"]["ccm-config.yaml"]
     assert yaml.safe_load(config) == {
         "global": {"clusterName": "prod"},
         "transformations": [{"name": "web", "labels": {"a": "b"}}],

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from libs.common.node import UNINITIALIZED_TAINT
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import Manifest, Values, manifests, of_kind
-from libs.testbed.kubelet_node import UNINITIALIZED, first_node
-from libs.testbed.kubelets import Kubelet
-from libs.testbed.machines import Machines, a_machine
-from tests.bus_actors import eventually
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.helm.chart import ChartValues, Manifest, render_manifests, select_kind
+from libs.testbed.kubelet_node import UNINITIALIZED, build_registered_node
+from libs.testbed.kubelets import SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
+from tests.bus_actors import wait_until
 from tests.deploy.installation import LOCAL, Installation
 from tests.deploy.pods import IP, Pod
 from tests.deploy.profiles import DEPLOYED, PROFILES, workloads
@@ -40,31 +40,31 @@ async def test_a_node_without_network_dns_or_nats_is_initialised_by_the_daemonse
 ):
     async with AsyncExitStack() as stack:
         control_plane = await stack.enter_async_context(ControlPlane.start(tmp_path / "control-plane"))
-        machines = await stack.enter_async_context(Machines.start(tmp_path / "machines"))
-        found = await asyncio.to_thread(manifests, at_port_of(control_plane, PROFILES[profile]))
+        machines = await stack.enter_async_context(MachineFleet.start(tmp_path / "machines"))
+        found = await asyncio.to_thread(render_manifests, at_port_of(control_plane, PROFILES[profile]))
         installed = await stack.enter_async_context(Installation.applied(control_plane, machines, found))
-        machine = a_machine(NODE, NODE_IP, control_plane=True)
-        await machines.put(machine)
-        kubelet = Kubelet.on(machine, taints=TAINTS, labels={CONTROL_PLANE: ""})
+        machine = make_machine(NODE, NODE_IP, control_plane=True)
+        await machines.put_machines(machine)
+        kubelet = SimKubelet.of_machine(machine, taints=TAINTS, labels={CONTROL_PLANE: ""})
         node = await join_not_ready(installed, kubelet)
-        (workload,) = of_kind(found, "DaemonSet").values()
+        (workload,) = select_kind(found, "DaemonSet").values()
         assert UNINITIALIZED_TAINT in taints(node)
         assert why_not_scheduled(workload, node) == []
         pod = await run(installed, workload, tmp_path / "pod")
 
         async def initialised() -> bool:
-            assert pod.children[workload["metadata"]["name"]].running, tail(pod)
+            assert pod.children[workload["metadata"]["name"]].is_running, tail(pod)
             return UNINITIALIZED_TAINT not in taints(await read(installed))
 
-        await eventually(initialised, "the Node is initialised", WITHIN_SECONDS)
+        await wait_until(initialised, "the Node is initialised", WITHIN_SECONDS)
         await pod.until(workload["metadata"]["name"])
         after = await read(installed)
         assert after["spec"]["providerID"].startswith("talos://")
         assert taints(after) == {CONTROL_PLANE, NOT_READY}, "what others have put there, others take away"
-        request = await installed.kubelets.ask_for_certificate(kubelet)
-        assert (await installed.kubelets.outcome_of(request, seconds=60)).certificate
+        request = await installed.kubelets.request_certificate(kubelet)
+        assert (await installed.kubelets.wait_for_outcome(request, seconds=60)).certificate
         if profile == "all-in-one":  # whose network plugin waits for it
-            await eventually(lambda: has_pod_cidr(installed), "the Node has its pod CIDR", 60)
+            await wait_until(lambda: has_pod_cidr(installed), "the Node has its pod CIDR", 60)
         peers = set(connected_to(pod.children[workload["metadata"]["name"]].pid))
         wanted = {control_plane.server.removeprefix("https://"), *machines.endpoints}
         assert peers == wanted, "it needs the API server and the machines, and nobody else"
@@ -80,23 +80,23 @@ async def test_pods_of_the_other_profiles_wait_until_the_node_is_ready(profile: 
         assert why_not_scheduled(workload, node_is_ready) == []
 
 
-def at_port_of(control_plane: ControlPlane, values: Values) -> Values:
+def at_port_of(control_plane: ControlPlane, values: ChartValues) -> ChartValues:
     """As chart and manifest have it, with an API server on a port that is free here."""
     port = int(control_plane.server.rpartition(":")[2])
-    return msgspec.structs.replace(values, said={**values.said, "daemonSet.k8s.servicePort": port})
+    return msgspec.structs.replace(values, overrides={**values.overrides, "daemonSet.k8s.servicePort": port})
 
 
 async def has_pod_cidr(installed: Installation) -> bool:
     return bool((await read(installed))["spec"].get("podCIDRs"))
 
 
-async def join_not_ready(installed: Installation, kubelet: Kubelet) -> dict[str, Any]:
+async def join_not_ready(installed: Installation, kubelet: SimKubelet) -> dict[str, Any]:
     """A kubelet that has no network plugin yet."""
-    body = first_node(kubelet, datetime.now(UTC))
+    body = build_registered_node(kubelet, datetime.now(UTC))
     # By an administrator: a kubelet may not give itself the label by which the DaemonSet selects Nodes.
     created = await installed.kubelets.request("POST", "/api/v1/nodes", body=body)
     assert created.status == 201, created
-    await installed.kubelets.turn_not_ready(kubelet.name)
+    await installed.kubelets.set_not_ready(kubelet.name)
     return await read(installed)
 
 

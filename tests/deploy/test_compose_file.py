@@ -14,8 +14,8 @@ import yaml
 
 from libs.common.service_spec import SERVICES
 from libs.testbed.containers.__main__ import COMPOSE
-from libs.testbed.containers.images import for_compose
-from libs.testbed.control_plane.build import find_go
+from libs.testbed.containers.images import build_compose_environment
+from libs.testbed.control_plane.build import find_go_toolchain
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "compose"
@@ -28,7 +28,7 @@ WITH_AN_IMAGE_OF_ITS_OWN_WAYS = {"lgtm"}  # writes where it is, as whom its imag
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
     """The one inside of the compose that is built here: its module, at the version that go.sum pins."""
-    go = str(find_go(COMPOSE).path)
+    go = str(find_go_toolchain(COMPOSE).path)
     asked = [go, "mod", "download", "-json", "github.com/compose-spec/compose-go/v2"]
     environment = {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"}
     module = subprocess.run(
@@ -114,7 +114,7 @@ def test_prometheus_asks_each_service_where_it_serves():
 
 def test_what_compose_local_replaces_is_what_the_file_takes_from_registries():
     images = "\n".join(part["image"] for part in PARTS.values())
-    replaced = {name for name in for_compose() if name.endswith("_IMAGE")}
+    replaced = {name for name in build_compose_environment() if name.endswith("_IMAGE")}
     ours_and_observability = {"TALOS_CCM_IMAGE", "TALOS_CCM_TESTBED_IMAGE", "LGTM_IMAGE"}
     assert set(re.findall(r"\$\{([A-Z_]+)", images)) == replaced | ours_and_observability
 

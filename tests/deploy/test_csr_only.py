@@ -4,10 +4,10 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import manifests
-from libs.testbed.kubelets import Kubelet
-from libs.testbed.machines import Machines
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.helm.chart import render_manifests
+from libs.testbed.kubelets import SimKubelet
+from libs.testbed.machine_fleet import MachineFleet
 from tests.deploy.installation import Installation
 from tests.deploy.profiles import PROFILES
 
@@ -17,20 +17,20 @@ async def test_kubelets_get_certificates_for_the_addresses_that_are_allowed_with
 ):
     async with AsyncExitStack() as stack:
         control_plane = await stack.enter_async_context(ControlPlane.start(tmp_path / "control-plane"))
-        machines = await stack.enter_async_context(Machines.start(tmp_path / "machines"))
-        found = await asyncio.to_thread(manifests, PROFILES["csr-only"])
+        machines = await stack.enter_async_context(MachineFleet.start(tmp_path / "machines"))
+        found = await asyncio.to_thread(render_manifests, PROFILES["csr-only"])
         installed = await stack.enter_async_context(Installation.applied(control_plane, machines, found))
         await installed.run_nats(tmp_path)
         await installed.run_services(tmp_path)
         assert installed.pods.keys() == {"nats", "watcher", "metadata", "csr"}
-        within = Kubelet(name="within", ips=("10.1.0.1",))
-        outside = Kubelet(name="outside", ips=("198.51.100.1",))
+        within = SimKubelet(name="within", ips=("10.1.0.1",))
+        outside = SimKubelet(name="outside", ips=("198.51.100.1",))
         await installed.kubelets.join_all([within, outside])
-        granted = await installed.kubelets.ask_for_certificate(within)
-        denied = await installed.kubelets.ask_for_certificate(outside)
-        assert (await installed.kubelets.outcome_of(granted, seconds=60)).certificate
-        why = (await installed.kubelets.outcome_of(denied, seconds=60)).conditions["Denied"]["message"]
+        granted = await installed.kubelets.request_certificate(within)
+        denied = await installed.kubelets.request_certificate(outside)
+        assert (await installed.kubelets.wait_for_outcome(granted, seconds=60)).certificate
+        why = (await installed.kubelets.wait_for_outcome(denied, seconds=60)).conditions["Denied"]["message"]
         assert "198.51.100.1 is not within --csr-allowed-networks" in why
         assert "TALOSCONFIG" not in installed.pods["metadata"].environment("metadata")
-        assert await machines.calls() == {}
+        assert await machines.count_calls() == {}
         assert installed.refused() == {}

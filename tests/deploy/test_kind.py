@@ -11,14 +11,14 @@ import yaml
 
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.testbed.compose.kind_machines import follow
-from libs.testbed.compose.kind_secrets import ENDPOINT, secrets
-from libs.testbed.helm.chart import Values, manifests
-from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.compose.kind_machines import follow_nodes
+from libs.testbed.compose.kind_secrets import ENDPOINT, make_secrets
+from libs.testbed.helm.chart import ChartValues, render_manifests
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.sim_apiserver.server import SimApiServer
-from libs.testbed.sim_machines.fleet import Fleet
-from libs.testbed.sim_machines.refusal import Refused
-from tests.bus_actors import doing
+from libs.testbed.sim_machines.call_rejected import CallRejected
+from libs.testbed.sim_machines.fleet import SimFleet
+from tests.bus_actors import run_during
 from tests.deploy.profiles import containers
 from tests.deploy.test_chart_schemas import VERSIONS, Schemas
 
@@ -48,7 +48,7 @@ def test_the_clusters_patches_fit_every_version_of_kubeadms_configuration():
 
 
 def test_the_chart_is_installed_with_the_images_that_were_loaded():
-    rendered = manifests(Values(files=(FOLDER / "values.yaml",)))
+    rendered = render_manifests(ChartValues(files=(FOLDER / "values.yaml",)))
     images = {
         (container["image"], container["imagePullPolicy"])
         for workload in rendered
@@ -63,7 +63,7 @@ def test_the_chart_is_installed_with_the_images_that_were_loaded():
 
 
 def test_the_talosconfig_is_in_the_secret_that_metadata_mounts():
-    rendered = manifests(Values(files=(FOLDER / "values.yaml",)))
+    rendered = render_manifests(ChartValues(files=(FOLDER / "values.yaml",)))
     metadata = next(
         m for m in rendered if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-metadata")
     )
@@ -73,7 +73,7 @@ def test_the_talosconfig_is_in_the_secret_that_metadata_mounts():
     release = re.search(r"^release=(\S+)$", SCRIPT, re.MULTILINE)
     assert release is not None
     assert f"{release[1]}-talos-secrets" in mounted
-    of_metadata, of_machines = secrets("kube-system", f"{release[1]}-talos-secrets")["items"]
+    of_metadata, of_machines = make_secrets("kube-system", f"{release[1]}-talos-secrets")["items"]
     config = yaml.safe_load(base64.b64decode(of_metadata["data"]["config"]))
     assert config["contexts"]["default"]["endpoints"] == [ENDPOINT]
     assert of_machines["data"].keys() == {"ca.crt", "server.crt", "server.key"}
@@ -81,15 +81,15 @@ def test_the_talosconfig_is_in_the_secret_that_metadata_mounts():
     assert pod["volumes"][0]["secret"]["secretName"] == of_machines["metadata"]["name"]
 
 
-def found(machines: Fleet, ip: str) -> str:
+def found(machines: SimFleet, ip: str) -> str:
     """The name of the machine there, "" if there is none."""
     try:
-        return machines.at(ip).facts.name
-    except Refused:
+        return machines.find_machine(ip).facts.name
+    except CallRejected:
         return ""
 
 
-async def until_found(machines: Fleet, ip: str, name: str) -> None:
+async def until_found(machines: SimFleet, ip: str, name: str) -> None:
     deadline = time.monotonic() + 20
     while found(machines, ip) != name:
         assert time.monotonic() < deadline, f"nobody at {ip}"
@@ -97,16 +97,16 @@ async def until_found(machines: Fleet, ip: str, name: str) -> None:
 
 
 async def test_a_machine_comes_with_each_node_also_with_a_later_one(tmp_path: Path):
-    machines = Fleet()
-    async with SimApiServer.start(tmp_path) as server, Kubelets.start(server) as kubelets:
-        await kubelets.join(Kubelet(name="kind-worker", ips=("172.18.0.3", "fc00:f853:ccd:e793::3")))
+    machines = SimFleet()
+    async with SimApiServer.start(tmp_path) as server, KubeletFleet.start(server) as kubelets:
+        await kubelets.join(SimKubelet(name="kind-worker", ips=("172.18.0.3", "fc00:f853:ccd:e793::3")))
         api = KubeApi(load_kube_config(server.kubeconfig(), {}), user_agent="test")
         try:
-            async with doing(follow(api, machines)):
+            async with run_during(follow_nodes(api, machines)):
                 await until_found(machines, "172.18.0.3", "kind-worker")
                 assert found(machines, "fc00:f853:ccd:e793::3") == "kind-worker"
                 assert found(machines, "172.18.0.4") == ""
-                await kubelets.join(Kubelet(name="kind-worker2", ips=("172.18.0.4",)))
+                await kubelets.join(SimKubelet(name="kind-worker2", ips=("172.18.0.4",)))
                 await until_found(machines, "172.18.0.4", "kind-worker2")
         finally:
             await api.close()

@@ -10,10 +10,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from libs.testbed.control_plane.build import built
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import CHART, HELM, RELEASE, Values, manifests, of_kind
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.control_plane.build import build_program
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.helm.chart import CHART, HELM, RELEASE, ChartValues, render_manifests, select_kind
+from libs.testbed.kubelets import KubeletFleet
 from tests.architecture.sources import ROOT
 
 NAME: Final = RELEASE
@@ -91,7 +91,7 @@ def of_the_reference(kind: str, port: int) -> list[dict[str, Any]]:
 @pytest.fixture
 async def helm(control_plane: ControlPlane, tmp_path: Path) -> Helm:
     """What an operator has, with the API server's kubeconfig."""
-    program = await built(HELM)
+    program = await build_program(HELM)
     environment = {"HOME": str(tmp_path), "KUBECONFIG": str(control_plane.kubeconfig())}
 
     async def run(*arguments: str) -> str:
@@ -107,7 +107,7 @@ async def helm(control_plane: ControlPlane, tmp_path: Path) -> Helm:
     return run
 
 
-async def there(kubelets: Kubelets) -> dict[str, dict[str, Any]]:
+async def there(kubelets: KubeletFleet) -> dict[str, dict[str, Any]]:
     """Those of the reference's objects that exist."""
     answers = {what: await kubelets.request("GET", path) for what, path in PATHS.items()}
     return {what: answer.body for what, answer in answers.items() if answer.status == 200}
@@ -117,7 +117,7 @@ async def there(kubelets: Kubelets) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("port", [10458, 50258])
 @pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
 async def test_helm_upgrades_the_references_release_in_its_place(
-    kind: str, port: int, helm: Helm, kubelets: Kubelets, tmp_path: Path
+    kind: str, port: int, helm: Helm, kubelets: KubeletFleet, tmp_path: Path
 ):
     old = tmp_path / "old"
     (old / "templates").mkdir(parents=True)
@@ -156,7 +156,7 @@ def test_the_deployments_that_the_pages_name_are_those_of_the_chart():
     rendered = [
         name
         for release in (RELEASE, "talos-ccm")
-        for name in of_kind(manifests(Values(release=release)), "Deployment")
+        for name in select_kind(render_manifests(ChartValues(release=release)), "Deployment")
     ]
     assert named
     assert named <= set(rendered)

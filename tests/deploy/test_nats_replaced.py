@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.control_plane.build import built
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import CHART, HELM, NAMESPACE, Values, nats_of, of_kind
-from libs.testbed.kubelets import Kubelet, Kubelets
-from tests.bus_actors import eventually
+from libs.testbed.control_plane.build import build_program
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.helm.chart import CHART, HELM, NAMESPACE, ChartValues, find_nats_workload, select_kind
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from tests.bus_actors import wait_until
 from tests.deploy.api_server import ApiServer
 from tests.deploy.profiles import PROFILES, prefix, rendered
 from tests.deploy.releases import Operator
@@ -25,7 +25,7 @@ MACHINES = ("replaced-cp-1", "replaced-cp-2", "replaced-cp-3")
 class Cluster:
     """Pods of NATS in it, and the kubelet that runs, or no longer runs, each."""
 
-    def __init__(self, kubelets: Kubelets, namespace: str, service: str) -> None:
+    def __init__(self, kubelets: KubeletFleet, namespace: str, service: str) -> None:
         self._kubelets = kubelets
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
@@ -47,7 +47,7 @@ class Cluster:
             fresh[:] = [pod for pod in await self.pods() if pod["metadata"]["name"] not in known]
             return bool(fresh)
 
-        await eventually(there, "another pod", 60)
+        await wait_until(there, "another pod", 60)
         (pod,) = fresh
         return pod
 
@@ -99,7 +99,7 @@ class Cluster:
 async def operator(
     control_plane: ControlPlane, request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[Operator]:
-    program, kubeconfig = await built(HELM), control_plane.kubeconfig()
+    program, kubeconfig = await build_program(HELM), control_plane.kubeconfig()
     namespace = f"talos-ccm-{request.node.originalname[-20:].strip('_').replace('_', '-')}"
     made = Operator(program, kubeconfig, tmp_path, release=RELEASE, namespace=namespace)
     yield made
@@ -107,33 +107,35 @@ async def operator(
 
 
 @pytest.fixture
-async def joined(kubelets: Kubelets) -> AsyncIterator[Kubelets]:
+async def joined(kubelets: KubeletFleet) -> AsyncIterator[KubeletFleet]:
     """What runs pods is there; without them a pod that is deleted would be gone at once."""
-    await kubelets.join_all(Kubelet(name=name, ips=("192.0.2.9",)) for name in MACHINES)
+    await kubelets.join_all(SimKubelet(name=name, ips=("192.0.2.9",)) for name in MACHINES)
     yield kubelets
     for name in MACHINES:
-        await kubelets.delete(name)
+        await kubelets.delete_node(name)
 
 
 @pytest.fixture
-async def cluster(operator: Operator, joined: Kubelets) -> Cluster:
+async def cluster(operator: Operator, joined: KubeletFleet) -> Cluster:
     return Cluster(joined, operator.namespace, NAME)
 
 
 @pytest.mark.usefixtures("api_server")
 async def test_another_server_takes_the_place_of_one_whose_machine_has_died_and_may_be_upgraded_meanwhile(
-    operator: Operator, cluster: Cluster, kubelets: Kubelets
+    operator: Operator, cluster: Cluster, kubelets: KubeletFleet
 ):
-    await operator.upgrade(Values(said={"failoverSeconds": 1}))
+    await operator.upgrade(ChartValues(overrides={"failoverSeconds": 1}))
     lost = await cluster.runs(await cluster.another(set()), MACHINES[0], "198.51.100.1")
-    await eventually(lambda: sent_to(cluster, "198.51.100.1"), "clients find the first server", 60)
+    await wait_until(lambda: sent_to(cluster, "198.51.100.1"), "clients find the first server", 60)
 
-    await kubelets.turn_unheard(MACHINES[0])
+    await kubelets.set_unreachable(MACHINES[0])
     second = await cluster.runs(await cluster.another({lost}), MACHINES[1], "198.51.100.2")
     assert await cluster.terminating() == {lost}, "nobody says that it has ended"
-    await eventually(lambda: sent_to(cluster, "198.51.100.2"), "clients find the second alone", 60)
+    await wait_until(lambda: sent_to(cluster, "198.51.100.2"), "clients find the second alone", 60)
 
-    await operator.upgrade(Values(said={"failoverSeconds": 1, "podAnnotations": {"example.net/new": "yes"}}))
+    await operator.upgrade(
+        ChartValues(overrides={"failoverSeconds": 1, "podAnnotations": {"example.net/new": "yes"}})
+    )
     third = await cluster.another({lost, second})
     assert third["metadata"]["annotations"] == {"example.net/new": "yes"}
     assert await cluster.terminating() == {lost, second}
@@ -151,21 +153,21 @@ async def test_helm_replaces_the_stateful_set_of_an_older_release(
     await operator.upgrade(PROFILES["default"], older)
     old = await cluster.runs(await cluster.another(set()), MACHINES[2], "198.51.100.3")
     assert old == f"{NAME}-0"
-    await eventually(lambda: sent_to(cluster, "198.51.100.3"), "clients find the old server", 60)
+    await wait_until(lambda: sent_to(cluster, "198.51.100.3"), "clients find the old server", 60)
 
     await operator.upgrade(PROFILES["default"])
     await cluster.runs(await cluster.another({old}), MACHINES[1], "198.51.100.4")
-    await eventually(lambda: sent_to(cluster, "198.51.100.4"), "clients find the new one alone", 60)
-    await eventually(lambda: ended(cluster, old), "the old one is told to end", 60)
+    await wait_until(lambda: sent_to(cluster, "198.51.100.4"), "clients find the new one alone", 60)
+    await wait_until(lambda: ended(cluster, old), "the old one is told to end", 60)
 
 
 async def test_a_stateful_set_that_kubectl_has_left_there_runs_on_and_clients_find_the_new_server_alone(
-    api_server: ApiServer, joined: Kubelets
+    api_server: ApiServer, joined: KubeletFleet
 ):
     found, several = await asyncio.to_thread(lambda: (rendered("default"), rendered("ha")))
     service = f"{prefix('default')}-nats"
     cluster = Cluster(joined, NAMESPACE, service)
-    older = copy.deepcopy(nats_of(several))
+    older = copy.deepcopy(find_nats_workload(several))
     assert older is not None
     older["spec"]["replicas"] = 1
     del older["spec"]["template"]["metadata"]["labels"]["talos-ccm/servers"]  # there was none
@@ -175,19 +177,19 @@ async def test_a_stateful_set_that_kubectl_has_left_there_runs_on_and_clients_fi
         old = await cluster.runs(await cluster.another(set()), MACHINES[0], "198.51.100.5")
         async with api_server.with_objects([m for m in new if m["kind"] in {"Deployment", "Service"}]):
             await cluster.runs(await cluster.another({old}), MACHINES[1], "198.51.100.6")
-            await eventually(lambda: sent_to(cluster, "198.51.100.6"), "clients find the new one alone", 60)
+            await wait_until(lambda: sent_to(cluster, "198.51.100.6"), "clients find the new one alone", 60)
             assert await cluster.terminating() == set()
-    await eventually(lambda: ended(cluster, old), "the old one is told to end", 60)
+    await wait_until(lambda: ended(cluster, old), "the old one is told to end", 60)
     await cluster.end()
 
 
 def test_a_workload_that_kubectl_has_left_behind_gets_no_client():
     """`kubectl apply` deletes nothing: the other profile's, or an older release's, pods still run."""
     for this, other in (("default", "ha"), ("ha", "default")):
-        left = nats_of(rendered(other))
+        left = find_nats_workload(rendered(other))
         assert left is not None
         labels = left["spec"]["template"]["metadata"]["labels"]
-        service = of_kind(rendered(this), "Service")[f"{prefix(this)}-nats"]
+        service = select_kind(rendered(this), "Service")[f"{prefix(this)}-nats"]
         assert not service["spec"]["selector"].items() <= labels.items()
 
 

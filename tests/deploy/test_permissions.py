@@ -9,15 +9,15 @@ import pytest
 from cryptography import x509
 
 from libs.common.service_spec import SERVICES, PolicyRule
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.helm.chart import NAMESPACE, Values, manifests
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.helm.chart import NAMESPACE, ChartValues, render_manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX
-from libs.testbed.kubelets import JSON_PATCH, Kubelet
-from libs.testbed.machines import Machine, Machines, a_machine
-from libs.testbed.signing_requests import APPROVED, CSRS, request_pem
+from libs.testbed.kubelets import JSON_PATCH, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
 from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
 from services.bootstrap.resource_names import ResourceNames
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.deploy.accounts import Account, rules_of, tries_of
 from tests.deploy.forbidden import NEVER
 from tests.deploy.installation import Installation
@@ -25,8 +25,8 @@ from tests.deploy.pods import IP, Pod
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, Cluster
 
 EXTERNAL = "203.0.113.7"
-EVERYTHING = Values(
-    said={
+EVERYTHING = ChartValues(
+    overrides={
         "enabledControllers": ["*", "node-ipam-controller", "cloud-node-lifecycle"],
         "services.watcher.extraArgs": list(PATIENT),
         "services.ipam.extraArgs": [
@@ -56,8 +56,8 @@ async def installed(
     """All services there are."""
     run_dir = tmp_path_factory.mktemp("installed")
     async with AsyncExitStack() as stack:
-        machines = await stack.enter_async_context(Machines.start(run_dir / "machines"))
-        found = await asyncio.to_thread(manifests, EVERYTHING)
+        machines = await stack.enter_async_context(MachineFleet.start(run_dir / "machines"))
+        found = await asyncio.to_thread(render_manifests, EVERYTHING)
         installation = Installation.applied(own, machines, found)
         yield await stack.enter_async_context(installation)
 
@@ -110,7 +110,7 @@ async def test_nobody_becomes_somebody_else(component: str, accounts: dict[str, 
 async def test_csr_approves_what_kubelets_serve_with_and_no_client_certificate(
     accounts: dict[str, Account], installed: Installation
 ):
-    pem = request_pem(common_name="system:admin", dns=[], ips=[], organizations=("system:masters-not",))
+    pem = make_request_pem(common_name="system:admin", dns=[], ips=[], organizations=("system:masters-not",))
     client = "kubernetes.io/kube-apiserver-client"
     name = await installed.kubelets.file_request(
         pem, user="somebody", groups=("system:masters",), usages=("client auth",), signer=client
@@ -158,7 +158,7 @@ async def test_the_bootstrap_s_right_to_make_secrets_makes_nobody_s_token(
         answer = await accounts["nats"].request("POST", path, secret)
         return answer.status in ((201, 409) if permitted else (403,))
 
-    await eventually(is_so, "the API server obeys the policy", 30)
+    await wait_until(is_so, "the API server obeys the policy", 30)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ async def running(
     run_dir = tmp_path_factory.mktemp("pods")
     await installed.run_nats(run_dir)
     cluster = Cluster(installed.kubelets, installed.machines)
-    await cluster.join(a_machine(CONTROL_PLANE, "10.243.0.1", control_plane=True))
+    await cluster.join(make_machine(CONTROL_PLANE, "10.243.0.1", control_plane=True))
     await installed.run_services(run_dir)
     yield cluster
     await cluster.leave()
@@ -178,20 +178,24 @@ async def running(
 async def test_with_these_rights_nodes_join_get_certificates_and_pod_cidrs_and_nobody_is_refused(
     running: Cluster, installed: Installation
 ):
-    some = [a_machine("permitted-1", "10.243.0.2"), in_a_cloud("permitted-2", "10.243.0.3")]
+    some = [make_machine("permitted-1", "10.243.0.2"), in_a_cloud("permitted-2", "10.243.0.3")]
     await running.join(*some)
-    requests = [await running.kubelets.ask_for_certificate(Kubelet.on(machine)) for machine in some]
+    requests = [
+        await running.kubelets.request_certificate(SimKubelet.of_machine(machine)) for machine in some
+    ]
     for name in requests:
-        assert (await running.kubelets.outcome_of(name, seconds=60)).certificate
-    foreign = await running.kubelets.ask_for_certificate(Kubelet.on(some[0]), dns=["thief.example.com"])
-    assert "Denied" in (await running.kubelets.outcome_of(foreign, seconds=60)).conditions
+        assert (await running.kubelets.wait_for_outcome(name, seconds=60)).certificate
+    foreign = await running.kubelets.request_certificate(
+        SimKubelet.of_machine(some[0]), dns=["thief.example.com"]
+    )
+    assert "Denied" in (await running.kubelets.wait_for_outcome(foreign, seconds=60)).conditions
     names = (CONTROL_PLANE, *(machine.name for machine in some))
     await running.until_usable(*names)
 
     async def all_have_pod_cidrs() -> bool:
         return all([(await running.node(name))["spec"].get("podCIDRs") for name in names])
 
-    await eventually(all_have_pod_cidrs, "every Node has its pod CIDR", 60)
+    await wait_until(all_have_pod_cidrs, "every Node has its pod CIDR", 60)
     addresses = (await running.node("permitted-2"))["status"]["addresses"]
     assert {"type": "ExternalIP", "address": EXTERNAL} in addresses
     assert_nobody_was_refused(installed)
@@ -200,7 +204,7 @@ async def test_with_these_rights_nodes_join_get_certificates_and_pod_cidrs_and_n
 async def test_with_these_rights_the_node_of_a_machine_that_was_replaced_goes_and_nobody_is_refused(
     running: Cluster, installed: Installation
 ):
-    await running.join(a_machine("replaced", "10.243.0.4"))
+    await running.join(make_machine("replaced", "10.243.0.4"))
     await running.until_usable("replaced")
     await running.replace("replaced", by="replacing")
     await running.until_deleted("replaced")
@@ -234,13 +238,13 @@ async def test_a_key_that_is_deleted_is_made_anew_and_its_service_goes_on_with_i
         found = await running.kubelets.request("GET", secret)
         return found.status == 200 and found.body["data"]["seed.nk"] != before
 
-    await eventually(there_is_another, "the keeper makes a new key", 60)
+    await wait_until(there_is_another, "the keeper makes a new key", 60)
     labeler = installed.pods["labeler"]
-    await eventually(
+    await wait_until(
         lambda: "authorization violation" in log_of(labeler, "labeler"), "the old one is refused"
     )
     await labeler.mount(running.kubelets)
-    await running.join(a_machine("with-a-new-key", "10.243.0.6"))
+    await running.join(make_machine("with-a-new-key", "10.243.0.6"))
     await running.until_usable("with-a-new-key")
     await labeler.until("labeler")
     assert installed.refused() == {}
@@ -280,6 +284,6 @@ def log_of(pod: Pod, container: str) -> str:
     return pod.children[container].log.read_text().lower()
 
 
-def in_a_cloud(name: str, ip: str) -> Machine:
+def in_a_cloud(name: str, ip: str) -> SimMachineFacts:
     """One that has an address for its Node's status."""
-    return a_machine(name, ip, platform="hcloud", region="eu-central", external_ips=[EXTERNAL])
+    return make_machine(name, ip, platform="hcloud", region="eu-central", external_ips=[EXTERNAL])

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from libs.testbed.control_plane.build import Program, built
+from libs.testbed.control_plane.build import GoProgram, build_program
 from tests.architecture.sources import ROOT
 
 PATCHES = ROOT / "deploy" / "talos"
 MANIFEST = ROOT / "deploy" / "k8s" / "manifests" / "cloud-controller-manager-daemonset.yml"
-TALOS_CONFIG = Program("talos-config", Path(__file__).parent / "talos_config")
+TALOS_CONFIG = GoProgram("talos-config", Path(__file__).parent / "talos_config")
 ROTATION = {"rotate-server-certificates": "true"}
 EXTERNAL = {"externalCloudProvider": {"enabled": True}}
 ACCESS = {"allowedRoles": ["os:reader"], "allowedKubernetesNamespaces": ["kube-system"]}
@@ -114,7 +114,7 @@ def test_nothing_is_no_inline_manifest():
 
 async def patched(role: str, version: str, *patches: Path) -> tuple[dict[str, Any], str]:
     """A machine config that Talos has made, patched and judged; {} and its words if it refuses it."""
-    argv: list[str | Path] = [await built(TALOS_CONFIG), role, version, *patches]
+    argv: list[str | Path] = [await build_program(TALOS_CONFIG), role, version, *patches]
     ran = await asyncio.to_thread(lambda: subprocess.run(argv, capture_output=True, text=True, check=False))
     config = yaml.safe_load_all(ran.stdout)
     return (next(iter(config)) if ran.returncode == 0 else {}), ran.stderr

@@ -9,151 +9,152 @@ import pytest
 from libs.common.machine import AddressStatus
 from libs.common.subjects import ENRICHED_CSR
 from services.csr.on_csr_enriched import RETRY_SECONDS
-from tests.builders import NOW, a_node, some_facts
-from tests.bus_actors import eventually
-from tests.csr_actors import CsrFlow, asks
-from tests.turned_clock import TurnedClock
+from tests.builders import NOW, make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.csr_actors import CsrServiceFlow, make_serving_request
+from tests.manual_clock import ManualClock
 
 SOON = 2.0  # a wait ends that soon after what it waits for
 REPEAT = 300.0
 OWN = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 SHARED = AddressStatus(address="10.0.0.77/24", link="eth1", flags=128)
-HONEST = some_facts(addresses=(OWN, SHARED))
-RIVAL = a_node("db-1", uid="uid-db", ip="10.0.0.9")
-RIVALS = some_facts(node_name="db-1", node_ip="10.0.0.9", addresses=(SHARED,))
+HONEST = make_facts(addresses=(OWN, SHARED))
+RIVAL = make_node("db-1", uid="uid-db", ip="10.0.0.9")
+RIVALS = make_facts(node_name="db-1", node_ip="10.0.0.9", addresses=(SHARED,))
 
 
 @pytest.fixture
-def clock() -> TurnedClock:
+def clock() -> ManualClock:
     """Of everybody, unless a test says otherwise."""
-    return TurnedClock()
+    return ManualClock()
 
 
 @pytest.fixture
-async def flow(clock: TurnedClock, tmp_path: Path) -> AsyncIterator[CsrFlow]:
-    async with CsrFlow.on("memory", tmp_path, bus_clock=clock) as running:
+async def flow(clock: ManualClock, tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
+    async with CsrServiceFlow.open("memory", tmp_path, bus_clock=clock) as running:
         yield running
 
 
-async def waits_on_a_rival(flow: CsrFlow) -> None:
-    await flow.machine(RIVAL, RIVALS)
-    await flow.machine(a_node(), HONEST)
-    await flow.asked(asks(ips=("10.0.0.77",)), facts=HONEST, node_uid="uid-1")
-    assert "claimed by Node db-1" in (await flow.until_decided("csr-1", "waiting")).reason
+async def waits_on_a_rival(flow: CsrServiceFlow) -> None:
+    await flow.publish_facts(RIVAL, RIVALS)
+    await flow.publish_facts(make_node(), HONEST)
+    await flow.file_and_enrich(make_serving_request(ips=("10.0.0.77",)), facts=HONEST, node_uid="uid-1")
+    assert "claimed by Node db-1" in (await flow.wait_for_decision("csr-1", "waiting")).reason
 
 
-async def waits_for_metadata(flow: CsrFlow) -> None:
+async def waits_for_metadata(flow: CsrServiceFlow) -> None:
     async def is_so() -> bool:
-        decided = await flow.decided("csr-1")
+        decided = await flow.get_decision("csr-1")
         assert decided is None or decided.outcome == "waiting", decided.reason
         return decided is not None and "metadata has not published" in decided.reason
 
-    await eventually(is_so, "it waits until metadata publishes it again")
+    await wait_until(is_so, "it waits until metadata publishes it again")
 
 
 async def test_while_metadata_is_down_nothing_is_approved_by_facts_of_55_minutes(
-    flow: CsrFlow, clock: TurnedClock
+    flow: CsrServiceFlow, clock: ManualClock
 ):
-    async with flow.csr_running(clock=clock) as csr:
+    async with flow.run_csr(clock=clock) as csr:
         await waits_on_a_rival(flow)
-        clock.turn(55 * 60)
-        await flow.lead()
-        await flow.node_gone(RIVAL)
+        clock.advance(55 * 60)
+        await flow.publish_leading()
+        await flow.publish_node_gone(RIVAL)
         await waits_for_metadata(flow)
         assert flow.kube.patched == []
         assert csr._waiting_requests.by_name["csr-1"].reason == "age"
-        await flow.enrich(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")  # unchanged, said again
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+        # unchanged, said again
+        await flow.enrich_request(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 @pytest.mark.parametrize(("age", "is_approved"), [(119.0, True), (121.0, False)])
 async def test_the_limit_is_twice_the_period_at_which_metadata_publishes_again(
-    age: float, is_approved: bool, flow: CsrFlow, clock: TurnedClock
+    age: float, is_approved: bool, flow: CsrServiceFlow, clock: ManualClock
 ):
-    async with flow.csr_running(clock=clock, repeat_seconds=60.0):
+    async with flow.run_csr(clock=clock, repeat_seconds=60.0):
         await waits_on_a_rival(flow)
-        clock.turn(age)
-        await flow.lead()
-        await flow.node_gone(RIVAL)
+        clock.advance(age)
+        await flow.publish_leading()
+        await flow.publish_node_gone(RIVAL)
         if is_approved:
-            await flow.until_decided("csr-1", "approved", seconds=SOON)
+            await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
         else:
             await waits_for_metadata(flow)
             assert flow.kube.patched == []
 
 
 async def test_a_csr_that_starts_later_reads_the_age_from_the_stream_whatever_its_own_clock_says(
-    flow: CsrFlow, clock: TurnedClock
+    flow: CsrServiceFlow, clock: ManualClock
 ):
-    async with flow.csr_running(clock=clock):
+    async with flow.run_csr(clock=clock):
         await waits_on_a_rival(flow)
-    clock.turn(55 * 60)
-    await flow.node_gone(RIVAL)
-    an_hour_behind = TurnedClock(NOW - timedelta(hours=1))
-    async with flow.csr_running(clock=an_hour_behind, seed=2):
-        await flow.lead()
+    clock.advance(55 * 60)
+    await flow.publish_node_gone(RIVAL)
+    an_hour_behind = ManualClock(NOW - timedelta(hours=1))
+    async with flow.run_csr(clock=an_hour_behind, seed=2):
+        await flow.publish_leading()
         await waits_for_metadata(flow)
         assert flow.kube.patched == []
 
 
 async def test_over_nats_a_csr_that_starts_later_reads_the_age_from_the_stream(tmp_path: Path):
     """Its own clock stands still: only the stamps of nats-server tell it."""
-    async with CsrFlow.on("nats", tmp_path) as flow:
-        async with flow.csr_running():
+    async with CsrServiceFlow.open("nats", tmp_path) as flow:
+        async with flow.run_csr():
             await waits_on_a_rival(flow)
         enriched = await flow.bus.get_last(f"{ENRICHED_CSR}.csr-1")
         assert enriched is not None
         lately = enriched.published_at + timedelta(seconds=1.0)
-        await eventually(lambda: datetime.now(UTC) > lately, "it is a second old")
-        await flow.node_gone(RIVAL)
-        async with flow.csr_running(seed=2, repeat_seconds=0.4):
-            await flow.lead()
+        await wait_until(lambda: datetime.now(UTC) > lately, "it is a second old")
+        await flow.publish_node_gone(RIVAL)
+        async with flow.run_csr(seed=2, repeat_seconds=0.4):
+            await flow.publish_leading()
             await waits_for_metadata(flow)
             assert flow.kube.patched == []
-            await flow.enrich(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
-            await flow.until_decided("csr-1", "approved")
+            await flow.enrich_request(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
+            await flow.wait_for_decision("csr-1", "approved")
 
 
 async def test_a_csr_that_starts_later_approves_by_what_was_published_lately(
-    flow: CsrFlow, clock: TurnedClock
+    flow: CsrServiceFlow, clock: ManualClock
 ):
-    async with flow.csr_running(clock=clock):
+    async with flow.run_csr(clock=clock):
         await waits_on_a_rival(flow)
-    clock.turn(REPEAT)
-    await flow.node_gone(RIVAL)
-    an_hour_ahead = TurnedClock(NOW + timedelta(hours=1))
-    async with flow.csr_running(clock=an_hour_ahead, seed=2):
-        await flow.lead()
-        await flow.until_decided("csr-1", "approved", seconds=RETRY_SECONDS / 2)
+    clock.advance(REPEAT)
+    await flow.publish_node_gone(RIVAL)
+    an_hour_ahead = ManualClock(NOW + timedelta(hours=1))
+    async with flow.run_csr(clock=an_hour_ahead, seed=2):
+        await flow.publish_leading()
+        await flow.wait_for_decision("csr-1", "approved", seconds=RETRY_SECONDS / 2)
 
 
 async def test_when_the_clock_of_the_bus_jumps_ahead_the_request_waits_until_it_is_published_again(
     tmp_path: Path,
 ):
-    bus_clock, clock = TurnedClock(), TurnedClock()
+    bus_clock, clock = ManualClock(), ManualClock()
     async with (
-        CsrFlow.on("memory", tmp_path, bus_clock=bus_clock) as flow,
-        flow.csr_running(clock=clock),
+        CsrServiceFlow.open("memory", tmp_path, bus_clock=bus_clock) as flow,
+        flow.run_csr(clock=clock),
     ):
         await waits_on_a_rival(flow)
-        bus_clock.turn(3600)
-        await flow.node_gone(RIVAL)
+        bus_clock.advance(3600)
+        await flow.publish_node_gone(RIVAL)
         await waits_for_metadata(flow)
         assert flow.kube.patched == []
-        await flow.enrich(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+        await flow.enrich_request(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_when_the_clock_of_the_bus_goes_back_old_facts_become_no_younger(tmp_path: Path):
-    bus_clock, clock = TurnedClock(), TurnedClock()
+    bus_clock, clock = ManualClock(), ManualClock()
     async with (
-        CsrFlow.on("memory", tmp_path, bus_clock=bus_clock) as flow,
-        flow.csr_running(clock=clock),
+        CsrServiceFlow.open("memory", tmp_path, bus_clock=bus_clock) as flow,
+        flow.run_csr(clock=clock),
     ):
         await waits_on_a_rival(flow)
-        clock.turn(55 * 60)  # as long as it has been, though the bus's clock was set back meanwhile
-        await flow.lead()
-        await flow.node_gone(RIVAL)
+        clock.advance(55 * 60)  # as long as it has been, though the bus's clock was set back meanwhile
+        await flow.publish_leading()
+        await flow.publish_node_gone(RIVAL)
         await waits_for_metadata(flow)
         assert flow.kube.patched == []
 
@@ -161,49 +162,53 @@ async def test_when_the_clock_of_the_bus_goes_back_old_facts_become_no_younger(t
 async def test_a_csr_that_starts_after_the_clock_of_the_bus_went_back_does_not_trust_what_is_older(
     tmp_path: Path,
 ):
-    bus_clock = TurnedClock()
-    async with CsrFlow.on("memory", tmp_path, bus_clock=bus_clock) as flow:
-        async with flow.csr_running():
+    bus_clock = ManualClock()
+    async with CsrServiceFlow.open("memory", tmp_path, bus_clock=bus_clock) as flow:
+        async with flow.run_csr():
             await waits_on_a_rival(flow)
-        bus_clock.turn(-120)
-        await flow.node_gone(RIVAL)
-        async with flow.csr_running(seed=2):
-            await flow.lead()
+        bus_clock.advance(-120)
+        await flow.publish_node_gone(RIVAL)
+        async with flow.run_csr(seed=2):
+            await flow.publish_leading()
             await waits_for_metadata(flow)
             assert flow.kube.patched == []
-            await flow.enrich(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
-            await flow.until_decided("csr-1", "approved", seconds=SOON)
+            await flow.enrich_request(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
+            await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
-async def test_when_the_machine_was_looked_at_does_not_count(flow: CsrFlow, clock: TurnedClock):
+async def test_when_the_machine_was_looked_at_does_not_count(flow: CsrServiceFlow, clock: ManualClock):
     """A live watch keeps facts, and metadata publishes them again and again."""
-    watched = some_facts(looked_at=NOW - timedelta(minutes=55))
-    async with flow.csr_running(clock=clock):
-        await flow.machine(a_node(), watched)
-        await flow.asked(asks(), facts=watched, node_uid="uid-1")
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+    watched = make_facts(queried_at=NOW - timedelta(minutes=55))
+    async with flow.run_csr(clock=clock):
+        await flow.publish_facts(make_node(), watched)
+        await flow.file_and_enrich(make_serving_request(), facts=watched, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
-async def test_what_can_never_be_valid_is_denied_by_an_old_message_too(flow: CsrFlow, clock: TurnedClock):
-    await flow.asked(asks(dns=("kubernetes",)), facts=HONEST, node_uid="uid-1")
-    clock.turn(55 * 60)
-    async with flow.csr_running(clock=clock):
-        await flow.until_decided("csr-1", "denied", seconds=RETRY_SECONDS / 2)
+async def test_what_can_never_be_valid_is_denied_by_an_old_message_too(
+    flow: CsrServiceFlow, clock: ManualClock
+):
+    await flow.file_and_enrich(make_serving_request(dns=("kubernetes",)), facts=HONEST, node_uid="uid-1")
+    clock.advance(55 * 60)
+    async with flow.run_csr(clock=clock):
+        await flow.wait_for_decision("csr-1", "denied", seconds=RETRY_SECONDS / 2)
 
 
-async def test_what_only_old_facts_speak_against_is_not_denied(flow: CsrFlow, clock: TurnedClock):
-    await flow.asked(asks(dns=("web-1", "other.example.com")), facts=HONEST, node_uid="uid-1")
-    clock.turn(55 * 60)
-    await flow.machine(a_node(), HONEST)
-    async with flow.csr_running(clock=clock):
+async def test_what_only_old_facts_speak_against_is_not_denied(flow: CsrServiceFlow, clock: ManualClock):
+    await flow.file_and_enrich(
+        make_serving_request(dns=("web-1", "other.example.com")), facts=HONEST, node_uid="uid-1"
+    )
+    clock.advance(55 * 60)
+    await flow.publish_facts(make_node(), HONEST)
+    async with flow.run_csr(clock=clock):
         await waits_for_metadata(flow)
         assert flow.kube.patched == []
 
 
-async def test_without_talos_the_age_counts_as_well(flow: CsrFlow, clock: TurnedClock):
-    await flow.asked(asks(), without_talos=True)
-    clock.turn(55 * 60)
-    await flow.node(a_node())
-    async with flow.csr_running(clock=clock, ready=False, allowed_networks=("10.0.0.0/8",)):
+async def test_without_talos_the_age_counts_as_well(flow: CsrServiceFlow, clock: ManualClock):
+    await flow.file_and_enrich(make_serving_request(), without_talos=True)
+    clock.advance(55 * 60)
+    await flow.publish_node(make_node())
+    async with flow.run_csr(clock=clock, ready=False, allowed_networks=("10.0.0.0/8",)):
         await waits_for_metadata(flow)
         assert flow.kube.patched == []

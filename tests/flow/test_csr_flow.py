@@ -19,26 +19,26 @@ from libs.common.signing_request import (
 from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from services.csr.rate_limiter import BURST
-from tests.builders import NOW, a_node, some_facts
-from tests.bus_actors import NATS, eventually
-from tests.csr_actors import REFUSED, CsrFlow, asks
+from tests.builders import NOW, make_facts, make_node
+from tests.bus_actors import NATS, wait_until
+from tests.csr_actors import REFUSED, CsrServiceFlow, make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
-from tests.turned_clock import TurnedClock
+from tests.manual_clock import ManualClock
 
 SOON = 2.0  # a wait ends that soon after what it waits for
-HONEST = some_facts()
+HONEST = make_facts()
 TAKEN_OVER = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 
 
 @pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[CsrFlow]:
-    async with CsrFlow.on("memory", tmp_path) as running:
+async def flow(tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
+    async with CsrServiceFlow.open("memory", tmp_path) as running:
         yield running
 
 
 @pytest.fixture(params=["memory", NATS])
-async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CsrFlow]:
-    async with CsrFlow.on(request.param, tmp_path) as running:
+async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
+    async with CsrServiceFlow.on(request.param, tmp_path) as running:
         yield running
 
 
@@ -51,13 +51,13 @@ def decided_by_somebody(request: SigningRequest) -> SigningRequest:
 # ---- what is approved
 
 
-async def test_a_request_for_what_the_machine_attests_is_approved_with_one_write(any_flow: CsrFlow):
+async def test_a_request_for_what_the_machine_attests_is_approved_with_one_write(any_flow: CsrServiceFlow):
     flow = any_flow
     approved = metrics.CSR_APPROVALS.value("approve")
-    async with flow.csr_running():
-        await flow.machine(a_node(), HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        decided = await flow.until_decided("csr-1", "approved")
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        decided = await flow.wait_for_decision("csr-1", "approved")
     assert flow.kube.patched == ["csr-1"]
     [condition] = flow.kube.request("csr-1").status.conditions
     assert (condition.type, condition.reason) == ("Approved", "Approved by TalosCloudControllerManager")
@@ -67,301 +67,332 @@ async def test_a_request_for_what_the_machine_attests_is_approved_with_one_write
     assert flow.kube.events == []
 
 
-async def test_a_request_filed_before_its_node_is_approved_as_soon_as_that_is_there(any_flow: CsrFlow):
+async def test_a_request_filed_before_its_node_is_approved_as_soon_as_that_is_there(any_flow: CsrServiceFlow):
     flow = any_flow
-    async with flow.csr_running():
-        place = await flow.file(asks())
-        await flow.enrich(asks(), observed=place)
-        await flow.until_decided("csr-1", "waiting")
+    async with flow.run_csr():
+        place = await flow.file_request(make_serving_request())
+        await flow.enrich_request(make_serving_request(), observed=place)
+        await flow.wait_for_decision("csr-1", "waiting")
         assert flow.kube.patched == []
-        await flow.machine(a_node(), HONEST)
-        await flow.enrich(asks(), observed=place, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
 
 
-async def test_a_request_filed_before_its_addresses_is_approved_as_soon_as_they_are_there(flow: CsrFlow):
-    without = some_facts(addresses=(AddressStatus(address="10.9.9.9/24", link="eth1", flags=128),))
-    async with flow.csr_running():
-        await flow.machine(a_node(), without)
-        place = await flow.file(asks())
-        await flow.enrich(asks(), observed=place, facts=without, node_uid="uid-1")
-        assert "10.0.0.5" in (await flow.until_decided("csr-1", "waiting")).reason
-        await flow.machine(a_node(), HONEST)
-        await flow.enrich(asks(), observed=place, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+async def test_a_request_filed_before_its_addresses_is_approved_as_soon_as_they_are_there(
+    flow: CsrServiceFlow,
+):
+    without = make_facts(addresses=(AddressStatus(address="10.9.9.9/24", link="eth1", flags=128),))
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), without)
+        place = await flow.file_request(make_serving_request())
+        await flow.enrich_request(make_serving_request(), observed=place, facts=without, node_uid="uid-1")
+        assert "10.0.0.5" in (await flow.wait_for_decision("csr-1", "waiting")).reason
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
-async def test_a_request_filed_during_an_outage_of_talos_waits_for_its_end(flow: CsrFlow):
-    async with flow.csr_running():
-        await flow.silent(a_node(), HONEST)
-        place = await flow.file(asks())
-        await flow.enrich(asks(), observed=place, fault=REFUSED, node_uid="uid-1")
-        await flow.until_decided("csr-1", "waiting")
-        await flow.machine(a_node(), HONEST)
-        await flow.enrich(asks(), observed=place, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+async def test_a_request_filed_during_an_outage_of_talos_waits_for_its_end(flow: CsrServiceFlow):
+    async with flow.run_csr():
+        await flow.publish_unreachable(make_node(), HONEST)
+        place = await flow.file_request(make_serving_request())
+        await flow.enrich_request(make_serving_request(), observed=place, fault=REFUSED, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "waiting")
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
 
 
 async def test_what_waits_on_another_node_is_decided_when_that_changes_and_nobody_delivers_it_again(
-    any_flow: CsrFlow,
+    any_flow: CsrServiceFlow,
 ):
     flow = any_flow
-    before = a_node("old-1", uid="uid-old", ip="10.0.0.5")
-    async with flow.csr_running():
-        await flow.silent(before, some_facts(node_name="old-1"))  # that is where it answered when it last did
-        await flow.machine(a_node(), HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1", answered_at=("10.0.0.5",))
-        assert "old-1" in (await flow.until_decided("csr-1", "waiting")).reason
-        await flow.node_gone(before)
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+    before = make_node("old-1", uid="uid-old", ip="10.0.0.5")
+    async with flow.run_csr():
+        # that is where it answered when it last did
+        await flow.publish_unreachable(before, make_facts(node_name="old-1"))
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(
+            make_serving_request(), facts=HONEST, node_uid="uid-1", answering_addresses=("10.0.0.5",)
+        )
+        assert "old-1" in (await flow.wait_for_decision("csr-1", "waiting")).reason
+        await flow.publish_node_gone(before)
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
 
 
-async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_meanwhile(any_flow: CsrFlow):
+async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_meanwhile(
+    any_flow: CsrServiceFlow,
+):
     flow = any_flow
-    before = a_node("old-1", uid="uid-old", ip="10.0.0.5")
-    async with flow.csr_running():
-        await flow.silent(before, some_facts(node_name="old-1"))
-        await flow.machine(a_node(), HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1", answered_at=("10.0.0.5",))
-        await flow.until_decided("csr-1", "waiting")
-    await flow.node_gone(before)
-    async with flow.csr_running(seed=2):
-        await flow.lead()  # the stream's last Leading may be old: a live one is needed
-        await flow.until_decided("csr-1", "approved", seconds=RETRY_SECONDS / 2)
+    before = make_node("old-1", uid="uid-old", ip="10.0.0.5")
+    async with flow.run_csr():
+        await flow.publish_unreachable(before, make_facts(node_name="old-1"))
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(
+            make_serving_request(), facts=HONEST, node_uid="uid-1", answering_addresses=("10.0.0.5",)
+        )
+        await flow.wait_for_decision("csr-1", "waiting")
+    await flow.publish_node_gone(before)
+    async with flow.run_csr(seed=2):
+        await flow.publish_leading()  # the stream's last Leading may be old: a live one is needed
+        await flow.wait_for_decision("csr-1", "approved", seconds=RETRY_SECONDS / 2)
     assert flow.kube.patched == ["csr-1"]
 
 
 async def test_without_talos_the_node_object_counts_within_the_allowed_networks_and_that_is_told(
-    flow: CsrFlow,
+    flow: CsrServiceFlow,
 ):
     alone = metrics.CSR_APPROVED_WITHOUT_TALOS._value.get()
-    far = a_node("web-2", uid="uid-2", ip="192.0.2.6")
-    async with flow.csr_running(allowed_networks=("10.0.0.0/8",)):
-        await flow.node(a_node())
-        await flow.node(far)
-        await flow.asked(asks(), without_talos=True)
-        assert "Node object only" in (await flow.until_decided("csr-1", "approved")).reason
-        await flow.asked(asks("csr-2", node="web-2", ips=("192.0.2.6",)), without_talos=True)
-        await flow.until_decided("csr-2", "waiting", "denied")
-    assert flow.kube.verdict("csr-1") == "Approved"
-    assert flow.kube.verdict("csr-2") != "Approved"
+    far = make_node("web-2", uid="uid-2", ip="192.0.2.6")
+    async with flow.run_csr(allowed_networks=("10.0.0.0/8",)):
+        await flow.publish_node(make_node())
+        await flow.publish_node(far)
+        await flow.file_and_enrich(make_serving_request(), without_talos=True)
+        assert "Node object only" in (await flow.wait_for_decision("csr-1", "approved")).reason
+        await flow.file_and_enrich(
+            make_serving_request("csr-2", node="web-2", ips=("192.0.2.6",)), without_talos=True
+        )
+        await flow.wait_for_decision("csr-2", "waiting", "denied")
+    assert flow.kube.get_decision("csr-1") == "Approved"
+    assert flow.kube.get_decision("csr-2") != "Approved"
     assert metrics.CSR_APPROVED_WITHOUT_TALOS._value.get() == alone + 1
 
 
 # ---- newest and older ones
 
 
-async def test_an_address_of_the_service_network_is_denied_once_the_networks_are_told(flow: CsrFlow):
-    facts = some_facts(addresses=(AddressStatus(address="10.96.0.1/32", link="eth0"),))
-    async with flow.csr_running(service_cluster_ip_range=()):
-        await flow.say(
+async def test_an_address_of_the_service_network_is_denied_once_the_networks_are_told(flow: CsrServiceFlow):
+    facts = make_facts(addresses=(AddressStatus(address="10.96.0.1/32", link="eth0"),))
+    async with flow.run_csr(service_cluster_ip_range=()):
+        await flow.publish(
             ClusterNetworksObserved(
                 stream_id=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
-        await flow.machine(a_node(), facts)
-        await flow.asked(asks(ips=("10.96.0.1",)), facts=facts, node_uid="uid-1")
-        await flow.until_decided("csr-1", "denied")
-    assert flow.kube.verdict("csr-1") == "Denied"
+        await flow.publish_facts(make_node(), facts)
+        await flow.file_and_enrich(make_serving_request(ips=("10.96.0.1",)), facts=facts, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "denied")
+    assert flow.kube.get_decision("csr-1") == "Denied"
 
 
-async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrFlow):
-    old, new = asks("csr-old", age_seconds=60), asks("csr-new")
-    async with flow.csr_running():
-        await flow.machine(a_node(), HONEST)
-        first, second = await flow.file(old), await flow.file(new)
-        await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
-        assert "csr-new" in (await flow.until_decided("csr-old", "superseded")).reason
-        await flow.enrich(new, observed=second, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-new", "approved")
-        await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
-        await flow.delete(new)  # approved before: the older one is of no use to anybody
-        other = asks("csr-other", node="web-2", ips=("10.0.0.6",))
-        await flow.asked(other)
-        await flow.until_decided("csr-other", "waiting")  # all that was said before has been heard
+async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrServiceFlow):
+    old, new = make_serving_request("csr-old", age_seconds=60), make_serving_request("csr-new")
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), HONEST)
+        first, second = await flow.file_request(old), await flow.file_request(new)
+        await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
+        assert "csr-new" in (await flow.wait_for_decision("csr-old", "superseded")).reason
+        await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-new", "approved")
+        await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
+        await flow.delete_request(new)  # approved before: the older one is of no use to anybody
+        other = make_serving_request("csr-other", node="web-2", ips=("10.0.0.6",))
+        await flow.file_and_enrich(other)
+        await flow.wait_for_decision("csr-other", "waiting")  # all that was said before has been heard
     assert flow.kube.patched == ["csr-new"]
 
 
-async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecided(flow: CsrFlow):
-    old, new = asks("csr-old", age_seconds=60), asks("csr-new", ips=("10.0.0.5", "10.0.0.99"))
-    async with flow.csr_running():
-        await flow.machine(a_node(), HONEST)
-        first, second = await flow.file(old), await flow.file(new)
-        await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-old", "superseded")
-        await flow.enrich(new, observed=second, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-new", "waiting")
-        await flow.delete(new)
-        await flow.until_decided("csr-old", "approved", seconds=SOON)
+async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecided(flow: CsrServiceFlow):
+    old, new = (
+        make_serving_request("csr-old", age_seconds=60),
+        make_serving_request("csr-new", ips=("10.0.0.5", "10.0.0.99")),
+    )
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), HONEST)
+        first, second = await flow.file_request(old), await flow.file_request(new)
+        await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-old", "superseded")
+        await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-new", "waiting")
+        await flow.delete_request(new)
+        await flow.wait_for_decision("csr-old", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-old"]
 
 
-async def test_an_older_request_whose_facts_were_dropped_is_answered_with_those_that_follow(flow: CsrFlow):
-    old, new = asks("csr-old", age_seconds=60), asks("csr-new", ips=("10.0.0.5", "10.0.0.99"))
-    async with flow.csr_running():
-        await flow.machine(a_node(), HONEST)
-        first, second = await flow.file(old), await flow.file(new)
-        await flow.enrich(new, observed=second, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-new", "waiting")
-        await flow.enrich(old, observed=first)
-        await flow.until_decided("csr-old", "superseded")
-        await flow.delete(new)
-        await flow.until_decided("csr-old", "waiting", seconds=SOON)
-        await flow.enrich(old, observed=first, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-old", "approved", seconds=SOON)
+async def test_an_older_request_whose_facts_were_dropped_is_answered_with_those_that_follow(
+    flow: CsrServiceFlow,
+):
+    old, new = (
+        make_serving_request("csr-old", age_seconds=60),
+        make_serving_request("csr-new", ips=("10.0.0.5", "10.0.0.99")),
+    )
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), HONEST)
+        first, second = await flow.file_request(old), await flow.file_request(new)
+        await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-new", "waiting")
+        await flow.enrich_request(old, observed=first)
+        await flow.wait_for_decision("csr-old", "superseded")
+        await flow.delete_request(new)
+        await flow.wait_for_decision("csr-old", "waiting", seconds=SOON)
+        await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-old", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-old"]
 
 
-async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newer_one(flow: CsrFlow):
-    old, new = asks("csr-old", age_seconds=60), asks("csr-new", resource_version="900")
-    async with flow.csr_running():
-        await flow.machine(a_node(), HONEST)
-        await flow.observe(decided_by_somebody(new))
-        await flow.asked(old, facts=HONEST, node_uid="uid-1")
-        assert "csr-new" in (await flow.until_decided("csr-old", "superseded")).reason
+async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newer_one(flow: CsrServiceFlow):
+    old, new = (
+        make_serving_request("csr-old", age_seconds=60),
+        make_serving_request("csr-new", resource_version="900"),
+    )
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.observe_request(decided_by_somebody(new))
+        await flow.file_and_enrich(old, facts=HONEST, node_uid="uid-1")
+        assert "csr-new" in (await flow.wait_for_decision("csr-old", "superseded")).reason
     assert flow.kube.patched == []
 
 
 # ---- what is not approved
 
 
-async def test_a_forged_message_of_a_request_that_is_not_there_leads_to_nothing(flow: CsrFlow):
-    async with flow.csr_running():
-        await flow.machine(a_node(), HONEST)
-        await flow.enrich(asks("forged"), facts=HONEST, node_uid="uid-1")
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "approved")
+async def test_a_forged_message_of_a_request_that_is_not_there_leads_to_nothing(flow: CsrServiceFlow):
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich_request(make_serving_request("forged"), facts=HONEST, node_uid="uid-1")
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved")
     assert flow.kube.patched == ["csr-1"]
-    assert await flow.decided("forged") is None
+    assert await flow.get_decision("forged") is None
 
 
-async def test_a_forged_message_cannot_get_approved_what_kubernetes_does_not_hold(flow: CsrFlow):
-    hostile = asks(ips=("10.0.0.5", "10.96.0.1"), dns=("web-1", "kubernetes.default"))
-    honest = asks()
-    async with flow.csr_running():
-        await flow.machine(a_node(), HONEST)
-        place = await flow.file(hostile)
-        await flow.enrich(honest, observed=place, facts=HONEST, node_uid="uid-1")
-        await eventually(lambda: flow.kube.patched == ["csr-1"], "it was tried")
-        await flow.enrich(hostile, observed=place, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "denied")
-    assert flow.kube.verdict("csr-1") == "Denied"
+async def test_a_forged_message_cannot_get_approved_what_kubernetes_does_not_hold(flow: CsrServiceFlow):
+    hostile = make_serving_request(ips=("10.0.0.5", "10.96.0.1"), dns=("web-1", "kubernetes.default"))
+    honest = make_serving_request()
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), HONEST)
+        place = await flow.file_request(hostile)
+        await flow.enrich_request(honest, observed=place, facts=HONEST, node_uid="uid-1")
+        await wait_until(lambda: flow.kube.patched == ["csr-1"], "it was tried")
+        await flow.enrich_request(hostile, observed=place, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "denied")
+    assert flow.kube.get_decision("csr-1") == "Denied"
 
 
-async def test_a_denial_is_counted_and_told_on_the_node_once(flow: CsrFlow):
-    hostile = asks(dns=("web-1", "kubernetes"))
+async def test_a_denial_is_counted_and_told_on_the_node_once(flow: CsrServiceFlow):
+    hostile = make_serving_request(dns=("web-1", "kubernetes"))
     denied = metrics.CSR_APPROVALS.value("deny")
-    async with flow.csr_running():
-        await flow.machine(a_node(), HONEST)
-        await flow.asked(hostile, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "denied")
-        again = asks("csr-2", dns=("web-1", "kubernetes"))
-        await flow.asked(again, facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-2", "denied")
-    assert flow.kube.told("web-1") == ["CSRDenied"]
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(hostile, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "denied")
+        again = make_serving_request("csr-2", dns=("web-1", "kubernetes"))
+        await flow.file_and_enrich(again, facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-2", "denied")
+    assert flow.kube.list_event_reasons("web-1") == ["CSRDenied"]
     [condition] = flow.kube.request("csr-1").status.conditions
     assert condition.message.startswith("This CSR was denied by Talos Cloud Controller Manager, Reason: ")
     assert metrics.CSR_APPROVALS.value("deny") == denied + 2
 
 
-async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrFlow):
-    one, two = a_node(), a_node("web-2", uid="uid-2", ip="10.0.0.6")
-    both = some_facts(node_name="web-2", node_ip="10.0.0.6", addresses=(TAKEN_OVER,))
-    mine = some_facts(node_ip="10.0.0.7")
-    clock = TurnedClock()
-    async with flow.csr_running(clock=clock):
-        await flow.machine(one, mine)
-        await flow.machine(two, both)
-        await flow.asked(asks(), facts=mine, node_uid="uid-1")
-        await flow.asked(asks("csr-2", node="web-2"), facts=both, node_uid="uid-2")
-        await flow.until_decided("csr-1", "waiting")
-        await flow.until_decided("csr-2", "waiting")
-        clock.turn(31)
-        await eventually(lambda: len(flow.kube.events) >= 2, "both are told")
-        clock.turn(31)
-        await flow.lead()
-        await flow.asked(asks("csr-3", node="web-3"))
-        await flow.until_decided("csr-3", "waiting")
+async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrServiceFlow):
+    one, two = make_node(), make_node("web-2", uid="uid-2", ip="10.0.0.6")
+    both = make_facts(node_name="web-2", node_ip="10.0.0.6", addresses=(TAKEN_OVER,))
+    mine = make_facts(node_ip="10.0.0.7")
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock):
+        await flow.publish_facts(one, mine)
+        await flow.publish_facts(two, both)
+        await flow.file_and_enrich(make_serving_request(), facts=mine, node_uid="uid-1")
+        await flow.file_and_enrich(make_serving_request("csr-2", node="web-2"), facts=both, node_uid="uid-2")
+        await flow.wait_for_decision("csr-1", "waiting")
+        await flow.wait_for_decision("csr-2", "waiting")
+        clock.advance(31)
+        await wait_until(lambda: len(flow.kube.events) >= 2, "both are told")
+        clock.advance(31)
+        await flow.publish_leading()
+        await flow.file_and_enrich(make_serving_request("csr-3", node="web-3"))
+        await flow.wait_for_decision("csr-3", "waiting")
     assert {"web-1", "web-2"} <= {event.regarding.name for event in flow.kube.events}
     assert flow.kube.patched == []
 
 
-async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrFlow):
-    clock = TurnedClock()
-    async with flow.csr_running(clock=clock) as csr:
-        await flow.silent(a_node(), HONEST)
-        await flow.asked(asks(), fault=REFUSED, node_uid="uid-1")
-        await flow.until_decided("csr-1", "waiting")
+async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrServiceFlow):
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock) as csr:
+        await flow.publish_unreachable(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request(), fault=REFUSED, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "waiting")
         csr._waiting_request_reconciler.run_periodic_checks()
         assert flow.kube.events == []
         for _ in range(3):
-            clock.turn(31)
-            await flow.lead()
+            clock.advance(31)
+            await flow.publish_leading()
             csr._waiting_request_reconciler.run_periodic_checks()
-        await eventually(lambda: bool(flow.kube.events), "it is told")
-    assert flow.kube.told("web-1") == ["CSRWaiting"]
+        await wait_until(lambda: bool(flow.kube.events), "it is told")
+    assert flow.kube.list_event_reasons("web-1") == ["CSRWaiting"]
     assert "csr-1" in flow.kube.events[0].message
 
 
-async def test_what_waits_for_hours_is_said_again_before_the_stream_forgets_it(flow: CsrFlow):
-    clock = TurnedClock()
-    async with flow.csr_running(clock=clock) as csr:
-        await flow.silent(a_node(), HONEST)
-        await flow.asked(asks(), fault=REFUSED, node_uid="uid-1")
-        first = await flow.until_decided("csr-1", "waiting")
-        clock.turn(3000)
-        await flow.lead()
+async def test_what_waits_for_hours_is_said_again_before_the_stream_forgets_it(flow: CsrServiceFlow):
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock) as csr:
+        await flow.publish_unreachable(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request(), fault=REFUSED, node_uid="uid-1")
+        first = await flow.wait_for_decision("csr-1", "waiting")
+        clock.advance(3000)
+        await flow.publish_leading()
         csr._waiting_request_reconciler.enqueue(["csr-1"])  # as its next delivery does
 
         async def said_again() -> bool:
-            decided = await flow.decided("csr-1")
+            decided = await flow.get_decision("csr-1")
             return decided is not None and decided.decided_at > first.decided_at
 
-        await eventually(said_again)
+        await wait_until(said_again)
 
 
-async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_in_its_turn(flow: CsrFlow):
-    clock = TurnedClock()
-    async with flow.csr_running(clock=clock) as csr:
-        await flow.silent(a_node(), HONEST)
-        await flow.asked(asks(age_seconds=3600), fault=REFUSED, node_uid="uid-1")
-        await flow.until_decided("csr-1", "waiting")
-        clock.turn(31)
-        await flow.lead()
-        await eventually(lambda: flow.kube.told("web-1") == ["CSRWaiting"], "it is told")
-        await flow.observe(decided_by_somebody(flow.kube.request("csr-1")))  # another replica, or a person
-        await eventually(lambda: not csr._pending_requests.by_name, "it is heard of")
-        await flow.asked(asks("csr-2"), fault=REFUSED, node_uid="uid-1")
-        await flow.until_decided("csr-2", "waiting")
+async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_in_its_turn(
+    flow: CsrServiceFlow,
+):
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock) as csr:
+        await flow.publish_unreachable(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request(age_seconds=3600), fault=REFUSED, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "waiting")
+        clock.advance(31)
+        await flow.publish_leading()
+        await wait_until(lambda: flow.kube.list_event_reasons("web-1") == ["CSRWaiting"], "it is told")
+        # another replica, or a person
+        await flow.observe_request(decided_by_somebody(flow.kube.request("csr-1")))
+        await wait_until(lambda: not csr._pending_requests.by_name, "it is heard of")
+        await flow.file_and_enrich(make_serving_request("csr-2"), fault=REFUSED, node_uid="uid-1")
+        await flow.wait_for_decision("csr-2", "waiting")
         csr._waiting_request_reconciler.run_periodic_checks()
         assert len(flow.kube.events) == 1, "it has waited for a moment only"
-        clock.turn(31)
-        await flow.lead()
-        await eventually(lambda: flow.kube.told("web-1") == ["CSRWaiting"] * 2, "the other one, too")
+        clock.advance(31)
+        await flow.publish_leading()
+        await wait_until(
+            lambda: flow.kube.list_event_reasons("web-1") == ["CSRWaiting"] * 2, "the other one, too"
+        )
 
 
-async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrFlow):
-    clock = TurnedClock()
-    quiet = a_node("web-2", uid="uid-2", ip="10.0.0.6")
-    theirs = some_facts(
+async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrServiceFlow):
+    clock = ManualClock()
+    quiet = make_node("web-2", uid="uid-2", ip="10.0.0.6")
+    theirs = make_facts(
         node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
     )
-    async with flow.csr_running(clock=clock):
-        await flow.machine(a_node(), HONEST)
-        await flow.machine(quiet, theirs)
+    async with flow.run_csr(clock=clock):
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.publish_facts(quiet, theirs)
         for number in range(BURST):
-            await flow.asked(asks(f"csr-{number:02}"), facts=HONEST, node_uid="uid-1")
-            await flow.until_decided(f"csr-{number:02}", "approved")
-        await flow.asked(asks("csr-more"), facts=HONEST, node_uid="uid-1")
-        assert "lately" in (await flow.until_decided("csr-more", "waiting")).reason
-        await flow.asked(asks("csr-quiet", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2")
-        await flow.until_decided("csr-quiet", "approved")
-        clock.turn(61)
-        await flow.lead()
-        await flow.until_decided("csr-more", "approved")
+            await flow.file_and_enrich(
+                make_serving_request(f"csr-{number:02}"), facts=HONEST, node_uid="uid-1"
+            )
+            await flow.wait_for_decision(f"csr-{number:02}", "approved")
+        await flow.file_and_enrich(make_serving_request("csr-more"), facts=HONEST, node_uid="uid-1")
+        assert "lately" in (await flow.wait_for_decision("csr-more", "waiting")).reason
+        await flow.file_and_enrich(
+            make_serving_request("csr-quiet", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2"
+        )
+        await flow.wait_for_decision("csr-quiet", "approved")
+        clock.advance(61)
+        await flow.publish_leading()
+        await flow.wait_for_decision("csr-more", "approved")
 
 
 # ---- when nothing is decided
@@ -369,50 +400,50 @@ async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrFlow):
 
 async def test_nothing_is_decided_before_the_table_is_complete_with_requests(tmp_path: Path):
     async with (
-        CsrFlow.on("memory", tmp_path, requests=None) as flow,
-        flow.csr_running(ready=False) as csr,
+        CsrServiceFlow.open("memory", tmp_path, requests=None) as flow,
+        flow.run_csr(ready=False) as csr,
     ):
-        await flow.machine(a_node(), HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        await eventually(lambda: "node-csr-approval" in "; ".join(csr.problems()), "it is told")
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await wait_until(lambda: "node-csr-approval" in "; ".join(csr.problems()), "it is told")
         assert flow.kube.patched == []
-        assert await flow.decided("csr-1") is None
-        await flow.snapshot(1)
-        await flow.until_decided("csr-1", "approved")
+        assert await flow.get_decision("csr-1") is None
+        await flow.publish_snapshot(1)
+        await flow.wait_for_decision("csr-1", "approved")
 
 
-async def test_nothing_is_written_while_no_leader_is_heard(flow: CsrFlow):
-    clock = TurnedClock()
-    async with flow.csr_running(clock=clock) as csr:
-        await flow.machine(a_node(), HONEST)
-        clock.turn(11)
+async def test_nothing_is_written_while_no_leader_is_heard(flow: CsrServiceFlow):
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock) as csr:
+        await flow.publish_facts(make_node(), HONEST)
+        clock.advance(11)
         assert any("no leader" in problem for problem in csr.problems())
         retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
         before = retried._value.get()
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        await eventually(lambda: retried._value.get() > before, "it was handed back")
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await wait_until(lambda: retried._value.get() > before, "it was handed back")
         assert flow.kube.patched == []
-        await flow.lead()
-        await flow.until_decided("csr-1", "approved")
+        await flow.publish_leading()
+        await flow.wait_for_decision("csr-1", "approved")
 
 
 async def handed_back(times: int) -> None:
     """Return once what was delivered has been handed back that often: the next delivery is seconds away."""
     retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
     before = retried._value.get()
-    await eventually(lambda: retried._value.get() >= before + times, "it was handed back")
+    await wait_until(lambda: retried._value.get() >= before + times, "it was handed back")
 
 
-async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(flow: CsrFlow):
-    clock = TurnedClock()
-    async with flow.csr_running(clock=clock):
-        await flow.machine(a_node(), HONEST)
-        clock.turn(11)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(flow: CsrServiceFlow):
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock):
+        await flow.publish_facts(make_node(), HONEST)
+        clock.advance(11)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await handed_back(5)
         assert flow.kube.patched == []
-        await flow.lead()
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+        await flow.publish_leading()
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_is(
@@ -420,23 +451,25 @@ async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_
 ):
     monkeypatch.setattr(cache_sync, "BEHIND_SECONDS", 0.01)
     async with (
-        CsrFlow.on("memory", tmp_path, requests=None) as flow,
-        flow.csr_running(ready=False),
+        CsrServiceFlow.open("memory", tmp_path, requests=None) as flow,
+        flow.run_csr(ready=False),
     ):
-        await flow.machine(a_node(), HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await handed_back(5)
-        await flow.snapshot(1)
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+        await flow.publish_snapshot(1)
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
-async def test_observe_only_tells_what_it_would_do_and_writes_nothing(flow: CsrFlow):
-    async with flow.csr_running(observe_only=True):
-        await flow.machine(a_node(), HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "would-approve")
-        await flow.asked(asks("csr-2", dns=("kubernetes",)), facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-2", "would-deny")
+async def test_observe_only_tells_what_it_would_do_and_writes_nothing(flow: CsrServiceFlow):
+    async with flow.run_csr(observe_only=True):
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "would-approve")
+        await flow.file_and_enrich(
+            make_serving_request("csr-2", dns=("kubernetes",)), facts=HONEST, node_uid="uid-1"
+        )
+        await flow.wait_for_decision("csr-2", "would-deny")
     assert flow.kube.patched == []
     assert flow.kube.events == []
 
@@ -444,135 +477,145 @@ async def test_observe_only_tells_what_it_would_do_and_writes_nothing(flow: CsrF
 # ---- one does not touch another
 
 
-async def test_two_replicas_write_once(any_flow: CsrFlow):
+async def test_two_replicas_write_once(any_flow: CsrServiceFlow):
     flow = any_flow
-    nodes = [a_node(f"web-{n}", uid=f"uid-{n}", ip=f"10.0.1.{n}") for n in range(1, 21)]
-    async with flow.csr_running(), flow.csr_running(seed=2):
+    nodes = [make_node(f"web-{n}", uid=f"uid-{n}", ip=f"10.0.1.{n}") for n in range(1, 21)]
+    async with flow.run_csr(), flow.run_csr(seed=2):
         for n, node in enumerate(nodes, 1):
             address = AddressStatus(address=f"10.0.1.{n}/24", link="eth0", flags=128)
-            facts = some_facts(node_name=node.name, node_ip=f"10.0.1.{n}", addresses=(address,))
-            await flow.machine(node, facts)
-            request = asks(f"csr-{n}", node=node.name, ips=(f"10.0.1.{n}",))
-            await flow.asked(request, facts=facts, node_uid=node.uid)
+            facts = make_facts(node_name=node.name, node_ip=f"10.0.1.{n}", addresses=(address,))
+            await flow.publish_facts(node, facts)
+            request = make_serving_request(f"csr-{n}", node=node.name, ips=(f"10.0.1.{n}",))
+            await flow.file_and_enrich(request, facts=facts, node_uid=node.uid)
         for n in range(1, 21):
-            await flow.until_decided(f"csr-{n}", "approved")
-    assert [flow.kube.verdict(f"csr-{n}") for n in range(1, 21)] == ["Approved"] * 20
+            await flow.wait_for_decision(f"csr-{n}", "approved")
+    assert [flow.kube.get_decision(f"csr-{n}") for n in range(1, 21)] == ["Approved"] * 20
     assert sorted(flow.kube.patched) == sorted(f"csr-{n}" for n in range(1, 21))
 
 
-async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_be(flow: CsrFlow):
-    async with flow.csr_running() as csr:
-        await flow.machine(a_node(), HONEST)
-        place = await flow.file(asks())
+async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_be(flow: CsrServiceFlow):
+    async with flow.run_csr() as csr:
+        await flow.publish_facts(make_node(), HONEST)
+        place = await flow.file_request(make_serving_request())
         flow.kube.put(decided_by_somebody(flow.kube.request("csr-1")))  # the watcher has not told of it yet
-        await flow.enrich(asks(), observed=place, facts=HONEST, node_uid="uid-1")
-        await eventually(lambda: flow.kube.patched == ["csr-1"], "it was tried")
-        await flow.observe(flow.kube.request("csr-1"))
-        await eventually(lambda: not csr._pending_requests.by_name, "it is heard of")
+        await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
+        await wait_until(lambda: flow.kube.patched == ["csr-1"], "it was tried")
+        await flow.observe_request(flow.kube.request("csr-1"))
+        await wait_until(lambda: not csr._pending_requests.by_name, "it is heard of")
     assert flow.kube.patched == ["csr-1"]
     [condition] = flow.kube.request("csr-1").status.conditions
     assert condition.message == "by hand"
 
 
-async def test_one_request_that_kubernetes_does_not_take_keeps_nobody_else_waiting(flow: CsrFlow):
+async def test_one_request_that_kubernetes_does_not_take_keeps_nobody_else_waiting(flow: CsrServiceFlow):
     flow.kube.failing = {"csr-1": Unreachable("no answer")}
-    other = a_node("web-2", uid="uid-2", ip="10.0.0.6")
-    theirs = some_facts(
+    other = make_node("web-2", uid="uid-2", ip="10.0.0.6")
+    theirs = make_facts(
         node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
     )
-    async with flow.csr_running():
-        await flow.machine(a_node(), HONEST)
-        await flow.machine(other, theirs)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        await flow.asked(asks("csr-2", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2")
-        await flow.until_decided("csr-2", "approved")
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.publish_facts(other, theirs)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await flow.file_and_enrich(
+            make_serving_request("csr-2", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2"
+        )
+        await flow.wait_for_decision("csr-2", "approved")
         flow.kube.failing.clear()
-        await flow.until_decided("csr-1", "approved")
+        await flow.wait_for_decision("csr-1", "approved")
 
 
-async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrFlow):
-    async with flow.csr_running() as csr:
-        requests = [asks(f"csr-{n}", node=f"web-{n}") for n in range(50)]
+async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrServiceFlow):
+    async with flow.run_csr() as csr:
+        requests = [make_serving_request(f"csr-{n}", node=f"web-{n}") for n in range(50)]
         for request in requests:
-            await flow.asked(request)
+            await flow.file_and_enrich(request)
         for request in requests:
-            await flow.until_decided(request.name, "waiting")
+            await flow.wait_for_decision(request.name, "waiting")
         assert len(csr._waiting_requests.by_name) == 50
         for request in requests:
-            await flow.delete(request)
-        await eventually(lambda: not csr._waiting_requests.by_name, "forgotten")
+            await flow.delete_request(request)
+        await wait_until(lambda: not csr._waiting_requests.by_name, "forgotten")
         assert not csr._pending_requests.by_name
         assert not csr._waiting_requests._names_by_node
         assert not csr._decision_publisher._published
-        await eventually(lambda: not csr._waiting_request_reconciler._retry_at, "forgotten")
+        await wait_until(lambda: not csr._waiting_request_reconciler._retry_at, "forgotten")
         # for an hour the stream tells that they are gone: of a kubelet that files a hundred a second it
         # holds hundreds of thousands by then
         assert not csr._stream_cache.list_under(OBSERVED_CSR)
-        await eventually(lambda: not csr._stream_cache.list_under(ENRICHED_CSR), "forgotten")
+        await wait_until(lambda: not csr._stream_cache.list_under(ENRICHED_CSR), "forgotten")
 
 
-async def test_a_burst_of_word_about_nodes_looks_at_each_waiting_request_a_few_times_only(flow: CsrFlow):
+async def test_a_burst_of_word_about_nodes_looks_at_each_waiting_request_a_few_times_only(
+    flow: CsrServiceFlow,
+):
     count = 200
     retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
-    nodes = [a_node(f"web-{n}", uid=f"uid-{n}") for n in range(count)]
-    async with flow.csr_running():
+    nodes = [make_node(f"web-{n}", uid=f"uid-{n}") for n in range(count)]
+    async with flow.run_csr():
         for n, node in enumerate(nodes):
-            await flow.node(node)
-            facts = some_facts(node_name=node.name, node_ip="10.9.9.9", addresses=())
-            await flow.asked(asks(f"csr-{n}", node=node.name), facts=facts, node_uid=node.uid)
+            await flow.publish_node(node)
+            facts = make_facts(node_name=node.name, node_ip="10.9.9.9", addresses=())
+            await flow.file_and_enrich(
+                make_serving_request(f"csr-{n}", node=node.name), facts=facts, node_uid=node.uid
+            )
         for n in range(count):
-            await flow.until_decided(f"csr-{n}", "waiting")
+            await flow.wait_for_decision(f"csr-{n}", "waiting")
         before = retried._value.get()
         for node in nodes:
-            await flow.silent(node)
-        await eventually(lambda: retried._value.get() - before >= count, "each was looked at again")
+            await flow.publish_unreachable(node)
+        await wait_until(lambda: retried._value.get() - before >= count, "each was looked at again")
     assert retried._value.get() - before <= 4 * count
 
 
-async def test_what_has_no_word_of_its_machine_is_not_looked_at_for_word_of_nodes(flow: CsrFlow):
+async def test_what_has_no_word_of_its_machine_is_not_looked_at_for_word_of_nodes(flow: CsrServiceFlow):
     retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
-    async with flow.csr_running():
-        await flow.asked(asks())
-        await flow.until_decided("csr-1", "waiting")
+    async with flow.run_csr():
+        await flow.file_and_enrich(make_serving_request())
+        await flow.wait_for_decision("csr-1", "waiting")
         before = retried._value.get()
         for _ in range(5):
-            await flow.machine(a_node(), HONEST)
-        await flow.asked(asks("csr-2", node="web-2"))
-        await flow.until_decided("csr-2", "waiting")
+            await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request("csr-2", node="web-2"))
+        await flow.wait_for_decision("csr-2", "waiting")
         assert retried._value.get() - before <= 1
-        await flow.enrich(asks(), facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "approved", seconds=SOON)
+        await flow.enrich_request(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_nothing(
-    flow: CsrFlow, monkeypatch: pytest.MonkeyPatch
+    flow: CsrServiceFlow, monkeypatch: pytest.MonkeyPatch
 ):
-    async with flow.csr_running() as csr:
+    async with flow.run_csr() as csr:
 
         def fails(node: object) -> None:
             raise ValueError("a defect")
 
         with monkeypatch.context() as patched:
             patched.setattr(csr._claim_index, "observed", fails)
-            await flow.node(a_node("odd-1", uid="uid-odd"))
-            await eventually(lambda: "odd-1" in "; ".join(csr.problems()), "it is told")
-        await flow.machine(a_node(), HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        assert await flow.decided("csr-1") is None
-        await flow.node_gone(a_node("odd-1", uid="uid-odd"))
-        await flow.until_decided("csr-1", "approved")
+            await flow.publish_node(make_node("odd-1", uid="uid-odd"))
+            await wait_until(lambda: "odd-1" in "; ".join(csr.problems()), "it is told")
+        await flow.publish_facts(make_node(), HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        assert await flow.get_decision("csr-1") is None
+        await flow.publish_node_gone(make_node("odd-1", uid="uid-odd"))
+        await flow.wait_for_decision("csr-1", "approved")
 
 
-async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow: CsrFlow):
-    clock = TurnedClock()
-    async with flow.csr_running(clock=clock) as csr:
-        await flow.silent(a_node(), HONEST)
-        await flow.asked(asks("csr-old", age_seconds=90), fault=REFUSED, node_uid="uid-1")
-        await flow.asked(asks("csr-new", age_seconds=60), fault=REFUSED, node_uid="uid-1")
-        await flow.until_decided("csr-new", "waiting")
-        await flow.observe(decided_by_somebody(asks("csr-2", node="web-2")))
-        await eventually(lambda: bool(csr._pending_requests.awaiting_signer), "it is heard of")
-        await eventually(
+async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow: CsrServiceFlow):
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock) as csr:
+        await flow.publish_unreachable(make_node(), HONEST)
+        await flow.file_and_enrich(
+            make_serving_request("csr-old", age_seconds=90), fault=REFUSED, node_uid="uid-1"
+        )
+        await flow.file_and_enrich(
+            make_serving_request("csr-new", age_seconds=60), fault=REFUSED, node_uid="uid-1"
+        )
+        await flow.wait_for_decision("csr-new", "waiting")
+        await flow.observe_request(decided_by_somebody(make_serving_request("csr-2", node="web-2")))
+        await wait_until(lambda: bool(csr._pending_requests.awaiting_signer), "it is heard of")
+        await wait_until(
             lambda: csr._waiting_requests.by_name.keys() == {"csr-new"}, "the older one waits no more"
         )
         [waiting] = csr._waiting_requests.by_name.values()
@@ -581,16 +624,16 @@ async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow
         assert metrics.CSR_SUPERSEDED._value.get() == 1
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 60
         assert metrics.CSR_APPROVED_NOT_ISSUED._value.get() == 1
-        await flow.delete(flow.kube.request("csr-new"))
-        await flow.delete(flow.kube.request("csr-old"))
-        await eventually(lambda: not csr._pending_requests.by_name, "both are gone")
-        ahead = asks("csr-ahead", age_seconds=-60)
-        await flow.file(ahead)
-        await eventually(lambda: bool(csr._pending_requests.by_name), "it is heard of")
+        await flow.delete_request(flow.kube.request("csr-new"))
+        await flow.delete_request(flow.kube.request("csr-old"))
+        await wait_until(lambda: not csr._pending_requests.by_name, "both are gone")
+        ahead = make_serving_request("csr-ahead", age_seconds=-60)
+        await flow.file_request(ahead)
+        await wait_until(lambda: bool(csr._pending_requests.by_name), "it is heard of")
         csr._waiting_request_reconciler.run_periodic_checks()
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0, "the API server's clock is ahead of ours"
-        await flow.delete(ahead)
-        await eventually(lambda: not csr._pending_requests.by_name, "it is gone")
+        await flow.delete_request(ahead)
+        await wait_until(lambda: not csr._pending_requests.by_name, "it is gone")
         csr._waiting_request_reconciler.run_periodic_checks()
         assert metrics.CSR_WAITING.labels(waiting.reason)._value.get() == 0
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0
@@ -602,25 +645,29 @@ async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow
 OUTCOMES = {"approve": "approved", "deny": "denied", "wait": "waiting", "ignore": "ignored"}
 
 
-async def test_every_hostile_or_odd_request_ends_as_the_table_says_and_none_ends_us(flow: CsrFlow):
-    clock = TurnedClock()
+async def test_every_hostile_or_odd_request_ends_as_the_table_says_and_none_ends_us(flow: CsrServiceFlow):
+    clock = ManualClock()
     ended: dict[str, str] = {}
-    async with flow.csr_running(
+    async with flow.run_csr(
         clock=clock,
         min_expiration_seconds=float(POLICY.min_expiration_seconds or 0),
         max_expiration_seconds=float(POLICY.max_expiration_seconds or 0),
     ) as csr:
-        await flow.the_cluster_of_the_cases()
+        await flow.publish_case_cluster()
         for number, case in enumerate(CASES):
             name = f"csr-{number}"
             metadata = msgspec.structs.replace(case.request().metadata, name=name, uid=f"uid-{number}")
             request = trim_signing_request(msgspec.structs.replace(case.request(), metadata=metadata))
-            await flow.asked(request, facts=FACTS[WHO], node_uid=NODES[WHO].uid, answered_at=("10.0.0.5",))
-            ended[case.name] = (await flow.until_decided(name, *OUTCOMES.values())).outcome
-            assert flow.kube.verdict(name) == {"approve": "Approved", "deny": "Denied"}.get(case.expected, "")
-            await flow.delete(request)
-            clock.turn(61)  # nobody's budget is what this is about
-            await flow.lead()
+            await flow.file_and_enrich(
+                request, facts=FACTS[WHO], node_uid=NODES[WHO].uid, answering_addresses=("10.0.0.5",)
+            )
+            ended[case.name] = (await flow.wait_for_decision(name, *OUTCOMES.values())).outcome
+            assert flow.kube.get_decision(name) == {"approve": "Approved", "deny": "Denied"}.get(
+                case.expected, ""
+            )
+            await flow.delete_request(request)
+            clock.advance(61)  # nobody's budget is what this is about
+            await flow.publish_leading()
         assert not csr.problems()
     assert ended == {case.name: OUTCOMES[case.expected] for case in CASES}
     assert len(flow.kube.patched) == sum(case.expected in ("approve", "deny") for case in CASES)

@@ -9,21 +9,21 @@ import pytest
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.common.node import Node
-from tests.builders import a_node, some_facts
-from tests.bus_actors import eventually
-from tests.csr_actors import REFUSED, CsrFlow, asks
-from tests.turned_clock import TurnedClock
+from tests.builders import make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.csr_actors import REFUSED, CsrServiceFlow, make_serving_request
+from tests.manual_clock import ManualClock
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
-OURS, THEIRS = a_node(labels={"team": "a"}), a_node(labels={"team": "b"})
-HONEST: Final = some_facts()
-EVIL: Final = asks(ips=("127.0.0.1",))  # denied wherever it is ours
+OURS, THEIRS = make_node(labels={"team": "a"}), make_node(labels={"team": "b"})
+HONEST: Final = make_facts()
+EVIL: Final = make_serving_request(ips=("127.0.0.1",))  # denied wherever it is ours
 
 
 @pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[CsrFlow]:
-    async with CsrFlow.on("memory", tmp_path) as running:
+async def flow(tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
+    async with CsrServiceFlow.open("memory", tmp_path) as running:
         yield running
 
 
@@ -33,127 +33,131 @@ def by(text: str) -> dict[str, Any]:
 
 STATES: Final[dict[str, tuple[MachineFacts | None, bool]]] = {
     "its machine attests all": (HONEST, False),
-    "its machine attests something else": (some_facts(node_ip="10.9.9.9", addresses=()), False),
-    "its machine is another": (some_facts(node_name="db-1"), False),
+    "its machine attests something else": (make_facts(node_ip="10.9.9.9", addresses=()), False),
+    "its machine is another": (make_facts(node_name="db-1"), False),
     "its machine is silent": (None, False),
     "it asks for what nobody may have": (HONEST, True),
 }
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_a_request_of_a_foreign_node_is_left_alone_whatever_its_state(state: str, flow: CsrFlow):
+async def test_a_request_of_a_foreign_node_is_left_alone_whatever_its_state(state: str, flow: CsrServiceFlow):
     facts, evil = STATES[state]
-    request = EVIL if evil else asks()
-    clock = TurnedClock()
-    async with flow.csr_running(clock=clock, **by(TEAM_A)) as csr:
+    request = EVIL if evil else make_serving_request()
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock, **by(TEAM_A)) as csr:
         if facts is None:
-            await flow.silent(THEIRS)
-            await flow.asked(request, fault=REFUSED, node_uid="uid-1")
+            await flow.publish_unreachable(THEIRS)
+            await flow.file_and_enrich(request, fault=REFUSED, node_uid="uid-1")
         else:
-            await flow.machine(THEIRS, facts)
-            await flow.asked(request, facts=facts, node_uid="uid-1")
-        decided = await flow.until_decided("csr-1", "not-ours")
-        clock.turn(60.0)
+            await flow.publish_facts(THEIRS, facts)
+            await flow.file_and_enrich(request, facts=facts, node_uid="uid-1")
+        decided = await flow.wait_for_decision("csr-1", "not-ours")
+        clock.advance(60.0)
         csr._waiting_request_reconciler.run_periodic_checks()
     assert flow.kube.patched == []
     assert flow.kube.events == []
     assert 'team is "b", not "a"' in decided.reason
 
 
-async def test_a_request_of_our_node_is_answered_as_ever(flow: CsrFlow):
-    async with flow.csr_running(**by(TEAM_A)):
-        await flow.machine(OURS, HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "approved")
+async def test_a_request_of_our_node_is_answered_as_ever(flow: CsrServiceFlow):
+    async with flow.run_csr(**by(TEAM_A)):
+        await flow.publish_facts(OURS, HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved")
 
 
-async def test_a_request_is_answered_when_its_node_becomes_ours(flow: CsrFlow):
-    async with flow.csr_running(**by(TEAM_A)):
-        await flow.machine(THEIRS, HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "not-ours")
-        await flow.machine(OURS, HONEST)
-        await flow.until_decided("csr-1", "approved")
+async def test_a_request_is_answered_when_its_node_becomes_ours(flow: CsrServiceFlow):
+    async with flow.run_csr(**by(TEAM_A)):
+        await flow.publish_facts(THEIRS, HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "not-ours")
+        await flow.publish_facts(OURS, HONEST)
+        await flow.wait_for_decision("csr-1", "approved")
     assert flow.kube.patched == ["csr-1"]
 
 
-async def test_by_schemes_a_request_is_answered_when_its_node_has_a_provider_id_of_ours(flow: CsrFlow):
+async def test_by_schemes_a_request_is_answered_when_its_node_has_a_provider_id_of_ours(flow: CsrServiceFlow):
     def joined(name: str, provider_id: str = "") -> tuple[Node, MachineFacts]:
-        node = a_node(name, uid=f"uid-{name}", provider_id=provider_id)
-        return node, some_facts(node_name=name)
+        node = make_node(name, uid=f"uid-{name}", provider_id=provider_id)
+        return node, make_facts(node_name=name)
 
-    async with flow.csr_running(**by(TALOS_ONLY)):
+    async with flow.run_csr(**by(TALOS_ONLY)):
         for name in ("web-1", "db-1"):
             node, facts = joined(name)
-            await flow.machine(node, facts)
-            await flow.asked(asks(f"csr-{name}", node=name, ips=()), facts=facts, node_uid=node.uid)
-            assert "no providerID yet" in (await flow.until_decided(f"csr-{name}", "not-ours")).reason
-        await flow.machine(*joined("db-1", "hcloud://7"))
-        await flow.machine(*joined("web-1", "talos://metal/10.0.0.5"))
-        await flow.until_decided("csr-web-1", "approved")
+            await flow.publish_facts(node, facts)
+            await flow.file_and_enrich(
+                make_serving_request(f"csr-{name}", node=name, ips=()), facts=facts, node_uid=node.uid
+            )
+            assert "no providerID yet" in (await flow.wait_for_decision(f"csr-{name}", "not-ours")).reason
+        await flow.publish_facts(*joined("db-1", "hcloud://7"))
+        await flow.publish_facts(*joined("web-1", "talos://metal/10.0.0.5"))
+        await flow.wait_for_decision("csr-web-1", "approved")
 
         async def says_whose() -> bool:
-            decided = await flow.decided("csr-db-1")
+            decided = await flow.get_decision("csr-db-1")
             return decided is not None and "'hcloud://7'" in decided.reason
 
-        await eventually(says_whose, "it is told whose db-1 is")
+        await wait_until(says_whose, "it is told whose db-1 is")
     assert flow.kube.patched == ["csr-web-1"]
 
 
-async def test_nothing_is_denied_before_its_node_says_whose_it_is(flow: CsrFlow):
-    async with flow.csr_running(**by(TEAM_A)):
-        await flow.asked(EVIL)
-        waiting = await flow.until_decided("csr-1", "waiting")
+async def test_nothing_is_denied_before_its_node_says_whose_it_is(flow: CsrServiceFlow):
+    async with flow.run_csr(**by(TEAM_A)):
+        await flow.file_and_enrich(EVIL)
+        waiting = await flow.wait_for_decision("csr-1", "waiting")
         assert "Node web-1 does not exist, so whose it will be is not known" in waiting.reason
         assert flow.kube.patched == []
-        await flow.node(OURS)
-        await flow.until_decided("csr-1", "denied")
+        await flow.publish_node(OURS)
+        await flow.wait_for_decision("csr-1", "denied")
 
 
-async def test_without_ownership_it_is_denied_at_once(flow: CsrFlow):
-    async with flow.csr_running():
-        await flow.asked(EVIL)
-        await flow.until_decided("csr-1", "denied")
+async def test_without_ownership_it_is_denied_at_once(flow: CsrServiceFlow):
+    async with flow.run_csr():
+        await flow.file_and_enrich(EVIL)
+        await flow.wait_for_decision("csr-1", "denied")
 
 
-async def test_a_foreign_rival_of_our_node_is_told_nothing(flow: CsrFlow):
+async def test_a_foreign_rival_of_our_node_is_told_nothing(flow: CsrServiceFlow):
     """That two claim an address is told on ours alone."""
-    rival = a_node("db-1", uid="uid-2", labels={"team": "b"})
+    rival = make_node("db-1", uid="uid-2", labels={"team": "b"})
     same = AddressStatus(address="10.0.0.9/24", link="eth1", flags=128)
-    clock = TurnedClock()
-    async with flow.csr_running(clock=clock, **by(TEAM_A)) as csr:
-        ours = some_facts(addresses=(*HONEST.addresses, same))
-        await flow.machine(rival, some_facts(node_name="db-1", node_ip="10.0.0.7", addresses=(same,)))
-        await flow.machine(OURS, ours)
-        await flow.asked(asks(ips=("10.0.0.9",)), facts=ours, node_uid="uid-1")
-        await flow.until_decided("csr-1", "waiting")
-        clock.turn(60.0)
+    clock = ManualClock()
+    async with flow.run_csr(clock=clock, **by(TEAM_A)) as csr:
+        ours = make_facts(addresses=(*HONEST.addresses, same))
+        await flow.publish_facts(rival, make_facts(node_name="db-1", node_ip="10.0.0.7", addresses=(same,)))
+        await flow.publish_facts(OURS, ours)
+        await flow.file_and_enrich(make_serving_request(ips=("10.0.0.9",)), facts=ours, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "waiting")
+        clock.advance(60.0)
         csr._waiting_request_reconciler.run_periodic_checks()
-        await eventually(lambda: bool(flow.kube.events), "the wait is told")
+        await wait_until(lambda: bool(flow.kube.events), "the wait is told")
         await csr._event_recorder.flush()
     assert {event.regarding.name for event in flow.kube.events} == {"web-1"}
 
 
 async def test_when_the_file_gives_us_a_node_its_request_is_answered_and_a_bad_file_changes_nothing(
-    flow: CsrFlow, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    flow: CsrServiceFlow, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
     followed: dict[str, Any] = {"cloud_config": path, "cloud_config_poll_seconds": 0.05}
-    db = a_node("db-1", uid="uid-2", ip="10.0.0.6", labels={"team": "b"})
-    of_db = some_facts(node_name="db-1", node_ip="10.0.0.6", addresses=())
-    async with flow.csr_running(**by(TEAM_A), **followed) as csr:
-        await flow.machine(THEIRS, HONEST)
-        await flow.asked(asks(), facts=HONEST, node_uid="uid-1")
-        await flow.until_decided("csr-1", "not-ours")
+    db = make_node("db-1", uid="uid-2", ip="10.0.0.6", labels={"team": "b"})
+    of_db = make_facts(node_name="db-1", node_ip="10.0.0.6", addresses=())
+    async with flow.run_csr(**by(TEAM_A), **followed) as csr:
+        await flow.publish_facts(THEIRS, HONEST)
+        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "not-ours")
         path.write_text("ownership: {nodeSelector: []}")
-        await eventually(lambda: "file has mistakes" in caplog.text, "the bad file is read")
-        await flow.machine(db, of_db)
-        await flow.asked(asks("csr-2", node="db-1", ips=()), facts=of_db, node_uid="uid-2")
-        await flow.until_decided("csr-2", "not-ours")
+        await wait_until(lambda: "file has mistakes" in caplog.text, "the bad file is read")
+        await flow.publish_facts(db, of_db)
+        await flow.file_and_enrich(
+            make_serving_request("csr-2", node="db-1", ips=()), facts=of_db, node_uid="uid-2"
+        )
+        await flow.wait_for_decision("csr-2", "not-ours")
         assert flow.kube.patched == []
         assert "ownership.nodeSelector must hold at least one entry" in csr.problems()[0]
         path.write_text(TEAM_A.replace("[a]", "[a, b]"))
-        await flow.until_decided("csr-1", "approved")
-        await flow.until_decided("csr-2", "approved")
+        await flow.wait_for_decision("csr-1", "approved")
+        await flow.wait_for_decision("csr-2", "approved")
         assert csr.problems() == ()

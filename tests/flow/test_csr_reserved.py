@@ -17,112 +17,124 @@ from services.csr.api_endpoint_watcher import (
     ApiEndpointWatcher,
 )
 from services.csr.on_csr_enriched import RETRY_SECONDS
-from tests.builders import NOW, a_node, some_facts
-from tests.bus_actors import eventually
-from tests.csr_actors import CsrFlow, InMemoryRequests, asks
+from tests.builders import NOW, make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.csr_actors import CsrServiceFlow, InMemoryRequests, make_serving_request
 from tests.csr_cases import API_SERVER
-from tests.turned_clock import TurnedClock
+from tests.manual_clock import ManualClock
 
 SERVICE_ADDRESS = "10.96.0.1"
 ENDPOINT_NAME = "api.prod.example.com"
 
 
 @pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[CsrFlow]:
-    async with CsrFlow.on("memory", tmp_path) as running:
+async def flow(tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
+    async with CsrServiceFlow.open("memory", tmp_path) as running:
         yield running
 
 
-async def test_a_service_address_waits_while_the_service_networks_are_not_known(flow: CsrFlow):
-    liar = some_facts(addresses=(AddressStatus(address=f"{SERVICE_ADDRESS}/32", link="lo"),))
-    async with flow.csr_running(service_cluster_ip_range=()):
-        await flow.machine(a_node(), liar)
-        await flow.asked(asks(ips=(SERVICE_ADDRESS,)), facts=liar, node_uid="uid-1")
-        decided = await flow.until_decided("csr-1", "waiting", "approved", "denied")
+async def test_a_service_address_waits_while_the_service_networks_are_not_known(flow: CsrServiceFlow):
+    liar = make_facts(addresses=(AddressStatus(address=f"{SERVICE_ADDRESS}/32", link="lo"),))
+    async with flow.run_csr(service_cluster_ip_range=()):
+        await flow.publish_facts(make_node(), liar)
+        await flow.file_and_enrich(make_serving_request(ips=(SERVICE_ADDRESS,)), facts=liar, node_uid="uid-1")
+        decided = await flow.wait_for_decision("csr-1", "waiting", "approved", "denied")
     assert (decided.outcome, flow.kube.patched) == ("waiting", [])
 
 
-async def test_the_api_servers_host_name_is_denied_to_a_machine_that_reports_it(flow: CsrFlow):
-    liar = some_facts(hostname=ENDPOINT_NAME)
-    async with flow.csr_running():
-        await flow.machine(a_node(), liar)
-        await flow.asked(asks(dns=("web-1", ENDPOINT_NAME)), facts=liar, node_uid="uid-1")
-        decided = await flow.until_decided("csr-1", "waiting", "approved", "denied")
+async def test_the_api_servers_host_name_is_denied_to_a_machine_that_reports_it(flow: CsrServiceFlow):
+    liar = make_facts(hostname=ENDPOINT_NAME)
+    async with flow.run_csr():
+        await flow.publish_facts(make_node(), liar)
+        await flow.file_and_enrich(
+            make_serving_request(dns=("web-1", ENDPOINT_NAME)), facts=liar, node_uid="uid-1"
+        )
+        decided = await flow.wait_for_decision("csr-1", "waiting", "approved", "denied")
     assert decided.outcome == "denied"
 
 
-async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_are_reported(flow: CsrFlow):
-    facts = some_facts()
-    async with flow.csr_running(service_cluster_ip_range=()) as csr:
-        await flow.machine(a_node(), facts)
-        await flow.asked(asks(), facts=facts, node_uid="uid-1")
-        assert "Service networks are not known" in (await flow.until_decided("csr-1", "waiting")).reason
+async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_are_reported(
+    flow: CsrServiceFlow,
+):
+    facts = make_facts()
+    async with flow.run_csr(service_cluster_ip_range=()) as csr:
+        await flow.publish_facts(make_node(), facts)
+        await flow.file_and_enrich(make_serving_request(), facts=facts, node_uid="uid-1")
+        assert "Service networks are not known" in (await flow.wait_for_decision("csr-1", "waiting")).reason
         assert not csr.problems(), "a control plane will report them"
-        await flow.asked(
-            asks("csr-name", node="web-1", ips=(), age_seconds=-1), facts=facts, node_uid="uid-1"
+        await flow.file_and_enrich(
+            make_serving_request("csr-name", node="web-1", ips=(), age_seconds=-1),
+            facts=facts,
+            node_uid="uid-1",
         )
-        await flow.until_decided("csr-name", "approved")
-        await flow.asked(asks("csr-next", age_seconds=-2), facts=facts, node_uid="uid-1")
-        await flow.until_decided("csr-next", "waiting")
-        await flow.say(
+        await flow.wait_for_decision("csr-name", "approved")
+        await flow.file_and_enrich(
+            make_serving_request("csr-next", age_seconds=-2), facts=facts, node_uid="uid-1"
+        )
+        await flow.wait_for_decision("csr-next", "waiting")
+        await flow.publish(
             ClusterNetworksObserved(
                 stream_id=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
-        await flow.until_decided("csr-next", "approved", seconds=RETRY_SECONDS / 2)
+        await flow.wait_for_decision("csr-next", "approved", seconds=RETRY_SECONDS / 2)
 
 
-async def test_without_talos_and_without_the_range_it_waits_and_readiness_says_so(flow: CsrFlow):
-    async with flow.csr_running(service_cluster_ip_range=(), allowed_networks=("10.0.0.0/8",)) as csr:
+async def test_without_talos_and_without_the_range_it_waits_and_readiness_says_so(flow: CsrServiceFlow):
+    async with flow.run_csr(service_cluster_ip_range=(), allowed_networks=("10.0.0.0/8",)) as csr:
         assert not csr.problems()
-        await flow.node(a_node())
-        await flow.asked(asks(), without_talos=True)
-        waits = await flow.until_decided("csr-1", "waiting", "approved")
+        await flow.publish_node(make_node())
+        await flow.file_and_enrich(make_serving_request(), without_talos=True)
+        waits = await flow.wait_for_decision("csr-1", "waiting", "approved")
         assert "--service-cluster-ip-range" in waits.reason
         assert any("--service-cluster-ip-range" in problem for problem in csr.problems())
     assert flow.kube.patched == []
 
 
-async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certificate_is_read(flow: CsrFlow):
+async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certificate_is_read(
+    flow: CsrServiceFlow,
+):
     flow.kube.identity = Unreachable("connection refused")
-    facts = some_facts(hostname="web-1.example.com")
-    async with flow.csr_running(ready=False):
-        await flow.machine(a_node(), facts)
-        await flow.asked(asks(dns=("web-1", "web-1.example.com")), facts=facts, node_uid="uid-1")
-        assert "connection refused" in (await flow.until_decided("csr-1", "waiting")).reason
+    facts = make_facts(hostname="web-1.example.com")
+    async with flow.run_csr(ready=False):
+        await flow.publish_facts(make_node(), facts)
+        await flow.file_and_enrich(
+            make_serving_request(dns=("web-1", "web-1.example.com")), facts=facts, node_uid="uid-1"
+        )
+        assert "connection refused" in (await flow.wait_for_decision("csr-1", "waiting")).reason
         flow.kube.identity = API_SERVER
-        await flow.until_decided("csr-1", "approved", seconds=10.0)
+        await flow.wait_for_decision("csr-1", "approved", seconds=10.0)
 
 
-async def test_with_the_setting_and_without_the_range_csr_is_not_ready_from_the_start(flow: CsrFlow):
-    async with flow.csr_running(ready=False, service_cluster_ip_range=(), without_talos=True) as csr:
+async def test_with_the_setting_and_without_the_range_csr_is_not_ready_from_the_start(flow: CsrServiceFlow):
+    async with flow.run_csr(ready=False, service_cluster_ip_range=(), without_talos=True) as csr:
         assert any("--service-cluster-ip-range" in problem for problem in csr.problems())
 
 
-async def test_csr_is_not_ready_while_no_certificate_of_an_api_server_was_read(flow: CsrFlow):
+async def test_csr_is_not_ready_while_no_certificate_of_an_api_server_was_read(flow: CsrServiceFlow):
     flow.kube.identity = Unreachable("http://127.0.0.1:8001 is plain HTTP")
-    async with flow.csr_running(ready=False) as csr:
-        await eventually(lambda: any("plain HTTP" in each for each in csr.problems()), "csr gives the reason")
+    async with flow.run_csr(ready=False) as csr:
+        await wait_until(lambda: any("plain HTTP" in each for each in csr.problems()), "csr gives the reason")
         [problem] = csr.problems()
         assert "requests for more than a node name wait" in problem
         flow.kube.identity = API_SERVER
-        await eventually(lambda: not csr.problems(), "csr is ready after the first handshake", seconds=10.0)
+        await wait_until(lambda: not csr.problems(), "csr is ready after the first handshake", seconds=10.0)
 
 
-def watching(kube: InMemoryRequests, clock: TurnedClock, changes: list[str]) -> ApiEndpointWatcher:
+def watching(kube: InMemoryRequests, clock: ManualClock, changes: list[str]) -> ApiEndpointWatcher:
     return ApiEndpointWatcher(
         kube, on_change=lambda: changes.append("changed"), clock=clock, random=random.Random(1)
     )
 
 
 async def test_the_first_handshakes_follow_in_seconds_so_that_servers_behind_a_balancer_are_seen_soon():
-    kube, clock, changes = InMemoryRequests(), TurnedClock(), list[str]()
+    kube, clock, changes = InMemoryRequests(), ManualClock(), list[str]()
     watch = watching(kube, clock, changes)
     waits, servers = list[float](), [ServerIdentity(names=frozenset({f"cp-{n}"})) for n in range(3)]
     for number in range(FIRST_READS + 1):
         kube.identity = servers[number % 3]
         waits.append(await watch.read())
-        clock.turn(waits[-1])
+        clock.advance(waits[-1])
     assert waits == [FIRST_READ_INTERVAL_SECONDS] * (FIRST_READS - 1) + [READ_INTERVAL_SECONDS] * 2
     assert sum(waits[: FIRST_READS - 1]) <= 10.0
     assert set(watch.endpoint.identities) == set(servers)
@@ -130,7 +142,7 @@ async def test_the_first_handshakes_follow_in_seconds_so_that_servers_behind_a_b
 
 
 async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_again_soon():
-    kube, clock, changes = InMemoryRequests(), TurnedClock(), list[str]()
+    kube, clock, changes = InMemoryRequests(), ManualClock(), list[str]()
     watch = watching(kube, clock, changes)
     waits = [await watch.read() for _ in range(FIRST_READS)]
     assert waits[-1] == READ_INTERVAL_SECONDS
@@ -146,13 +158,13 @@ async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_aga
 
 
 async def test_the_host_name_of_a_renewed_certificate_is_reserved_from_the_next_handshake_on():
-    facts = some_facts(hostname="new.example.com")
-    kube, clock = InMemoryRequests(), TurnedClock()
+    facts = make_facts(hostname="new.example.com")
+    kube, clock = InMemoryRequests(), ManualClock()
     watch = watching(kube, clock, [])
     await watch.read()
     assert not watch.endpoint.has_name(facts.platform.hostname)
     kube.identity = ServerIdentity(names=frozenset({"new.example.com"}))
-    clock.turn(READ_INTERVAL_SECONDS)
+    clock.advance(READ_INTERVAL_SECONDS)
     await watch.read()
     assert watch.endpoint.has_name("NEW.example.com")
     assert watch.endpoint.has_name(ENDPOINT_NAME), "the former one is for a day, too"

@@ -13,19 +13,19 @@ from libs.common.machine import AddressStatus
 from libs.common.signing_request import SigningRequestCondition, SigningRequestStatus
 from services.csr.approval_writer import MAX_CONCURRENT_WRITES
 from services.csr.service import CsrService
-from tests.builders import a_node, some_facts
-from tests.bus_actors import eventually
-from tests.csr_actors import REFUSED, CsrFlow, asks
-from tests.turned_clock import TurnedClock
+from tests.builders import make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.csr_actors import REFUSED, CsrServiceFlow, make_serving_request
+from tests.manual_clock import ManualClock
 
-HONEST = some_facts()
+HONEST = make_facts()
 MINE = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 
 
 class Queue:
     """A csr whose write slots are all taken, and csr-1, which is judged valid and waits for a slot."""
 
-    def __init__(self, flow: CsrFlow, csr: CsrService, clock: TurnedClock) -> None:
+    def __init__(self, flow: CsrServiceFlow, csr: CsrService, clock: ManualClock) -> None:
         self.flow = flow
         self.csr = csr
         self.clock = clock
@@ -35,24 +35,24 @@ class Queue:
         for number in range(MAX_CONCURRENT_WRITES):
             name, ip = f"busy-{number}", f"10.0.1.{number}"
             self.flow.kube.stalled[f"csr-{name}"] = self._free
-            node = a_node(name, uid=f"uid-{name}", ip=ip)
-            facts = some_facts(
+            node = make_node(name, uid=f"uid-{name}", ip=ip)
+            facts = make_facts(
                 node_name=name, node_ip=ip, addresses=(AddressStatus(address=f"{ip}/24", link="eth0"),)
             )
-            await self.flow.machine(node, facts)
-            await self.flow.asked(
-                asks(f"csr-{name}", node=name, ips=(ip,)), facts=facts, node_uid=f"uid-{name}"
+            await self.flow.publish_facts(node, facts)
+            await self.flow.file_and_enrich(
+                make_serving_request(f"csr-{name}", node=name, ips=(ip,)), facts=facts, node_uid=f"uid-{name}"
             )
-        await eventually(lambda: len(self.flow.kube.patched) == MAX_CONCURRENT_WRITES, "every slot is taken")
-        await self.flow.machine(a_node(), HONEST)
-        await self.flow.asked(asks(), facts=HONEST, node_uid="uid-1")
+        await wait_until(lambda: len(self.flow.kube.patched) == MAX_CONCURRENT_WRITES, "every slot is taken")
+        await self.flow.publish_facts(make_node(), HONEST)
+        await self.flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
-        await eventually(lambda: in_flight._value.get() > MAX_CONCURRENT_WRITES, "csr-1 waits for a slot")
+        await wait_until(lambda: in_flight._value.get() > MAX_CONCURRENT_WRITES, "csr-1 waits for a slot")
 
     async def heard(self) -> None:
         """Return once csr has heard all that was said."""
-        sequence = await self.flow.node(a_node("last-1", uid="uid-last", ip=""))
-        await eventually(lambda: self.csr._stream_cache.sequence >= sequence, "it is heard")
+        sequence = await self.flow.publish_node(make_node("last-1", uid="uid-last", ip=""))
+        await wait_until(lambda: self.csr._stream_cache.sequence >= sequence, "it is heard")
 
     def free(self) -> None:
         self._free.set()
@@ -64,13 +64,13 @@ class Queue:
 
 @pytest.fixture
 async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
-    clock = TurnedClock()
+    clock = ManualClock()
     file = parse_cloud_config(
         "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: NotIn, values: [b]}]}]}", "f"
     )
     async with (
-        CsrFlow.on("memory", tmp_path) as flow,
-        flow.csr_running(clock=clock, file=file) as csr,
+        CsrServiceFlow.open("memory", tmp_path) as flow,
+        flow.run_csr(clock=clock, file=file) as csr,
     ):
         queue = Queue(flow, csr, clock)
         await queue.fill()
@@ -79,28 +79,28 @@ async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
 
 
 async def another_machine_answers_there(queue: Queue) -> None:
-    theirs = some_facts(node_name="db-1", node_ip="10.0.0.5", addresses=(MINE,))
-    await queue.flow.machine(a_node("db-1", uid="uid-db", ip="10.0.0.5"), theirs)
+    theirs = make_facts(node_name="db-1", node_ip="10.0.0.5", addresses=(MINE,))
+    await queue.flow.publish_facts(make_node("db-1", uid="uid-db", ip="10.0.0.5"), theirs)
 
 
 async def the_node_is_another_one(queue: Queue) -> None:
-    await queue.flow.node(a_node(uid="uid-2"))
+    await queue.flow.publish_node(make_node(uid="uid-2"))
 
 
 async def the_node_is_gone(queue: Queue) -> None:
-    await queue.flow.node_gone(a_node())
+    await queue.flow.publish_node_gone(make_node())
 
 
 async def the_machine_falls_silent(queue: Queue) -> None:
-    await queue.flow.enrich(asks(), fault=REFUSED, node_uid="uid-1")
+    await queue.flow.enrich_request(make_serving_request(), fault=REFUSED, node_uid="uid-1")
 
 
 async def the_node_is_foreign(queue: Queue) -> None:
-    await queue.flow.node(a_node(labels={"team": "b"}))
+    await queue.flow.publish_node(make_node(labels={"team": "b"}))
 
 
 async def a_newer_request_is_filed(queue: Queue) -> None:
-    await queue.flow.file(asks("csr-2", age_seconds=-60))
+    await queue.flow.file_request(make_serving_request("csr-2", age_seconds=-60))
 
 
 # csr-1 attests 10.0.0.5 as the address at which its machine answers, or only as one that it has.
@@ -122,56 +122,62 @@ async def test_a_request_whose_verdict_changed_while_it_waited_for_a_slot_is_not
     await happen(queue)
     await queue.heard()
     queue.free()
-    await queue.flow.until_decided("csr-1", outcome)
+    await queue.flow.wait_for_decision("csr-1", outcome)
     assert not queue.was_written
 
 
 async def test_a_request_that_became_invalid_while_it_waited_for_a_slot_is_denied(queue: Queue):
     """Its own machine no longer has the address, and another Node's machine answers there."""
     await another_machine_answers_there(queue)
-    without = some_facts(addresses=())
-    await queue.flow.enrich(asks(), facts=without, node_uid="uid-1")
+    without = make_facts(addresses=())
+    await queue.flow.enrich_request(make_serving_request(), facts=without, node_uid="uid-1")
     await queue.heard()
     queue.free()
-    await queue.flow.until_decided("csr-1", "denied")
-    assert queue.flow.kube.verdict("csr-1") == "Denied"
+    await queue.flow.wait_for_decision("csr-1", "denied")
+    assert queue.flow.kube.get_decision("csr-1") == "Denied"
     assert queue.flow.kube.patched.count("csr-1") == 1
 
 
 async def test_no_request_is_written_that_lost_its_leader_while_it_waited_for_a_slot(queue: Queue):
-    queue.clock.turn(11)
+    queue.clock.advance(11)
     queue.free()
     approved = [f"csr-busy-{number}" for number in range(MAX_CONCURRENT_WRITES)]
-    await eventually(lambda: all(queue.flow.kube.verdict(name) for name in approved), "the slots are free")
+    await wait_until(
+        lambda: all(queue.flow.kube.get_decision(name) for name in approved), "the slots are free"
+    )
     assert any("no leader" in problem for problem in queue.csr.problems())
-    await asyncio.gather(*[queue.flow.until_decided(name, "approved") for name in approved])
+    await asyncio.gather(*[queue.flow.wait_for_decision(name, "approved") for name in approved])
     assert not queue.was_written
-    await queue.flow.lead()
-    await queue.flow.until_decided("csr-1", "approved")
+    await queue.flow.publish_leading()
+    await queue.flow.wait_for_decision("csr-1", "approved")
 
 
 async def test_no_request_is_written_after_the_stream_was_lost_while_it_waited_for_a_slot(queue: Queue):
     queue.csr._stream_cache.mark_disconnected("cut off")
     queue.free()
     approved = [f"csr-busy-{number}" for number in range(MAX_CONCURRENT_WRITES)]
-    await eventually(lambda: all(queue.flow.kube.verdict(name) for name in approved), "the slots are free")
+    await wait_until(
+        lambda: all(queue.flow.kube.get_decision(name) for name in approved), "the slots are free"
+    )
     in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
-    await eventually(lambda: in_flight._value.get() == 0, "csr-1 was handed back")
+    await wait_until(lambda: in_flight._value.get() == 0, "csr-1 was handed back")
     assert not queue.was_written
 
 
 async def test_a_request_that_somebody_decided_while_it_waited_for_a_slot_is_left_alone(queue: Queue):
     by_hand = SigningRequestCondition(type="Approved", reason="Kubectl", message="by hand")
-    decided = msgspec.structs.replace(asks(), status=SigningRequestStatus(conditions=(by_hand,)))
-    await queue.flow.observe(decided)
+    decided = msgspec.structs.replace(
+        make_serving_request(), status=SigningRequestStatus(conditions=(by_hand,))
+    )
+    await queue.flow.observe_request(decided)
     await queue.heard()
     queue.free()
     in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
-    await eventually(lambda: in_flight._value.get() == 0, "all is handled")
+    await wait_until(lambda: in_flight._value.get() == 0, "all is handled")
     assert not queue.was_written
 
 
 async def test_a_request_whose_verdict_stands_is_written_once_a_slot_is_free(queue: Queue):
     queue.free()
-    await queue.flow.until_decided("csr-1", "approved")
+    await queue.flow.wait_for_decision("csr-1", "approved")
     assert queue.flow.kube.patched.count("csr-1") == 1

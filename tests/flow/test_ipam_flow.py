@@ -27,10 +27,10 @@ from services.ipam.node_event_recorder import (
 )
 from services.ipam.pages import NAME_PREFIX
 from services.ipam.pool_selection import Pool
-from tests.builders import NOW, cluster_networks
-from tests.bus_actors import NATS, eventually, until_led
-from tests.ipam_actors import PODS, IpamFlow, a_node_of, assert_disjoint, facts_of
-from tests.turned_clock import TurnedClock
+from tests.builders import NOW, make_cluster_networks
+from tests.bus_actors import NATS, wait_until, wait_until_led
+from tests.ipam_actors import PODS, IpamFlow, assert_disjoint, make_numbered_facts, make_numbered_node
+from tests.manual_clock import ManualClock
 
 SOON = 5.0  # so soon after there is room
 TWO_BLOCKS = ("10.244.0.0/23",)  # of /24
@@ -38,13 +38,13 @@ TWO_BLOCKS = ("10.244.0.0/23",)  # of /24
 
 @pytest.fixture
 async def flow(tmp_path: Path) -> AsyncIterator[IpamFlow]:
-    async with IpamFlow.on("memory", tmp_path) as running:
+    async with IpamFlow.open("memory", tmp_path) as running:
         yield running
 
 
 @pytest.fixture(params=["memory", NATS])
 async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[IpamFlow]:
-    async with IpamFlow.on(request.param, tmp_path) as running:
+    async with IpamFlow.open(request.param, tmp_path) as running:
         yield running
 
 
@@ -55,10 +55,10 @@ async def test_nodes_get_a_block_of_each_family_with_one_write_each_and_share_th
     any_flow: IpamFlow,
 ):
     flow = any_flow
-    async with flow.ipam_running():
-        await flow.join(*range(60))
-        given = await flow.served(*range(60))
-        decided = await flow.until_decided(7, "allocated")
+    async with flow.run_ipam():
+        await flow.join_nodes(*range(60))
+        given = await flow.wait_for_pod_cidrs(*range(60))
+        decided = await flow.wait_for_decision(7, "allocated")
     assert_disjoint(given)
     assert all([cidr.rpartition("/")[2] for cidr in cidrs] == ["24", "80"] for cidrs in given.values())
     assert sorted(flow.kube.patched) == sorted(given)
@@ -70,72 +70,74 @@ async def test_nodes_get_a_block_of_each_family_with_one_write_each_and_share_th
 
 
 async def test_blocks_hold_no_address_of_a_node_or_gateway_and_nothing_of_services(flow: IpamFlow):
-    await flow.networks(pod_cidrs=("10.0.0.0/20",), service_cidrs=("10.0.4.0/22",))
-    facts = facts_of(1)
+    await flow.publish_networks(pod_cidrs=("10.0.0.0/20",), service_cidrs=("10.0.4.0/22",))
+    facts = make_numbered_facts(1)
     gateways = Inventory(gateways=("10.0.2.1",))
     cni = AddressStatus(address="10.0.3.7/32", link="eth1", flags=128)
     facts = msgspec.structs.replace(facts, inventory=gateways, addresses=(*facts.addresses, cni))
-    await flow.join(1, facts=facts)  # 10.0.0.2 itself
-    await flow.join(300)  # 10.0.1.51
-    async with flow.ipam_running():
-        given = await flow.served(1, 300)
+    await flow.join_nodes(1, facts=facts)  # 10.0.0.2 itself
+    await flow.join_nodes(300)  # 10.0.1.51
+    async with flow.run_ipam():
+        given = await flow.wait_for_pod_cidrs(1, 300)
     assert_disjoint(given)
     taken = {f"10.0.{third}.0/24" for third in (0, 1, 2, 3, 4, 5, 6, 7)}
     assert not taken & {cidr for cidrs in given.values() for cidr in cidrs}
 
 
 async def test_cloud_allocator_waits_until_the_node_is_initialized(flow: IpamFlow):
-    async with flow.ipam_running(cidr_allocator_type="CloudAllocator"):
-        await flow.join(1)
-        assert "not initialized" in (await flow.until_decided(1, "waiting")).reason
+    async with flow.run_ipam(cidr_allocator_type="CloudAllocator"):
+        await flow.join_nodes(1)
+        assert "not initialized" in (await flow.wait_for_decision(1, "waiting")).reason
         assert flow.kube.page_writes == 0
-        ready = flow.kube.put(msgspec.structs.replace(a_node_of(1), spec=a_node_of(1, taints=()).spec))
-        await flow.enrich(ready, facts_of(1), await flow.see(ready))
-        await flow.served(1, seconds=SOON)
+        ready = flow.kube.put(
+            msgspec.structs.replace(make_numbered_node(1), spec=make_numbered_node(1, taints=()).spec)
+        )
+        await flow.publish_enriched(ready, make_numbered_facts(1), await flow.publish_node(ready))
+        await flow.wait_for_pod_cidrs(1, seconds=SOON)
 
 
 async def test_a_node_that_has_pod_cidrs_keeps_them_and_nobody_else_gets_them(flow: IpamFlow):
     own = ("10.244.0.0/24", "fd00:10:244::/80")
-    await flow.join(1, pod_cidrs=own)
-    async with flow.ipam_running():
-        await flow.join(2, 3)
-        given = await flow.served(1, 2, 3)
+    await flow.join_nodes(1, pod_cidrs=own)
+    async with flow.run_ipam():
+        await flow.join_nodes(2, 3)
+        given = await flow.wait_for_pod_cidrs(1, 2, 3)
     assert given["web-1"] == own
     assert_disjoint(given)
     assert "web-1" not in flow.kube.patched
 
 
 async def test_odd_pod_cidrs_are_left_to_their_nodes_told_once_and_everybody_else_is_served(flow: IpamFlow):
-    await flow.join(1, pod_cidrs=("10.244.0.0/16",))  # all of the pool but what is claimed below
-    await flow.join(2, pod_cidrs=("10.244.3.0/24", "nonsense"))
-    await flow.join(3, pod_cidrs=("192.168.7.0/24",))  # out of every pool
-    await flow.join(4, pod_cidrs=("10.0.0.0/8",))  # wider than a page of claims
-    await flow.networks(pod_cidrs=("10.244.0.0/16",))
-    clock = TurnedClock()
-    async with flow.ipam_running(clock=clock, cluster_cidr=("172.20.0.0/16",)):
-        await flow.join(5)
-        given = await flow.served(5)
-        await eventually(lambda: CONFLICT in flow.kube.told("web-2"), "told")
-        swept = flow.kube.told("web-2"), flow.kube.told("web-4")
-        clock.turn(400.0)  # a resync
-        await flow.lead()
-        await flow.join(6)
-        await flow.served(6)
+    await flow.join_nodes(1, pod_cidrs=("10.244.0.0/16",))  # all of the pool but what is claimed below
+    await flow.join_nodes(2, pod_cidrs=("10.244.3.0/24", "nonsense"))
+    await flow.join_nodes(3, pod_cidrs=("192.168.7.0/24",))  # out of every pool
+    await flow.join_nodes(4, pod_cidrs=("10.0.0.0/8",))  # wider than a page of claims
+    await flow.publish_networks(pod_cidrs=("10.244.0.0/16",))
+    clock = ManualClock()
+    async with flow.run_ipam(clock=clock, cluster_cidr=("172.20.0.0/16",)):
+        await flow.join_nodes(5)
+        given = await flow.wait_for_pod_cidrs(5)
+        await wait_until(lambda: CONFLICT in flow.kube.list_event_reasons("web-2"), "told")
+        swept = flow.kube.list_event_reasons("web-2"), flow.kube.list_event_reasons("web-4")
+        clock.advance(400.0)  # a resync
+        await flow.publish_leading()
+        await flow.join_nodes(6)
+        await flow.wait_for_pod_cidrs(6)
     assert given["web-5"] == ("172.20.0.0/24",)
-    assert (flow.kube.told("web-2"), flow.kube.told("web-4")) == swept
+    assert (flow.kube.list_event_reasons("web-2"), flow.kube.list_event_reasons("web-4")) == swept
     assert swept[0].count(CONFLICT) <= 2  # malformed, and overlapping web-1's
-    assert flow.kube.told("web-4") == [CONFLICT]
-    assert flow.kube.told("web-3") == []
+    assert flow.kube.list_event_reasons("web-4") == [CONFLICT]
+    assert flow.kube.list_event_reasons("web-3") == []
 
 
 async def test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothing_is_left(flow: IpamFlow):
-    await flow.join(1, pod_cidrs=("10.244.0.0/16",))
+    await flow.join_nodes(1, pod_cidrs=("10.244.0.0/16",))
     pool = ("10.244.0.0/16",)
-    await flow.networks(pod_cidrs=pool)
-    async with flow.ipam_running(cluster_cidr=pool):
-        await flow.join(2)
-        told = await flow.until_decided(2, "unserved")
-        await eventually(lambda: flow.kube.told("web-2") == [NOT_AVAILABLE], "told")
+    await flow.publish_networks(pod_cidrs=pool)
+    async with flow.run_ipam(cluster_cidr=pool):
+        await flow.join_nodes(2)
+        told = await flow.wait_for_decision(2, "unserved")
+        await wait_until(lambda: flow.kube.list_event_reasons("web-2") == [NOT_AVAILABLE], "told")
     assert "all of which is in 10.244.0.0/16, the pod CIDR of node web-1" in told.reason
     [event] = [event for event in flow.kube.events if event.regarding.name == "web-2"]
     assert "the pod CIDR of node web-1" in event.message
@@ -144,19 +146,21 @@ async def test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothi
 
 def spread(number: int, blocks: int) -> MachineFacts:
     """A machine that reports an address in so many blocks of the cluster's pod network."""
-    facts = facts_of(number)
+    facts = make_numbered_facts(number)
     told = tuple(AddressStatus(address=f"10.244.{n}.9/32", link="eth1", flags=128) for n in range(blocks))
     return msgspec.structs.replace(facts, addresses=(*facts.addresses, *told))
 
 
 async def test_a_machine_that_reports_an_address_in_every_block_leaves_blocks_for_others(any_flow: IpamFlow):
     flow, pool = any_flow, ("10.244.0.0/16",)
-    await flow.networks(pod_cidrs=pool)
-    await flow.join(1, facts=spread(1, 256))
-    async with flow.ipam_running(cluster_cidr=pool):
-        await flow.join(*range(2, 20))
-        given = await flow.served(*range(1, 20))
-        await eventually(lambda: flow.kube.told("web-1") == [ADDRESSES_IGNORED], "told on its Node")
+    await flow.publish_networks(pod_cidrs=pool)
+    await flow.join_nodes(1, facts=spread(1, 256))
+    async with flow.run_ipam(cluster_cidr=pool):
+        await flow.join_nodes(*range(2, 20))
+        given = await flow.wait_for_pod_cidrs(*range(1, 20))
+        await wait_until(
+            lambda: flow.kube.list_event_reasons("web-1") == [ADDRESSES_IGNORED], "told on its Node"
+        )
     assert_disjoint(given)
     kept = {f"10.244.{n}.0/24" for n in range(16)}
     assert not kept & {cidr for cidrs in given.values() for cidr in cidrs}
@@ -166,11 +170,11 @@ async def test_a_machine_that_reports_an_address_in_every_block_leaves_blocks_fo
 
 async def test_a_node_whose_addresses_keep_blocks_from_others_is_named_where_no_block_is_left(flow: IpamFlow):
     pool = ("10.244.0.0/20",)  # 16 blocks
-    await flow.networks(pod_cidrs=pool)
-    await flow.join(1, facts=spread(1, 16))
-    async with flow.ipam_running(cluster_cidr=pool):
-        await flow.join(2)
-        told = await flow.until_decided(2, "unserved")
+    await flow.publish_networks(pod_cidrs=pool)
+    await flow.join_nodes(1, facts=spread(1, 16))
+    async with flow.run_ipam(cluster_cidr=pool):
+        await flow.join_nodes(2)
+        told = await flow.wait_for_decision(2, "unserved")
     assert "blocks of which hold addresses of node web-1 (in 16)" in told.reason
 
 
@@ -178,48 +182,48 @@ async def test_a_node_whose_addresses_keep_blocks_from_others_is_named_where_no_
 
 
 async def test_nothing_is_given_before_somebody_leads_and_then_at_once(flow: IpamFlow):
-    clock = TurnedClock()
-    async with flow.ipam_running(clock=clock):
-        clock.turn(11.0)
+    clock = ManualClock()
+    async with flow.run_ipam(clock=clock):
+        clock.advance(11.0)
         retried = metrics.HANDLED.labels("ipam", "NodeEnriched", "retried")._value
         before = retried.get()
-        await flow.join(1)
-        await eventually(lambda: retried.get() > before, "handed back")
+        await flow.join_nodes(1)
+        await wait_until(lambda: retried.get() > before, "handed back")
         assert flow.kube.page_writes == 0
-        await flow.lead()
-        await flow.served(1)
+        await flow.publish_leading()
+        await flow.wait_for_pod_cidrs(1)
 
 
 async def test_nothing_is_given_while_the_networks_of_services_are_unknown(tmp_path: Path):
     pods = ("10.244.0.0/16",)
     async with (
-        IpamFlow.on("memory", tmp_path, networks=False) as flow,
-        flow.ipam_running(ready=False, cluster_cidr=pods) as service,
+        IpamFlow.open("memory", tmp_path, networks=False) as flow,
+        flow.run_ipam(ready=False, cluster_cidr=pods) as service,
     ):
-        await flow.join(1)
-        told = await flow.until_decided(1, "waiting")
+        await flow.join_nodes(1)
+        told = await flow.wait_for_decision(1, "waiting")
         assert "service networks are not known yet" in told.reason
         assert told.reason in service.problems()
         assert flow.kube.page_writes == 0
-        await flow.networks()
-        assert (await flow.served(1, seconds=SOON))["web-1"] == ("10.244.0.0/24",)
+        await flow.publish_networks()
+        assert (await flow.wait_for_pod_cidrs(1, seconds=SOON))["web-1"] == ("10.244.0.0/24",)
 
 
 async def test_a_node_of_whose_machine_nothing_is_known_waits_and_one_known_from_before_does_not(
     flow: IpamFlow,
 ):
-    async with flow.ipam_running():
-        await flow.silent(flow.kube.put(a_node_of(1)))
-        await flow.silent(flow.kube.put(a_node_of(2)), facts_of(2))
-        await flow.served(2)
-        assert "no block may hold an address of it" in (await flow.until_decided(1, "waiting")).reason
+    async with flow.run_ipam():
+        await flow.publish_unreachable(flow.kube.put(make_numbered_node(1)))
+        await flow.publish_unreachable(flow.kube.put(make_numbered_node(2)), make_numbered_facts(2))
+        await flow.wait_for_pod_cidrs(2)
+        assert "no block may hold an address of it" in (await flow.wait_for_decision(1, "waiting")).reason
         assert flow.kube.pod_cidrs().keys() == {"web-2"}
 
 
 async def test_observe_only_says_what_it_would_do_and_writes_nothing(flow: IpamFlow):
-    async with flow.ipam_running(observe_only=True):
-        await flow.join(1)
-        decided = await flow.until_decided(1, "would-allocate")
+    async with flow.run_ipam(observe_only=True):
+        await flow.join_nodes(1)
+        decided = await flow.wait_for_decision(1, "would-allocate")
     assert decided.reason == "it would get /24 in 10.244.0.0/16, /80 in fd00:10:244::/48"
     assert (flow.kube.patched, flow.kube.page_writes, flow.kube.events) == ([], 0, [])
 
@@ -230,53 +234,53 @@ async def test_observe_only_says_what_it_would_do_and_writes_nothing(flow: IpamF
 async def test_who_finds_no_room_is_told_on_the_node_and_served_soon_after_a_block_has_rested(
     any_flow: IpamFlow,
 ):
-    flow, clock = any_flow, TurnedClock()
-    await flow.networks(pod_cidrs=TWO_BLOCKS)
-    async with flow.ipam_running(clock=clock, cluster_cidr=TWO_BLOCKS):
-        await flow.join(1, 2)
-        before = await flow.served(1, 2)
-        await flow.join(3)
-        told = await flow.until_decided(3, "unserved")
+    flow, clock = any_flow, ManualClock()
+    await flow.publish_networks(pod_cidrs=TWO_BLOCKS)
+    async with flow.run_ipam(clock=clock, cluster_cidr=TWO_BLOCKS):
+        await flow.join_nodes(1, 2)
+        before = await flow.wait_for_pod_cidrs(1, 2)
+        await flow.join_nodes(3)
+        told = await flow.wait_for_decision(3, "unserved")
         assert "no free IPv4 block of /24 in 10.244.0.0/23" in told.reason
-        await eventually(lambda: flow.kube.told("web-3") == [NOT_AVAILABLE], "told on the Node")
-        await eventually(lambda: metrics.IPAM_EXHAUSTED._value.get() == 1, "measured")
-        await flow.leave(1)
-        clock.turn(garbage_collector._MIN_INTERVAL_SECONDS + 1.0)
-        await flow.lead()
-        await eventually(lambda: '"goneSince"' in str(flow.kube.pages), "the block rests")
-        await flow.time_passes(clock, 580.0, "nodes")
-        await flow.time_passes(clock, 5.0, "configmaps")  # a try to find room
+        await wait_until(lambda: flow.kube.list_event_reasons("web-3") == [NOT_AVAILABLE], "told on the Node")
+        await wait_until(lambda: metrics.IPAM_EXHAUSTED._value.get() == 1, "measured")
+        await flow.delete_node(1)
+        clock.advance(garbage_collector._MIN_INTERVAL_SECONDS + 1.0)
+        await flow.publish_leading()
+        await wait_until(lambda: '"goneSince"' in str(flow.kube.pages), "the block rests")
+        await flow.advance_time(clock, 580.0, "nodes")
+        await flow.advance_time(clock, 5.0, "configmaps")  # a try to find room
         assert "web-3" not in flow.kube.pod_cidrs()
-        clock.turn(20.0)
-        await flow.lead()
-        assert (await flow.served(3, seconds=SOON))["web-3"] == before["web-1"]
+        clock.advance(20.0)
+        await flow.publish_leading()
+        assert (await flow.wait_for_pod_cidrs(3, seconds=SOON))["web-3"] == before["web-1"]
 
 
 async def test_a_node_that_is_being_deleted_keeps_its_block(flow: IpamFlow):
-    clock = TurnedClock()
-    async with flow.ipam_running(
+    clock = ManualClock()
+    async with flow.run_ipam(
         clock=clock, cluster_cidr=("10.244.0.0/24",), service_cluster_ip_range=("10.96.0.0/12",)
     ):
-        await flow.join(1)
-        await flow.served(1)
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
         node = flow.kube.node("web-1")
         metadata = msgspec.structs.replace(node.metadata, deletion_timestamp=NOW)
-        await flow.see(flow.kube.put(msgspec.structs.replace(node, metadata=metadata)))
-        await flow.join(2)
+        await flow.publish_node(flow.kube.put(msgspec.structs.replace(node, metadata=metadata)))
+        await flow.join_nodes(2)
         for _ in range(4):
-            await flow.time_passes(clock, 400.0, "nodes")
+            await flow.advance_time(clock, 400.0, "nodes")
         assert "web-2" not in flow.kube.pod_cidrs()
 
 
 async def test_a_pool_that_the_file_adds_serves_those_who_wait_soon(flow: IpamFlow, tmp_path: Path):
     file = tmp_path / "config.yaml"
     file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/24], maskSizeIPv4: 24}]}")
-    async with flow.ipam_running(**read(file), cluster_cidr=("10.244.0.0/16",)):
-        await flow.join(1, 2)
-        await flow.until_decided(1, "allocated", "unserved")
-        await eventually(lambda: len(flow.kube.pod_cidrs()) == 1)
+    async with flow.run_ipam(**read(file), cluster_cidr=("10.244.0.0/16",)):
+        await flow.join_nodes(1, 2)
+        await flow.wait_for_decision(1, "allocated", "unserved")
+        await wait_until(lambda: len(flow.kube.pod_cidrs()) == 1)
         file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/24, 10.9.0.0/24], maskSizeIPv4: 24}]}")
-        given = await flow.served(1, 2, seconds=SOON)
+        given = await flow.wait_for_pod_cidrs(1, 2, seconds=SOON)
     assert {cidr for cidrs in given.values() for cidr in cidrs} == {"10.8.0.0/24", "10.9.0.0/24"}
 
 
@@ -285,18 +289,18 @@ async def test_a_file_that_takes_blocks_from_nodes_is_refused_with_their_names_a
 ):
     file = tmp_path / "config.yaml"
     file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/16]}]}")
-    async with flow.ipam_running(**read(file), cluster_cidr=("10.244.0.0/16",)) as service:
-        await flow.join(1)
-        await flow.served(1)
+    async with flow.run_ipam(**read(file), cluster_cidr=("10.244.0.0/16",)) as service:
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
         file.write_text("ipam: {pools: [{name: b, cidrs: [10.9.0.0/16]}]}")
-        await eventually(lambda: bool(service.problems()), "refused")
+        await wait_until(lambda: bool(service.problems()), "refused")
         assert "pool a would lose 1 block that a node has: web-1 (10.8.0.0/24)" in service.problems()[0]
-        await eventually(lambda: [event.reason for event in flow.kube.events] == ["PoolsRejected"])
-        await flow.join(2)
-        assert (await flow.served(2))["web-2"] == ("10.8.1.0/24",)
+        await wait_until(lambda: [event.reason for event in flow.kube.events] == ["PoolsRejected"])
+        await flow.join_nodes(2)
+        assert (await flow.wait_for_pod_cidrs(2))["web-2"] == ("10.8.1.0/24",)
         file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/16]}, {name: b, cidrs: [10.9.0.0/16]}]}")
-        await eventually(lambda: not service.problems(), "obeyed")
-        await eventually(lambda: flow.kube.events[-1].reason == "PoolsAccepted")
+        await wait_until(lambda: not service.problems(), "obeyed")
+        await wait_until(lambda: flow.kube.events[-1].reason == "PoolsAccepted")
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -312,29 +316,29 @@ def read(file: Path) -> dict[str, Any]:
 
 async def test_three_replicas_give_no_block_twice_and_go_on_when_one_ends_in_the_middle(any_flow: IpamFlow):
     flow = any_flow
-    async with flow.ipam_running(seed=1), flow.ipam_running(seed=2):
-        async with flow.ipam_running(seed=3):
-            await flow.join(*range(40))
-        await flow.join(*range(40, 80))
-        given = await flow.served(*range(80))
+    async with flow.run_ipam(seed=1), flow.run_ipam(seed=2):
+        async with flow.run_ipam(seed=3):
+            await flow.join_nodes(*range(40))
+        await flow.join_nodes(*range(40, 80))
+        given = await flow.wait_for_pod_cidrs(*range(80))
     assert_disjoint(given)
 
 
 async def test_after_a_restart_what_was_claimed_is_found_again_and_nothing_is_given_twice(any_flow: IpamFlow):
     flow = any_flow
     flow.kube.fails_before = failing("patch")
-    async with flow.ipam_running():
-        await flow.join(*range(5))
-        await eventually(lambda: len(flow.kube.patched) >= 5, "claimed, and not written")
+    async with flow.run_ipam():
+        await flow.join_nodes(*range(5))
+        await wait_until(lambda: len(flow.kube.patched) >= 5, "claimed, and not written")
     pages = {name: page.data for name, page in flow.kube.pages.items()}
     flow.kube.fails_before = lambda verb, name: None
-    clock = TurnedClock()
-    async with flow.ipam_running(clock=clock):
-        await flow.lead()
-        clock.turn(61.0)
-        await flow.lead()
-        await flow.join(*range(5, 10))
-        given = await flow.served(*range(10), seconds=90.0)
+    clock = ManualClock()
+    async with flow.run_ipam(clock=clock):
+        await flow.publish_leading()
+        clock.advance(61.0)
+        await flow.publish_leading()
+        await flow.join_nodes(*range(5, 10))
+        given = await flow.wait_for_pod_cidrs(*range(10), seconds=90.0)
     assert_disjoint(given)
     for block in (cidr for number in range(5) for cidr in given[f"web-{number}"]):
         assert any(f'"{block}"' in data["claims.json"] for data in pages.values()), "claimed before"
@@ -344,17 +348,17 @@ async def test_what_another_replica_has_claimed_is_left_to_it_for_a_moment_and_w
     flow: IpamFlow,
 ):
     flow.kube.fails_before = failing("patch")
-    async with flow.ipam_running():
-        await flow.join(1)
-        await eventually(lambda: flow.kube.patched == ["web-1"], "claimed, and not written")
+    async with flow.run_ipam():
+        await flow.join_nodes(1)
+        await wait_until(lambda: flow.kube.patched == ["web-1"], "claimed, and not written")
     flow.kube.fails_before = lambda verb, name: None
     retried = metrics.HANDLED.labels("ipam", "NodeEnriched", "retried")._value
     before = retried.get()
-    await flow.enrich(flow.kube.node("web-1"), facts_of(1))
-    async with flow.ipam_running():
-        await eventually(lambda: retried.get() > before, "handed back")
+    await flow.publish_enriched(flow.kube.node("web-1"), make_numbered_facts(1))
+    async with flow.run_ipam():
+        await wait_until(lambda: retried.get() > before, "handed back")
         assert flow.kube.pod_cidrs() == {}
-        await flow.served(1)
+        await flow.wait_for_pod_cidrs(1)
     assert flow.kube.patched == ["web-1", "web-1"]
 
 
@@ -362,17 +366,17 @@ async def test_what_another_replica_has_claimed_is_left_to_it_for_a_moment_and_w
 async def test_who_gathered_before_addresses_services_or_leader_were_lost_is_given_no_block(
     flow: IpamFlow, lost: str
 ):
-    clock = TurnedClock()
-    async with flow.ipam_running(clock=clock) as service:
-        await flow.join(1)
-        await flow.served(1)
+    clock = ManualClock()
+    async with flow.run_ipam(clock=clock) as service:
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
         writes = flow.kube.page_writes
         if lost == "stream":
             service._stream_cache.start_replay(StreamPosition(stream_id="another", last_sequence=0))
         elif lost == "services":
-            service._cluster_view.apply(cluster_networks(pod_cidrs=PODS, service_cidrs=("no network",)))
+            service._cluster_view.apply(make_cluster_networks(pod_cidrs=PODS, service_cidrs=("no network",)))
         else:
-            clock.turn(60.0)
+            clock.advance(60.0)
         pool = Pool("default", 4, "10.244.0.0/16", 24)
         with pytest.raises(TemporaryError):
             await service._batcher.submit(AllocationRequest(uid="uid-2", node="web-2", pools=(pool,)))
@@ -386,7 +390,7 @@ async def test_what_a_claim_left_behind_when_it_gave_way_is_new_to_who_is_answer
         AllocationRequest(uid="uid-2", node="web-2", pools=other),
     ]
     second = Allocator(KubernetesClaims(flow.kube), now=lambda: NOW)
-    async with flow.ipam_running() as service:
+    async with flow.run_ipam() as service:
         await service._claim([AllocationRequest(uid="uid-3", node="web-3", pools=other)], True)
         await second.claim([AllocationRequest(uid="uid-4", node="web-4", pools=other)], Exclusions)
         gave_way = await service._claim(wants, False)
@@ -406,34 +410,34 @@ async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):
         return Unreachable("no answer") if lost[verb] >= 0 else None
 
     flow.kube.fails_after = after
-    async with flow.ipam_running():
-        await flow.join(1)
-        await flow.served(1)
-        await flow.join(2, 3)
-        given = await flow.served(1, 2, 3)
+    async with flow.run_ipam():
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
+        await flow.join_nodes(2, 3)
+        given = await flow.wait_for_pod_cidrs(1, 2, 3)
         assert_disjoint(given)
     claimed = "".join(page.data["claims.json"] for page in flow.kube.pages.values())
     assert claimed.count('"uid"') == 6
 
 
 async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path: Path):
-    async with IpamFlow.on("nats", tmp_path) as flow, flow.ipam_running() as service:
-        await flow.join(1, 2)
-        before = await flow.served(1, 2)
+    async with IpamFlow.open("nats", tmp_path) as flow, flow.run_ipam() as service:
+        await flow.join_nodes(1, 2)
+        before = await flow.wait_for_pod_cidrs(1, 2)
         await flow.wipe()
-        await until_led(service, flow.bus)
+        await wait_until_led(service, flow.bus)
         for number in (1, 2):
             node = flow.kube.node(f"web-{number}")
-            await flow.enrich(node, facts_of(number), await flow.see(node))
-        await flow.join(3)
-        given = await flow.served(1, 2, 3)
+            await flow.publish_enriched(node, make_numbered_facts(number), await flow.publish_node(node))
+        await flow.join_nodes(3)
+        given = await flow.wait_for_pod_cidrs(1, 2, 3)
     assert_disjoint(given)
     assert before.items() <= given.items()
 
 
 def secondary(number: int, address: str) -> MachineFacts:
     """Of a machine that has one more address, which its Node does not tell."""
-    facts = facts_of(number)
+    facts = make_numbered_facts(number)
     another = AddressStatus(address=f"{address}/32", link="eth1", flags=128)
     return msgspec.structs.replace(facts, addresses=(*facts.addresses, another))
 
@@ -441,81 +445,82 @@ def secondary(number: int, address: str) -> MachineFacts:
 async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that_was_there_was_spoken_of(
     tmp_path: Path,
 ):
-    async with IpamFlow.on("nats", tmp_path) as flow, flow.ipam_running() as service:
-        await flow.join(1, 2)
-        before = await flow.served(1, 2)
+    async with IpamFlow.open("nats", tmp_path) as flow, flow.run_ipam() as service:
+        await flow.join_nodes(1, 2)
+        before = await flow.wait_for_pod_cidrs(1, 2)
         assert {cidrs[0] for cidrs in before.values()} == {"10.244.0.0/24", "10.244.1.0/24"}
         writes = flow.kube.page_writes
         there = [flow.kube.node("web-1"), flow.kube.node("web-2")]
         await flow.wipe(*there)
-        await until_led(service, flow.bus)
-        await flow.join(3)
-        told = await flow.until_decided(3, "waiting")
+        await wait_until_led(service, flow.bus)
+        await flow.join_nodes(3)
+        told = await flow.wait_for_decision(3, "waiting")
         assert "metadata has not spoken of all machines yet" in told.reason
-        await eventually(lambda: len(service.problems()) == 1, "all else is known")
+        await wait_until(lambda: len(service.problems()) == 1, "all else is known")
         assert service.problems() == ("waits for metadata's first report on 2 machines, such as web-1",)
-        await flow.silent(there[0], secondary(1, "10.244.2.9"))
+        await flow.publish_unreachable(there[0], secondary(1, "10.244.2.9"))
         waits = ("waits for metadata's first report on 1 machine, such as web-2",)
-        await eventually(lambda: service.problems() == waits, "one is left")
+        await wait_until(lambda: service.problems() == waits, "one is left")
         assert flow.kube.page_writes == writes
-        await flow.enrich(there[1], secondary(2, "10.244.3.9"))
-        given = await flow.served(3, seconds=SOON)
+        await flow.publish_enriched(there[1], secondary(2, "10.244.3.9"))
+        given = await flow.wait_for_pod_cidrs(3, seconds=SOON)
         assert service.problems() == ()
     assert_disjoint(given)
     assert given["web-3"][0] == "10.244.4.0/24"  # two were given, two hold addresses
-    assert flow.kube.told("web-3") == []
+    assert flow.kube.list_event_reasons("web-3") == []
 
 
 async def test_a_replica_that_starts_waits_for_a_machine_of_which_nothing_was_said_until_its_node_is_gone(
     flow: IpamFlow,
 ):
-    await flow.see(flow.kube.put(a_node_of(1)))
-    await flow.see(flow.kube.put(a_node_of(2, ip="")))  # nobody is asked about it, and nothing is ever said
-    async with flow.ipam_running(ready=False) as service:
-        await flow.join(3)
-        await flow.until_decided(3, "waiting")
+    await flow.publish_node(flow.kube.put(make_numbered_node(1)))
+    # nobody is asked about it, and nothing is ever said
+    await flow.publish_node(flow.kube.put(make_numbered_node(2, ip="")))
+    async with flow.run_ipam(ready=False) as service:
+        await flow.join_nodes(3)
+        await flow.wait_for_decision(3, "waiting")
         assert service.problems() == ("waits for metadata's first report on 1 machine, such as web-1",)
-        await flow.leave(1)
-        await flow.served(3, seconds=SOON)
+        await flow.delete_node(1)
+        await flow.wait_for_pod_cidrs(3, seconds=SOON)
 
 
 async def test_a_node_whose_node_ip_changes_before_its_first_report_waits_itself_and_stops_nobody(
     flow: IpamFlow,
 ):
-    await flow.see(flow.kube.put(a_node_of(1)))
-    async with flow.ipam_running(ready=False) as service:
-        await flow.join(3)
-        await flow.until_decided(3, "waiting")
-        await flow.see(flow.kube.put(a_node_of(1, ip="10.9.0.1")))
-        await flow.served(3, seconds=SOON)
+    await flow.publish_node(flow.kube.put(make_numbered_node(1)))
+    async with flow.run_ipam(ready=False) as service:
+        await flow.join_nodes(3)
+        await flow.wait_for_decision(3, "waiting")
+        await flow.publish_node(flow.kube.put(make_numbered_node(1, ip="10.9.0.1")))
+        await flow.wait_for_pod_cidrs(3, seconds=SOON)
         assert service.problems() == ()
         assert flow.kube.node("web-1").spec.pod_cidrs == ()
 
 
 async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_waited_for_anew(flow: IpamFlow):
-    async with flow.ipam_running() as service:
-        await flow.join(1)
-        await flow.served(1)
+    async with flow.run_ipam() as service:
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
         service._stream_cache.start_replay(StreamPosition(stream_id=flow.incarnation, last_sequence=0))
         service._stream_cache.finish_replay()
-        await flow.see(flow.kube.node("web-1"))
-        await flow.snapshot()
+        await flow.publish_node(flow.kube.node("web-1"))
+        await flow.publish_snapshot()
         waits = ("waits for metadata's first report on 1 machine, such as web-1",)
-        await eventually(lambda: service.problems() == waits, "waited for")
+        await wait_until(lambda: service.problems() == waits, "waited for")
 
 
 async def test_who_joins_later_and_is_never_spoken_of_keeps_nobody_waiting(flow: IpamFlow):
-    async with flow.ipam_running() as service:
-        await flow.see(flow.kube.put(a_node_of(1)))
-        await flow.join(2)
-        await flow.served(2)
+    async with flow.run_ipam() as service:
+        await flow.publish_node(flow.kube.put(make_numbered_node(1)))
+        await flow.join_nodes(2)
+        await flow.wait_for_pod_cidrs(2)
         assert service.problems() == ()
 
 
 async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(flow: IpamFlow):
-    await flow.see(flow.kube.put(a_node_of(1)))
-    async with flow.ipam_running(ready=False) as service:
-        await eventually(lambda: len(service.problems()) == 1, "only a first word is missing")
+    await flow.publish_node(flow.kube.put(make_numbered_node(1)))
+    async with flow.run_ipam(ready=False) as service:
+        await wait_until(lambda: len(service.problems()) == 1, "only a first word is missing")
         pool = Pool("default", 4, "10.244.0.0/16", 24)
         with pytest.raises(TemporaryError, match="first report on 1 machine"):
             await service._batcher.submit(AllocationRequest(uid="uid-2", node="web-2", pools=(pool,)))
@@ -526,41 +531,43 @@ async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(fl
 
 
 async def test_another_allocator_is_told_within_a_resync_and_what_it_gave_goes_to_nobody_else(flow: IpamFlow):
-    clock = TurnedClock()
+    clock = ManualClock()
     foreign = metrics.IPAM_FOREIGN._value.get()
-    async with flow.ipam_running(clock=clock, resync_seconds=30.0):
-        await flow.join(1)
-        await flow.served(1)
-        await flow.join(2, pod_cidrs=("10.244.1.0/24",))
-        clock.turn(31.0)
-        await flow.lead()
-        await eventually(lambda: OTHER_ALLOCATOR in flow.kube.told("web-2"), "told")
-        await flow.join(3)
-        assert_disjoint(await flow.served(1, 2, 3))
+    async with flow.run_ipam(clock=clock, resync_seconds=30.0):
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
+        await flow.join_nodes(2, pod_cidrs=("10.244.1.0/24",))
+        clock.advance(31.0)
+        await flow.publish_leading()
+        await wait_until(lambda: OTHER_ALLOCATOR in flow.kube.list_event_reasons("web-2"), "told")
+        await flow.join_nodes(3)
+        assert_disjoint(await flow.wait_for_pod_cidrs(1, 2, 3))
     assert metrics.IPAM_FOREIGN._value.get() == foreign + 1
-    assert flow.kube.told("web-1") == []
+    assert flow.kube.list_event_reasons("web-1") == []
 
 
 async def test_what_another_allocator_gave_while_ipam_was_down_is_told_by_the_first_look_of_the_next_one(
     flow: IpamFlow,
 ):
-    async with flow.ipam_running():
-        await flow.join(1)
-        await flow.served(1)  # from then on there is a page
+    async with flow.run_ipam():
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)  # from then on there is a page
     foreign = metrics.IPAM_FOREIGN._value.get()
-    younger = a_node_of(2, pod_cidrs=("10.244.1.0/24",))
+    younger = make_numbered_node(2, pod_cidrs=("10.244.1.0/24",))
     metadata = msgspec.structs.replace(younger.metadata, creation_timestamp=NOW + timedelta(hours=1))
     for node in (
         msgspec.structs.replace(younger, metadata=metadata),
-        a_node_of(3, pod_cidrs=("10.244.2.0/24",)),
+        make_numbered_node(3, pod_cidrs=("10.244.2.0/24",)),
     ):
-        await flow.enrich(flow.kube.put(node), facts_of(9), await flow.see(node))
-    async with flow.ipam_running():
-        await eventually(lambda: flow.kube.told("web-2") == [OTHER_ALLOCATOR], "told")
-        await flow.join(4)
-        assert_disjoint(await flow.served(1, 2, 3, 4))
+        await flow.publish_enriched(
+            flow.kube.put(node), make_numbered_facts(9), await flow.publish_node(node)
+        )
+    async with flow.run_ipam():
+        await wait_until(lambda: flow.kube.list_event_reasons("web-2") == [OTHER_ALLOCATOR], "told")
+        await flow.join_nodes(4)
+        assert_disjoint(await flow.wait_for_pod_cidrs(1, 2, 3, 4))
     assert metrics.IPAM_FOREIGN._value.get() == foreign + 1
-    assert flow.kube.told("web-3") == []
+    assert flow.kube.list_event_reasons("web-3") == []
     [event] = [event for event in flow.kube.events if event.regarding.name == "web-2"]
     assert "another allocator runs, or ran while ipam did not" in event.message
 
@@ -572,28 +579,28 @@ async def test_a_patch_that_kubernetes_does_not_take_is_told_on_the_node_and_tri
         return Invalid("an admission plugin says no", status=422) if verb == "patch" else None
 
     flow.kube.fails_before = refused
-    async with flow.ipam_running():
-        await flow.join(1, 2)
-        await eventually(lambda: flow.kube.told("web-1") == [ASSIGNMENT_FAILED], "told")
+    async with flow.run_ipam():
+        await flow.join_nodes(1, 2)
+        await wait_until(lambda: flow.kube.list_event_reasons("web-1") == [ASSIGNMENT_FAILED], "told")
         flow.kube.fails_before = lambda verb, name: None
-        await flow.enrich(flow.kube.node("web-1"), facts_of(1))
-        await flow.served(1)
+        await flow.publish_enriched(flow.kube.node("web-1"), make_numbered_facts(1))
+        await flow.wait_for_pod_cidrs(1)
     [event, *_] = [event for event in flow.kube.events if event.regarding.name == "web-1"]
     assert event.message.startswith("Node web-1 status is now: CIDRAssignmentFailed: ")
     assert "an admission plugin says no" in event.message
 
 
 async def test_a_page_that_nobody_understands_stops_only_its_own_blocks_and_is_named(flow: IpamFlow):
-    async with flow.ipam_running() as service:
-        await flow.join(1)
-        await flow.served(1)
+    async with flow.run_ipam() as service:
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
         name = f"{NAME_PREFIX}10.240.0.0-12"
         page = flow.kube.pages[name]
         await flow.kube.update_config_map(
             CLAIM_PAGES_NAMESPACE, msgspec.structs.replace(page, data={"claims.json": "{}"})
         )
-        await flow.join(2)
-        told = await flow.until_decided(2, "unserved")
+        await flow.join_nodes(2)
+        told = await flow.wait_for_decision(2, "unserved")
         assert f"{name} is unreadable" in told.reason
         assert any(problem.startswith(f"{name} is unreadable") for problem in service.problems())
 

@@ -8,9 +8,9 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.controllers import NODE_IPAM
-from tests.bus_actors import eventually
-from tests.ipam_actors import IpamFlow, a_node_of, assert_disjoint, facts_of
-from tests.turned_clock import TurnedClock
+from tests.bus_actors import wait_until
+from tests.ipam_actors import IpamFlow, assert_disjoint, make_numbered_facts, make_numbered_node
+from tests.manual_clock import ManualClock
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = (
@@ -22,7 +22,7 @@ TWO_BLOCKS = ("10.244.0.0/23",)  # of /24
 
 @pytest.fixture
 async def flow(tmp_path: Path) -> AsyncIterator[IpamFlow]:
-    async with IpamFlow.on("memory", tmp_path) as running:
+    async with IpamFlow.open("memory", tmp_path) as running:
         yield running
 
 
@@ -31,14 +31,14 @@ def by(text: str) -> dict[str, Any]:
 
 
 async def test_a_foreign_node_gets_no_claim_no_block_and_no_event(flow: IpamFlow):
-    clock = TurnedClock()
-    async with flow.ipam_running(clock=clock, **by(TEAM_A)) as ipam:
-        await flow.join(1, labels=THEIRS)
-        decided = await flow.until_decided(1, "not-ours")
-        silent = flow.kube.put(a_node_of(2, labels=THEIRS))
-        await flow.silent(silent)
-        await flow.until_decided(2, "not-ours")
-        clock.turn(60.0)
+    clock = ManualClock()
+    async with flow.run_ipam(clock=clock, **by(TEAM_A)) as ipam:
+        await flow.join_nodes(1, labels=THEIRS)
+        decided = await flow.wait_for_decision(1, "not-ours")
+        silent = flow.kube.put(make_numbered_node(2, labels=THEIRS))
+        await flow.publish_unreachable(silent)
+        await flow.wait_for_decision(2, "not-ours")
+        clock.advance(60.0)
         ipam._waiting_reconciler.run_periodic_checks()
     assert 'team is "b", not "a"' in decided.reason
     assert flow.kube.patched == []
@@ -47,11 +47,11 @@ async def test_a_foreign_node_gets_no_claim_no_block_and_no_event(flow: IpamFlow
 
 
 async def test_what_a_foreign_node_carries_is_neither_claimed_nor_given_to_anybody(flow: IpamFlow):
-    await flow.networks(pod_cidrs=TWO_BLOCKS)
-    await flow.join(1, labels=THEIRS, pod_cidrs=("10.244.0.0/24",))
-    async with flow.ipam_running(**by(TEAM_A)):
-        await flow.join(2, labels=OURS)
-        given = await flow.served(2)
+    await flow.publish_networks(pod_cidrs=TWO_BLOCKS)
+    await flow.join_nodes(1, labels=THEIRS, pod_cidrs=("10.244.0.0/24",))
+    async with flow.run_ipam(**by(TEAM_A)):
+        await flow.join_nodes(2, labels=OURS)
+        given = await flow.wait_for_pod_cidrs(2)
     assert given == {"web-1": ("10.244.0.0/24",), "web-2": ("10.244.1.0/24",)}
     [page] = flow.kube.pages.values()
     assert "uid-2" in str(page.data)
@@ -59,13 +59,13 @@ async def test_what_a_foreign_node_carries_is_neither_claimed_nor_given_to_anybo
 
 
 async def test_odd_pod_cidrs_of_a_foreign_node_are_told_to_nobody(flow: IpamFlow):
-    clock = TurnedClock()
-    await flow.join(1, labels=THEIRS, pod_cidrs=("10.244.0.0/24",))
-    await flow.join(2, labels=THEIRS, pod_cidrs=("10.244.0.0/16",))  # overlaps the first one's
-    await flow.join(3, labels=OURS, pod_cidrs=("10.245.0.0/24",))
-    async with flow.ipam_running(clock=clock, **by(TEAM_A)):
-        await flow.time_passes(clock, 400.0, "nodes")
-        await eventually(lambda: flow.kube.page_writes > 0, "what ours carries is taken over")
+    clock = ManualClock()
+    await flow.join_nodes(1, labels=THEIRS, pod_cidrs=("10.244.0.0/24",))
+    await flow.join_nodes(2, labels=THEIRS, pod_cidrs=("10.244.0.0/16",))  # overlaps the first one's
+    await flow.join_nodes(3, labels=OURS, pod_cidrs=("10.245.0.0/24",))
+    async with flow.run_ipam(clock=clock, **by(TEAM_A)):
+        await flow.advance_time(clock, 400.0, "nodes")
+        await wait_until(lambda: flow.kube.page_writes > 0, "what ours carries is taken over")
     assert flow.kube.events == []
     assert flow.kube.patched == []
     assert "uid-3" in str(flow.kube.pages)
@@ -74,21 +74,21 @@ async def test_odd_pod_cidrs_of_a_foreign_node_are_told_to_nobody(flow: IpamFlow
 
 
 async def test_by_schemes_a_node_is_served_as_soon_as_its_provider_id_is_ours(flow: IpamFlow):
-    async with flow.ipam_running(**by(TALOS_ONLY)):
-        await flow.join(1, 2)
-        assert "no providerID yet" in (await flow.until_decided(1, "not-ours")).reason
-        await flow.until_decided(2, "not-ours")
+    async with flow.run_ipam(**by(TALOS_ONLY)):
+        await flow.join_nodes(1, 2)
+        assert "no providerID yet" in (await flow.wait_for_decision(1, "not-ours")).reason
+        await flow.wait_for_decision(2, "not-ours")
         assert flow.kube.page_writes == 0
         for number, provider_id in ((2, "hcloud://7"), (1, "talos://metal/10.0.0.2")):
-            node = flow.kube.put(a_node_of(number, provider_id=provider_id))
-            await flow.enrich(node, facts_of(number), await flow.see(node))
-        assert_disjoint(await flow.served(1))
+            node = flow.kube.put(make_numbered_node(number, provider_id=provider_id))
+            await flow.publish_enriched(node, make_numbered_facts(number), await flow.publish_node(node))
+        assert_disjoint(await flow.wait_for_pod_cidrs(1))
 
         async def says_whose() -> bool:
-            decided = await flow.decided(2)
+            decided = await flow.get_decision(2)
             return decided is not None and "'hcloud://7'" in decided.reason
 
-        await eventually(says_whose, "it is told whose web-2 is")
+        await wait_until(says_whose, "it is told whose web-2 is")
     assert flow.kube.patched == ["web-1"]
 
 
@@ -96,14 +96,14 @@ async def test_when_the_file_gives_us_a_node_it_is_served(flow: IpamFlow, tmp_pa
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
     followed: dict[str, Any] = {"cloud_config": path, "cloud_config_poll_seconds": 0.05}
-    async with flow.ipam_running(**by(TEAM_A), **followed):
-        await flow.join(1, labels=THEIRS)
-        await flow.until_decided(1, "not-ours")
+    async with flow.run_ipam(**by(TEAM_A), **followed):
+        await flow.join_nodes(1, labels=THEIRS)
+        await flow.wait_for_decision(1, "not-ours")
         path.write_text(TEAM_A.replace("[a]", "[b]"))
-        await flow.served(1)
+        await flow.wait_for_pod_cidrs(1)
         path.write_text(TEAM_A)
-        await flow.join(2, labels=OURS)
-        await flow.served(2)
+        await flow.join_nodes(2, labels=OURS)
+        await flow.wait_for_pod_cidrs(2)
 
 
 async def test_what_a_foreign_node_carries_binds_no_pool_and_what_ours_carry_does(
@@ -116,31 +116,31 @@ async def test_what_a_foreign_node_carries_binds_no_pool_and_what_ours_carry_doe
 
     path.write_text(with_pool("a", "10.8.0.0/16"))
     settings: dict[str, Any] = {"cluster_cidr": ("10.244.0.0/16",), "cloud_config_poll_seconds": 0.05}
-    async with flow.ipam_running(**by(path.read_text()), **settings, cloud_config=path) as ipam:
-        await flow.join(1, labels=THEIRS, pod_cidrs=("10.8.7.0/24",))
-        await flow.join(2, labels=OURS)
-        assert (await flow.served(2))["web-2"] == ("10.8.0.0/24",)
+    async with flow.run_ipam(**by(path.read_text()), **settings, cloud_config=path) as ipam:
+        await flow.join_nodes(1, labels=THEIRS, pod_cidrs=("10.8.7.0/24",))
+        await flow.join_nodes(2, labels=OURS)
+        assert (await flow.wait_for_pod_cidrs(2))["web-2"] == ("10.8.0.0/24",)
         path.write_text(with_pool("b", "10.9.0.0/16"))
-        await eventually(lambda: bool(ipam.problems()), "refused")
+        await wait_until(lambda: bool(ipam.problems()), "refused")
         assert "pool a would lose 1 block that a node has: web-2 (10.8.0.0/24)" in ipam.problems()[0]
         path.write_text(with_pool("b", "10.9.0.0/16").replace("[a]", "[c]"))  # web-2 is another's by now
-        await eventually(lambda: not ipam.problems(), "obeyed")
-        await flow.join(3, labels={"team": "c"})
-        assert (await flow.served(3))["web-3"] == ("10.9.0.0/24",)
+        await wait_until(lambda: not ipam.problems(), "obeyed")
+        await flow.join_nodes(3, labels={"team": "c"})
+        assert (await flow.wait_for_pod_cidrs(3))["web-3"] == ("10.9.0.0/24",)
 
 
 async def test_a_node_that_the_file_gives_away_while_its_block_is_claimed_gets_none(flow: IpamFlow):
     """The claim is in a page, which all instances share; on the Node nothing is written."""
     theirs = parse_cloud_config(TEAM_A.replace("[a]", "[b]"), "f").ownership.for_controller(NODE_IPAM)
-    async with flow.ipam_running(**by(TEAM_A)) as ipam:
+    async with flow.run_ipam(**by(TEAM_A)) as ipam:
 
         def given_away(verb: str, name: str) -> None:
             if verb in ("create", "update"):
                 ipam._config_reloader._apply_ownership(theirs)
 
         flow.kube.fails_before = given_away
-        await flow.join(1, labels=OURS)
-        await flow.until_decided(1, "not-ours")
+        await flow.join_nodes(1, labels=OURS)
+        await flow.wait_for_decision(1, "not-ours")
     assert flow.kube.page_writes > 0
     assert flow.kube.patched == []
     assert flow.kube.events == []
@@ -148,16 +148,16 @@ async def test_a_node_that_the_file_gives_away_while_its_block_is_claimed_gets_n
 
 async def test_a_node_that_is_relabelled_before_its_block_is_written_gets_none(flow: IpamFlow):
     """Nobody has told us of the new label yet; as soon as the watcher does, it is told whose the Node is."""
-    async with flow.ipam_running(**by(TEAM_A)):
+    async with flow.run_ipam(**by(TEAM_A)):
 
         def relabelled(verb: str, name: str) -> None:
             if verb in ("create", "update"):
-                flow.kube.put(a_node_of(1, labels=THEIRS))
+                flow.kube.put(make_numbered_node(1, labels=THEIRS))
 
         flow.kube.fails_before = relabelled
-        await flow.join(1, labels=OURS)
-        await eventually(lambda: bool(flow.kube.patched), "its block is to be written")
-        await flow.see(flow.kube.node("web-1"))
-        await flow.until_decided(1, "not-ours")
+        await flow.join_nodes(1, labels=OURS)
+        await wait_until(lambda: bool(flow.kube.patched), "its block is to be written")
+        await flow.publish_node(flow.kube.node("web-1"))
+        await flow.wait_for_decision(1, "not-ours")
     assert flow.kube.pod_cidrs() == {}
     assert flow.kube.events == []

@@ -14,26 +14,26 @@ from libs.testbed.nats_server import NatsServer
 from services.labeler.blocker import block_on_fault, build_condition
 from services.labeler.plan import IN_SYNC_REASON
 from services.labeler.service import LabelerService
-from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
-from tests.bus_actors import eventually
-from tests.flow_actors import Flow
-from tests.labeler_actors import InMemoryNodes, labeler_running
-from tests.turned_clock import TurnedClock
+from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.flow_actors import FlowActor
+from tests.labeler_actors import InMemoryNodes, run_labeler
+from tests.manual_clock import ManualClock
 
 REFUSED = MachineFault(kind="refused", step="connect", endpoint="cp:50000", message="connection refused")
 TWO_WRITES_AND_AN_EVENT = ["nodes/status", "nodes", "events"]
 
 
 async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(a_node())
+    kube = InMemoryNodes(make_node())
     delays = metrics.TAINT_REMOVAL_DELAY._sum.get()
-    clock = TurnedClock()
-    clock.turn(2.5)
-    async with labeler_running(nats_server.url, kube, clock=clock):
-        await flow.enrich(a_node(), some_facts(platform="hcloud", provider_id="hcloud://7"))
-        decided = await flow.until_decided("web-1", "initialized")
+    clock = ManualClock()
+    clock.advance(2.5)
+    async with run_labeler(nats_server.url, kube, clock=clock):
+        await flow.enrich(make_node(), make_facts(platform="hcloud", provider_id="hcloud://7"))
+        decided = await flow.wait_for_decision("web-1", "initialized")
     assert kube.requests == [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
     node = kube.node("web-1")
     assert node.is_initialized
@@ -47,104 +47,104 @@ async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(
     assert metrics.TAINT_REMOVAL_DELAY._sum.get() - delays == pytest.approx(2.5)
 
 
-async def test_nothing_is_written_or_said_when_nothing_changes(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_decided("web-1", "initialized")
-        said = await flow.decisions("web-1")
+async def test_nothing_is_written_or_said_when_nothing_changes(flow: FlowActor, nats_server: NatsServer):
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
+        said = await flow.get_decision_sequence("web-1")
         for _ in range(20):
-            await flow.enrich(kube.node("web-1"), some_facts())
-        await flow.until_handled()
-    assert kube.writes() == TWO_WRITES_AND_AN_EVENT
-    assert await flow.decisions("web-1") == said
+            await flow.enrich(kube.node("web-1"), make_facts())
+        await flow.wait_until_handled()
+    assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
+    assert await flow.get_decision_sequence("web-1") == said
 
 
-async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube):
-        place = await flow.observe(a_node())
-        await flow.enrich(a_node(), some_facts(), observed=place)
-        await flow.until_decided("web-1", "initialized")
+async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: FlowActor, nats_server: NatsServer):
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube):
+        place = await flow.publish_node(make_node())
+        await flow.enrich(make_node(), make_facts(), observed=place)
+        await flow.wait_for_decision("web-1", "initialized")
         once = kube.node("web-1")
-        await flow.enrich(a_node(), some_facts(), observed=place)  # the same old view again
-        await flow.until_handled()
+        await flow.enrich(make_node(), make_facts(), observed=place)  # the same old view again
+        await flow.wait_until_handled()
     assert kube.node("web-1") == once
-    assert kube.told("web-1") == ["Synced"]
+    assert kube.list_event_reasons("web-1") == ["Synced"]
 
 
-async def test_word_from_before_our_own_writes_costs_no_request(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube):
-        place = await flow.observe(a_node())
-        await flow.enrich(a_node(), some_facts(), observed=place)
-        await flow.until_decided("web-1", "initialized")
-        said = await flow.decisions("web-1")
-        reported = a_node(
+async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor, nats_server: NatsServer):
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube):
+        place = await flow.publish_node(make_node())
+        await flow.enrich(make_node(), make_facts(), observed=place)
+        await flow.wait_for_decision("web-1", "initialized")
+        said = await flow.get_decision_sequence("web-1")
+        reported = make_node(
             resource_version="101", labels={"kubernetes.io/hostname": "web-1", "a": "kubelet's"}
         )
-        place = await flow.observe(reported)  # what the kubelet wrote just before us
-        await flow.enrich(reported, some_facts(), observed=place)
-        await flow.until_handled()
+        place = await flow.publish_node(reported)  # what the kubelet wrote just before us
+        await flow.enrich(reported, make_facts(), observed=place)
+        await flow.wait_until_handled()
     assert kube.requests == [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
-    assert await flow.decisions("web-1") == said
+    assert await flow.get_decision_sequence("web-1") == said
 
 
 async def test_a_condition_written_a_moment_ago_goes_with_the_writes_that_cure_it(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube, clock = InMemoryNodes(a_node()), TurnedClock()
-    async with labeler_running(nats_server.url, kube, clock=clock):
-        await flow.unreachable(a_node(), REFUSED)
-        await flow.until_decided("web-1", "blocked")
+    kube, clock = InMemoryNodes(make_node()), ManualClock()
+    async with run_labeler(nats_server.url, kube, clock=clock):
+        await flow.publish_unreachable(make_node(), REFUSED)
+        await flow.wait_for_decision("web-1", "blocked")
 
         async def is_said() -> bool:
-            clock.turn(2.0)
-            await flow.lead()
+            clock.advance(2.0)
+            await flow.publish_leading()
             return kube.node("web-1").find_condition(BLOCKED_CONDITION) is not None
 
-        await eventually(is_said, "the condition is written")
-        await flow.enrich(a_node(), some_facts())  # the watcher has not seen the condition yet
-        await flow.until_decided("web-1", "initialized")
+        await wait_until(is_said, "the condition is written")
+        await flow.enrich(make_node(), make_facts())  # the watcher has not seen the condition yet
+        await flow.wait_for_decision("web-1", "initialized")
     assert kube.node("web-1").find_condition(BLOCKED_CONDITION) is None
 
 
-async def test_a_changed_machine_changes_its_node_in_one_write(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts(platform="aws", provider_id="aws:///a/1", zone="a"))
-        await flow.until_decided("web-1", "initialized")
-        await flow.enrich(kube.node("web-1"), some_facts(platform="aws", provider_id="aws:///a/1", zone="b"))
-        decided = await flow.until_decided("web-1", "updated")
-    assert kube.patches() == ["nodes/status", "nodes", "nodes"]
+async def test_a_changed_machine_changes_its_node_in_one_write(flow: FlowActor, nats_server: NatsServer):
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///a/1", zone="a"))
+        await flow.wait_for_decision("web-1", "initialized")
+        await flow.enrich(kube.node("web-1"), make_facts(platform="aws", provider_id="aws:///a/1", zone="b"))
+        decided = await flow.wait_for_decision("web-1", "updated")
+    assert kube.list_patches() == ["nodes/status", "nodes", "nodes"]
     assert decided.changes == (
         "label topology.kubernetes.io/zone=b",
         "label failure-domain.beta.kubernetes.io/zone=b",
     )
 
 
-async def test_a_thousand_flaky_looks_change_addresses_at_most_once(flow: Flow, nats_server: NatsServer):
+async def test_a_thousand_flaky_looks_change_addresses_at_most_once(flow: FlowActor, nats_server: NatsServer):
     own = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
     public = AddressStatus(address="203.0.113.7/24", link="eth1", flags=128)
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts(addresses=(own, public)))
-        await flow.until_decided("web-1", "initialized")
-        place = await flow.observe(kube.node("web-1"))
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts(addresses=(own, public)))
+        await flow.wait_for_decision("web-1", "initialized")
+        place = await flow.publish_node(kube.node("web-1"))
         for number in range(1000):
             looks = [(own, public), (), (public,)]
-            await flow.enrich(kube.node("web-1"), some_facts(addresses=looks[number % 3]), observed=place)
-        await flow.until_handled()
-    assert kube.writes() == TWO_WRITES_AND_AN_EVENT
+            await flow.enrich(kube.node("web-1"), make_facts(addresses=looks[number % 3]), observed=place)
+        await flow.wait_until_handled()
+    assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
 
 
 # ---- fences
 
 
 async def test_a_write_between_view_and_patch_is_planned_again_on_what_is_there_now(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(a_node())
+    kube = InMemoryNodes(make_node())
     not_ready = Taint(key="node.kubernetes.io/not-ready", effect="NoExecute")
 
     def somebody_taints(resource: str) -> None:
@@ -154,9 +154,9 @@ async def test_a_write_between_view_and_patch_is_planned_again_on_what_is_there_
             kube.put(msgspec.structs.replace(node, spec=spec))
 
     kube.before = somebody_taints
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_decided("web-1", "initialized")
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
     assert kube.node("web-1").spec.taints == (not_ready,)
     assert kube.requests == [
         ("patch", "nodes/status"), ("patch", "nodes"), ("get", "nodes"), ("patch", "nodes"),
@@ -164,22 +164,24 @@ async def test_a_write_between_view_and_patch_is_planned_again_on_what_is_there_
     ]  # fmt: skip
 
 
-async def test_the_answer_to_the_first_write_is_the_view_for_the_second(flow: Flow, nats_server: NatsServer):
+async def test_the_answer_to_the_first_write_is_the_view_for_the_second(
+    flow: FlowActor, nats_server: NatsServer
+):
     not_ready = Taint(key="node.kubernetes.io/not-ready", effect="NoExecute")
-    kube = InMemoryNodes(a_node(taints=(not_ready, UNINITIALIZED)))
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())  # an older view, with the taint at another index
-        await flow.until_decided("web-1", "initialized")
+    kube = InMemoryNodes(make_node(taints=(not_ready, UNINITIALIZED)))
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())  # an older view, with the taint at another index
+        await flow.wait_for_decision("web-1", "initialized")
     assert kube.node("web-1").spec.taints == (not_ready,)
     assert ("get", "nodes") not in kube.requests
 
 
 async def test_a_message_that_is_not_the_last_of_its_node_writes_nothing_after_a_failed_fence(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(a_node())
+    kube = InMemoryNodes(make_node())
     kube.failing = {"nodes": FenceFailed("the server rejected our request", status=422)}
-    newer = some_facts(platform="aws", provider_id="aws:///z/1")
+    newer = make_facts(platform="aws", provider_id="aws:///z/1")
     published: list[asyncio.Task[int]] = []
 
     def newer_word_arrives(resource: str) -> None:
@@ -195,180 +197,184 @@ async def test_a_message_that_is_not_the_last_of_its_node_writes_nothing_after_a
         return await original_get(name)
 
     kube.get_node = get_after_the_newer_word  # type: ignore[method-assign]  # the moment between fence and read
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_decided("web-1", "initialized")
-        await flow.until_handled()
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
+        await flow.wait_until_handled()
     assert kube.node("web-1").spec.provider_id == "aws:///z/1"
     assert kube.requests.count(("get", "nodes")) == 1
 
 
-async def test_a_fence_that_fails_twice_is_tried_again_later(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
+async def test_a_fence_that_fails_twice_is_tried_again_later(flow: FlowActor, nats_server: NatsServer):
+    kube = InMemoryNodes(make_node())
     kube.failing = {"nodes": FenceFailed("the server rejected our request", status=422)}
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await eventually(lambda: kube.requests.count(("patch", "nodes")) >= 2, "both tries")
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await wait_until(lambda: kube.requests.count(("patch", "nodes")) >= 2, "both tries")
         assert not kube.node("web-1").is_initialized
         kube.failing.clear()
-        await flow.until_decided("web-1", "initialized")
+        await flow.wait_for_decision("web-1", "initialized")
 
 
-async def test_a_node_that_is_deleted_before_the_write_is_no_failure(flow: Flow, nats_server: NatsServer):
+async def test_a_node_that_is_deleted_before_the_write_is_no_failure(
+    flow: FlowActor, nats_server: NatsServer
+):
     kube = InMemoryNodes()
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_handled()
-    assert kube.writes() == ["nodes/status"]
-    assert await flow.decided("web-1") is None
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_until_handled()
+    assert kube.list_writes() == ["nodes/status"]
+    assert await flow.get_decision("web-1") is None
 
 
-async def test_word_of_a_replaced_node_writes_nothing_to_its_successor(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node(uid="uid-2"))
-    async with labeler_running(nats_server.url, kube):
-        place = await flow.observe(a_node())
-        await flow.observe(a_node(uid="uid-2"))
-        await flow.enrich(a_node(), some_facts(), observed=place)
-        await flow.until_handled()
+async def test_word_of_a_replaced_node_writes_nothing_to_its_successor(
+    flow: FlowActor, nats_server: NatsServer
+):
+    kube = InMemoryNodes(make_node(uid="uid-2"))
+    async with run_labeler(nats_server.url, kube):
+        place = await flow.publish_node(make_node())
+        await flow.publish_node(make_node(uid="uid-2"))
+        await flow.enrich(make_node(), make_facts(), observed=place)
+        await flow.wait_until_handled()
         assert kube.requests == []
-        await flow.enrich(a_node("other", uid="uid-1"), some_facts(node_name="other"))
-        await flow.until_handled()
+        await flow.enrich(make_node("other", uid="uid-1"), make_facts(node_name="other"))
+        await flow.wait_until_handled()
     assert kube.node("web-1").uid == "uid-2"
     assert not kube.node("web-1").is_initialized
 
 
 async def test_the_uid_fences_a_successor_that_the_flow_has_not_told_of_yet(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(a_node(uid="uid-2"))
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_handled()
+    kube = InMemoryNodes(make_node(uid="uid-2"))
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_until_handled()
     assert kube.requests == [("patch", "nodes/status"), ("get", "nodes")]
-    assert kube.node("web-1").labels == a_node().labels
+    assert kube.node("web-1").labels == make_node().labels
 
 
 async def test_the_newest_observation_is_planned_on_not_the_one_in_the_message(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    initialized = a_node(taints=(), provider_id="talos://metal/10.0.0.5", resource_version="120")
+    initialized = make_node(taints=(), provider_id="talos://metal/10.0.0.5", resource_version="120")
     kube = InMemoryNodes(initialized)
-    async with labeler_running(nats_server.url, kube):
-        place = await flow.observe(a_node())
-        await flow.observe(initialized)
-        await flow.enrich(a_node(), some_facts(), observed=place)
-        await flow.until_decided("web-1", "updated")
-    assert "events" not in kube.writes()  # somebody else has initialised it
+    async with run_labeler(nats_server.url, kube):
+        place = await flow.publish_node(make_node())
+        await flow.publish_node(initialized)
+        await flow.enrich(make_node(), make_facts(), observed=place)
+        await flow.wait_for_decision("web-1", "updated")
+    assert "events" not in kube.list_writes()  # somebody else has initialised it
 
 
-async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
+async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: FlowActor, nats_server: NatsServer):
+    kube = InMemoryNodes(make_node())
     kube.failing = {"nodes/status": Forbidden("not yet", status=403)}
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts(platform="aws", provider_id="aws:///z/old"))
-        await eventually(lambda: bool(kube.requests), "the first try")
-        await flow.enrich(a_node(), some_facts(platform="aws", provider_id="aws:///z/new"))
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/old"))
+        await wait_until(lambda: bool(kube.requests), "the first try")
+        await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/new"))
         kube.failing.clear()
-        await flow.until_decided("web-1", "initialized")
-        await flow.until_handled()
+        await flow.wait_for_decision("web-1", "initialized")
+        await flow.wait_until_handled()
     assert kube.node("web-1").spec.provider_id == "aws:///z/new"
 
 
 async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube) as labeler:
-        await flow.enrich(a_node(), some_facts(platform="aws", provider_id="aws:///z/1", zone="old"))
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube) as labeler:
+        await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/1", zone="old"))
         older = await flow.bus.get_last(f"{ENRICHED_NODE}.web-1")
         assert older is not None
-        await flow.until_decided("web-1", "initialized")
+        await flow.wait_for_decision("web-1", "initialized")
         await flow.enrich(
-            kube.node("web-1"), some_facts(platform="aws", provider_id="aws:///z/1", zone="new")
+            kube.node("web-1"), make_facts(platform="aws", provider_id="aws:///z/1", zone="new")
         )
-        await flow.until_decided("web-1", "updated")
-        place = await flow.observe(kube.node("web-1"))
-        await eventually(lambda: _heard(labeler, place), "the update is heard of")
+        await flow.wait_for_decision("web-1", "updated")
+        place = await flow.publish_node(kube.node("web-1"))
+        await wait_until(lambda: _heard(labeler, place), "the update is heard of")
         await labeler._on_node_enriched(older)  # another replica's view of it would have been as old
     assert kube.node("web-1").labels["topology.kubernetes.io/zone"] == "new"
-    assert len(kube.writes()) == 4
+    assert len(kube.list_writes()) == 4
 
 
 async def test_a_node_that_somebody_else_initializes_between_our_two_writes_is_not_told_as_ours(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(a_node())
+    kube = InMemoryNodes(make_node())
 
     def somebody_initializes(resource: str) -> None:
         node = kube.node("web-1")
         kube.put(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=())))
 
     kube.before = somebody_initializes
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_decided("web-1", "updated")
-        await flow.until_handled()
-    assert kube.writes() == ["nodes/status", "nodes"]
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "updated")
+        await flow.wait_until_handled()
+    assert kube.list_writes() == ["nodes/status", "nodes"]
     assert kube.events == []
 
 
-async def test_word_of_another_incarnation_of_the_stream_is_dropped(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts(), incarnation="2020-01-01T00:00:00Z")
-        await flow.until_handled()
+async def test_word_of_another_incarnation_of_the_stream_is_dropped(flow: FlowActor, nats_server: NatsServer):
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts(), incarnation="2020-01-01T00:00:00Z")
+        await flow.wait_until_handled()
         assert kube.requests == []
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_decided("web-1", "initialized")
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
 
 
 # ---- who leads
 
 
 async def test_nothing_is_written_while_no_leader_is_heard_and_nothing_is_lost(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube, clock = InMemoryNodes(a_node()), TurnedClock()
+    kube, clock = InMemoryNodes(make_node()), ManualClock()
     retried = metrics.HANDLED.labels("labeler", "NodeEnriched", "retried")
     before = retried._value.get()
-    async with labeler_running(nats_server.url, kube, clock=clock) as labeler:
-        clock.turn(10.5)
+    async with run_labeler(nats_server.url, kube, clock=clock) as labeler:
+        clock.advance(10.5)
         assert ["no leader is heard of" in problem for problem in labeler.problems()] == [True]
-        await flow.enrich(a_node(), some_facts())
-        await eventually(lambda: retried._value.get() > before, "handed back")
+        await flow.enrich(make_node(), make_facts())
+        await wait_until(lambda: retried._value.get() > before, "handed back")
         assert kube.requests == []
-        await flow.lead()
-        await flow.until_decided("web-1", "initialized")
+        await flow.publish_leading()
+        await flow.wait_for_decision("web-1", "initialized")
         assert not labeler.problems()
 
 
 async def test_a_labeler_that_has_never_heard_a_leader_takes_no_message(nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
+    kube = InMemoryNodes(make_node())
     retried = metrics.HANDLED.labels("labeler", "NodeEnriched", "retried")
     before = retried._value.get()
     async with (
-        Flow.provisioned(nats_server.url) as flow,
-        labeler_running(nats_server.url, kube, ready=False) as labeler,
+        FlowActor.open(nats_server.url) as flow,
+        run_labeler(nats_server.url, kube, ready=False) as labeler,
     ):
-        await flow.snapshot(0)
-        await flow.enrich(a_node(), some_facts())
-        await eventually(lambda: len(labeler.problems()) == 1, "all but the leader is there")
+        await flow.publish_snapshot(0)
+        await flow.enrich(make_node(), make_facts())
+        await wait_until(lambda: len(labeler.problems()) == 1, "all but the leader is there")
         assert "no leader is heard of" in labeler.problems()[0]
         assert (kube.requests, retried._value.get()) == ([], before)
-        await flow.lead()
-        await flow.until_decided("web-1", "initialized")
+        await flow.publish_leading()
+        await flow.wait_for_decision("web-1", "initialized")
 
 
 async def test_observe_only_writes_nothing_and_publishes_what_it_would_have_written(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube, clock = InMemoryNodes(a_node()), TurnedClock()
-    async with labeler_running(nats_server.url, kube, clock=clock, observe_only=True):
-        clock.turn(3600.0)  # nobody leads: with observe-only nobody needs to
-        await flow.enrich(a_node(), some_facts())
-        decided = await flow.until_decided("web-1", "would-initialize")
-        await flow.unreachable(a_node("down"), REFUSED)
-        await flow.until_decided("down", "blocked")
+    kube, clock = InMemoryNodes(make_node()), ManualClock()
+    async with run_labeler(nats_server.url, kube, clock=clock, observe_only=True):
+        clock.advance(3600.0)  # nobody leads: with observe-only nobody needs to
+        await flow.enrich(make_node(), make_facts())
+        decided = await flow.wait_for_decision("web-1", "would-initialize")
+        await flow.publish_unreachable(make_node("down"), REFUSED)
+        await flow.wait_for_decision("down", "blocked")
     assert kube.requests == []
     assert "providerID talos://metal/10.0.0.5" in decided.changes
     assert "taint node.cloudprovider.kubernetes.io/uninitialized:NoSchedule removed" in decided.changes
@@ -378,121 +384,129 @@ async def test_observe_only_writes_nothing_and_publishes_what_it_would_have_writ
 
 
 async def test_a_machine_that_does_not_answer_blocks_its_node_and_the_next_try_is_told(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube):
-        await flow.unreachable(a_node(), REFUSED)
-        decided = await flow.until_decided("web-1", "blocked")
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube):
+        await flow.publish_unreachable(make_node(), REFUSED)
+        decided = await flow.wait_for_decision("web-1", "blocked")
     assert decided.next_check_at == NOW
     assert "connection refused" in decided.reason
 
 
 async def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_decided("web-1", "initialized")
-        await flow.unreachable(kube.node("web-1"), REFUSED)
-        decided = await flow.until_decided("web-1", "unchanged")
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
+        await flow.publish_unreachable(kube.node("web-1"), REFUSED)
+        decided = await flow.wait_for_decision("web-1", "unchanged")
         assert decided.reason.startswith("left as it is")
-        await flow.enrich(kube.node("web-1"), some_facts())
-        await eventually(lambda: _says(flow, IN_SYNC_REASON), "its return is told")
-    assert kube.writes() == TWO_WRITES_AND_AN_EVENT
+        await flow.enrich(kube.node("web-1"), make_facts())
+        await wait_until(lambda: _says(flow, IN_SYNC_REASON), "its return is told")
+    assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
 
 
 async def test_a_node_that_another_controller_initialized_while_its_machine_is_silent_is_not_called_blocked(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    node = a_node(taints=(), provider_id="hcloud://7", conditions=(build_condition(block_on_fault(REFUSED)),))
+    node = make_node(
+        taints=(), provider_id="hcloud://7", conditions=(build_condition(block_on_fault(REFUSED)),)
+    )
     kube = InMemoryNodes(node)
-    async with labeler_running(nats_server.url, kube):
-        await flow.unreachable(node, REFUSED)
-        decided = await flow.until_decided("web-1", "not-ours")
+    async with run_labeler(nats_server.url, kube):
+        await flow.publish_unreachable(node, REFUSED)
+        decided = await flow.wait_for_decision("web-1", "not-ours")
         assert decided.changes == ("condition TalosInitializationBlocked removed",)
-        await flow.unreachable(kube.node("web-1"), REFUSED)
-        await flow.until_handled()
+        await flow.publish_unreachable(kube.node("web-1"), REFUSED)
+        await flow.wait_until_handled()
     assert kube.requests == [("patch", "nodes/status")]
     assert kube.node("web-1").find_condition(BLOCKED_CONDITION) is None
 
 
-async def test_a_node_that_is_not_ours_is_told_and_left_alone(flow: Flow, nats_server: NatsServer):
-    foreign = a_node(provider_id="kind://docker/k/w")
+async def test_a_node_that_is_not_ours_is_told_and_left_alone(flow: FlowActor, nats_server: NatsServer):
+    foreign = make_node(provider_id="kind://docker/k/w")
     kube = InMemoryNodes(foreign)
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(foreign, some_facts())
-        decided = await flow.until_decided("web-1", "not-ours")
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(foreign, make_facts())
+        decided = await flow.wait_for_decision("web-1", "not-ours")
     assert "kind://docker/k/w" in decided.reason
     assert kube.requests == []
 
 
-async def test_a_notice_is_one_event_however_often_the_node_is_looked_at(flow: Flow, nats_server: NatsServer):
-    kube, clock = InMemoryNodes(a_node()), TurnedClock()
-    facts = some_facts(platform="nocloud", hostname="h", zone="Standard PC (i440FX + PIIX, 1996)")
-    async with labeler_running(nats_server.url, kube, clock=clock):
-        await flow.enrich(a_node(), facts)
-        await flow.until_decided("web-1", "initialized")
+async def test_a_notice_is_one_event_however_often_the_node_is_looked_at(
+    flow: FlowActor, nats_server: NatsServer
+):
+    kube, clock = InMemoryNodes(make_node()), ManualClock()
+    facts = make_facts(platform="nocloud", hostname="h", zone="Standard PC (i440FX + PIIX, 1996)")
+    async with run_labeler(nats_server.url, kube, clock=clock):
+        await flow.enrich(make_node(), facts)
+        await flow.wait_for_decision("web-1", "initialized")
         for _ in range(3):
-            clock.turn(61.0)  # another minute, so another Event name
-            await flow.lead()
+            clock.advance(61.0)  # another minute, so another Event name
+            await flow.publish_leading()
             await flow.enrich(kube.node("web-1"), facts)
-            await flow.until_handled()
-    assert kube.told("web-1") == ["Synced", "LabelSkipped"]
+            await flow.wait_until_handled()
+    assert kube.list_event_reasons("web-1") == ["Synced", "LabelSkipped"]
 
 
-async def test_an_event_that_cannot_be_written_does_not_fail_the_node(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
+async def test_an_event_that_cannot_be_written_does_not_fail_the_node(
+    flow: FlowActor, nats_server: NatsServer
+):
+    kube = InMemoryNodes(make_node())
     kube.failing = {"events": Forbidden("events is forbidden", status=403)}
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_decided("web-1", "initialized")
-        await flow.until_handled()
-    assert kube.writes() == TWO_WRITES_AND_AN_EVENT
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
+        await flow.wait_until_handled()
+    assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
 
 
 async def test_what_kubernetes_refuses_for_good_is_put_aside_with_the_reason(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(a_node())
+    kube = InMemoryNodes(make_node())
     kube.failing = {"nodes": Invalid("spec.providerID: Invalid value", status=422)}
-    async with labeler_running(nats_server.url, kube):
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_handled()
+    async with run_labeler(nats_server.url, kube):
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_until_handled()
     letter = await flow.bus.get_last(f"{DEAD_LETTERS}.labeler.node.web-1")
     assert letter is not None
     assert "spec.providerID: Invalid value" in str(letter.event)
 
 
-async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(flow: Flow, nats_server: NatsServer):
-    kube = InMemoryNodes(a_node())
-    async with labeler_running(nats_server.url, kube) as labeler:
-        await flow.enrich(a_node(), some_facts())
-        await flow.until_decided("web-1", "initialized")
+async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(
+    flow: FlowActor, nats_server: NatsServer
+):
+    kube = InMemoryNodes(make_node())
+    async with run_labeler(nats_server.url, kube) as labeler:
+        await flow.enrich(make_node(), make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
         kube.delete("web-1")
-        await flow.gone(a_node())
-        await eventually(lambda: "web-1" not in labeler._deduplicator._nodes, "forgotten")
-        await flow.enriched_gone(a_node())
-        await flow.until_handled()
-        kube.put(a_node(uid="uid-2"))
-        await flow.enrich(a_node(uid="uid-2"), some_facts())
-        await eventually(lambda: _of_uid(flow, "uid-2"), "told anew")
-    assert kube.told("web-1") == ["Synced", "Synced"]
+        await flow.publish_node_gone(make_node())
+        await wait_until(lambda: "web-1" not in labeler._deduplicator._nodes, "forgotten")
+        await flow.publish_enriched_gone(make_node())
+        await flow.wait_until_handled()
+        kube.put(make_node(uid="uid-2"))
+        await flow.enrich(make_node(uid="uid-2"), make_facts())
+        await wait_until(lambda: _of_uid(flow, "uid-2"), "told anew")
+    assert kube.list_event_reasons("web-1") == ["Synced", "Synced"]
 
 
-async def test_replicas_share_the_work_and_write_each_node_once(flow: Flow, nats_server: NatsServer):
-    nodes = [a_node(f"n{number}", uid=f"uid-{number}") for number in range(30)]
+async def test_replicas_share_the_work_and_write_each_node_once(flow: FlowActor, nats_server: NatsServer):
+    nodes = [make_node(f"n{number}", uid=f"uid-{number}") for number in range(30)]
     kube = InMemoryNodes(*nodes)
     async with (
-        labeler_running(nats_server.url, kube, seed=1),
-        labeler_running(nats_server.url, kube, seed=2),
+        run_labeler(nats_server.url, kube, seed=1),
+        run_labeler(nats_server.url, kube, seed=2),
     ):
         for node in nodes:
-            await flow.enrich(node, some_facts(node_name=node.name))
+            await flow.enrich(node, make_facts(node_name=node.name))
         for node in nodes:
-            await flow.until_decided(node.name, "initialized")
-    assert len(kube.writes()) == 3 * len(nodes)
+            await flow.wait_for_decision(node.name, "initialized")
+    assert len(kube.list_writes()) == 3 * len(nodes)
 
 
 def _heard(labeler: LabelerService, place: int) -> bool:
@@ -500,11 +514,11 @@ def _heard(labeler: LabelerService, place: int) -> bool:
     return heard is not None and heard.sequence == place
 
 
-async def _says(flow: Flow, reason: str) -> bool:
-    decided = await flow.decided("web-1")
+async def _says(flow: FlowActor, reason: str) -> bool:
+    decided = await flow.get_decision("web-1")
     return decided is not None and decided.reason == reason
 
 
-async def _of_uid(flow: Flow, uid: str) -> bool:
-    decided = await flow.decided("web-1")
+async def _of_uid(flow: FlowActor, uid: str) -> bool:
+    decided = await flow.get_decision("web-1")
     return decided is not None and decided.uid == uid

@@ -13,11 +13,11 @@ from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.testbed.nats_server import NatsServer
 from services.labeler.plan import ClusterConfig
-from tests.builders import a_node, enriched, observed, some_facts
+from tests.builders import make_facts, make_node, make_node_enriched, make_node_observed
 from tests.flow.test_labeler_waiting import Stage
-from tests.flow_actors import Flow
-from tests.labeler_actors import InMemoryNodes, labeler_running
-from tests.unreachable import FAULT, unreachable
+from tests.flow_actors import FlowActor
+from tests.labeler_actors import InMemoryNodes, run_labeler
+from tests.unreachable import FAULT, make_unreachable
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
@@ -35,82 +35,82 @@ def file(text: str) -> CloudConfig:
 
 
 STATES: Final[dict[str, tuple[Node, MachineFacts | MachineFault]]] = {
-    "joining": (a_node(labels=THEIRS), some_facts()),
-    "joining, its cloud has not answered": (a_node(labels=THEIRS), some_facts(platform="hcloud")),
-    "blocked before": (a_node(labels=THEIRS, conditions=(STALE,)), some_facts()),
-    "initialised, with our old condition": (a_node(labels=THEIRS, taints=(), conditions=(STALE,)), FAULT),
+    "joining": (make_node(labels=THEIRS), make_facts()),
+    "joining, its cloud has not answered": (make_node(labels=THEIRS), make_facts(platform="hcloud")),
+    "blocked before": (make_node(labels=THEIRS, conditions=(STALE,)), make_facts()),
+    "initialised, with our old condition": (make_node(labels=THEIRS, taints=(), conditions=(STALE,)), FAULT),
     "initialised, without labels": (
-        a_node(labels=THEIRS, taints=(), provider_id="aws:///x/i-1"),
-        some_facts(),
+        make_node(labels=THEIRS, taints=(), provider_id="aws:///x/i-1"),
+        make_facts(),
     ),
-    "silent": (a_node(labels=THEIRS), FAULT),
-    "another machine answers": (a_node(labels=THEIRS), WRONG),
-    "its address is none": (a_node(labels=THEIRS, ip="web-1.example"), some_facts()),
-    "its kubelet is not external": (a_node(labels=THEIRS, ip=""), some_facts()),
+    "silent": (make_node(labels=THEIRS), FAULT),
+    "another machine answers": (make_node(labels=THEIRS), WRONG),
+    "its address is none": (make_node(labels=THEIRS, ip="web-1.example"), make_facts()),
+    "its kubelet is not external": (make_node(labels=THEIRS, ip=""), make_facts()),
 }
 
 
 @pytest.mark.parametrize("state", STATES)
 async def test_a_foreign_node_costs_no_request_whatever_its_state(
-    state: str, flow: Flow, nats_server: NatsServer
+    state: str, flow: FlowActor, nats_server: NatsServer
 ):
     node, said = STATES[state]
     kube = InMemoryNodes(node)
-    async with labeler_running(nats_server.url, kube, file=file(TEAM_A)):
+    async with run_labeler(nats_server.url, kube, file=file(TEAM_A)):
         if isinstance(said, MachineFacts):
             await flow.enrich(node, said)
         else:
-            await flow.unreachable(node, said)
-        decided = await flow.until_decided("web-1", "not-ours")
-        await flow.until_handled()
+            await flow.publish_unreachable(node, said)
+        decided = await flow.wait_for_decision("web-1", "not-ours")
+        await flow.wait_until_handled()
     assert kube.requests == []
     assert 'ownership.nodeSelector does not select it: team is "b", not "a"' in decided.reason
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_nor_is_it_told_anything_when_it_has_waited_for_long(state: str, flow: Flow):
+async def test_nor_is_it_told_anything_when_it_has_waited_for_long(state: str, flow: FlowActor):
     node, said = STATES[state]
     config = ClusterConfig(ownership=file(TEAM_A).ownership.for_controller(CLOUD_NODE))
     stage = Stage(flow, InMemoryNodes(node), config=config)
-    stage.hear(observed(node))
+    stage.hear(make_node_observed(node))
     await stage.second(40)
     is_told = isinstance(said, MachineFacts)
-    stage.hear(enriched(node, said) if is_told else unreachable(node, fault=said))  # type: ignore[arg-type]
+    stage.hear(make_node_enriched(node, said) if is_told else make_unreachable(node, fault=said))  # type: ignore[arg-type]
     await stage.second(40)
     assert stage.kube.requests == []
 
 
-async def test_its_neighbour_is_served_meanwhile(flow: Flow, nats_server: NatsServer):
-    ours, theirs = a_node(labels={"team": "a"}), a_node("db-1", uid="uid-2", labels=THEIRS)
+async def test_its_neighbour_is_served_meanwhile(flow: FlowActor, nats_server: NatsServer):
+    ours, theirs = make_node(labels={"team": "a"}), make_node("db-1", uid="uid-2", labels=THEIRS)
     kube = InMemoryNodes(ours, theirs)
     untouched = kube.node("db-1")
-    async with labeler_running(nats_server.url, kube, file=file(TEAM_A)):
-        await flow.enrich(theirs, some_facts(node_name="db-1"))
-        await flow.enrich(ours, some_facts())
-        await flow.until_decided("web-1", "initialized")
-        await flow.until_decided("db-1", "not-ours")
+    async with run_labeler(nats_server.url, kube, file=file(TEAM_A)):
+        await flow.enrich(theirs, make_facts(node_name="db-1"))
+        await flow.enrich(ours, make_facts())
+        await flow.wait_for_decision("web-1", "initialized")
+        await flow.wait_for_decision("db-1", "not-ours")
     assert kube.node("web-1").is_initialized
     assert kube.node("db-1") == untouched
     assert {event.regarding.name for event in kube.events} == {"web-1"}
 
 
 async def test_by_schemes_a_joining_node_is_touched_only_when_its_provider_id_will_be_ours(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
-    metal, cloud = a_node("metal-1", uid="uid-1"), a_node("cloud-1", uid="uid-2")
+    metal, cloud = make_node("metal-1", uid="uid-1"), make_node("cloud-1", uid="uid-2")
     kube = InMemoryNodes(metal, cloud)
-    booting = some_facts(node_name="cloud-1", platform="hcloud")
-    answered = some_facts(node_name="cloud-1", platform="hcloud", provider_id="hcloud://7")
-    async with labeler_running(nats_server.url, kube, file=file(TALOS_ONLY)):
-        await flow.unreachable(cloud, FAULT)
-        await flow.until_decided("cloud-1", "not-ours")
+    booting = make_facts(node_name="cloud-1", platform="hcloud")
+    answered = make_facts(node_name="cloud-1", platform="hcloud", provider_id="hcloud://7")
+    async with run_labeler(nats_server.url, kube, file=file(TALOS_ONLY)):
+        await flow.publish_unreachable(cloud, FAULT)
+        await flow.wait_for_decision("cloud-1", "not-ours")
         for said in (booting, answered):
             await flow.enrich(cloud, said)
-            await flow.until_handled()
+            await flow.wait_until_handled()
         assert kube.requests == []
-        await flow.enrich(metal, some_facts(node_name="metal-1"))
-        await flow.until_decided("metal-1", "initialized")
-        decided = await flow.decided("cloud-1")
+        await flow.enrich(metal, make_facts(node_name="metal-1"))
+        await flow.wait_for_decision("metal-1", "initialized")
+        decided = await flow.get_decision("cloud-1")
     assert kube.node("metal-1").spec.provider_id == "talos://metal/10.0.0.5"
     assert not kube.node("cloud-1").is_initialized
     assert decided is not None
@@ -119,67 +119,67 @@ async def test_by_schemes_a_joining_node_is_touched_only_when_its_provider_id_wi
 
 
 async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_back_left_as_it_is(
-    flow: Flow, nats_server: NatsServer, tmp_path: Path
+    flow: FlowActor, nats_server: NatsServer, tmp_path: Path
 ):
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
-    node = a_node(labels=THEIRS)
+    node = make_node(labels=THEIRS)
     kube = InMemoryNodes(node)
     given: dict[str, Any] = {
         "cloud_config": path,
         "cloud_config_poll_seconds": 0.05,
         "rollout_spread_seconds": 0.0,
     }
-    async with labeler_running(nats_server.url, kube, file=file(TEAM_A), **given):
-        await flow.enrich(node, some_facts())
-        await flow.until_decided("web-1", "not-ours")
+    async with run_labeler(nats_server.url, kube, file=file(TEAM_A), **given):
+        await flow.enrich(node, make_facts())
+        await flow.wait_for_decision("web-1", "not-ours")
         path.write_text(TEAM_A.replace("[a]", "[b]"))
-        await flow.until_decided("web-1", "initialized")
+        await flow.wait_for_decision("web-1", "initialized")
         path.write_text(TEAM_A)
-        await flow.until_decided("web-1", "not-ours")
-        asked = len(kube.writes())
-        await flow.enrich(kube.node("web-1"), some_facts(platform="metal", zone="moved"))
-        await flow.until_handled()
+        await flow.wait_for_decision("web-1", "not-ours")
+        asked = len(kube.list_writes())
+        await flow.enrich(kube.node("web-1"), make_facts(platform="metal", zone="moved"))
+        await flow.wait_until_handled()
     assert kube.node("web-1").is_initialized
-    assert len(kube.writes()) - asked <= 1  # at most the Event of its initialisation
+    assert len(kube.list_writes()) - asked <= 1  # at most the Event of its initialisation
     assert "topology.kubernetes.io/zone" not in kube.node("web-1").labels
 
 
 async def test_a_file_that_gives_a_node_away_between_two_writes_has_the_second_left_out(
-    flow: Flow, nats_server: NatsServer, tmp_path: Path
+    flow: FlowActor, nats_server: NatsServer, tmp_path: Path
 ):
     """Its addresses are written; its label, providerID and taint are another's by then, as are Events."""
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
-    kube = InMemoryNodes(a_node(labels={"team": "a"}))
+    kube = InMemoryNodes(make_node(labels={"team": "a"}))
     given: dict[str, Any] = {
         "cloud_config": path,
         "cloud_config_poll_seconds": 3600.0,
         "rollout_spread_seconds": 0.0,
     }
-    async with labeler_running(nats_server.url, kube, file=file(TEAM_A), **given) as labeler:
+    async with run_labeler(nats_server.url, kube, file=file(TEAM_A), **given) as labeler:
         theirs = msgspec.structs.replace(
             labeler._config_reloader.current(),
             ownership=file(TEAM_A.replace("[a]", "[b]")).ownership.for_controller(CLOUD_NODE),
         )
         kube.before = lambda resource: labeler._config_reloader._accept(theirs, warnings=())
-        await flow.enrich(kube.node("web-1"), some_facts())
-        await flow.until_decided("web-1", "not-ours")
-        await flow.until_handled()
-    assert kube.writes() == ["nodes/status"]
+        await flow.enrich(kube.node("web-1"), make_facts())
+        await flow.wait_for_decision("web-1", "not-ours")
+        await flow.wait_until_handled()
+    assert kube.list_writes() == ["nodes/status"]
     assert not kube.node("web-1").is_initialized
 
 
 async def test_a_node_that_is_relabelled_between_plan_and_write_is_not_written(
-    flow: Flow, nats_server: NatsServer
+    flow: FlowActor, nats_server: NatsServer
 ):
     """Nobody has told us of the new label: the patch holds the one by which the Node was ours."""
-    node = a_node(labels={"team": "a"}, addresses=ADDRESSES)
+    node = make_node(labels={"team": "a"}, addresses=ADDRESSES)
     kube = InMemoryNodes(node)
     kube.change("web-1", labels=THEIRS)
-    async with labeler_running(nats_server.url, kube, file=file(TEAM_A)):
-        await flow.enrich(node, some_facts())
-        await flow.until_decided("web-1", "not-ours")
+    async with run_labeler(nats_server.url, kube, file=file(TEAM_A)):
+        await flow.enrich(node, make_facts())
+        await flow.wait_for_decision("web-1", "not-ours")
     assert kube.node("web-1").labels == THEIRS
     assert not kube.node("web-1").is_initialized
     assert kube.node("web-1").spec.provider_id == ""

@@ -16,12 +16,12 @@ from libs.common.subjects import DEAD_LETTERS, OBSERVED_NODE
 from libs.testbed.nats_server import NatsServer
 from services.labeler.replica_conflicts import ROLLOUT_SECONDS
 from services.labeler.service import LabelerService
-from tests.builders import a_node, some_facts
-from tests.bus_actors import eventually
-from tests.flow_actors import Flow
-from tests.labeler_actors import InMemoryNodes, labeler_running
+from tests.builders import make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.flow_actors import FlowActor
+from tests.labeler_actors import InMemoryNodes, run_labeler
+from tests.manual_clock import ManualClock
 from tests.mounted_config_map import MountedConfigMap
-from tests.turned_clock import TurnedClock
 
 CLUSTER_NAME = "node.cloudprovider.kubernetes.io/clustername"
 BAD_YAML = "transformations: [{nam: one}]\n"
@@ -35,7 +35,7 @@ def team(value: str, *, on: str = "") -> str:
 
 
 def fleet(count: int) -> list[Node]:
-    return [a_node(f"n{number}", uid=f"uid-{number}") for number in range(count)]
+    return [make_node(f"n{number}", uid=f"uid-{number}") for number in range(count)]
 
 
 @pytest.fixture
@@ -52,29 +52,27 @@ async def ruled(
     """A labeler that looks at its file all the time and starts to replay at once."""
     file = parse_cloud_config(mounted.path.read_text(), str(mounted.path))
     quick = {"cloud_config_poll_seconds": 0.01, "rollout_spread_seconds": 0.0}
-    running = labeler_running(
-        nats_server.url, kube, cloud_config=mounted.path, file=file, **(quick | settings)
-    )
+    running = run_labeler(nats_server.url, kube, cloud_config=mounted.path, file=file, **(quick | settings))
     async with running as labeler:
         yield labeler
 
 
-async def joined(flow: Flow, nodes: list[Node]) -> None:
+async def joined(flow: FlowActor, nodes: list[Node]) -> None:
     """All of them are initialised, and no message of theirs is under way."""
     for node in nodes:
-        await flow.enrich(node, some_facts(node_name=node.name, hostname=node.name))
+        await flow.enrich(node, make_facts(node_name=node.name, hostname=node.name))
     for node in nodes:
-        await flow.until_decided(node.name, "initialized", "updated")
-    await flow.until_handled()
+        await flow.wait_for_decision(node.name, "initialized", "updated")
+    await flow.wait_until_handled()
 
 
 def says(kube: InMemoryNodes, value: str | None, *nodes: Node) -> Callable[[], bool]:
     return lambda: {kube.node(node.name).labels.get("team") for node in nodes} == {value}
 
 
-async def seen_by(flow: Flow, kube: InMemoryNodes, nodes: list[Node], *labelers: LabelerService) -> None:
+async def seen_by(flow: FlowActor, kube: InMemoryNodes, nodes: list[Node], *labelers: LabelerService) -> None:
     """The watcher tells of the Nodes as they are, and these have heard it."""
-    places = {node.name: await flow.observe(kube.node(node.name)) for node in nodes}
+    places = {node.name: await flow.publish_node(kube.node(node.name)) for node in nodes}
 
     def all_heard() -> bool:
         heard = [
@@ -84,86 +82,86 @@ async def seen_by(flow: Flow, kube: InMemoryNodes, nodes: list[Node], *labelers:
         ]
         return all(message and message.sequence == place for message, place in heard)
 
-    await eventually(all_heard, "they hear of it")
+    await wait_until(all_heard, "they hear of it")
 
 
 async def all_looked_at(labeler: LabelerService) -> None:
     """The newest rules hold, and no Node is left that was not looked at by them."""
-    await eventually(lambda: not labeler._rollout.is_busy, "all nodes are looked at again")
+    await wait_until(lambda: not labeler._rollout.is_busy, "all nodes are looked at again")
 
 
 # ---- a good file
 
 
 async def test_changed_rules_reach_every_node_and_only_those_that_they_change_are_written(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(30)
     kube = InMemoryNodes(*nodes)
-    mounted.swap(team("red"))
+    mounted.replace_text(team("red"))
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, nodes)
         assert says(kube, "red", *nodes)()
         await all_looked_at(labeler)
-        before = len(kube.patches())
-        mounted.swap(team("red") + team("blue", on="n7").partition("\n")[2])
-        await eventually(says(kube, "blue", nodes[7]), "the new rule is obeyed")
+        before = len(kube.list_patches())
+        mounted.replace_text(team("red") + team("blue", on="n7").partition("\n")[2])
+        await wait_until(says(kube, "blue", nodes[7]), "the new rule is obeyed")
         await all_looked_at(labeler)
         assert says(kube, "red", *nodes[:7], *nodes[8:])()
-        assert kube.patches()[before:] == ["nodes"]
-        mounted.swap("")
-        await eventually(says(kube, None, *nodes), "what the rules had set is taken away")
+        assert kube.list_patches()[before:] == ["nodes"]
+        mounted.replace_text("")
+        await wait_until(says(kube, None, *nodes), "what the rules had set is taken away")
         await all_looked_at(labeler)
-    assert len(kube.patches()) == before + 1 + len(nodes)
+    assert len(kube.list_patches()) == before + 1 + len(nodes)
 
 
 async def test_other_comments_write_nothing_and_say_nothing(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(5)
     kube = InMemoryNodes(*nodes)
-    mounted.swap(team("red"))
+    mounted.replace_text(team("red"))
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, nodes)
         await all_looked_at(labeler)
-        before, said = kube.patches(), [await flow.decisions(node.name) for node in nodes]
+        before, said = kube.list_patches(), [await flow.get_decision_sequence(node.name) for node in nodes]
         old = labeler._config_reloader.current()
-        mounted.swap("# a comment, so that every line is another one\n" + team("red"))
-        await eventually(lambda: labeler._config_reloader.current() is not old, "the file is read")
+        mounted.replace_text("# a comment, so that every line is another one\n" + team("red"))
+        await wait_until(lambda: labeler._config_reloader.current() is not old, "the file is read")
         await all_looked_at(labeler)
-        assert kube.patches() == before
-        assert [await flow.decisions(node.name) for node in nodes] == said
+        assert kube.list_patches() == before
+        assert [await flow.get_decision_sequence(node.name) for node in nodes] == said
 
 
 async def test_a_cluster_name_that_changes_in_the_file_is_written_and_without_one_the_flag_holds(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     [node] = nodes = fleet(1)
     kube = InMemoryNodes(node)
-    mounted.swap("global: {clusterName: first}\n")
+    mounted.replace_text("global: {clusterName: first}\n")
     async with ruled(nats_server, kube, mounted, cluster_name="by-flag", cluster_name_fallbacks=True):
         await joined(flow, nodes)
         assert kube.node("n0").labels[CLUSTER_NAME] == "first"
-        mounted.swap("global: {clusterName: second}\n")
-        await eventually(lambda: kube.node("n0").labels[CLUSTER_NAME] == "second", "the file's is written")
-        mounted.swap("")
-        await eventually(lambda: kube.node("n0").labels[CLUSTER_NAME] == "by-flag", "the flag's is written")
+        mounted.replace_text("global: {clusterName: second}\n")
+        await wait_until(lambda: kube.node("n0").labels[CLUSTER_NAME] == "second", "the file's is written")
+        mounted.replace_text("")
+        await wait_until(lambda: kube.node("n0").labels[CLUSTER_NAME] == "by-flag", "the flag's is written")
 
 
 async def test_a_labeler_that_starts_with_another_file_obeys_it_on_nodes_that_nobody_speaks_of(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(3)
     kube = InMemoryNodes(*nodes)
     async with ruled(nats_server, kube, mounted):
         await joined(flow, nodes)
-    mounted.swap(team("red"))
+    mounted.replace_text(team("red"))
     async with ruled(nats_server, kube, mounted):
-        await eventually(says(kube, "red", *nodes), "the rules of the start are obeyed")
+        await wait_until(says(kube, "red", *nodes), "the rules of the start are obeyed")
 
 
 async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that_hold_in_the_end(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(40)
     kube = InMemoryNodes(*nodes)
@@ -178,17 +176,17 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, nodes)
         await all_looked_at(labeler)
-        before = len(kube.patches())
+        before = len(kube.list_patches())
         kube.patch_node = patch_when_released  # type: ignore[method-assign]  # an API server that takes its time
-        mounted.swap(team("red"))
+        mounted.replace_text(team("red"))
         await asyncio.wait_for(held.wait(), 30)
         red = labeler._config_reloader.current()
-        mounted.swap(team("blue"))
-        await eventually(lambda: labeler._config_reloader.current() is not red, "the second change is read")
+        mounted.replace_text(team("blue"))
+        await wait_until(lambda: labeler._config_reloader.current() is not red, "the second change is read")
         release.set()
-        await eventually(says(kube, "blue", *nodes), "the second change is obeyed")
+        await wait_until(says(kube, "blue", *nodes), "the second change is obeyed")
         await all_looked_at(labeler)
-    assert len(kube.patches()) - before <= len(nodes) + 16  # twice only those that were in flight
+    assert len(kube.list_patches()) - before <= len(nodes) + 16  # twice only those that were in flight
 
 
 # ---- a file with mistakes
@@ -204,62 +202,66 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     ids=["yaml", "template", "cluster name"],
 )
 async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_stays(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap, bad: str, mistake: str
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap, bad: str, mistake: str
 ):
     [node] = nodes = fleet(1)
     kube = InMemoryNodes(node)
-    mounted.swap(team("red"))
+    mounted.replace_text(team("red"))
     success = metrics.RULES_RELOAD_SUCCESS.labels("labeler")
     errors = metrics.RULES_RELOAD_ERRORS.labels("labeler")
     before = errors._value.get()
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, nodes)
         assert success._value.get() == 1
-        mounted.swap(bad)
-        await eventually(lambda: bool(labeler.problems()), "it is not ready")
+        mounted.replace_text(bad)
+        await wait_until(lambda: bool(labeler.problems()), "it is not ready")
         [problem] = labeler.problems()
         assert mistake in problem
         assert "what was read at 2026-03-01T12:00:00Z stays in force" in problem
-        await eventually(lambda: bool(kube.told("kube-system")), "it is told")
+        await wait_until(lambda: bool(kube.list_event_reasons("kube-system")), "it is told")
         event = next(event for event in kube.events if event.regarding.kind == "Namespace")
         assert (event.reason, event.type) == ("CloudConfigRejected", "Warning")
         assert mistake in event.message
         assert (success._value.get(), errors._value.get()) == (0, before + 1)
-        await flow.enrich(kube.node("n0"), some_facts(node_name="n0", hostname="n0"))
-        await flow.until_handled()
+        await flow.enrich(kube.node("n0"), make_facts(node_name="n0", hostname="n0"))
+        await flow.wait_until_handled()
         assert says(kube, "red", node)()
-        mounted.swap(team("blue"))
-        await eventually(says(kube, "blue", node), "the next good one is obeyed")
+        mounted.replace_text(team("blue"))
+        await wait_until(says(kube, "blue", node), "the next good one is obeyed")
         assert (labeler.problems(), success._value.get()) == ((), 1)
-        await eventually(lambda: kube.told("kube-system")[-1] == "CloudConfigAccepted", "that is told, too")
+        await wait_until(
+            lambda: kube.list_event_reasons("kube-system")[-1] == "CloudConfigAccepted", "that is told, too"
+        )
 
 
 async def test_mistakes_that_kubernetes_does_not_take_are_told_as_soon_as_it_does(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     kube = InMemoryNodes()
     kube.failing = {"events": Forbidden("no right", status=403)}
     async with ruled(nats_server, kube, mounted):
-        mounted.swap(BAD_YAML)
-        await eventually(lambda: kube.requests.count(("create", "events")) >= 2, "it is tried again")
+        mounted.replace_text(BAD_YAML)
+        await wait_until(lambda: kube.requests.count(("create", "events")) >= 2, "it is tried again")
         kube.failing.clear()
-        await eventually(lambda: kube.told("kube-system") == ["CloudConfigRejected"], "it is told")
+        await wait_until(
+            lambda: kube.list_event_reasons("kube-system") == ["CloudConfigRejected"], "it is told"
+        )
 
 
 async def test_observe_only_tells_mistakes_to_everybody_but_kubernetes(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     kube = InMemoryNodes()
     async with ruled(nats_server, kube, mounted, observe_only=True) as labeler:
-        mounted.swap(BAD_YAML)
-        await eventually(lambda: bool(labeler.problems()), "it is not ready")
-        mounted.swap("")
-        await eventually(lambda: not labeler.problems(), "it is ready again")
+        mounted.replace_text(BAD_YAML)
+        await wait_until(lambda: bool(labeler.problems()), "it is not ready")
+        mounted.replace_text("")
+        await wait_until(lambda: not labeler.problems(), "it is ready again")
     assert kube.requests == []
 
 
 async def test_each_key_that_a_rule_cannot_set_is_an_event_of_its_own_and_the_rest_is_set(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     [node] = fleet(1)
     kube = InMemoryNodes(node)
@@ -267,13 +269,13 @@ async def test_each_key_that_a_rule_cannot_set_is_an_event_of_its_own_and_the_re
     def skipped() -> list[str]:
         return [event.message for event in kube.events if event.reason == "LabelSkipped"]
 
-    mounted.swap(
+    mounted.replace_text(
         'transformations:\n- {name: odd, labels: {team: red, one: "{{ .Zone }}", two: "{{ .Region }}"}}\n'
     )
     async with ruled(nats_server, kube, mounted) as labeler:
-        facts = some_facts(node_name="n0", hostname="n0", zone="a b", region="c d")
+        facts = make_facts(node_name="n0", hostname="n0", zone="a b", region="c d")
         await flow.enrich(node, facts)
-        await flow.until_decided("n0", "initialized")
+        await flow.wait_for_decision("n0", "initialized")
         assert says(kube, "red", node)()
         told = [
             "rule 'odd': label 'one' with the value 'a b' is left out",
@@ -283,12 +285,12 @@ async def test_each_key_that_a_rule_cannot_set_is_an_event_of_its_own_and_the_re
         def both_are_told() -> bool:
             return all(any(said.startswith(line) for said in skipped()) for line in told)
 
-        await eventually(both_are_told, "both are told")
+        await wait_until(both_are_told, "both are told")
         before = len(skipped())
-        mounted.swap(
+        mounted.replace_text(
             'transformations:\n- {name: odd, labels: {team: red, one: "{{ .Zone }}", two: mended}}\n'
         )
-        await eventually(lambda: kube.node("n0").labels.get("two") == "mended", "one of them is mended")
+        await wait_until(lambda: kube.node("n0").labels.get("two") == "mended", "one of them is mended")
         await all_looked_at(labeler)
         assert len(skipped()) == before, "what holds as before is not told again"
 
@@ -297,7 +299,7 @@ async def test_each_key_that_a_rule_cannot_set_is_an_event_of_its_own_and_the_re
 
 
 async def test_rules_that_change_while_kubernetes_is_down_are_obeyed_when_it_is_back(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(10)
     kube = InMemoryNodes(*nodes)
@@ -305,14 +307,14 @@ async def test_rules_that_change_while_kubernetes_is_down_are_obeyed_when_it_is_
         await joined(flow, nodes)
         kube.failing = {"nodes": Forbidden("no right", status=403)}
         before = len(kube.requests)
-        mounted.swap(team("red"))
-        await eventually(lambda: len(kube.requests) >= before + 2 * len(nodes), "each is tried again")
+        mounted.replace_text(team("red"))
+        await wait_until(lambda: len(kube.requests) >= before + 2 * len(nodes), "each is tried again")
         kube.failing.clear()
-        await eventually(says(kube, "red", *nodes), "the rules are obeyed")
+        await wait_until(says(kube, "red", *nodes), "the rules are obeyed")
 
 
 async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_nobody(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(3)
     kube = InMemoryNodes(*nodes)
@@ -326,10 +328,10 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, [nodes[0], nodes[2]])
         kube.patch_node = refuse_one  # type: ignore[method-assign]  # an admission webhook against one Node
-        mounted.swap(team("red"))
-        await flow.enrich(nodes[1], some_facts(node_name="n1", hostname="n1"))
-        await eventually(says(kube, "red", nodes[0], nodes[2]), "the others are written")
-        await flow.until_handled()
+        mounted.replace_text(team("red"))
+        await flow.enrich(nodes[1], make_facts(node_name="n1", hostname="n1"))
+        await wait_until(says(kube, "red", nodes[0], nodes[2]), "the others are written")
+        await flow.wait_until_handled()
         await all_looked_at(labeler)
         letter = await flow.bus.get_last(f"{DEAD_LETTERS}.labeler.node.n1")
     assert letter is not None
@@ -338,7 +340,7 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
 
 @pytest.mark.parametrize("refusal", [Invalid, Forbidden])
 async def test_what_kubernetes_refuses_of_rules_alone_is_told_and_a_joining_node_is_initialised(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap, refusal: type[KubeError]
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap, refusal: type[KubeError]
 ):
     [node] = nodes = fleet(1)
     kube = InMemoryNodes(node)
@@ -350,19 +352,19 @@ async def test_what_kubernetes_refuses_of_rules_alone_is_told_and_a_joining_node
         return await patch_node(name, json_patch)
 
     kube.patch_node = refuse_team  # type: ignore[method-assign]  # an admission webhook against that label
-    mounted.swap(team("red"))
+    mounted.replace_text(team("red"))
     async with ruled(nats_server, kube, mounted):
         await joined(flow, nodes)
         assert kube.node("n0").is_initialized
         assert says(kube, None, node)()
-        await eventually(lambda: kube.told("n0") == ["Synced", "RulesRefused"], "it is told")
+        await wait_until(lambda: kube.list_event_reasons("n0") == ["Synced", "RulesRefused"], "it is told")
         kube.patch_node = patch_node  # type: ignore[method-assign]
-        await flow.enrich(kube.node("n0"), some_facts(node_name="n0", hostname="n0"))
-        await eventually(says(kube, "red", node), "the rule is obeyed as soon as Kubernetes lets it")
+        await flow.enrich(kube.node("n0"), make_facts(node_name="n0", hostname="n0"))
+        await wait_until(says(kube, "red", node), "the rule is obeyed as soon as Kubernetes lets it")
 
 
 async def test_an_annotation_that_is_forbidden_stops_no_other_key_of_a_node_in_use(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     [node] = nodes = fleet(1)
     kube = InMemoryNodes(node)
@@ -377,16 +379,16 @@ async def test_an_annotation_that_is_forbidden_stops_no_other_key_of_a_node_in_u
         await joined(flow, nodes)
         kube.patch_node = refuse_note  # type: ignore[method-assign]  # an admission webhook
         rest = "  annotations: {note: a}\n  taints: {apart: 'yes:NoExecute'}\n"
-        mounted.swap(team("red") + rest)
-        await eventually(says(kube, "red", node), "the label is set")
+        mounted.replace_text(team("red") + rest)
+        await wait_until(says(kube, "red", node), "the label is set")
         assert "apart" in {taint.key for taint in kube.node("n0").spec.taints}
 
 
 async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     [node] = fleet(1)
-    kube, clock = InMemoryNodes(node), TurnedClock()
+    kube, clock = InMemoryNodes(node), ManualClock()
     patch_node = kube.patch_node
     refusals = 0
 
@@ -398,32 +400,32 @@ async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
         return await patch_node(name, json_patch)
 
     kube.patch_node = refuse_apart  # type: ignore[method-assign]  # an admission webhook
-    mounted.swap(team("red") + "  taints: {apart: 'yes:NoExecute'}\n")
-    facts = some_facts(node_name="n0", hostname="n0")
+    mounted.replace_text(team("red") + "  taints: {apart: 'yes:NoExecute'}\n")
+    facts = make_facts(node_name="n0", hostname="n0")
     async with ruled(nats_server, kube, mounted, clock=clock) as labeler:
-        await flow.observe(node)
+        await flow.publish_node(node)
         await flow.enrich(node, facts)
 
         async def says_why() -> bool:
-            clock.turn(1.0)
-            await flow.lead()
+            clock.advance(1.0)
+            await flow.publish_leading()
             await labeler._uninitialized_node_monitor.check_nodes()
             condition = kube.node("n0").find_condition(BLOCKED_CONDITION)
             if condition is None or condition.reason != "NodeWriteFailed":
                 return False
             return "taints of rules (apart:NoExecute)" in condition.message
 
-        await eventually(says_why, "the Node says why it waits")
-        before, writes = refusals, kube.writes().count("nodes/status")
+        await wait_until(says_why, "the Node says why it waits")
+        before, writes = refusals, kube.list_writes().count("nodes/status")
         await flow.enrich(kube.node("n0"), facts)
-        await eventually(lambda: refusals > before, "it is tried again")
-        assert kube.writes().count("nodes/status") == writes, "the condition stays as it is"
+        await wait_until(lambda: refusals > before, "it is tried again")
+        assert kube.list_writes().count("nodes/status") == writes, "the condition stays as it is"
         assert not kube.node("n0").is_initialized
         kube.patch_node = patch_node  # type: ignore[method-assign]
         await joined(flow, [kube.node("n0")])
         assert "apart" in {taint.key for taint in kube.node("n0").spec.taints}
         await flow.enrich(kube.node("n0"), facts)
-        await eventually(
+        await wait_until(
             lambda: kube.node("n0").find_condition(BLOCKED_CONDITION) is None, "the condition goes"
         )
 
@@ -433,26 +435,26 @@ def added_taints(json_patch: Any) -> list[dict[str, Any]]:
 
 
 async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(3)
-    kube, clock = InMemoryNodes(*nodes), TurnedClock()
+    kube, clock = InMemoryNodes(*nodes), ManualClock()
     async with ruled(nats_server, kube, mounted, clock=clock) as labeler:
         await joined(flow, nodes)
         await all_looked_at(labeler)
-        before = kube.patches()
-        clock.turn(10.5)
+        before = kube.list_patches()
+        clock.advance(10.5)
         old = labeler._config_reloader.current()
-        mounted.swap(team("red"))
-        await eventually(lambda: labeler._config_reloader.current() is not old, "the file is read")
+        mounted.replace_text(team("red"))
+        await wait_until(lambda: labeler._config_reloader.current() is not old, "the file is read")
         assert labeler._rollout._is_paused()
-        assert kube.patches() == before
-        await flow.lead()
-        await eventually(says(kube, "red", *nodes), "the rules are obeyed")
+        assert kube.list_patches() == before
+        await flow.publish_leading()
+        await wait_until(says(kube, "red", *nodes), "the rules are obeyed")
 
 
 async def test_two_replicas_write_each_node_once(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(20)
     kube = InMemoryNodes(*nodes)
@@ -464,27 +466,27 @@ async def test_two_replicas_write_each_node_once(
         for labeler in (first, second):
             await all_looked_at(labeler)
         await seen_by(flow, kube, nodes, first, second)
-        before = kube.writes().count("nodes")
+        before = kube.list_writes().count("nodes")
         # The second one starts when the watcher has told what the first one did, as after a random while.
         hindered, second._rollout._is_paused = second._rollout._is_paused, lambda: True  # type: ignore[method-assign]
-        mounted.swap(team("red"))
-        await eventually(says(kube, "red", *nodes), "the rules are obeyed")
+        mounted.replace_text(team("red"))
+        await wait_until(says(kube, "red", *nodes), "the rules are obeyed")
         await seen_by(flow, kube, nodes, second)
-        await eventually(second._rollout._requested.is_set, "the second one wants to")
+        await wait_until(second._rollout._requested.is_set, "the second one wants to")
         second._rollout._is_paused = hindered  # type: ignore[method-assign]
         await all_looked_at(second)
-    assert kube.writes().count("nodes") == before + len(nodes)
+    assert kube.list_writes().count("nodes") == before + len(nodes)
 
 
 async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_others_writes(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap, tmp_path: Path
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap, tmp_path: Path
 ):
     [node] = nodes = fleet(1)
-    kube, clock = InMemoryNodes(node), TurnedClock()
+    kube, clock = InMemoryNodes(node), ManualClock()
     folder = tmp_path / "late"
     folder.mkdir()
     late = MountedConfigMap(folder, team("red"))
-    mounted.swap(team("red"))
+    mounted.replace_text(team("red"))
     async with (
         ruled(nats_server, kube, mounted, seed=1, clock=clock) as first,
         ruled(nats_server, kube, late, seed=2, clock=clock) as second,
@@ -492,26 +494,26 @@ async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_o
         await joined(flow, nodes)
         for labeler in (first, second):
             await all_looked_at(labeler)
-        clock.turn(ROLLOUT_SECONDS + 1)
-        await flow.lead()
-        mounted.swap(team("blue"))
-        await eventually(says(kube, "blue", node), "the first one obeys")
-        before = kube.writes().count("nodes")
+        clock.advance(ROLLOUT_SECONDS + 1)
+        await flow.publish_leading()
+        mounted.replace_text(team("blue"))
+        await wait_until(says(kube, "blue", node), "the first one obeys")
+        before = kube.list_writes().count("nodes")
         for _ in range(12):  # whichever gets the word
             now = kube.node("n0")
-            await flow.enrich(now, some_facts(node_name="n0", hostname="n0"))
-            await flow.until_handled()
+            await flow.enrich(now, make_facts(node_name="n0", hostname="n0"))
+            await flow.wait_until_handled()
             assert says(kube, "blue", node)()
-        assert kube.writes().count("nodes") == before
+        assert kube.list_writes().count("nodes") == before
         red = second._config_reloader.current()
-        late.swap(team("blue"))
-        await eventually(lambda: second._config_reloader.current() is not red, "the second one reads it, too")
+        late.replace_text(team("blue"))
+        await wait_until(lambda: second._config_reloader.current() is not red, "the second one reads it, too")
         await all_looked_at(second)
-        assert kube.writes().count("nodes") == before
+        assert kube.list_writes().count("nodes") == before
 
 
 async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
-    flow: Flow, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(5)
     kube = InMemoryNodes(*nodes)
@@ -527,5 +529,5 @@ async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
             await joined(flow, nodes)
             await all_looked_at(labeler)
             kube.patch_node = never_answer  # type: ignore[method-assign]  # an API server that hangs
-            mounted.swap(team("red"))
+            mounted.replace_text(team("red"))
             await held.wait()

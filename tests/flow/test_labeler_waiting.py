@@ -19,21 +19,21 @@ from services.labeler.plan import ClusterConfig
 from services.labeler.uninitialized_node_monitor import WRITES_PER_PASS, UninitializedNodeMonitor
 from services.labeler.uninitialized_nodes import UninitializedNodes
 from tests.builders import (
-    INCARNATION,
     NOW,
-    a_message,
-    a_node,
-    a_snapshot,
-    enriched,
-    gone,
-    leading,
-    observed,
-    some_facts,
+    STREAM_ID,
+    make_facts,
+    make_leading,
+    make_message,
+    make_node,
+    make_node_enriched,
+    make_node_gone,
+    make_node_observed,
+    make_snapshot,
 )
-from tests.flow_actors import Flow
+from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes
-from tests.turned_clock import TurnedClock
-from tests.unreachable import FAULT, unreachable
+from tests.manual_clock import ManualClock
+from tests.unreachable import FAULT, make_unreachable
 
 TIMEOUT = MachineFault(
     kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer in 5 s"
@@ -45,14 +45,14 @@ class Stage:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: FlowActor,
         kube: InMemoryNodes,
         *,
         seed: int = 1,
         observe_only: bool = False,
         config: ClusterConfig | None = None,
     ) -> None:
-        self.clock = TurnedClock()
+        self.clock = ManualClock()
         self.kube = kube
         self.flow = flow
         self.paused = ""
@@ -78,24 +78,24 @@ class Stage:
             random=random.Random(seed),
         )
         self._sequence = 0
-        self.table.start_replay(StreamPosition(stream_id=INCARNATION, last_sequence=0))
-        self.hear(a_snapshot(), leading())
+        self.table.start_replay(StreamPosition(stream_id=STREAM_ID, last_sequence=0))
+        self.hear(make_snapshot(), make_leading())
         self.table.finish_replay()
 
     def hear(self, *events: Event) -> None:
         """The flow says this."""
         for event in events:
             self._sequence += 1
-            self.table.apply(a_message(event, sequence=self._sequence))
+            self.table.apply(make_message(event, sequence=self._sequence))
 
     def observe_again(self, *names: str) -> None:
         """The watcher tells what the API server holds."""
-        self.hear(*(observed(self.kube.node(name)) for name in names))
+        self.hear(*(make_node_observed(self.kube.node(name)) for name in names))
 
     async def second(self, times: int = 1) -> None:
         """That many seconds pass, with one look in each."""
         for _ in range(times):
-            self.clock.turn(1.0)
+            self.clock.advance(1.0)
             await self.watch.check_nodes()
             await self.nodes.events.write_all()
 
@@ -106,12 +106,12 @@ class Stage:
 
 
 def some_nodes(count: int) -> list[Node]:
-    return [a_node(f"n{number:03}", uid=f"uid-{number}") for number in range(count)]
+    return [make_node(f"n{number:03}", uid=f"uid-{number}") for number in range(count)]
 
 
-async def test_a_node_whose_machine_does_not_answer_says_why_within_seconds(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()), unreachable())
+async def test_a_node_whose_machine_does_not_answer_says_why_within_seconds(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.second(6)
     assert stage.blocked() == "TalosUnreachable"
     condition = stage.kube.node("web-1").find_condition(BLOCKED_CONDITION)
@@ -125,112 +125,118 @@ async def test_a_node_whose_machine_does_not_answer_says_why_within_seconds(flow
     assert metrics.BLOCKED_NODES._value.get() == 1
 
 
-async def test_a_node_that_nobody_says_anything_of_says_so_after_twenty_seconds(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()))
+async def test_a_node_that_nobody_says_anything_of_says_so_after_twenty_seconds(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(make_node_observed(make_node()))
     await stage.second(19)
     assert stage.kube.requests == []
     await stage.second(7)
     assert stage.blocked() == "NoFactsYet"
-    assert stage.kube.told("web-1") == ["NoFactsYet"]
-    decided = await flow.decided("web-1")
+    assert stage.kube.list_event_reasons("web-1") == ["NoFactsYet"]
+    decided = await flow.get_decision("web-1")
     assert isinstance(decided, Decided)
     assert decided.outcome == "blocked"
 
 
-async def test_trouble_that_passes_at_once_is_not_written(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()), seed=1)
-    stage.hear(observed(a_node()), unreachable())
+async def test_trouble_that_passes_at_once_is_not_written(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()), seed=1)
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.watch.check_nodes()
-    stage.hear(enriched(a_node(), some_facts()))
+    stage.hear(make_node_enriched(make_node(), make_facts()))
     await stage.second(10)
     assert stage.kube.requests == []
 
 
-async def test_the_condition_is_written_again_only_when_its_reason_changes(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()), unreachable())
+async def test_the_condition_is_written_again_only_when_its_reason_changes(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.second(6)
     stage.observe_again("web-1")
     for attempt in range(2, 30):
-        stage.hear(unreachable(stage.kube.node("web-1"), attempt=attempt))
+        stage.hear(make_unreachable(stage.kube.node("web-1"), attempt=attempt))
         await stage.second()
-    assert stage.kube.writes() == ["nodes/status", "events"]
-    stage.hear(unreachable(stage.kube.node("web-1"), fault=TIMEOUT))
+    assert stage.kube.list_writes() == ["nodes/status", "events"]
+    stage.hear(make_unreachable(stage.kube.node("web-1"), fault=TIMEOUT))
     await stage.second(6)
     assert stage.blocked() == "TalosTimeout"
-    assert stage.kube.told("web-1") == ["TalosUnreachable", "TalosTimeout"]
+    assert stage.kube.list_event_reasons("web-1") == ["TalosUnreachable", "TalosTimeout"]
 
 
-async def test_what_was_written_is_not_written_again_before_the_watcher_tells_of_it(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()), unreachable())
+async def test_what_was_written_is_not_written_again_before_the_watcher_tells_of_it(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.second(30)
-    assert stage.kube.writes() == ["nodes/status", "events"]
+    assert stage.kube.list_writes() == ["nodes/status", "events"]
 
 
-async def test_a_condition_that_somebody_removes_is_written_again(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()), unreachable())
+async def test_a_condition_that_somebody_removes_is_written_again(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.second(6)
     stage.observe_again("web-1")
     await stage.second()
-    stage.kube.put(a_node())
+    stage.kube.put(make_node())
     stage.observe_again("web-1")
     await stage.second(6)
     assert stage.blocked() == "TalosUnreachable"
 
 
-async def test_nothing_is_written_on_an_initialized_node(flow: Flow):
-    node = a_node(taints=())
+async def test_nothing_is_written_on_an_initialized_node(flow: FlowActor):
+    node = make_node(taints=())
     stage = Stage(flow, InMemoryNodes(node))
-    stage.hear(observed(node), unreachable(node))
+    stage.hear(make_node_observed(node), make_unreachable(node))
     await stage.second(40)
     assert stage.kube.requests == []
 
 
-async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wait(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()), enriched(a_node(), some_facts()))
+async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wait(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(make_node_observed(make_node()), make_node_enriched(make_node(), make_facts()))
     await stage.second()
-    stage.answers.store(stage.kube.put(a_node(taints=())))
-    stage.hear(unreachable())  # the watcher has not told of it yet
+    stage.answers.store(stage.kube.put(make_node(taints=())))
+    stage.hear(make_unreachable())  # the watcher has not told of it yet
     await stage.second(6)
     assert stage.kube.requests == []
 
 
-async def test_a_node_whose_platform_has_not_answered_says_what_it_waits_for(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()), enriched(a_node(), some_facts(platform="hcloud")))
+async def test_a_node_whose_platform_has_not_answered_says_what_it_waits_for(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(
+        make_node_observed(make_node()), make_node_enriched(make_node(), make_facts(platform="hcloud"))
+    )
     stage.waiting.record_write("web-1")  # so its handler says: nothing could be written
     await stage.second(6)
     assert stage.blocked() == "WaitingForPlatformMetadata"
 
 
-async def test_a_node_whose_word_another_replica_has_handled_says_what_it_waits_for_within_16_s(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()), enriched(a_node(), some_facts(platform="hcloud")))
+async def test_a_node_whose_word_another_replica_has_handled_says_what_it_waits_for_within_16_s(
+    flow: FlowActor,
+):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(
+        make_node_observed(make_node()), make_node_enriched(make_node(), make_facts(platform="hcloud"))
+    )
     await stage.second(9)
     assert stage.blocked() == ""  # it may be on its way: nobody plans for it a second time
     await stage.second(7)
     assert stage.blocked() == "WaitingForPlatformMetadata"
 
 
-async def test_a_node_that_kubernetes_does_not_let_us_write_says_so(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()), enriched(a_node(), some_facts()))
+async def test_a_node_that_kubernetes_does_not_let_us_write_says_so(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(make_node_observed(make_node()), make_node_enriched(make_node(), make_facts()))
     stage.waiting.record_failed_write("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
     await stage.second(6)
     assert stage.blocked() == "NodeWriteFailed"
 
 
-async def test_what_kubernetes_does_not_let_us_write_at_all_is_told_as_a_decision(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
+async def test_what_kubernetes_does_not_let_us_write_at_all_is_told_as_a_decision(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
     stage.kube.failing = {"nodes/status": Forbidden("no right", status=403)}
-    stage.hear(observed(a_node()), enriched(a_node(), some_facts()))
+    stage.hear(make_node_observed(make_node()), make_node_enriched(make_node(), make_facts()))
     stage.waiting.record_failed_write("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
     await stage.second(6)
-    decided = await flow.decided("web-1")
+    decided = await flow.get_decision("web-1")
     assert decided is not None
     assert (decided.outcome, decided.reason) == (
         "blocked",
@@ -238,107 +244,115 @@ async def test_what_kubernetes_does_not_let_us_write_at_all_is_told_as_a_decisio
     )
 
 
-async def test_a_node_that_cannot_be_judged_says_so_and_the_others_are_still_told(flow: Flow):
-    odd, other = a_node("odd", uid="uid-2"), a_node()
+async def test_a_node_that_cannot_be_judged_says_so_and_the_others_are_still_told(flow: FlowActor):
+    odd, other = make_node("odd", uid="uid-2"), make_node()
     stage = Stage(flow, InMemoryNodes(odd, other))
-    facts = some_facts(platform="nocloud", node_name="odd", looked_at=NOW.replace(tzinfo=None))
-    stage.hear(observed(odd), observed(other), enriched(odd, facts), unreachable(other))
+    facts = make_facts(platform="nocloud", node_name="odd", queried_at=NOW.replace(tzinfo=None))
+    stage.hear(
+        make_node_observed(odd),
+        make_node_observed(other),
+        make_node_enriched(odd, facts),
+        make_unreachable(other),
+    )
     await stage.second(16)
     assert stage.blocked("odd") == "DefectInTalosCCM"
     assert stage.blocked() == "TalosUnreachable"
 
 
-async def test_a_condition_that_cannot_be_written_is_tried_again(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
+async def test_a_condition_that_cannot_be_written_is_tried_again(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
     stage.kube.failing = {"nodes/status": Forbidden("no right", status=403)}
-    stage.hear(observed(a_node()), unreachable())
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.second(6)
-    tries = len(stage.kube.writes())
+    tries = len(stage.kube.list_writes())
     assert tries == 1
     stage.kube.failing.clear()
     await stage.second(11)
     assert stage.blocked() == "TalosUnreachable"
 
 
-async def test_a_node_that_is_gone_or_replaced_is_not_written(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node(uid="uid-2")))
-    stage.hear(observed(a_node()), unreachable())
+async def test_a_node_that_is_gone_or_replaced_is_not_written(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node(uid="uid-2")))
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.second(6)  # the flow does not know of the successor: the uid fences it
     assert stage.blocked() == ""
-    stage.hear(gone(a_node()))
+    stage.hear(make_node_gone(make_node()))
     await stage.second(6)
-    assert stage.kube.writes() == ["nodes/status"]
+    assert stage.kube.list_writes() == ["nodes/status"]
     assert stage.waiting.by_name == {}
 
 
-async def test_nothing_is_concluded_while_the_flow_is_not_complete(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
-    stage.hear(observed(a_node()), unreachable())
+async def test_nothing_is_concluded_while_the_flow_is_not_complete(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     stage.table.mark_disconnected("cut off")
     await stage.second(30)
     assert stage.kube.requests == []
 
 
-async def test_nothing_is_written_while_nobody_leads(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()))
+async def test_nothing_is_written_while_nobody_leads(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()))
     stage.paused = "no leader"
-    stage.hear(observed(a_node()), unreachable())
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.second(30)
     assert stage.kube.requests == []
 
 
-async def test_observe_only_writes_no_condition(flow: Flow):
-    stage = Stage(flow, InMemoryNodes(a_node()), observe_only=True)
-    stage.hear(observed(a_node()), unreachable())
+async def test_observe_only_writes_no_condition(flow: FlowActor):
+    stage = Stage(flow, InMemoryNodes(make_node()), observe_only=True)
+    stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.second(30)
     assert stage.kube.requests == []
 
 
-async def test_two_replicas_write_a_node_once_and_tell_it_once(flow: Flow):
-    kube = InMemoryNodes(a_node())
+async def test_two_replicas_write_a_node_once_and_tell_it_once(flow: FlowActor):
+    kube = InMemoryNodes(make_node())
     stages = [Stage(flow, kube, seed=seed) for seed in (1, 2)]
     for stage in stages:
-        stage.hear(observed(a_node()), unreachable())
+        stage.hear(make_node_observed(make_node()), make_unreachable())
     for _ in range(30):
         for stage in stages:
             await stage.second()
         for stage in stages:
             stage.observe_again("web-1")
-    assert kube.writes() == ["nodes/status", "events"]
+    assert kube.list_writes() == ["nodes/status", "events"]
 
 
-async def test_what_another_replica_has_written_while_we_wrote_is_not_said_again(flow: Flow):
+async def test_what_another_replica_has_written_while_we_wrote_is_not_said_again(flow: FlowActor):
     nodes = some_nodes(2)
     kube = InMemoryNodes(*nodes)
     stage = Stage(flow, kube)
-    stage.hear(*(observed(node) for node in nodes), *(unreachable(node) for node in nodes))
+    stage.hear(*(make_node_observed(node) for node in nodes), *(make_unreachable(node) for node in nodes))
     await stage.watch.check_nodes()
-    stage.clock.turn(10.0)  # both are due
+    stage.clock.advance(10.0)  # both are due
 
     def another_replica_writes(resource: str) -> None:
         kube.before = lambda resource: None
         for node in nodes:
-            kube.put(a_node(node.name, uid=node.uid, conditions=(build_condition(block_on_fault(FAULT)),)))
+            kube.put(make_node(node.name, uid=node.uid, conditions=(build_condition(block_on_fault(FAULT)),)))
         stage.observe_again(*(node.name for node in nodes))
 
     kube.before = another_replica_writes
     await stage.second()
     assert [event.regarding.name for event in kube.events] == [nodes[0].name]
-    assert len(kube.writes()) == 2
+    assert len(kube.list_writes()) == 2
 
 
 # ---- outages
 
 
-async def test_an_outage_is_one_event_and_a_problem_and_every_node_still_says_why(flow: Flow):
+async def test_an_outage_is_one_event_and_a_problem_and_every_node_still_says_why(flow: FlowActor):
     nodes = some_nodes(400)
     stage = Stage(flow, InMemoryNodes(*nodes))
-    stage.hear(*(observed(node) for node in nodes), *(unreachable(node, fault=TIMEOUT) for node in nodes))
+    stage.hear(
+        *(make_node_observed(node) for node in nodes),
+        *(make_unreachable(node, fault=TIMEOUT) for node in nodes),
+    )
     most = 0
     for _ in range(15):
-        before = len(stage.kube.writes())
+        before = len(stage.kube.list_writes())
         await stage.second()
-        most = max(most, len(stage.kube.writes()) - before)
+        most = max(most, len(stage.kube.list_writes()) - before)
     assert {stage.blocked(node.name) for node in nodes} == {"TalosTimeout"}
     assert most <= WRITES_PER_PASS + 1
     [event] = stage.kube.events
@@ -348,21 +362,21 @@ async def test_an_outage_is_one_event_and_a_problem_and_every_node_still_says_wh
     assert stage.watch.problems() == ("outage: TalosTimeout: 400 of 400 Nodes that wait to be initialised",)
 
 
-async def test_an_outage_that_ends_is_no_problem_any_more(flow: Flow):
+async def test_an_outage_that_ends_is_no_problem_any_more(flow: FlowActor):
     nodes = some_nodes(11)
     stage = Stage(flow, InMemoryNodes(*nodes))
-    stage.hear(*(observed(node) for node in nodes), *(unreachable(node) for node in nodes))
+    stage.hear(*(make_node_observed(node) for node in nodes), *(make_unreachable(node) for node in nodes))
     await stage.second()
     assert stage.watch.problems()
-    stage.hear(*(enriched(node, some_facts(node_name=node.name)) for node in nodes))
+    stage.hear(*(make_node_enriched(node, make_facts(node_name=node.name)) for node in nodes))
     await stage.second()
     assert stage.watch.problems() == ()
 
 
-async def test_trouble_of_a_few_nodes_is_told_on_each(flow: Flow):
+async def test_trouble_of_a_few_nodes_is_told_on_each(flow: FlowActor):
     nodes = some_nodes(5)
     stage = Stage(flow, InMemoryNodes(*nodes))
-    stage.hear(*(observed(node) for node in nodes), *(unreachable(node) for node in nodes))
+    stage.hear(*(make_node_observed(node) for node in nodes), *(make_unreachable(node) for node in nodes))
     await stage.second(6)
     assert sorted(event.regarding.name for event in stage.kube.events) == [node.name for node in nodes]
     assert stage.watch.problems() == ()
@@ -372,55 +386,55 @@ async def test_trouble_of_a_few_nodes_is_told_on_each(flow: Flow):
 
 
 async def test_a_node_without_provided_node_ip_is_disowned_in_a_decision_and_told_once_if_it_waits(
-    flow: Flow,
+    flow: FlowActor,
 ):
-    stage = Stage(flow, InMemoryNodes(a_node(ip="")))
-    stage.hear(observed(a_node(ip="")))
+    stage = Stage(flow, InMemoryNodes(make_node(ip="")))
+    stage.hear(make_node_observed(make_node(ip="")))
     await stage.second()
-    decided = await flow.decided("web-1")
+    decided = await flow.get_decision("web-1")
     assert decided is not None
     assert decided.outcome == "not-ours"
     assert "--cloud-provider=external" in decided.reason
     assert stage.kube.requests == []
     await stage.second(60)
-    assert stage.kube.writes() == ["events"]
-    assert stage.kube.told("web-1") == ["ProvidedNodeIPMissing"]
+    assert stage.kube.list_writes() == ["events"]
+    assert stage.kube.list_event_reasons("web-1") == ["ProvidedNodeIPMissing"]
     assert stage.blocked() == ""
 
 
-async def test_an_initialized_node_without_provided_node_ip_gets_no_event(flow: Flow):
-    node = a_node(ip="", taints=())
+async def test_an_initialized_node_without_provided_node_ip_gets_no_event(flow: FlowActor):
+    node = make_node(ip="", taints=())
     stage = Stage(flow, InMemoryNodes(node))
-    stage.hear(observed(node))
+    stage.hear(make_node_observed(node))
     await stage.second(60)
     assert stage.kube.requests == []
-    assert (await flow.decided("web-1")) is not None
+    assert (await flow.get_decision("web-1")) is not None
 
 
-async def test_the_fleet_of_another_cloud_controller_manager_is_not_told_of_by_events(flow: Flow):
-    nodes = [a_node(f"n{number}", uid=f"uid-{number}", ip="") for number in range(11)]
+async def test_the_fleet_of_another_cloud_controller_manager_is_not_told_of_by_events(flow: FlowActor):
+    nodes = [make_node(f"n{number}", uid=f"uid-{number}", ip="") for number in range(11)]
     stage = Stage(flow, InMemoryNodes(*nodes))
-    stage.hear(*(observed(node) for node in nodes))
+    stage.hear(*(make_node_observed(node) for node in nodes))
     await stage.second(60)
     assert stage.kube.requests == []
 
 
-async def test_a_node_that_waits_with_another_controllers_provider_id_is_told_of_once(flow: Flow):
-    node = a_node(provider_id="proxmox://cluster/101")
+async def test_a_node_that_waits_with_another_controllers_provider_id_is_told_of_once(flow: FlowActor):
+    node = make_node(provider_id="proxmox://cluster/101")
     stage = Stage(flow, InMemoryNodes(node))
-    stage.hear(observed(node), enriched(node, some_facts()))
+    stage.hear(make_node_observed(node), make_node_enriched(node, make_facts()))
     await stage.second(15)
     assert stage.kube.requests == []  # the other controller may be at work
     await stage.second(60)
-    assert stage.kube.writes() == ["events"]
-    assert stage.kube.told("web-1") == ["ProviderIDOfAnother"]
+    assert stage.kube.list_writes() == ["events"]
+    assert stage.kube.list_event_reasons("web-1") == ["ProviderIDOfAnother"]
     assert "proxmox://cluster/101" in stage.kube.events[0].message
     assert stage.blocked() == ""
 
 
-async def test_a_node_with_a_foreign_provider_id_and_a_silent_machine_is_not_touched(flow: Flow):
-    node = a_node(provider_id="kind://docker/k/w")
+async def test_a_node_with_a_foreign_provider_id_and_a_silent_machine_is_not_touched(flow: FlowActor):
+    node = make_node(provider_id="kind://docker/k/w")
     stage = Stage(flow, InMemoryNodes(node))
-    stage.hear(observed(node), unreachable(node))
+    stage.hear(make_node_observed(node), make_unreachable(node))
     await stage.second(60)
     assert stage.kube.requests == []

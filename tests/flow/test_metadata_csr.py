@@ -18,12 +18,12 @@ from services.metadata.contested_addresses import MAX_DIALLED
 from services.metadata.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
 from services.metadata.query_machine import QuerySlots
 from services.metadata.settings import MetadataSettings
-from tests.builders import a_node, a_request, csr_enriched, csr_observed, some_facts
-from tests.bus_actors import eventually
-from tests.csr_flow import UNWATCHED, CsrFlow, with_facts, with_fault
-from tests.flow_actors import Flow
-from tests.kubelet_request import pem
-from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
+from tests.builders import make_csr_enriched, make_csr_observed, make_facts, make_node, make_request
+from tests.bus_actors import wait_until
+from tests.csr_flow import UNWATCHED, MetadataCsrFlow, has_facts, has_fault
+from tests.flow_actors import FlowActor
+from tests.kubelet_request import make_request_pem
+from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
 
 
 def without_facts(event: CsrEnriched) -> bool:
@@ -35,14 +35,14 @@ APPROVED = SigningRequestCondition(type="Approved")
 
 
 @pytest.fixture
-async def flow() -> CsrFlow:
-    return await CsrFlow.provisioned()
+async def flow() -> MetadataCsrFlow:
+    return await MetadataCsrFlow.make()
 
 
 @pytest.fixture
 def talos() -> ScriptedTalos:
     machines = ScriptedTalos()
-    machines.put(some_facts())
+    machines.put(make_facts())
     return machines
 
 
@@ -55,75 +55,75 @@ def aged(service, name="web-1", seconds=60.0):
 async def test_a_request_is_said_with_what_the_nodes_first_look_saw(flow, talos):
     async with flow.metadata(talos):
         await flow.snapshot()
-        await flow.observe(a_node())
-        sequence = await flow.ask(a_request())
+        await flow.observe(make_node())
+        sequence = await flow.ask(make_request())
         event = await flow.once()
     assert event.facts is not None
-    assert event.facts.addresses == some_facts().addresses
+    assert event.facts.addresses == make_facts().addresses
     assert event.answered_at == ("10.0.0.5",)
     assert (event.node_uid, event.observed_sequence) == ("uid-1", sequence)
-    assert (event.fault, event.without_talos, event.request) == (None, False, a_request())
+    assert (event.fault, event.without_talos, event.request) == (None, False, make_request())
     assert (talos.looks, flow.times()) == (["10.0.0.5"], 1)
 
 
 async def test_a_request_that_comes_before_its_node_waits_for_it_and_says_so(flow, talos):
     async with flow.metadata(talos):
         await flow.snapshot()
-        await flow.ask(a_request())
+        await flow.ask(make_request())
         event = await flow.once()
         assert (event.facts, event.fault, event.node_uid) == (None, None, "")
-        await flow.observe(a_node())
-        await flow.once(with_facts)
+        await flow.observe(make_node())
+        await flow.once(has_facts)
     assert (talos.looks, flow.times()) == (["10.0.0.5"], 2)
 
 
 async def test_a_request_a_moment_before_its_node_is_said_once(flow, talos):
     async with flow.metadata(talos):
         await flow.snapshot()
-        await flow.ask(a_request())
-        await flow.observe(a_node())
-        await flow.once(with_facts)
+        await flow.ask(make_request())
+        await flow.observe(make_node())
+        await flow.once(has_facts)
         assert flow.times() == 1
 
 
 async def test_a_request_before_its_nodes_facts_waits_for_the_look_that_is_under_way(flow, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(a_node())
-        await eventually(lambda: talos.looking["10.0.0.5"] == 1)
-        await flow.ask(a_request())
-        await eventually(lambda: "csr-1" in service._requests._requests)
+        await flow.observe(make_node())
+        await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
+        await flow.ask(make_request())
+        await wait_until(lambda: "csr-1" in service._requests._requests)
         assert await flow.said() is None
         talos.held["10.0.0.5"].set()
-        await flow.once(with_facts)
+        await flow.once(has_facts)
     assert (talos.looks, flow.times()) == (["10.0.0.5"], 1)
 
 
 async def test_in_an_outage_the_fault_is_told_and_the_facts_within_a_second_of_the_look(flow, talos):
     talos.break_down("10.0.0.5", "timeout")
     async with flow.metadata(talos):
-        await flow.observe(a_node())
-        await flow.ask(a_request())
-        event = await flow.once(with_fault)
+        await flow.observe(make_node())
+        await flow.ask(make_request())
+        event = await flow.once(has_fault)
         assert event.fault is not None
         assert (event.fault.kind, event.facts, event.node_uid) == ("timeout", None, "uid-1")
-        await eventually(lambda: len(talos.looks) >= 3)
+        await wait_until(lambda: len(talos.looks) >= 3)
         assert flow.times() == 1, "the same fault is told once"
         talos.heal("10.0.0.5")
         looks = len(talos.looks)
-        await eventually(lambda: len(talos.looks) > looks)
-        await flow.once(with_facts)
+        await wait_until(lambda: len(talos.looks) > looks)
+        await flow.once(has_facts)
         assert len(talos.looks) == looks + 1, "that look brought them, not a later one"
 
 
 async def test_stale_facts_cause_exactly_one_look_for_all_requests_of_the_node(flow, talos):
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(a_node())
+        await flow.observe(make_node())
         await flow.knows()
         aged(service)
-        talos.put(some_facts(zone="moved"))
+        talos.put(make_facts(zone="moved"))
         for i in range(8):
-            await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}"))
+            await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}"))
         for i in range(8):
             event = await flow.once(name=f"csr-{i}")
             assert event.facts is not None
@@ -133,31 +133,31 @@ async def test_stale_facts_cause_exactly_one_look_for_all_requests_of_the_node(f
 
 
 async def test_only_the_newest_request_of_a_node_carries_facts_and_then_the_next_one(flow, talos):
-    requests = [a_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}") for i in range(16)]
+    requests = [make_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}") for i in range(16)]
     async with flow.metadata(talos):
-        await flow.observe(a_node())
+        await flow.observe(make_node())
         for request in requests:
             await flow.ask(request)
-            await flow.once(with_facts, request.name)
+            await flow.once(has_facts, request.name)
         for older in requests[:-1]:
             event = await flow.once(without_facts, older.name)
             assert (event.fault, event.answered_at, event.request) == (None, (), older)
         held = [await flow.said(request.name) for request in requests]
         assert [event.facts is not None for event in held if event] == [False] * 15 + [True]
         await flow.withdraw(requests[-1])
-        event = await flow.once(with_facts, "csr-14")
+        event = await flow.once(has_facts, "csr-14")
         assert event.facts is not None, "the next one is the newest now"
-        await flow.ask(a_request("csr-14", uid="csr-14", resource_version="200", conditions=(APPROVED,)))
-        await flow.once(with_facts, "csr-13")
+        await flow.ask(make_request("csr-14", uid="csr-14", resource_version="200", conditions=(APPROVED,)))
+        await flow.once(has_facts, "csr-13")
         await flow.once(without_facts, "csr-12")
 
 
 async def test_after_a_restart_only_the_newest_request_carries_facts(flow, talos):
     for i in range(3):
-        await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}"))
-    await flow.observe(a_node())
+        await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}"))
+    await flow.observe(make_node())
     async with flow.metadata(talos):
-        await flow.once(with_facts, "csr-2")
+        await flow.once(has_facts, "csr-2")
         for name in ("csr-0", "csr-1"):
             await flow.once(without_facts, name)
             assert flow.times(name) == 1
@@ -165,11 +165,11 @@ async def test_after_a_restart_only_the_newest_request_carries_facts(flow, talos
 
 async def test_a_request_in_the_name_of_a_node_takes_no_facts_from_the_nodes_own(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(a_node())
-        await flow.ask(a_request("csr-1", uid="csr-1"))
-        await flow.once(with_facts)
-        await flow.ask(a_request("csr-2", uid="csr-2", resource_version="101", groups=()))
-        await flow.once(with_facts, "csr-2")
+        await flow.observe(make_node())
+        await flow.ask(make_request("csr-1", uid="csr-1"))
+        await flow.once(has_facts)
+        await flow.ask(make_request("csr-2", uid="csr-2", resource_version="101", groups=()))
+        await flow.once(has_facts, "csr-2")
         event = await flow.said()
         assert event is not None
         assert event.facts is not None
@@ -177,8 +177,8 @@ async def test_a_request_in_the_name_of_a_node_takes_no_facts_from_the_nodes_own
 
 async def test_under_a_live_watch_facts_of_any_age_are_said_at_once(flow, talos):
     async with flow.metadata(talos, CALM) as (service, _):
-        await flow.observe(a_node())
-        await eventually(
+        await flow.observe(make_node())
+        await wait_until(
             lambda: (
                 "web-1" in service._nodes.reconcilers and service._nodes.reconcilers["web-1"].known.watched
             )
@@ -186,20 +186,20 @@ async def test_under_a_live_watch_facts_of_any_age_are_said_at_once(flow, talos)
         aged(service)
         node = service._nodes.reconcilers["web-1"]
         node.known = msgspec.structs.replace(node.known, changed_at=node.known.looked - 1.0)
-        await flow.ask(a_request())
-        await flow.once(with_facts)
+        await flow.ask(make_request())
+        await flow.once(has_facts)
     assert talos.looks == ["10.0.0.5"]
 
 
 async def test_what_changes_on_the_machine_is_said_again_for_every_request(flow, talos):
     async with flow.metadata(talos, CALM):
-        await flow.observe(a_node())
+        await flow.observe(make_node())
         for i in range(3):
-            await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}"))
-            await flow.once(with_facts, f"csr-{i}")
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+            await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}"))
+            await flow.once(has_facts, f"csr-{i}")
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         looks = len(talos.looks)
-        talos.put(some_facts(zone="b"))
+        talos.put(make_facts(zone="b"))
         for i in range(3):
             await flow.once(lambda event: event.facts and event.facts.platform.zone == "b", f"csr-{i}")
         assert len(talos.looks) == looks + 1
@@ -207,11 +207,11 @@ async def test_what_changes_on_the_machine_is_said_again_for_every_request(flow,
 
 async def test_a_node_of_another_uid_is_asked_anew_and_said_as_such(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(a_node())
-        await flow.ask(a_request())
-        await flow.once(with_facts)
-        talos.put(some_facts(zone="new"))
-        await flow.observe(a_node(uid="uid-2"))
+        await flow.observe(make_node())
+        await flow.ask(make_request())
+        await flow.once(has_facts)
+        talos.put(make_facts(zone="new"))
+        await flow.observe(make_node(uid="uid-2"))
         event = await flow.once(lambda event: event.node_uid == "uid-2")
         assert event.facts is not None
         assert event.facts.platform.zone == "new"
@@ -219,19 +219,19 @@ async def test_a_node_of_another_uid_is_asked_anew_and_said_as_such(flow, talos)
 
 async def test_a_node_that_goes_takes_its_facts_with_it(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(a_node())
-        await flow.ask(a_request())
-        await flow.once(with_facts)
-        await flow.gone(a_node())
-        event = await flow.once(lambda event: not with_facts(event))
+        await flow.observe(make_node())
+        await flow.ask(make_request())
+        await flow.once(has_facts)
+        await flow.gone(make_node())
+        event = await flow.once(lambda event: not has_facts(event))
         assert (event.node_uid, event.fault) == ("", None)
 
 
 async def test_a_node_whose_machine_nobody_may_ask_is_told_as_such(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(a_node(ip=""))
-        await flow.ask(a_request())
-        event = await flow.once(with_fault)
+        await flow.observe(make_node(ip=""))
+        await flow.ask(make_request())
+        event = await flow.once(has_fault)
         assert event.fault is not None
         assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
     assert talos.looks == []
@@ -239,82 +239,82 @@ async def test_a_node_whose_machine_nobody_may_ask_is_told_as_such(flow, talos):
 
 async def test_a_decided_request_is_forgotten_and_its_end_is_passed_on(flow, talos):
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(a_node())
-        await flow.ask(a_request())
-        await flow.once(with_facts)
-        await flow.ask(a_request(conditions=(APPROVED,), resource_version="101"))
-        await eventually(lambda: not service._requests._requests)
+        await flow.observe(make_node())
+        await flow.ask(make_request())
+        await flow.once(has_facts)
+        await flow.ask(make_request(conditions=(APPROVED,), resource_version="101"))
+        await wait_until(lambda: not service._requests._requests)
         assert flow.times() == 1
         assert not service._table.under(OBSERVED_CSR)
-        await flow.withdraw(a_request())
+        await flow.withdraw(make_request())
 
         async def passed_on():
             message = await flow.last("csr-1")
             return message.event if isinstance(message.event, EnrichedCsrGone) else None
 
-        await eventually(passed_on)
+        await wait_until(passed_on)
         assert (await passed_on()).uid == "csr-uid-1"
-        await eventually(lambda: not service._requests._requests)
+        await wait_until(lambda: not service._requests._requests)
 
 
 async def test_what_nobody_was_told_of_ends_without_a_word(flow, talos):
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(a_node())
-        await flow.ask(a_request("other", uid="o", signer="kubernetes.io/kube-apiserver-client-kubelet"))
-        await flow.ask(a_request("done", uid="d", conditions=(APPROVED,)))
-        await flow.withdraw(a_request("done", uid="d"))
-        await flow.ask(a_request())
-        await flow.once(with_facts)
+        await flow.observe(make_node())
+        await flow.ask(make_request("other", uid="o", signer="kubernetes.io/kube-apiserver-client-kubelet"))
+        await flow.ask(make_request("done", uid="d", conditions=(APPROVED,)))
+        await flow.withdraw(make_request("done", uid="d"))
+        await flow.ask(make_request())
+        await flow.once(has_facts)
         assert (flow.times("other"), flow.times("done")) == (0, 0)
         assert set(service._requests._requests) == {"csr-1"}
 
 
 async def test_no_request_is_kept_twice(flow, talos):
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(a_node())
-        await flow.ask(a_request())
-        await flow.once(with_facts)
-        await flow.ask(a_request("csr-2", uid="u2"))
-        await flow.once(with_facts, "csr-2")  # by then the first word has come back
+        await flow.observe(make_node())
+        await flow.ask(make_request())
+        await flow.once(has_facts)
+        await flow.ask(make_request("csr-2", uid="u2"))
+        await flow.once(has_facts, "csr-2")  # by then the first word has come back
         known = service._requests._requests["csr-1"].known
         assert service._table.last(f"{OBSERVED_CSR}.csr-1").event is known.observed
         assert known.said.request is known.observed.request
         assert known.said.facts is service._nodes.reconcilers["web-1"].known.facts
-        await eventually(lambda: not service._table.under(ENRICHED_CSR))
+        await wait_until(lambda: not service._table.under(ENRICHED_CSR))
 
 
 async def test_a_restart_says_nothing_that_the_stream_holds_and_all_that_has_changed(flow, talos):
     async with flow.metadata(talos):
         await flow.snapshot()
-        await flow.observe(a_node())
+        await flow.observe(make_node())
         for name in ("same", "changed"):
-            await flow.ask(a_request(name, uid=name, node="web-1" if name == "same" else "web-2"))
-        await flow.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6"))
-        await flow.once(with_facts, "same")
-        await flow.once(with_fault, "changed")
+            await flow.ask(make_request(name, uid=name, node="web-1" if name == "same" else "web-2"))
+        await flow.observe(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await flow.once(has_facts, "same")
+        await flow.once(has_fault, "changed")
     flow.words.clear()
-    talos.put(some_facts(node_name="web-2", node_ip="10.0.0.6"))
-    await flow.ask(a_request("new", uid="new"))
+    talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
+    await flow.ask(make_request("new", uid="new"))
     async with flow.metadata(talos, seed=2) as (service, _):
-        await flow.once(with_facts, "changed")
-        await flow.once(with_facts, "new")
-        await eventually(lambda: service._nodes.reconcilers["web-1"].known.facts is not None)
+        await flow.once(has_facts, "changed")
+        await flow.once(has_facts, "new")
+        await wait_until(lambda: service._nodes.reconcilers["web-1"].known.facts is not None)
         assert (flow.times("same"), flow.times("changed"), flow.times("new")) == (0, 1, 1)
         assert not service._table.under(ENRICHED_CSR)
 
 
 async def test_what_ended_while_nobody_listened_is_passed_on_at_the_next_start(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(a_node())
+        await flow.observe(make_node())
         for name in ("gone", "decided"):
-            await flow.ask(a_request(name, uid=name))
-            await flow.once(with_facts, name)
-    await flow.withdraw(a_request("gone", uid="gone"))
-    await flow.ask(a_request("decided", uid="decided", conditions=(APPROVED,), resource_version="101"))
+            await flow.ask(make_request(name, uid=name))
+            await flow.once(has_facts, name)
+    await flow.withdraw(make_request("gone", uid="gone"))
+    await flow.ask(make_request("decided", uid="decided", conditions=(APPROVED,), resource_version="101"))
     flow.words.clear()
     async with flow.metadata(talos, seed=2) as (service, _):
-        await eventually(lambda: flow.times("gone") == 1)
-        await eventually(lambda: not service._requests._requests)
+        await wait_until(lambda: flow.times("gone") == 1)
+        await wait_until(lambda: not service._requests._requests)
         assert flow.times("decided") == 0
 
 
@@ -334,14 +334,14 @@ async def test_what_the_server_lost_with_its_last_messages_is_said_again(flow, t
     node, word, observed = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1", f"{OBSERVED_CSR}.csr-1"
     async with flow.metadata(talos) as (service, _):
         await flow.snapshot()
-        await flow.observe(a_node())
-        await flow.ask(a_request())
-        await flow.once(with_facts)
-        await eventually(lambda: service._requests._requests["csr-1"].known.said is not None)
+        await flow.observe(make_node())
+        await flow.ask(make_request())
+        await flow.once(has_facts)
+        await wait_until(lambda: service._requests._requests["csr-1"].known.said is not None)
         await replayed(flow, service._table, SNAPSHOT, node, observed, word)
         flow.server.stream._remove(word)
         await replayed(flow, service._table, SNAPSHOT, node, observed)
-        await flow.once(with_facts)
+        await flow.once(has_facts)
         assert flow.times() == 2
 
 
@@ -349,44 +349,44 @@ async def test_a_request_under_a_sequence_that_was_given_before_is_heard(flow, t
     node, word = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1"
     async with flow.metadata(talos) as (service, _):
         await flow.snapshot()
-        await flow.observe(a_node())
+        await flow.observe(make_node())
         for _ in range(5):
-            await flow.ask(a_request())
-        await flow.once(with_facts)
+            await flow.ask(make_request())
+        await flow.once(has_facts)
         flow.server.stream._remove(f"{OBSERVED_CSR}.csr-1")
         flow.server.stream._remove(word)
         flow.server.stream.last_sequence = 3
         await replayed(flow, service._table, node)  # the snapshot went, too
-        await flow.ask(a_request())
-        event = await flow.once(with_facts)
+        await flow.ask(make_request())
+        event = await flow.once(has_facts)
         assert event.observed_sequence == 4
 
 
 async def test_a_bus_that_refuses_is_told_later(flow, talos):
     async with flow.metadata(talos) as (service, bus):
-        await flow.observe(a_node())
+        await flow.observe(make_node())
         await flow.knows()
         bus.refuses = True
-        await flow.ask(a_request())
-        await eventually(
+        await flow.ask(make_request())
+        await wait_until(
             lambda: (
                 "csr-1" in service._requests._requests
                 and service._requests._requests["csr-1"].known.unsaid >= 2
             )
         )
         bus.refuses = False
-        await flow.once(with_facts)
+        await flow.once(has_facts)
 
 
 async def test_two_replicas_that_see_the_same_say_it_once(flow, talos):
     async with flow.metadata(talos) as (one, _), flow.metadata(talos, seed=2) as (other, _):
-        await flow.observe(a_node())
+        await flow.observe(make_node())
         for i in range(20):
-            await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}"))
+            await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}"))
         for i in range(20):
-            await flow.once(with_facts, f"csr-{i}")
+            await flow.once(has_facts, f"csr-{i}")
         requests = [*one._requests._requests.values(), *other._requests._requests.values()]
-        await eventually(lambda: all(request.known.said is not None for request in requests))
+        await wait_until(lambda: all(request.known.said is not None for request in requests))
         assert [flow.times(f"csr-{i}") for i in range(20)] == [1] * 20
 
 
@@ -394,23 +394,23 @@ async def test_two_replicas_come_to_rest_with_the_facts_said(flow, talos):
     blind = ScriptedTalos()
     settings = msgspec.structs.replace(UNWATCHED, probe_seconds=60.0)
     async with flow.metadata(talos, settings), flow.metadata(blind, settings, seed=2):
-        await flow.observe(a_node())
+        await flow.observe(make_node())
         for i in range(20):
-            await flow.ask(a_request(f"csr-{i}", uid=f"csr-{i}"))
+            await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}"))
         for i in range(20):
-            await flow.once(with_facts, f"csr-{i}")
-        await eventually(lambda: len(blind.looks) >= 3)
+            await flow.once(has_facts, f"csr-{i}")
+        await wait_until(lambda: len(blind.looks) >= 3)
         for i in range(20):
-            assert with_facts(await flow.said(f"csr-{i}"))
+            assert has_facts(await flow.said(f"csr-{i}"))
             assert flow.times(f"csr-{i}") <= 3
 
 
 async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow, talos):
     settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
     async with flow.metadata(talos, settings):
-        await flow.observe(a_node())
-        await flow.ask(a_request())
-        await eventually(lambda: flow.times() >= 2)
+        await flow.observe(make_node())
+        await flow.ask(make_request())
+        await wait_until(lambda: flow.times() >= 2)
     assert talos.looks == ["10.0.0.5"]
 
 
@@ -419,45 +419,45 @@ async def test_what_is_known_of_a_pending_request_is_published_again_whatever_it
     settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
     talos.break_down("10.0.0.6", "timeout")
     async with flow.metadata(talos, settings):
-        await flow.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6"))
-        await flow.ask(a_request("csr-silent", uid="u2", node="web-2"))
-        await flow.ask(a_request("csr-early", uid="u3", node="web-3"))
-        await eventually(lambda: flow.times("csr-silent") >= 3, "it is published again")
-        await eventually(lambda: flow.times("csr-early") >= 3, "it is published again")
+        await flow.observe(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await flow.ask(make_request("csr-silent", uid="u2", node="web-2"))
+        await flow.ask(make_request("csr-early", uid="u3", node="web-3"))
+        await wait_until(lambda: flow.times("csr-silent") >= 3, "it is published again")
+        await wait_until(lambda: flow.times("csr-early") >= 3, "it is published again")
     without = msgspec.structs.replace(settings, without_talos=True)
-    other = await CsrFlow.provisioned()
+    other = await MetadataCsrFlow.make()
     async with other.metadata(talos, without):
-        await other.ask(a_request())
-        await eventually(lambda: other.times() >= 3, "it is published again")
+        await other.file_request(make_request())
+        await wait_until(lambda: other.count_enriched() >= 3, "it is published again")
 
 
-async def sequence_of(stream: Flow) -> int:
+async def sequence_of(stream: FlowActor) -> int:
     """The place of what is said of the request, over a real NATS; 0 for nothing."""
     message = await stream.bus.get_last(f"{ENRICHED_CSR}.csr-1")
     return message.sequence if message else 0
 
 
-async def until_said(stream: Flow, after: int = 0) -> int:
+async def until_said(stream: FlowActor, after: int = 0) -> int:
     async def is_said() -> bool:
         return await sequence_of(stream) > after
 
-    await eventually(is_said)
+    await wait_until(is_said)
     return await sequence_of(stream)
 
 
 async def test_over_nats_a_restart_repeats_nothing_and_says_what_has_changed(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
+    async with run_metadata(nats_server.url, talos):
         await stream.snapshot()
-        await stream.observe(a_node())
-        await stream.bus.publish(csr_observed(a_request(), incarnation=stream.incarnation))
+        await stream.observe(make_node())
+        await stream.bus.publish(make_csr_observed(make_request(), incarnation=stream.incarnation))
         first = await until_said(stream)
-    async with metadata_running(nats_server.url, talos, seed=2) as service:
-        await eventually(lambda: "csr-1" in service._request_controller._reconcilers)
+    async with run_metadata(nats_server.url, talos, seed=2) as service:
+        await wait_until(lambda: "csr-1" in service._request_controller._reconcilers)
         request = service._request_controller._reconcilers["csr-1"]
-        await eventually(lambda: request.state.dialled_facts is not None, "it was compared with the facts")
+        await wait_until(lambda: request.state.dialled_facts is not None, "it was compared with the facts")
         assert await sequence_of(stream) == first
-        talos.put(some_facts(zone="b"))
-        await stream.observe(a_node(ip="10.0.0.5,fd00::5"))  # elsewhere by now: it is looked at
+        talos.put(make_facts(zone="b"))
+        await stream.observe(make_node(ip="10.0.0.5,fd00::5"))  # elsewhere by now: it is looked at
         await until_said(stream, first)
 
 
@@ -469,22 +469,22 @@ async def test_a_new_stream_is_told_of_the_requests_that_it_names_and_no_others(
             return False
         return bool(stream.incarnation != old)
 
-    async with metadata_running(nats_server.url, talos) as service:
+    async with run_metadata(nats_server.url, talos) as service:
         await stream.snapshot()
-        await stream.observe(a_node())
-        for request in (a_request("csr-2", uid="u2"), a_request()):
-            await stream.bus.publish(csr_observed(request, incarnation=stream.incarnation))
+        await stream.observe(make_node())
+        for request in (make_request("csr-2", uid="u2"), make_request()):
+            await stream.bus.publish(make_csr_observed(request, incarnation=stream.incarnation))
         await until_said(stream)
         await nats_server.wipe()
         old = stream.incarnation
-        await eventually(provisioned_anew)
-        await stream.observe(a_node())
-        place = await stream.bus.publish(csr_observed(a_request(), incarnation=stream.incarnation))
+        await wait_until(provisioned_anew)
+        await stream.observe(make_node())
+        place = await stream.bus.publish(make_csr_observed(make_request(), incarnation=stream.incarnation))
         await stream.snapshot()
         await until_said(stream, place)
         message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")
         assert (message.event.incarnation, message.event.observed_sequence) == (stream.incarnation, place)
-        await eventually(lambda: set(service._request_controller._reconcilers) == {"csr-1"})
+        await wait_until(lambda: set(service._request_controller._reconcilers) == {"csr-1"})
         assert await stream.bus.last(f"{ENRICHED_CSR}.csr-2") is None
 
 
@@ -492,8 +492,8 @@ async def test_without_talos_every_request_is_said_at_once_and_nobody_is_asked(f
     settings = MetadataSettings(without_talos=True)
     async with flow.metadata(None, settings) as (service, _):
         await flow.snapshot()
-        await flow.observe(a_node())
-        await flow.ask(a_request())
+        await flow.observe(make_node())
+        await flow.ask(make_request())
         event = await flow.once()
         assert (event.without_talos, event.facts, event.fault, event.answered_at) == (True, None, None, ())
         assert service.problems() == ()
@@ -503,37 +503,37 @@ async def test_without_talos_every_request_is_said_at_once_and_nobody_is_asked(f
 
 async def test_a_forged_word_of_no_facts_is_corrected(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(a_node())
-        sequence = await flow.ask(a_request())
-        await flow.once(with_facts)
+        await flow.observe(make_node())
+        sequence = await flow.ask(make_request())
+        await flow.once(has_facts)
         await flow.bus.publish(
-            csr_enriched(a_request(), incarnation=flow.incarnation, observed_sequence=sequence)
+            make_csr_enriched(make_request(), incarnation=flow.incarnation, observed_sequence=sequence)
         )
-        await flow.once(with_facts)
+        await flow.once(has_facts)
 
 
 async def contest(flow, talos):
     """web-1 attests 10.9.0.5 too, which web-2 writes on itself, and asks for both."""
     statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in ("10.0.0.5", "10.9.0.5"))
-    talos.put(some_facts(addresses=statuses))
-    await flow.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
-    await flow.observe(a_node())
+    talos.put(make_facts(addresses=statuses))
+    await flow.observe(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
+    await flow.observe(make_node())
     await flow.knows()
     await flow.knows("web-2")
 
 
 async def test_a_contested_address_is_said_at_once_without_it_and_again_once_it_was_dialled(flow, talos):
     talos.held["10.9.0.5"] = asyncio.Event()
-    talos.put(some_facts(node_ip="10.9.0.5"))
+    talos.put(make_facts(node_ip="10.9.0.5"))
     async with flow.metadata(talos):
         await contest(flow, talos)
-        await flow.ask(a_request(pem=pem("10.0.0.5", "10.9.0.5")))
-        assert (await flow.once(with_facts)).answered_at == ("10.0.0.5",)
-        await eventually(lambda: talos.looking["10.9.0.5"] == 1)
+        await flow.ask(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
+        assert (await flow.once(has_facts)).answered_at == ("10.0.0.5",)
+        await wait_until(lambda: talos.looking["10.9.0.5"] == 1)
         assert flow.times() == 1
         talos.held["10.9.0.5"].set()
         await flow.once(lambda event: event.answered_at == ("10.0.0.5", "10.9.0.5"))
-        await flow.ask(a_request("csr-2", uid="u2", pem=pem("10.0.0.5", "10.9.0.5")))
+        await flow.ask(make_request("csr-2", uid="u2", pem=make_request_pem("10.0.0.5", "10.9.0.5")))
         await flow.once(lambda event: len(event.answered_at) == 2, "csr-2")
     assert talos.looks.count("10.9.0.5") == 1, "what was answered is kept for a minute"
 
@@ -541,14 +541,14 @@ async def test_a_contested_address_is_said_at_once_without_it_and_again_once_it_
 @pytest.mark.parametrize("who", ["nobody", "web-2"])
 async def test_where_another_machine_answers_or_none_nothing_more_is_said(flow, talos, who):
     if who != "nobody":
-        talos.put(some_facts(node_name=who, node_ip="10.9.0.5"))
+        talos.put(make_facts(node_name=who, node_ip="10.9.0.5"))
     async with flow.metadata(talos) as (service, _):
         await contest(flow, talos)
-        await flow.ask(a_request(pem=pem("10.0.0.5", "10.9.0.5")))
-        await flow.once(with_facts)
-        await eventually(lambda: service._requests._requests["csr-1"].known.dial_due > time.monotonic() + 30)
-        await eventually(lambda: "10.9.0.5" in talos.looks)
-        await eventually(lambda: service._requests._requests["csr-1"].known.dial_due < math.inf)
+        await flow.ask(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
+        await flow.once(has_facts)
+        await wait_until(lambda: service._requests._requests["csr-1"].known.dial_due > time.monotonic() + 30)
+        await wait_until(lambda: "10.9.0.5" in talos.looks)
+        await wait_until(lambda: service._requests._requests["csr-1"].known.dial_due < math.inf)
         assert flow.times() == 1
 
 
@@ -557,11 +557,11 @@ async def test_a_dial_that_hangs_holds_up_neither_other_requests_nor_the_end(flo
     async with flow.metadata(talos) as (service, _):
         await contest(flow, talos)
         for i in range(3):
-            await flow.ask(a_request(f"csr-{i}", uid=f"u{i}", pem=pem("10.9.0.5")))
-            await flow.once(with_facts, f"csr-{i}")
-        await eventually(lambda: talos.looking["10.9.0.5"] == 1)
-        await flow.ask(a_request("csr-0", uid="u0", conditions=(APPROVED,), resource_version="101"))
-        await eventually(lambda: "csr-0" not in service._requests._requests)
+            await flow.ask(make_request(f"csr-{i}", uid=f"u{i}", pem=make_request_pem("10.9.0.5")))
+            await flow.once(has_facts, f"csr-{i}")
+        await wait_until(lambda: talos.looking["10.9.0.5"] == 1)
+        await flow.ask(make_request("csr-0", uid="u0", conditions=(APPROVED,), resource_version="101"))
+        await wait_until(lambda: "csr-0" not in service._requests._requests)
     assert talos.most_at_once["10.9.0.5"] == 1
     assert talos.looking["10.9.0.5"] == 0
 
@@ -574,12 +574,12 @@ async def test_few_contested_addresses_are_dialled_at_once_and_each_once_a_minut
     gate = asyncio.Event()
     for name, of_node in addresses.items():
         for address in of_node:
-            talos.put(some_facts(node_name=name, node_ip=address))
+            talos.put(make_facts(node_name=name, node_ip=address))
             talos.held[address] = gate
     answering = [
         asyncio.create_task(dial_backs.filter_answering(n, addresses[n])) for n in askers for _ in range(2)
     ]
-    await eventually(lambda: talos.looking.total() == MAX_CONCURRENT_DIALS)
+    await wait_until(lambda: talos.looking.total() == MAX_CONCURRENT_DIALS)
     gate.set()
     assert await asyncio.gather(*answering) == [frozenset(addresses[n]) for n in askers for _ in range(2)]
     assert len(talos.looks) == 2 * MAX_CONCURRENT_DIALS
@@ -602,7 +602,7 @@ async def test_a_node_that_asks_for_ever_more_contested_addresses_keeps_no_other
         with contextlib.suppress(TimeoutError):  # superseded, decided, gone: the next one comes
             async with asyncio.timeout(0.01):
                 await dial_backs.filter_answering("noisy", addresses)
-    talos.put(some_facts(node_name="web-2", node_ip="10.9.0.6"))
+    talos.put(make_facts(node_name="web-2", node_ip="10.9.0.6"))
     async with asyncio.timeout(5.0):
         assert await dial_backs.filter_answering("web-2", ("10.9.0.6",)) == {"10.9.0.6"}
     assert talos.looking.total() == MAX_DIALLED
@@ -614,16 +614,16 @@ async def test_a_node_that_asks_for_ever_more_contested_addresses_keeps_no_other
 async def test_a_thousand_requests_after_a_thousand_joins_cost_no_look_and_one_word_each(flow, talos):
     names = [f"web-{i}" for i in range(1000)]
     for i, name in enumerate(names):
-        talos.put(some_facts(node_name=name, node_ip=f"10.1.{i // 200}.{i % 200 + 1}"))
+        talos.put(make_facts(node_name=name, node_ip=f"10.1.{i // 200}.{i % 200 + 1}"))
     async with flow.metadata(talos):
         await flow.snapshot()
         for i, name in enumerate(names):
-            await flow.observe(a_node(name, uid=name, ip=f"10.1.{i // 200}.{i % 200 + 1}"))
+            await flow.observe(make_node(name, uid=name, ip=f"10.1.{i // 200}.{i % 200 + 1}"))
         for name in names:
             await flow.knows(name)
         for name in names:
-            await flow.ask(a_request(name, uid=f"csr-{name}", node=name))
+            await flow.ask(make_request(name, uid=f"csr-{name}", node=name))
         for name in names:
-            await flow.once(with_facts, name)
+            await flow.once(has_facts, name)
         assert len(talos.looks) == 1000
         assert all(flow.times(name) == 1 for name in names)

@@ -17,10 +17,10 @@ from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.subjects import ENRICHED_NODE
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from tests.builders import a_node, enriched, some_facts
-from tests.bus_actors import eventually
-from tests.flow_actors import Flow
-from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
+from tests.builders import make_facts, make_node, make_node_enriched
+from tests.bus_actors import wait_until
+from tests.flow_actors import FlowActor
+from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
 
 HOP = {"service": "metadata", "event": "NodeObserved"}
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
@@ -29,7 +29,7 @@ UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 @pytest.fixture
 def talos() -> ScriptedTalos:
     machines = ScriptedTalos()
-    machines.put(some_facts())
+    machines.put(make_facts())
     return machines
 
 
@@ -39,34 +39,34 @@ def heard(service: MetadataService, name: str) -> int:
 
 
 async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
+    async with run_metadata(nats_server.url, talos):
         await stream.snapshot(0)
-        sequence = await stream.observe(a_node())
+        sequence = await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
     assert event.observed_sequence == sequence
     assert event.incarnation == stream.incarnation
-    assert event.facts.addresses == some_facts().addresses
-    assert event.node == a_node()
+    assert event.facts.addresses == make_facts().addresses
+    assert event.node == make_node()
     assert event.recognized_by == "nodename"
     assert talos.closed
 
 
 async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, stream, talos):
-    other = a_node("web-2", uid="uid-2", ip="10.0.0.6")
-    talos.put(some_facts(node_name="web-2", node_ip="10.0.0.6"))
-    async with metadata_running(nats_server.url, talos) as service:
+    other = make_node("web-2", uid="uid-2", ip="10.0.0.6")
+    talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
+    async with run_metadata(nats_server.url, talos) as service:
         for i in range(3):
-            await stream.observe(a_node(labels={"round": str(i)}))
+            await stream.observe(make_node(labels={"round": str(i)}))
             await stream.once("web-1", NodeEnriched, lambda event, i=i: event.node.labels["round"] == str(i))
         await stream.observe(other)
         told = await stream.once("web-2", NodeEnriched)  # by then whatever was said before has come back
-        await eventually(lambda: service._node_controller.reconcilers["web-2"].state.published == told)
-        await eventually(lambda: not service._stream_cache.list_under(ENRICHED_NODE))
-        foreign = enriched(
-            other, some_facts(region="x"), incarnation=stream.incarnation, observed_sequence=10_000
+        await wait_until(lambda: service._node_controller.reconcilers["web-2"].state.published == told)
+        await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_NODE))
+        foreign = make_node_enriched(
+            other, make_facts(region="x"), incarnation=stream.incarnation, observed_sequence=10_000
         )
         assert await OrderedPublisher(stream.bus).publish(foreign) is PublishOutcome.PUBLISHED
-        await eventually(lambda: service._node_controller._get_stored("web-2") == foreign)
+        await wait_until(lambda: service._node_controller._get_stored("web-2") == foreign)
 
 
 def measured() -> float:
@@ -77,35 +77,35 @@ def measured() -> float:
 async def test_what_changes_nothing_is_measured_when_it_comes_and_not_when_something_is_said_again(
     nats_server, stream, talos
 ):
-    async with metadata_running(nats_server.url, talos) as service:
+    async with run_metadata(nats_server.url, talos) as service:
         await stream.snapshot(0)
-        await eventually(lambda: not service.problems(), "what comes now is heard live")
+        await wait_until(lambda: not service.problems(), "what comes now is heard live")
         before = measured()
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
         assert measured() == before + 1
-        await stream.observe(a_node())  # the watcher's resync
-        await eventually(lambda: measured() == before + 2)
-        await stream.observe(a_node(pod_cidrs=("10.244.1.0/24",)))
-        await eventually(lambda: measured() == before + 3)
+        await stream.observe(make_node())  # the watcher's resync
+        await wait_until(lambda: measured() == before + 2)
+        await stream.observe(make_node(pod_cidrs=("10.244.1.0/24",)))
+        await wait_until(lambda: measured() == before + 3)
 
 
 async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream, talos):
     names = [f"web-{i}" for i in range(30)]
     for i, name in enumerate(names):
-        talos.put(some_facts(node_name=name, node_ip=f"10.0.1.{i + 1}"))
-        await stream.observe(a_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
+        talos.put(make_facts(node_name=name, node_ip=f"10.0.1.{i + 1}"))
+        await stream.observe(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
     await stream.snapshot(len(names))
-    async with metadata_running(nats_server.url, talos) as service:
+    async with run_metadata(nats_server.url, talos) as service:
         for name in names:
             assert (await stream.once(name, NodeEnriched)).facts.node_name == name
-        await eventually(lambda: not service.problems())
+        await wait_until(lambda: not service.problems())
 
 
 async def test_a_node_without_provided_node_ip_is_not_ours_and_nobody_is_dialled(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node("theirs", uid="theirs", ip=""))
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node("theirs", uid="theirs", ip=""))
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
         assert await stream.said("theirs") is None
         assert talos.looks == ["10.0.0.5"]
@@ -115,25 +115,25 @@ async def test_a_node_without_provided_node_ip_is_not_ours_and_nobody_is_dialled
     "written", ["metadata.google.internal", "127.0.0.1", "169.254.169.254", "fe80::1%eth0", "::1"]
 )
 async def test_a_hostile_node_ip_is_told_and_never_dialled(nats_server, stream, talos, written):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node(ip=written))
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node(ip=written))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.fault.kind == "bad_node_ip"
         assert written in event.fault.message
         assert talos.looks == []
-        await stream.observe(a_node(ip="10.0.0.5"))
+        await stream.observe(make_node(ip="10.0.0.5"))
         await stream.once("web-1", NodeEnriched)
 
 
 async def test_an_unreachable_machine_is_told_once_and_enriched_when_it_is_back(nats_server, stream, talos):
     talos.break_down("10.0.0.5", "timeout")
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.attempt, event.last_known) == ("timeout", 1, None)
         assert event.retry_at > event.enriched_at
         told_at = await stream.sequence("web-1")
-        await eventually(lambda: len(talos.looks) >= 3, "it is retried")
+        await wait_until(lambda: len(talos.looks) >= 3, "it is retried")
         assert await stream.sequence("web-1") == told_at, "the same fault is not told again on each retry"
         talos.break_down("10.0.0.5", "permission")
         await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind == "permission")
@@ -142,11 +142,11 @@ async def test_an_unreachable_machine_is_told_once_and_enriched_when_it_is_back(
 
 
 async def test_labels_that_change_are_answered_at_once_with_the_facts_at_hand(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
-        sequence = await stream.observe(a_node(labels={"team": "a"}))
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
+        sequence = await stream.observe(make_node(labels={"team": "a"}))
         event = await stream.once("web-1", NodeEnriched, lambda event: event.node.labels == {"team": "a"})
         assert event.observed_sequence == sequence
         assert len(talos.looks) == 1
@@ -154,35 +154,35 @@ async def test_labels_that_change_are_answered_at_once_with_the_facts_at_hand(na
 
 async def test_what_happened_before_the_watch_opened_is_looked_for(nats_server, stream, talos):
     late = msgspec.structs.replace(CALM, watches_opened_after_seconds=0.5)
-    async with metadata_running(nats_server.url, talos, late):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos, late):
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
         assert talos.watching["10.0.0.5"] == 0
-        talos.put(some_facts(zone="b"))  # nobody hears it
+        talos.put(make_facts(zone="b"))  # nobody hears it
         await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
         assert (talos.watching["10.0.0.5"], len(talos.looks)) == (1, 2)
 
 
 async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos):
     late = msgspec.structs.replace(CALM, watches_opened_after_seconds=1.0)
-    async with metadata_running(nats_server.url, talos, late):
+    async with run_metadata(nats_server.url, talos, late):
         for i in range(8):
-            talos.put(some_facts(node_name=f"n-{i}", node_ip=f"10.0.5.{i + 1}"))
+            talos.put(make_facts(node_name=f"n-{i}", node_ip=f"10.0.5.{i + 1}"))
             joins = time.monotonic()
-            await stream.observe(a_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.5.{i + 1}"))
+            await stream.observe(make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.5.{i + 1}"))
             await stream.once(f"n-{i}", NodeEnriched)
-        await eventually(lambda: talos.watching.total() == 8)
+        await wait_until(lambda: talos.watching.total() == 8)
         assert time.monotonic() - joins > 1.0
         assert len(talos.looks) == 8, "what a watch begins with is what the look saw"
 
 
 async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
-    async with metadata_running(nats_server.url, talos, MetadataSettings(watched_machines=0)) as service:
-        await stream.observe(a_node())
-        await eventually(lambda: talos.looking["10.0.0.5"] == 1)
-        newest = await stream.observe(a_node(labels={"team": "b"}))
-        await eventually(lambda: heard(service, "web-1") == newest)
+    async with run_metadata(nats_server.url, talos, MetadataSettings(watched_machines=0)) as service:
+        await stream.observe(make_node())
+        await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
+        newest = await stream.observe(make_node(labels={"team": "b"}))
+        await wait_until(lambda: heard(service, "web-1") == newest)
         talos.held["10.0.0.5"].set()
         event = await stream.once("web-1", NodeEnriched)
         assert event.observed_sequence == newest
@@ -192,12 +192,12 @@ async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, str
 
 async def test_a_node_that_moved_while_it_was_looked_at_is_looked_at_where_it_is(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
-    talos.put(some_facts(node_ip="10.0.0.6"))
-    async with metadata_running(nats_server.url, talos) as service:
-        await stream.observe(a_node())
-        await eventually(lambda: talos.looking["10.0.0.5"] == 1)
-        newest = await stream.observe(a_node(ip="10.0.0.6"))
-        await eventually(lambda: heard(service, "web-1") == newest)
+    talos.put(make_facts(node_ip="10.0.0.6"))
+    async with run_metadata(nats_server.url, talos) as service:
+        await stream.observe(make_node())
+        await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
+        newest = await stream.observe(make_node(ip="10.0.0.6"))
+        await wait_until(lambda: heard(service, "web-1") == newest)
         talos.held["10.0.0.5"].set()
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.node_ip == "10.0.0.6"
@@ -208,46 +208,46 @@ def is_queried(talos: ScriptedTalos, address: str) -> bool:
 
 
 async def is_heard(service: MetadataService, sequence: int) -> None:
-    await eventually(lambda: heard(service, "web-1") == sequence)
+    await wait_until(lambda: heard(service, "web-1") == sequence)
 
 
 async def test_a_node_whose_addresses_change_during_each_query_explains_itself(nats_server, stream, talos):
     addresses = [f"10.9.{number}.1" for number in range(5)]
     talos.held |= {address: asyncio.Event() for address in addresses}
-    async with metadata_running(nats_server.url, talos) as service:
-        await stream.observe(a_node(ip=addresses[0]))
+    async with run_metadata(nats_server.url, talos) as service:
+        await stream.observe(make_node(ip=addresses[0]))
         for address, following in pairwise(addresses):
-            await eventually(partial(is_queried, talos, address))
-            await is_heard(service, await stream.observe(a_node(ip=following)))
+            await wait_until(partial(is_queried, talos, address))
+            await is_heard(service, await stream.observe(make_node(ip=following)))
             talos.held[address].set()
         event = await stream.once("web-1", NodeUnreachable, seconds=10.0)
         assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
         assert "change before the machine answers" in event.fault.message
-        await eventually(lambda: talos.looking[addresses[-1]] == 1)  # the last address is queried at once
-        talos.put(some_facts(node_ip=addresses[-1]))
+        await wait_until(lambda: talos.looking[addresses[-1]] == 1)  # the last address is queried at once
+        talos.put(make_facts(node_ip=addresses[-1]))
         talos.held[addresses[-1]].set()
         await stream.once("web-1", NodeEnriched)
 
 
 async def test_a_stale_enrichment_that_arrives_last_is_dropped(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        old = await stream.observe(a_node())
-        await stream.observe(a_node(labels={"team": "new"}))
+    async with run_metadata(nats_server.url, talos):
+        old = await stream.observe(make_node())
+        await stream.observe(make_node(labels={"team": "new"}))
         newest = await stream.once("web-1", NodeEnriched, lambda event: event.node.labels == {"team": "new"})
-        late = enriched(
-            a_node(), some_facts(region="old"), incarnation=stream.incarnation, observed_sequence=old
+        late = make_node_enriched(
+            make_node(), make_facts(region="old"), incarnation=stream.incarnation, observed_sequence=old
         )
         assert await OrderedPublisher(stream.bus).publish(late) is PublishOutcome.SUPERSEDED
         assert await stream.said("web-1") == newest
 
 
 async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         first = await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         for i in range(5):
-            talos.put(some_facts(addresses=(AddressStatus(address=f"10.0.0.{i + 10}/24", link="eth0"),)))
+            talos.put(make_facts(addresses=(AddressStatus(address=f"10.0.0.{i + 10}/24", link="eth0"),)))
         event = await stream.once(
             "web-1", NodeEnriched, lambda event: event.facts.addresses[0].address == "10.0.0.14/24", 3.0
         )
@@ -256,35 +256,35 @@ async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server
 
 
 async def test_a_change_that_we_do_not_read_is_looked_at_and_not_said(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         told_at = await stream.sequence("web-1")
-        talos.put(some_facts())
-        await eventually(lambda: len(talos.looks) == 2)
-        await stream.observe(a_node("web-2", uid="uid-2"))
+        talos.put(make_facts())
+        await wait_until(lambda: len(talos.looks) == 2)
+        await stream.observe(make_node("web-2", uid="uid-2"))
         talos.break_down("10.0.0.5")  # web-2 is another machine's name: a fault, once all before it is done
         await stream.once("web-2", NodeUnreachable)
         assert await stream.sequence("web-1") == told_at
 
 
 async def test_a_watch_that_ends_is_opened_again_and_what_it_missed_is_found(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
-        talos.machines["10.0.0.5"] = some_facts(zone="b")  # while nobody hears
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
+        talos.machines["10.0.0.5"] = make_facts(zone="b")  # while nobody hears
         talos.cut_watch("10.0.0.5")
         await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
 
 
 async def test_facts_are_lost_and_come_back_while_the_last_known_ones_are_told(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         good = await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         talos.break_down("10.0.0.5", "refused")
         talos.cut_watch("10.0.0.5")
         event = await stream.once("web-1", NodeUnreachable)
@@ -292,39 +292,39 @@ async def test_facts_are_lost_and_come_back_while_the_last_known_ones_are_told(n
         assert event.last_known.addresses == good.facts.addresses
         talos.heal("10.0.0.5")
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
 
 
 async def test_after_a_restart_the_last_known_facts_are_still_known(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         await stream.snapshot()
         before = await stream.once("web-1", NodeEnriched)
     talos.break_down("10.0.0.5", "timeout")
-    async with metadata_running(nats_server.url, talos, seed=2):
+    async with run_metadata(nats_server.url, talos, seed=2):
         event = await stream.once("web-1", NodeUnreachable)
     assert event.last_known == before.facts
 
 
 async def test_a_restart_says_nothing_that_the_stream_holds_already(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         await stream.snapshot()
         await stream.once("web-1", NodeEnriched)
     told_at = await stream.sequence("web-1")
     looks = len(talos.looks)
-    async with metadata_running(nats_server.url, talos, seed=2) as service:
-        await eventually(lambda: len(talos.looks) > looks, "every node is looked at, at start")
-        await eventually(lambda: service._node_controller.reconcilers["web-1"].state.facts is not None)
-        talos.put(some_facts(node_name="web-2", node_ip="10.0.0.6"))
-        await stream.observe(a_node("web-2", uid="uid-2", ip="10.0.0.6"))
+    async with run_metadata(nats_server.url, talos, seed=2) as service:
+        await wait_until(lambda: len(talos.looks) > looks, "every node is looked at, at start")
+        await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.facts is not None)
+        talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
+        await stream.observe(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await stream.once("web-2", NodeEnriched)
         assert await stream.sequence("web-1") == told_at
 
 
 async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         await stream.snapshot()
         await stream.once("web-1", NodeEnriched)
         await nats_server.wipe()
@@ -337,25 +337,25 @@ async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos)
                 return False
             return stream.incarnation != old
 
-        await eventually(provisioned_anew)
-        sequence = await stream.observe(a_node())
+        await wait_until(provisioned_anew)
+        sequence = await stream.observe(make_node())
         await stream.snapshot()
         event = await stream.once("web-1", NodeEnriched)
     assert (event.incarnation, event.observed_sequence) == (stream.incarnation, sequence)
 
 
 async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos) as service:
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos) as service:
+        await stream.observe(make_node())
         await stream.snapshot()
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         await nats_server.kill()
         looks = len(talos.looks)
-        talos.put(some_facts(zone="c"))
-        await eventually(lambda: len(talos.looks) > looks)
+        talos.put(make_facts(zone="c"))
+        await wait_until(lambda: len(talos.looks) > looks)
         node = service._node_controller.reconcilers["web-1"]
-        await eventually(lambda: node.state.publish_failures > 0)
+        await wait_until(lambda: node.state.publish_failures > 0)
         # As after a long time without NATS: by itself it would try again in a minute.
         node.state = msgspec.structs.replace(node.state, publish_after=time.monotonic() + 60.0)
         await nats_server.restart()
@@ -367,27 +367,27 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
                 return False
             return isinstance(event, NodeEnriched) and event.facts.platform.zone == "c"
 
-        await eventually(told)
+        await wait_until(told)
 
 
 async def test_a_node_that_is_gone_is_passed_on_and_forgotten(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos) as service:
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos) as service:
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
-        sequence = await stream.gone(a_node())
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
+        sequence = await stream.gone(make_node())
         event = await stream.once("web-1", EnrichedNodeGone)
         assert (event.uid, event.observed_sequence) == ("uid-1", sequence)
-        await eventually(lambda: not service._node_controller.reconcilers and talos.watching["10.0.0.5"] == 0)
+        await wait_until(lambda: not service._node_controller.reconcilers and talos.watching["10.0.0.5"] == 0)
 
 
 async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         talos.break_down("10.0.0.5", "timeout")
-        await stream.observe(a_node(uid="uid-2"))
+        await stream.observe(make_node(uid="uid-2"))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.node.uid == "uid-2"
         assert event.last_known is None
@@ -395,11 +395,11 @@ async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
 
 async def test_a_node_created_anew_during_a_look_is_looked_at_for_itself(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
-    async with metadata_running(nats_server.url, talos) as service:
-        await stream.observe(a_node())
-        await eventually(lambda: len(talos.looks) == 1)
-        sequence = await stream.observe(a_node(uid="uid-2"))
-        await eventually(lambda: heard(service, "web-1") == sequence)
+    async with run_metadata(nats_server.url, talos) as service:
+        await stream.observe(make_node())
+        await wait_until(lambda: len(talos.looks) == 1)
+        sequence = await stream.observe(make_node(uid="uid-2"))
+        await wait_until(lambda: heard(service, "web-1") == sequence)
         created = datetime.now(UTC)
         talos.held["10.0.0.5"].set()
         event = await stream.once("web-1", NodeEnriched)
@@ -409,22 +409,22 @@ async def test_a_node_created_anew_during_a_look_is_looked_at_for_itself(nats_se
 
 async def test_two_metadata_at_once_end_with_the_truth_and_come_to_rest(nats_server, stream, talos):
     others = ScriptedTalos()
-    others.put(some_facts())
-    async with metadata_running(nats_server.url, talos), metadata_running(nats_server.url, others, seed=2):
+    others.put(make_facts())
+    async with run_metadata(nats_server.url, talos), run_metadata(nats_server.url, others, seed=2):
         await stream.snapshot(20)
         for i in range(20):
-            facts = some_facts(node_name=f"n-{i}", node_ip=f"10.0.2.{i + 1}")
+            facts = make_facts(node_name=f"n-{i}", node_ip=f"10.0.2.{i + 1}")
             talos.put(facts)
             others.put(facts)
-            await stream.observe(a_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}"))
+            await stream.observe(make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}"))
         newest = {}
         for i in range(20):
-            node = a_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}", labels={"round": "2"})
+            node = make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}", labels={"round": "2"})
             newest[node.name] = await stream.observe(node)
         for name, sequence in newest.items():
             await stream.once(name, NodeEnriched, lambda event, s=sequence: event.observed_sequence == s)
-        await eventually(lambda: len(talos.looks) >= 20 and len(others.looks) >= 20)
-        facts = some_facts(node_name="n-0", node_ip="10.0.2.1", zone="z")
+        await wait_until(lambda: len(talos.looks) >= 20 and len(others.looks) >= 20)
+        facts = make_facts(node_name="n-0", node_ip="10.0.2.1", zone="z")
         talos.put(facts)
         others.put(facts)
         await stream.once("n-0", NodeEnriched, lambda event: event.facts.platform.zone == "z")
@@ -436,18 +436,18 @@ async def test_one_of_two_metadata_that_reaches_nothing_does_not_quarrel_with_th
     nats_server, stream, talos
 ):
     blind = ScriptedTalos()
-    async with metadata_running(nats_server.url, talos), metadata_running(nats_server.url, blind, seed=2):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos), run_metadata(nats_server.url, blind, seed=2):
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: len(blind.looks) >= 4)
+        await wait_until(lambda: len(blind.looks) >= 4)
         assert await stream.sequence("web-1") < 8, "each says what it has to say, and that is that"
 
 
 async def test_another_machine_at_that_address_is_never_taken_for_the_node(nats_server, stream, talos):
-    talos.put(some_facts(node_name="db-7", uuid=UUID))
-    async with metadata_running(nats_server.url, talos):
+    talos.put(make_facts(node_name="db-7", uuid=UUID))
+    async with run_metadata(nats_server.url, talos):
         await stream.snapshot()
-        await stream.observe(a_node(system_uuid="9a5a5544-0000-4b10-8057-b2c04f4d4e31"))
+        await stream.observe(make_node(system_uuid="9a5a5544-0000-4b10-8057-b2c04f4d4e31"))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.fault.kind == "wrong_machine"
         assert "db-7" in event.fault.message
@@ -457,54 +457,54 @@ async def test_another_machine_at_that_address_is_never_taken_for_the_node(nats_
 async def test_a_renamed_node_is_recognized_by_its_uuid_until_another_claims_the_machine(
     nats_server, stream, talos
 ):
-    talos.put(some_facts(node_name="talos-abc", uuid=UUID))
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node(system_uuid=UUID.upper()))
+    talos.put(make_facts(node_name="talos-abc", uuid=UUID))
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node(system_uuid=UUID.upper()))
         waiting = await stream.once("web-1", NodeUnreachable)
         assert "not known yet" in waiting.fault.message, "not every Node is known before the snapshot"
         await stream.snapshot()
         event = await stream.once("web-1", NodeEnriched)
         assert event.recognized_by == "system-uuid"
-        other = a_node("talos-abc", uid="uid-2", ip="10.0.0.9")
+        other = make_node("talos-abc", uid="uid-2", ip="10.0.0.9")
         await stream.observe(other)
-        await stream.observe(a_node(system_uuid=UUID, labels={"changed": "yes"}))
+        await stream.observe(make_node(system_uuid=UUID, labels={"changed": "yes"}))
         event = await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind == "wrong_machine")
         assert "Node talos-abc has its node name too" in event.fault.message
 
 
 async def test_a_machine_without_a_node_name_yet_is_waited_for(nats_server, stream, talos):
-    talos.put(some_facts(node_name=""))
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    talos.put(make_facts(node_name=""))
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.step) == ("not_found", "Nodename")
-        talos.put(some_facts())
+        talos.put(make_facts())
         await stream.once("web-1", NodeEnriched)
 
 
 async def test_the_second_address_is_asked_when_the_first_refuses(nats_server, stream, talos):
-    talos.put(some_facts(node_ip="fd00::5"))
+    talos.put(make_facts(node_ip="fd00::5"))
     talos.break_down("10.0.0.5", "refused")
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node(ip="10.0.0.5,fd00::5"))
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node(ip="10.0.0.5,fd00::5"))
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.node_ip == "fd00::5"
         assert talos.looks[:2] == ["10.0.0.5", "fd00::5"]
 
 
 async def test_incomplete_cloud_metadata_are_looked_at_again_soon(nats_server, stream, talos):
-    talos.put(some_facts(platform="hcloud"))
+    talos.put(make_facts(platform="hcloud"))
     settings = MetadataSettings(watched_machines=0)
-    async with metadata_running(nats_server.url, talos, settings):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos, settings):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert why_metadata_incomplete(event.facts.platform)
-        talos.put(some_facts(platform="hcloud", provider_id="hcloud://1"))
+        talos.put(make_facts(platform="hcloud", provider_id="hcloud://1"))
         await stream.once(
             "web-1", NodeEnriched, lambda event: event.facts.platform.provider_id == "hcloud://1"
         )
-        talos.put(some_facts(platform="hcloud"))  # it boots: less than before
-        await stream.observe(a_node("web-1", ip="10.0.0.5, 10.0.0.5"))
+        talos.put(make_facts(platform="hcloud"))  # it boots: less than before
+        await stream.observe(make_node("web-1", ip="10.0.0.5, 10.0.0.5"))
         told = await stream.once("web-1", NodeUnreachable)
         assert told.last_known is not None
         assert told.last_known.platform.provider_id == "hcloud://1"
@@ -514,12 +514,12 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
     names = [f"w-{i}" for i in range(40)]
     for i, name in enumerate(names):
         ip = f"10.0.3.{i + 1}"
-        talos.put(some_facts(node_name=name, node_ip=ip))
+        talos.put(make_facts(node_name=name, node_ip=ip))
         talos.break_down(ip, "no_endpoint", "connect")
     settings = MetadataSettings(watched_machines=0, probe_seconds=0.1)
-    async with metadata_running(nats_server.url, talos, settings) as service:
+    async with run_metadata(nats_server.url, talos, settings) as service:
         for i, name in enumerate(names):
-            await stream.observe(a_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
+            await stream.observe(make_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
         for name in names:
             await stream.once(name, NodeUnreachable)
         # as after a long outage: the next look is a minute away
@@ -534,11 +534,11 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
 async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
     settings = MetadataSettings(max_concurrent_queries=2, watched_machines=0)
     gate = asyncio.Event()
-    async with metadata_running(nats_server.url, talos, settings):
+    async with run_metadata(nats_server.url, talos, settings):
         for i in range(3):
             talos.held[f"10.0.4.{i + 1}"] = gate
-            await stream.observe(a_node(f"hung-{i}", uid=f"hung-{i}", ip=f"10.0.4.{i + 1}"))
-        await stream.observe(a_node())
+            await stream.observe(make_node(f"hung-{i}", uid=f"hung-{i}", ip=f"10.0.4.{i + 1}"))
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
         gate.set()
 
@@ -547,8 +547,8 @@ async def test_the_trace_that_an_observation_began_goes_on(nats_server, stream, 
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     telemetry.setup_tracing("metadata", "http://127.0.0.1:9")  # nobody collects: that must not matter
     try:
-        async with metadata_running(nats_server.url, talos):
-            await stream.observe(a_node(), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
+        async with run_metadata(nats_server.url, talos):
+            await stream.observe(make_node(), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
             await stream.once("web-1", NodeEnriched)
             message = await stream.bus.last(f"{ENRICHED_NODE}.web-1")
             assert message.headers["traceparent"].split("-")[1] == trace
@@ -558,23 +558,23 @@ async def test_the_trace_that_an_observation_began_goes_on(nats_server, stream, 
 
 async def test_what_does_not_change_is_said_again_before_the_stream_forgets(nats_server, stream, talos):
     settings = MetadataSettings(republish_interval_seconds=1.0, watched_machines=0)
-    async with metadata_running(nats_server.url, talos, settings):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos, settings):
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
         first = await stream.sequence("web-1")
 
         async def again():
             return await stream.sequence("web-1") > first
 
-        await eventually(again)
+        await wait_until(again)
         assert talos.looks == ["10.0.0.5"], "said again, not asked again"
 
 
 async def test_a_talos_that_cannot_be_asked_makes_us_not_ready_with_the_reason(nats_server, stream, talos):
     talos.trouble = "talosconfig: field crt: expired"
-    async with metadata_running(nats_server.url, talos) as service:
+    async with run_metadata(nats_server.url, talos) as service:
         await stream.snapshot(0)
-        await eventually(
+        await wait_until(
             lambda: service.problems() == ("Talos cannot be asked: talosconfig: field crt: expired",)
         )
         talos.trouble = ""
@@ -582,13 +582,13 @@ async def test_a_talos_that_cannot_be_asked_makes_us_not_ready_with_the_reason(n
 
 
 async def test_a_machine_that_says_too_much_is_told_as_such(nats_server, stream, talos):
-    talos.put(some_facts(tags={f"tag-{i}": "x" * 1000 for i in range(300)}))
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    talos.put(make_facts(tags={f"tag-{i}": "x" * 1000 for i in range(300)}))
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.step) == ("invalid", "facts")
         assert event.last_known is None
-        talos.put(some_facts())
+        talos.put(make_facts())
         await stream.once("web-1", NodeEnriched)
 
 
@@ -600,10 +600,10 @@ async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_serve
             raise ZeroDivisionError(self.trouble)
 
     broken = Defective()
-    broken.put(some_facts())
+    broken.put(make_facts())
     broken.trouble = "nobody foresaw this"
-    async with metadata_running(nats_server.url, broken):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, broken):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.message) == (
             "internal",
@@ -614,20 +614,20 @@ async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_serve
 
 
 async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, stream, talos):
-    await stream.observe(a_node())
+    await stream.observe(make_node())
     await nats_server.kill()
-    async with metadata_running(nats_server.url, talos) as service:
+    async with run_metadata(nats_server.url, talos) as service:
         assert any("not followed" in problem for problem in service.problems())
         await nats_server.restart()
-        await eventually(lambda: talos.looks == ["10.0.0.5"])
+        await wait_until(lambda: talos.looks == ["10.0.0.5"])
         await stream.once("web-1", NodeEnriched)
 
 
 async def test_without_a_stream_it_waits_for_the_watcher_to_make_one(nats_server, talos):
-    async with metadata_running(nats_server.url, talos) as service:
-        await eventually(lambda: any("not followed" in problem for problem in service.problems()))
-        async with Flow.provisioned(nats_server.url) as stream:
-            await stream.observe(a_node())
-            await stream.once("web-1", NodeEnriched)
-            await stream.snapshot()
-            await eventually(lambda: service.problems() == ())
+    async with run_metadata(nats_server.url, talos) as service:
+        await wait_until(lambda: any("not followed" in problem for problem in service.problems()))
+        async with FlowActor.open(nats_server.url) as stream:
+            await stream.publish_node(make_node())
+            await stream.wait_for_enriched("web-1", NodeEnriched)
+            await stream.publish_snapshot()
+            await wait_until(lambda: service.problems() == ())

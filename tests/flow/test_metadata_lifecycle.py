@@ -6,11 +6,11 @@ import pytest
 from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import MachineFault
 from libs.common.node import NodeAddress
-from tests.builders import a_node, some_facts
-from tests.bus_actors import eventually
-from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
+from tests.builders import make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
 
-WEB_9 = a_node("web-9", uid="uid-9")
+WEB_9 = make_node("web-9", uid="uid-9")
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 LOOKED_AFTER = msgspec.structs.replace(CALM, controllers=("*", "cloud-node-lifecycle"))
 
@@ -19,7 +19,7 @@ LOOKED_AFTER = msgspec.structs.replace(CALM, controllers=("*", "cloud-node-lifec
 def talos() -> ScriptedTalos:
     """web-9 answers where web-1 should, and discovery knows it."""
     machines = ScriptedTalos()
-    machines.put(some_facts(node_name="web-9", uuid=UUID))
+    machines.put(make_facts(node_name="web-9", uuid=UUID))
     machines.members = frozenset({"web-9"})
     return machines
 
@@ -32,27 +32,27 @@ async def join(stream, *others) -> None:
 
 
 async def test_who_answers_in_a_machine_s_place_is_said_with_each_look(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         first = await stream.once("web-1", NodeUnreachable)
         (one,) = first.answered_by
         assert (one.address, one.node_name, one.uuid) == ("10.0.0.5", "web-9", UUID)
         assert first.fault.kind == "wrong_machine"
         later = await stream.once("web-1", NodeUnreachable, lambda event: event.attempt >= first.attempt + 2)
         assert later.answered_by[0].looked_at > one.looked_at
-        talos.put(some_facts())
+        talos.put(make_facts())
         await stream.once("web-1", NodeEnriched)
-        talos.put(some_facts(node_name="web-9", uuid=UUID))
+        talos.put(make_facts(node_name="web-9", uuid=UUID))
         again = await stream.once("web-1", NodeUnreachable)
         assert again.attempt <= later.attempt, "counted anew after a success"
 
 
 async def test_a_mass_replacement_asks_discovery_once_for_all(nats_server, stream, talos):
-    nodes = [a_node(f"web-1{i}", uid=f"uid-1{i}", ip=f"10.0.1.{i}") for i in range(10)]
+    nodes = [make_node(f"web-1{i}", uid=f"uid-1{i}", ip=f"10.0.1.{i}") for i in range(10)]
     for i in range(10):
-        talos.put(some_facts(node_name="web-9", node_ip=f"10.0.1.{i}", uuid=UUID))
-    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+        talos.put(make_facts(node_name="web-9", node_ip=f"10.0.1.{i}", uuid=UUID))
+    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         for node in nodes:
             await stream.observe(node)
@@ -74,9 +74,9 @@ async def test_without_discovery_s_word_nobody_is_said_to_answer_in_its_place(
     nats_server, stream, talos, members
 ):
     talos.members = members
-    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert event.answered_by == ()
         assert talos.questions_for_members >= 1
@@ -84,14 +84,14 @@ async def test_without_discovery_s_word_nobody_is_said_to_answer_in_its_place(
 
 async def test_every_internal_ip_has_to_be_answered_by_another_machine(nats_server, stream, talos):
     internal = tuple(NodeAddress(type="InternalIP", address=ip) for ip in ("10.0.0.5", "10.1.0.5"))
-    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
-        await stream.observe(a_node(addresses=internal))
+        await stream.observe(make_node(addresses=internal))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.answered_by == ()
-        talos.put(some_facts(node_name="web-8", node_ip="10.1.0.5"))
+        talos.put(make_facts(node_name="web-8", node_ip="10.1.0.5"))
         talos.members = frozenset({"web-8", "web-9"})
-        await join(stream, a_node("web-8", uid="uid-8", ip="10.1.0.5"))
+        await join(stream, make_node("web-8", uid="uid-8", ip="10.1.0.5"))
         event = await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
         assert [(one.address, one.node_name) for one in event.answered_by] == [
             ("10.0.0.5", "web-9"),
@@ -106,35 +106,35 @@ async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_th
     """web-1 was moved to an address of web-2, and web-9 took its own."""
     talos.members = frozenset({"web-2", "web-8", "web-9"})
     third = {
-        "its node IP": a_node("web-2", uid="uid-2", ip="10.0.0.6"),
-        "a further address": a_node(
+        "its node IP": make_node("web-2", uid="uid-2", ip="10.0.0.6"),
+        "a further address": make_node(
             "web-2",
             uid="uid-2",
             ip="10.0.0.7",
             addresses=(NodeAddress(type="InternalIP", address="10.0.0.6"),),
         ),
-        "the first of its two node IPs": a_node("web-2", uid="uid-2", ip="10.0.0.6,fd00::6"),
+        "the first of its two node IPs": make_node("web-2", uid="uid-2", ip="10.0.0.6,fd00::6"),
     }[where]
-    talos.put(some_facts(node_name="web-1", node_ip="10.0.0.6"))
-    talos.put(some_facts(node_name="web-8", node_ip="10.0.0.7"))
-    talos.put(some_facts(node_name="web-2", node_ip="fd00::6"))
-    async with metadata_running(nats_server.url, talos, LOOKED_AFTER) as service:
+    talos.put(make_facts(node_name="web-1", node_ip="10.0.0.6"))
+    talos.put(make_facts(node_name="web-8", node_ip="10.0.0.7"))
+    talos.put(make_facts(node_name="web-2", node_ip="fd00::6"))
+    async with run_metadata(nats_server.url, talos, LOOKED_AFTER) as service:
         await join(stream, WEB_9)
         await stream.observe(third)
         await stream.once("web-2", NodeEnriched if "first" in where else NodeUnreachable)
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.answered_by) == ("wrong_machine", ())
-        await eventually(lambda: talos.looks.count("10.0.0.5") >= 4)
+        await wait_until(lambda: talos.looks.count("10.0.0.5") >= 4)
         assert service._node_controller.reconcilers["web-1"].state.foreign_machines == ()
 
 
 async def test_addresses_that_change_take_back_who_answered(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos, LOOKED_AFTER):
+    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
-        moved = a_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))
+        moved = make_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))
         await stream.observe(moved)
         event = await stream.once("web-1", NodeUnreachable, lambda event: event.node == moved)
         assert event.answered_by == ()
@@ -143,28 +143,28 @@ async def test_addresses_that_change_take_back_who_answered(nats_server, stream,
 async def test_where_nobody_looks_after_lifecycle_neither_others_nor_discovery_are_asked(
     nats_server, stream, talos
 ):
-    async with metadata_running(nats_server.url, talos, CALM):
+    async with run_metadata(nats_server.url, talos, CALM):
         internal = (NodeAddress(type="InternalIP", address="10.1.0.5"),)
-        await stream.observe(a_node(addresses=internal))
+        await stream.observe(make_node(addresses=internal))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.answered_by == ()
-        await eventually(lambda: len(talos.looks) >= 3)
+        await wait_until(lambda: len(talos.looks) >= 3)
     assert set(talos.looks) == {"10.0.0.5"}
     assert talos.questions_for_members == 0
 
 
 async def test_a_machine_that_shuts_down_is_last_known_to_have_said_so(nats_server, stream, talos):
-    talos.put(msgspec.structs.replace(some_facts(), stage="running"))
-    async with metadata_running(nats_server.url, talos, LOOKED_AFTER) as service:
-        await stream.observe(a_node())
+    talos.put(msgspec.structs.replace(make_facts(), stage="running"))
+    async with run_metadata(nats_server.url, talos, LOOKED_AFTER) as service:
+        await stream.observe(make_node())
         assert (await stream.once("web-1", NodeEnriched)).facts.stage == "running"
-        await eventually(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
-        talos.put(msgspec.structs.replace(some_facts(), stage="shutting down"))
+        await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
+        talos.put(msgspec.structs.replace(make_facts(), stage="shutting down"))
         await stream.once("web-1", NodeEnriched, lambda event: event.facts.stage == "shutting down")
         talos.break_down("10.0.0.5")
         talos.cut_watch("10.0.0.5")
         event = await stream.once("web-1", NodeUnreachable)
         assert event.fault.kind == "refused"
         assert event.last_known.stage == "shutting down"
-        talos.put(msgspec.structs.replace(some_facts(), stage="booting"))
+        talos.put(msgspec.structs.replace(make_facts(), stage="booting"))
         assert (await stream.once("web-1", NodeEnriched)).facts.stage == "booting"

@@ -9,10 +9,10 @@ from libs.common.events import ClusterNetworksObserved, NodeEnriched
 from libs.common.machine import Inventory, MachineFault
 from libs.common.subjects import NETWORKS
 from services.metadata.talos_api.api import MachineConfigNetworks
-from tests.builders import NOW, a_node, cluster_networks, some_facts
-from tests.bus_actors import eventually
-from tests.flow_actors import Flow
-from tests.metadata_actors import CALM, ScriptedTalos, metadata_running
+from tests.builders import NOW, make_cluster_networks, make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.flow_actors import FlowActor
+from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
 
 ALLOCATING = msgspec.structs.replace(
     CALM, controllers=("*", "node-ipam-controller"), republish_interval_seconds=1.0
@@ -31,20 +31,20 @@ NOBODY = MachineFault(kind="refused", step="ControllerManagerConfig", message="n
 @pytest.fixture
 def talos() -> ScriptedTalos:
     machines = ScriptedTalos()
-    machines.put(some_facts())
+    machines.put(make_facts())
     machines.inventories["10.0.0.5"] = Inventory(gateways=("10.0.0.1",))
     machines.networks = NETWORK
     return machines
 
 
-async def said(stream: Flow) -> ClusterNetworksObserved | None:
+async def said(stream: FlowActor) -> ClusterNetworksObserved | None:
     message = await stream.bus.get_last(NETWORKS)
     event = message.event if message else None
     assert event is None or isinstance(event, ClusterNetworksObserved)
     return event
 
 
-async def told(stream: Flow, networks: MachineConfigNetworks) -> ClusterNetworksObserved:
+async def told(stream: FlowActor, networks: MachineConfigNetworks) -> ClusterNetworksObserved:
     """What the stream says, as soon as it is that."""
     found: list[ClusterNetworksObserved] = []
 
@@ -58,7 +58,7 @@ async def told(stream: Flow, networks: MachineConfigNetworks) -> ClusterNetworks
         found.append(event)
         return True
 
-    await eventually(is_said)
+    await wait_until(is_said)
     return found[-1]
 
 
@@ -66,8 +66,8 @@ async def test_who_neither_allocates_nor_approves_asks_no_control_plane_and_no_m
     nats_server, stream, talos
 ):
     neither = msgspec.structs.replace(CALM, controllers=("cloud-node",))
-    async with metadata_running(nats_server.url, talos, neither):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos, neither):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
     assert (event.facts.inventory, event.facts.gateways) == (None, ())
     assert (talos.questions, talos.asked) == (0, [])
@@ -77,8 +77,8 @@ async def test_who_neither_allocates_nor_approves_asks_no_control_plane_and_no_m
 async def test_where_certificates_are_approved_networks_are_told_and_no_machine_is_asked_for_gateways(
     nats_server, stream, talos
 ):
-    async with metadata_running(nats_server.url, talos):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
         networks = await told(stream, NETWORK)
     assert (event.facts.inventory, talos.asked) == (None, [])
@@ -86,8 +86,8 @@ async def test_where_certificates_are_approved_networks_are_told_and_no_machine_
 
 
 async def test_where_pod_cidrs_are_allocated_networks_and_gateways_are_told(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos, ALLOCATING):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos, ALLOCATING):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
         networks = await told(stream, NETWORK)
     assert event.facts.gateways == ("10.0.0.1",)
@@ -102,8 +102,8 @@ async def test_what_pools_select_by_is_asked_for_where_pod_cidrs_are_allocated_a
 ):
     config = parse_cloud_config(POOLS, "f")
     settings = msgspec.structs.replace(settings, cloud_config=config)
-    async with metadata_running(nats_server.url, talos, settings):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos, settings):
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
     assert [parts for _, parts in talos.asked][:1] == asked
 
@@ -112,22 +112,22 @@ async def test_a_machine_that_does_not_tell_its_routes_is_told_from_one_without_
     nats_server, stream, talos
 ):
     talos.part_faults["RouteStatus"] = MachineFault(kind="permission", step="RouteStatus", message="no")
-    async with metadata_running(nats_server.url, talos, ALLOCATING):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, talos, ALLOCATING):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
     assert event.facts.inventory == Inventory(gateways=None)
     assert event.facts.gateways == ()
 
 
 async def test_networks_are_told_again_and_a_change_replaces_them(nats_server, stream, talos):
-    async with metadata_running(nats_server.url, talos, ALLOCATING):
+    async with run_metadata(nats_server.url, talos, ALLOCATING):
         first = await told(stream, NETWORK)
 
         async def is_repeated() -> bool:
             event = await said(stream)
             return event is not None and event.observed_at > first.observed_at
 
-        await eventually(is_repeated)
+        await wait_until(is_repeated)
         talos.networks = OTHER
         changed = await told(stream, OTHER)
         assert changed.observed_at > first.observed_at
@@ -137,14 +137,14 @@ async def test_a_failure_takes_nothing_back_and_before_the_first_answer_nothing_
     nats_server, stream, talos
 ):
     talos.networks = NOBODY
-    async with metadata_running(nats_server.url, talos, ALLOCATING):
-        await eventually(lambda: talos.questions >= 2)
+    async with run_metadata(nats_server.url, talos, ALLOCATING):
+        await wait_until(lambda: talos.questions >= 2)
         assert await said(stream) is None
         talos.networks = NETWORK
         first = await told(stream, NETWORK)
         talos.networks = NOBODY
         asked = talos.questions
-        await eventually(lambda: talos.questions >= asked + 2)
+        await wait_until(lambda: talos.questions >= asked + 2)
         stands = await told(stream, NETWORK)
         assert stands.observed_at >= first.observed_at
 
@@ -152,11 +152,11 @@ async def test_a_failure_takes_nothing_back_and_before_the_first_answer_nothing_
 async def test_a_stream_that_lost_everything_is_told_what_is_known_though_talos_is_down(
     nats_server, stream, talos
 ):
-    async with metadata_running(nats_server.url, talos, ALLOCATING):
+    async with run_metadata(nats_server.url, talos, ALLOCATING):
         first = await told(stream, NETWORK)
         talos.networks = NOBODY
         asked = talos.questions
-        await eventually(lambda: talos.questions >= asked + 1)
+        await wait_until(lambda: talos.questions >= asked + 1)
         await nats_server.wipe()
 
         async def is_provisioned_anew() -> bool:
@@ -166,13 +166,13 @@ async def test_a_stream_that_lost_everything_is_told_what_is_known_though_talos_
                 return False
             return bool(stream.incarnation != first.stream_id)
 
-        await eventually(is_provisioned_anew)
+        await wait_until(is_provisioned_anew)
 
         async def is_said_to_the_new_one() -> bool:
             event = await said(stream)  # at first, perhaps, a word that was still meant for the old one
             return event is not None and event.stream_id == stream.incarnation
 
-        await eventually(is_said_to_the_new_one)
+        await wait_until(is_said_to_the_new_one)
         again = await told(stream, NETWORK)
     assert again.stream_id == stream.incarnation
 
@@ -181,8 +181,8 @@ async def test_an_answer_of_a_clock_behind_replaces_what_a_predecessor_with_a_cl
     nats_server, stream, talos
 ):
     ahead = NOW.replace(year=NOW.year + 50)
-    old = cluster_networks(incarnation=stream.incarnation, pod_cidrs=("10.9.0.0/16",), observed_at=ahead)
+    old = make_cluster_networks(incarnation=stream.incarnation, pod_cidrs=("10.9.0.0/16",), observed_at=ahead)
     await stream.bus.publish(old)
-    async with metadata_running(nats_server.url, talos, ALLOCATING):
+    async with run_metadata(nats_server.url, talos, ALLOCATING):
         event = await told(stream, NETWORK)
     assert event.observed_at > ahead

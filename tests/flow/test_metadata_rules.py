@@ -12,10 +12,10 @@ from libs.common.machine import AddressStatus, Inventory, MachineFault, Processo
 from libs.common.settings.read_settings import read_settings
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from tests.builders import a_node, some_facts
-from tests.bus_actors import eventually
-from tests.flow_actors import Flow
-from tests.metadata_actors import ScriptedTalos, metadata_running
+from tests.builders import make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.flow_actors import FlowActor
+from tests.metadata_actors import ScriptedTalos, run_metadata
 
 NO_RULES = "global: {}\n"
 PLAIN = "transformations: [{labels: {zone: '{{ .Zone }}'}}]\n"
@@ -30,7 +30,7 @@ TOLD = Inventory(talos_version="v1.13.5")
 @pytest.fixture
 def talos() -> ScriptedTalos:
     machines = ScriptedTalos()
-    machines.put(some_facts())
+    machines.put(make_facts())
     machines.inventories["10.0.0.5"] = Inventory(talos_version="v1.13.5", processors=Processors(cores=16))
     return machines
 
@@ -45,7 +45,7 @@ async def running(url: str, talos: ScriptedTalos, path: Path, text: str) -> Asyn
     write(path, text)
     settings = read_settings([MetadataSettings], [f"--cloud-config={path}"], {}).get(MetadataSettings)
     settings = msgspec.structs.replace(settings, watches_opened_after_seconds=0.0)
-    async with metadata_running(url, talos, settings) as service:
+    async with run_metadata(url, talos, settings) as service:
         yield service
 
 
@@ -55,7 +55,7 @@ def tells(inventory: Inventory | None):
 
 async def test_rules_that_name_nothing_of_it_ask_for_no_inventory(nats_server, stream, talos, tmp_path):
     async with running(nats_server.url, talos, tmp_path / "config", PLAIN):
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
     assert event.facts.inventory is None
     assert talos.asked == []
@@ -63,11 +63,11 @@ async def test_rules_that_name_nothing_of_it_ask_for_no_inventory(nats_server, s
 
 async def test_what_rules_name_is_asked_for_once_and_told(nats_server, stream, talos, tmp_path):
     async with running(nats_server.url, talos, tmp_path / "config", BY_VERSION):
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.inventory == TOLD
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
-        talos.put(some_facts(zone="b"))
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
+        talos.put(make_facts(zone="b"))
         event = await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
         assert event.facts.inventory == TOLD, "it is kept"
     assert talos.asked == [("10.0.0.5", frozenset({"Version"}))]
@@ -79,7 +79,7 @@ async def test_a_file_that_comes_to_need_more_is_obeyed_within_seconds(
     names = [f"w-{i}" for i in range(20)]
     for i, name in enumerate(names):
         ip = f"10.0.7.{i + 1}"
-        talos.put(some_facts(node_name=name, node_ip=ip))
+        talos.put(make_facts(node_name=name, node_ip=ip))
         talos.inventories[ip] = talos.inventories["10.0.0.5"]
     path = tmp_path / "config"
     async with running(nats_server.url, talos, path, NO_RULES) as service:
@@ -92,27 +92,29 @@ async def test_a_file_that_comes_to_need_more_is_obeyed_within_seconds(
         assert {parts for _, parts in talos.asked} == {frozenset({"Version"}), frozenset({"Processor"})}
 
         write(path, "transformations: [{labels: 7}]\n")
-        await eventually(lambda: any("file is bad" in record.message for record in caplog.records))
-        await stream.observe(a_node())
+        await wait_until(lambda: any("file is bad" in record.message for record in caplog.records))
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.inventory == more, "a bad file leaves the need as it was"
         assert not any("file" in problem for problem in service.problems()), "the labeler tells of it"
 
 
-async def told_of_all(stream: Flow, names: list[str], inventory: Inventory | None, *, again: bool = True):
+async def told_of_all(
+    stream: FlowActor, names: list[str], inventory: Inventory | None, *, again: bool = True
+):
     for i, name in enumerate(names):
         if again:
-            await stream.observe(a_node(name, uid=name, ip=f"10.0.7.{i + 1}"))
-        await stream.once(name, NodeEnriched, tells(inventory), 60.0)
+            await stream.publish_node(make_node(name, uid=name, ip=f"10.0.7.{i + 1}"))
+        await stream.wait_for_enriched(name, NodeEnriched, tells(inventory), 60.0)
 
 
 async def test_the_preferred_family_may_change_while_we_run(nats_server, stream, talos, tmp_path):
     both = tuple(AddressStatus(address=each, link="eth0") for each in ("10.0.0.5/24", "fd00::5/64"))
     for ip in ("10.0.0.5", "fd00::5"):
-        talos.put(some_facts(node_ip=ip, addresses=both))
+        talos.put(make_facts(node_ip=ip, addresses=both))
     path = tmp_path / "config"
     async with running(nats_server.url, talos, path, NO_RULES):
-        await stream.observe(a_node(ip="10.0.0.5,fd00::5"))
+        await stream.observe(make_node(ip="10.0.0.5,fd00::5"))
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.node_ip == "10.0.0.5"
         write(path, "global: {preferIPv6: true}\n")
@@ -125,11 +127,11 @@ async def test_a_part_that_our_role_may_not_read_holds_no_node_up(
 ):
     talos.part_faults["Version"] = MachineFault(kind="permission", step="Version", message="os:reader needed")
     async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.inventory == Inventory(processors=Processors(cores=16))
-        await eventually(lambda: talos.watching["10.0.0.5"] == 1)
-        talos.put(some_facts(zone="b"))
+        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
+        talos.put(make_facts(zone="b"))
         await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
     said = [record for record in caplog.records if "does not tell what rules or ipam need" in record.message]
     assert len(said) == 1
@@ -140,7 +142,7 @@ async def test_a_part_that_fails_for_ever_delays_a_node_and_loses_it_not(
 ):
     talos.part_faults["Processor"] = MachineFault(kind="timeout", step="Processor", message="no answer")
     async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         waiting = await stream.once("web-1", NodeUnreachable)
         assert waiting.fault.step == "Processor"
         event = await stream.once("web-1", NodeEnriched, seconds=10.0)

@@ -18,9 +18,9 @@ from libs.common.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
 from libs.testbed.nats_server import NatsServer
 from services.watcher.kinds import NODE
 from services.watcher.work_queue import COOLDOWN_SECONDS, compute_cooldown
-from tests.builders import a_node, a_request, leading
-from tests.bus_actors import MAX_BYTES, doing, eventually
-from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
+from tests.builders import make_leading, make_node, make_request
+from tests.bus_actors import MAX_BYTES, run_during, wait_until
+from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
 
 CROWD = 500
 
@@ -40,41 +40,44 @@ async def connect(nats_server: NatsServer) -> AsyncIterator[Connect]:
 
 
 def nodes(count: int) -> list:
-    return [a_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
+    return [make_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
 
 
 async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_this_is_all(
     connect: Connect,
 ):
     script = ScriptedNodes(*nodes(150))
-    watcher = a_watcher(await connect(), script.source)
-    flow = Flow()
-    async with doing(watcher.run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots(), "a snapshot")
+    watcher = make_watcher(await connect(), script.source)
+    flow = WatcherFlow()
+    async with run_during(watcher.run()), flow.follow(await connect("flow")):
+        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
         assert flow.snapshots()[0].nodes == 150
         assert flow.existing() == set(script.objects)
         assert flow.leadings()[0].epoch == 1
         order = [message.subject for message in sorted(flow.messages, key=lambda m: m.sequence)]
         assert order.index(SNAPSHOT) > max(i for i, s in enumerate(order) if s.startswith(OBSERVED_NODE))
-        await eventually(lambda: watcher.problems() == (), "ready")
+        await wait_until(lambda: watcher.problems() == (), "ready")
         bus = await connect()
         assert await bus.provision(DURABLES, max_bytes=MAX_BYTES) == flow.snapshots()[0].stream_id
 
 
 async def test_news_are_said_and_heartbeats_are_not(connect: Connect):
     script = ScriptedNodes(*nodes(3))
-    flow = Flow()
-    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
+    flow = WatcherFlow()
+    async with (
+        run_during(make_watcher(await connect(), script.source).run()),
+        flow.follow(await connect("flow")),
+    ):
+        await flow.wait_for(lambda f: f.snapshots())
         for beat in range(20):
             pressure = NodeCondition(type="MemoryPressure", status="False", message=f"beat {beat}")
-            script.put(a_node("n-1.example", uid="uid-1", conditions=(pressure,)))
-        changed = script.put(a_node("n-2.example", uid="uid-2", labels={"zone": "b"}))
-        joined = script.put(a_node("new", uid="uid-new"))
+            script.put(make_node("n-1.example", uid="uid-1", conditions=(pressure,)))
+        changed = script.put(make_node("n-2.example", uid="uid-2", labels={"zone": "b"}))
+        joined = script.put(make_node("new", uid="uid-new"))
         script.delete("n-0.example")
-        await flow.hears(lambda f: f.existing() == {"n-1.example", "n-2.example", "new"})
-        await flow.hears(lambda f: len(f.of("n-2.example")) == 2)
-        assert len(flow.of("n-1.example")) == 1
+        await flow.wait_for(lambda f: f.existing() == {"n-1.example", "n-2.example", "new"})
+        await flow.wait_for(lambda f: len(f.list_node_events("n-2.example")) == 2)
+        assert len(flow.list_node_events("n-1.example")) == 1
         for node in (changed, joined):
             said = flow.last(node.name)
             assert isinstance(said, NodeObserved)
@@ -85,21 +88,24 @@ async def test_news_are_said_and_heartbeats_are_not(connect: Connect):
 
 
 async def test_a_node_that_is_deleted_and_comes_again_ends_as_the_new_one(connect: Connect):
-    script = ScriptedNodes(a_node("web-1", uid="old"))
-    flow = Flow()
-    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
+    script = ScriptedNodes(make_node("web-1", uid="old"))
+    flow = WatcherFlow()
+    async with (
+        run_during(make_watcher(await connect(), script.source).run()),
+        flow.follow(await connect("flow")),
+    ):
+        await flow.wait_for(lambda f: f.snapshots())
         script.delete("web-1")
-        script.put(a_node("web-1", uid="new"))
-        await flow.hears(lambda f: f.uid("web-1") == "new")
+        script.put(make_node("web-1", uid="new"))
+        await flow.wait_for(lambda f: f.uid("web-1") == "new")
 
 
 async def test_each_object_is_said_once_per_resync_and_the_snapshot_again_after_it(connect: Connect):
     script = ScriptedNodes(*nodes(40))
-    flow = Flow()
-    watcher = a_watcher(await connect(), script.source, resync_seconds=1.0)
-    async with doing(watcher.run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: len(f.snapshots()) >= 3, "two resyncs")
+    flow = WatcherFlow()
+    watcher = make_watcher(await connect(), script.source, resync_seconds=1.0)
+    async with run_during(watcher.run()), flow.follow(await connect("flow")):
+        await flow.wait_for(lambda f: len(f.snapshots()) >= 3, "two resyncs")
         marks = [i for i, event in enumerate(flow.events()) if event in flow.snapshots()]
         between = [
             event.node.name for event in flow.events()[marks[1] : marks[2]] if isinstance(event, NodeObserved)
@@ -111,7 +117,7 @@ async def test_a_durable_that_somebody_deletes_is_restored_with_the_resync(
     connect: Connect, nats_server: NatsServer
 ):
     bus = await connect()
-    async with doing(a_watcher(bus, ScriptedNodes(*nodes(1)).source, resync_seconds=1.0).run()):
+    async with run_during(make_watcher(bus, ScriptedNodes(*nodes(1)).source, resync_seconds=1.0).run()):
         operator = await nats.connect(nats_server.url)
         stream = operator.jetstream()
 
@@ -122,70 +128,70 @@ async def test_a_durable_that_somebody_deletes_is_restored_with_the_resync(
                 return False
             return True
 
-        await eventually(exists, "the durable")
+        await wait_until(exists, "the durable")
         await stream.delete_consumer(STREAM, DURABLES[0].name)
-        await eventually(exists, "the durable again")
+        await wait_until(exists, "the durable again")
         await operator.close()
 
 
 async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Connect, nats_server: NatsServer):
     script = ScriptedNodes(*nodes(100))
-    flow = Flow()
-    watcher = a_watcher(await connect(), script.source)
-    async with doing(watcher.run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
+    flow = WatcherFlow()
+    watcher = make_watcher(await connect(), script.source)
+    async with run_during(watcher.run()), flow.follow(await connect("flow")):
+        await flow.wait_for(lambda f: f.snapshots())
         first = flow.opened[-1].stream_id
         epoch = flow.snapshots()[-1].epoch
         await nats_server.wipe()
         script.delete("n-7.example")
-        script.put(a_node("after", uid="uid-after"))
-        await flow.hears(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot", 30)
+        script.put(make_node("after", uid="uid-after"))
+        await flow.wait_for(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot", 30)
         assert flow.existing() == set(script.objects)
         assert flow.snapshots()[-1].epoch == epoch
         assert {event.stream_id for event in flow.nodes()} == {flow.opened[-1].stream_id}
-        await eventually(lambda: watcher.problems() == (), "ready again")
+        await wait_until(lambda: watcher.problems() == (), "ready again")
 
 
 async def test_requests_come_into_a_stream_that_is_made_again_also_those_that_were_decided(
     connect: Connect, nats_server: NatsServer
 ):
     approved = SigningRequestCondition(type="Approved")
-    script = ScriptedRequests(*(a_request(f"csr-{i}", uid=f"u{i}", node=f"n-{i}") for i in range(50)))
-    script.put(a_request("decided", uid="u-d", conditions=(approved,)))
-    flow = Flow()
-    watcher = a_watcher(await connect(), ScriptedNodes(*nodes(3)).source, requests=script.source)
-    async with doing(watcher.run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
+    script = ScriptedRequests(*(make_request(f"csr-{i}", uid=f"u{i}", node=f"n-{i}") for i in range(50)))
+    script.put(make_request("decided", uid="u-d", conditions=(approved,)))
+    flow = WatcherFlow()
+    watcher = make_watcher(await connect(), ScriptedNodes(*nodes(3)).source, requests=script.source)
+    async with run_during(watcher.run()), flow.follow(await connect("flow")):
+        await flow.wait_for(lambda f: f.snapshots())
         assert flow.snapshots()[0].requests == 51
         first = flow.opened[-1].stream_id
         await nats_server.wipe()
         script.delete("csr-7")
-        await flow.hears(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot", 30)
+        await flow.wait_for(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot", 30)
         assert flow.existing_requests() == set(script.objects)
         assert flow.snapshots()[-1].requests == 50
-        await eventually(lambda: watcher.problems() == (), "ready again")
+        await wait_until(lambda: watcher.problems() == (), "ready again")
 
 
 async def test_a_server_that_restarts_gets_everything_again_under_the_same_incarnation(
     connect: Connect, nats_server: NatsServer
 ):
     script = ScriptedNodes(*nodes(20))
-    flow = Flow()
-    watcher = a_watcher(await connect(), script.source)
-    async with doing(watcher.run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
+    flow = WatcherFlow()
+    watcher = make_watcher(await connect(), script.source)
+    async with run_during(watcher.run()), flow.follow(await connect("flow")):
+        await flow.wait_for(lambda f: f.snapshots())
         before = {name: flow.observed(name).observed_at for name in script.objects}
         await nats_server.kill()
-        await eventually(lambda: watcher.problems() != (), "not ready")
+        await wait_until(lambda: watcher.problems() != (), "not ready")
         script.delete("n-3.example")
         await nats_server.restart()
-        await flow.hears(lambda f: f.existing() == set(script.objects), seconds=30)
-        await flow.hears(
+        await flow.wait_for(lambda f: f.existing() == set(script.objects), seconds=30)
+        await flow.wait_for(
             lambda f: all(f.observed(name).observed_at > before[name] for name in script.objects),
             "everything said again",
         )
         assert isinstance(flow.last("n-3.example"), NodeGone)
-        await eventually(lambda: watcher.problems() == (), "ready again")
+        await wait_until(lambda: watcher.problems() == (), "ready again")
 
 
 async def test_a_server_that_comes_late_finds_the_watcher_waiting_and_not_ready(
@@ -193,28 +199,28 @@ async def test_a_server_that_comes_late_finds_the_watcher_waiting_and_not_ready(
 ):
     await nats_server.kill()
     script = ScriptedNodes(*nodes(5))
-    watcher = a_watcher(await connect(), script.source)
-    async with doing(watcher.run()):
-        await eventually(lambda: any("not everything has been said" in p for p in watcher.problems()))
+    watcher = make_watcher(await connect(), script.source)
+    async with run_during(watcher.run()):
+        await wait_until(lambda: any("not everything has been said" in p for p in watcher.problems()))
         await nats_server.restart()
-        flow = Flow()
-        async with flow.following(await connect("flow")):
-            await flow.hears(lambda f: f.snapshots(), "a snapshot", 30)
+        flow = WatcherFlow()
+        async with flow.follow(await connect("flow")):
+            await flow.wait_for(lambda f: f.snapshots(), "a snapshot", 30)
             assert flow.existing() == set(script.objects)
-            await eventually(lambda: watcher.problems() == (), "ready")
+            await wait_until(lambda: watcher.problems() == (), "ready")
 
 
 async def test_a_new_leader_says_who_went_while_nobody_watched_and_everything_else_anew(
     connect: Connect,
 ):
     script = ScriptedNodes(*nodes(10))
-    flow = Flow()
-    async with flow.following(await connect("flow")):
-        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
-            await flow.hears(lambda f: f.snapshots())
+    flow = WatcherFlow()
+    async with flow.follow(await connect("flow")):
+        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
+            await flow.wait_for(lambda f: f.snapshots())
         script.delete("n-4.example")
-        async with doing(a_watcher(await connect(), script.source, identity="b").run()):
-            await flow.hears(lambda f: len(f.snapshots()) == 2)
+        async with run_during(make_watcher(await connect(), script.source, identity="b").run()):
+            await flow.wait_for(lambda f: len(f.snapshots()) == 2)
             assert flow.existing() == set(script.objects)
             assert {flow.epoch(name) for name in [*script.objects, "n-4.example"]} == {2}
             assert flow.leadings()[-1].epoch == 2
@@ -225,103 +231,117 @@ async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
     connect: Connect,
 ):
     script = ScriptedNodes(*nodes(5))
-    flow = Flow()
-    first = a_watcher(await connect(), script.source, identity="a")
-    second = a_watcher(await connect(), script.source, identity="b")
-    async with flow.following(await connect("flow")), doing(first.run()):
-        await flow.hears(lambda f: f.snapshots())
-        async with doing(second.run()):
-            await flow.hears(lambda f: len(f.snapshots()) == 2)
-            await eventually(lambda: any("publishes to this stream too" in p for p in first.problems()))
-            script.put(a_node("joins", uid="uid-j"))
-            await flow.hears(lambda f: f.last("joins"))
+    flow = WatcherFlow()
+    first = make_watcher(await connect(), script.source, identity="a")
+    second = make_watcher(await connect(), script.source, identity="b")
+    async with flow.follow(await connect("flow")), run_during(first.run()):
+        await flow.wait_for(lambda f: f.snapshots())
+        async with run_during(second.run()):
+            await flow.wait_for(lambda f: len(f.snapshots()) == 2)
+            await wait_until(lambda: any("publishes to this stream too" in p for p in first.problems()))
+            script.put(make_node("joins", uid="uid-j"))
+            await flow.wait_for(lambda f: f.last("joins"))
             assert flow.epoch("joins") == 2
-        await flow.hears(lambda f: len(f.snapshots()) == 3, "the first leads again", 30)
+        await flow.wait_for(lambda f: len(f.snapshots()) == 3, "the first leads again", 30)
         assert flow.leadings()[-1].holder == "a"
         assert flow.leadings()[-1].epoch == 3
-        await eventually(lambda: first.problems() == ())
+        await wait_until(lambda: first.problems() == ())
 
 
 async def test_a_list_after_a_gap_says_what_changed_and_who_went_in_it_and_nothing_else(connect: Connect):
     script = ScriptedNodes(*nodes(10))
-    flow = Flow()
-    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
+    flow = WatcherFlow()
+    async with (
+        run_during(make_watcher(await connect(), script.source).run()),
+        flow.follow(await connect("flow")),
+    ):
+        await flow.wait_for(lambda f: f.snapshots())
         said = len(flow.nodes())
         listeners, script._listeners = script._listeners, []  # the watch is deaf
         script.delete("n-0.example")
-        script.put(a_node("n-1.example", uid="uid-1", labels={"zone": "b"}))
+        script.put(make_node("n-1.example", uid="uid-1", labels={"zone": "b"}))
         script._listeners = listeners
         script.list_again()
-        await flow.hears(
-            lambda f: isinstance(f.last("n-0.example"), NodeGone) and len(f.of("n-1.example")) == 2
+        await flow.wait_for(
+            lambda f: (
+                isinstance(f.last("n-0.example"), NodeGone) and len(f.list_node_events("n-1.example")) == 2
+            )
         )
-        marker = script.put(a_node("marker", uid="uid-m"))
-        await flow.hears(lambda f: f.last(marker.name))
+        marker = script.put(make_node("marker", uid="uid-m"))
+        await flow.wait_for(lambda f: f.last(marker.name))
         assert len(flow.nodes()) == said + 3
 
 
 async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect):
     script = ScriptedNodes(*nodes(3))
-    flow = Flow()
-    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
-        script.put(a_node("n-1.example", uid="uid-1", labels={"later": "yes"}))
-        await flow.hears(lambda f: f.snapshots() and len(f.of("n-1.example")) == 1)
+    flow = WatcherFlow()
+    async with (
+        run_during(make_watcher(await connect(), script.source).run()),
+        flow.follow(await connect("flow")),
+    ):
+        script.put(make_node("n-1.example", uid="uid-1", labels={"later": "yes"}))
+        await flow.wait_for(lambda f: f.snapshots() and len(f.list_node_events("n-1.example")) == 1)
         script.version = 500
         script.objects = {node.name: node for node in nodes(3)}
         script.list_again()
-        await flow.hears(
+        await flow.wait_for(
             lambda f: f.observed("n-1.example").node.labels == script.objects["n-1.example"].labels
         )
-        await flow.hears(lambda f: f.epoch("n-1.example") == 2)
+        await flow.wait_for(lambda f: f.epoch("n-1.example") == 2)
 
 
 async def test_an_unreadable_node_is_neither_said_nor_said_to_be_gone(connect: Connect):
     script = ScriptedNodes(*nodes(3))
-    flow = Flow()
-    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
+    flow = WatcherFlow()
+    async with (
+        run_during(make_watcher(await connect(), script.source).run()),
+        flow.follow(await connect("flow")),
+    ):
+        await flow.wait_for(lambda f: f.snapshots())
         del script.objects["n-1.example"]
         del script.objects["n-2.example"]
         script.unreadable = ("n-1.example",)
         script.list_again()
-        await flow.hears(lambda f: isinstance(f.last("n-2.example"), NodeGone))
+        await flow.wait_for(lambda f: isinstance(f.last("n-2.example"), NodeGone))
         assert isinstance(flow.last("n-1.example"), NodeObserved)
 
 
 async def test_a_node_that_cannot_be_published_does_not_stop_the_others(connect: Connect):
-    huge = a_node("huge", uid="uid-h", labels={f"k{i}": "v" * 1000 for i in range(300)})
-    script = ScriptedNodes(huge, a_node("no version", uid="uid-x"), *nodes(3))
-    flow = Flow()
-    watcher = a_watcher(await connect(), script.source)
-    async with doing(watcher.run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
+    huge = make_node("huge", uid="uid-h", labels={f"k{i}": "v" * 1000 for i in range(300)})
+    script = ScriptedNodes(huge, make_node("no version", uid="uid-x"), *nodes(3))
+    flow = WatcherFlow()
+    watcher = make_watcher(await connect(), script.source)
+    async with run_during(watcher.run()), flow.follow(await connect("flow")):
+        await flow.wait_for(lambda f: f.snapshots())
         assert flow.existing() == {node.name for node in nodes(3)}
         assert flow.snapshots()[0].nodes == 5
 
 
 async def test_a_full_stream_is_not_ready_and_says_so_until_there_is_room(connect: Connect):
     annotations = {f"a{i}": "x" * 1000 for i in range(200)}
-    script = ScriptedNodes(*(a_node(f"big-{i}", uid=f"u{i}", annotations=annotations) for i in range(400)))
-    watcher = a_watcher(await connect(), script.source)
-    async with doing(watcher.run()):
-        await eventually(lambda: any("10077" in problem for problem in watcher.problems()), "full", 30)
+    script = ScriptedNodes(*(make_node(f"big-{i}", uid=f"u{i}", annotations=annotations) for i in range(400)))
+    watcher = make_watcher(await connect(), script.source)
+    async with run_during(watcher.run()):
+        await wait_until(lambda: any("10077" in problem for problem in watcher.problems()), "full", 30)
         for name in list(script.objects)[:150]:
-            script.put(a_node(name, uid=script.objects[name].uid))
-        await eventually(lambda: watcher.problems() == (), "room again", 60)
+            script.put(make_node(name, uid=script.objects[name].uid))
+        await wait_until(lambda: watcher.problems() == (), "room again", 60)
 
 
 async def test_a_replaced_leader_cannot_overwrite_who_leads(connect: Connect):
     script = ScriptedNodes(*nodes(2))
-    flow = Flow()
+    flow = WatcherFlow()
     bus = await connect()
-    async with doing(a_watcher(await connect(), script.source, identity="a").run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots())
+    async with (
+        run_during(make_watcher(await connect(), script.source, identity="a").run()),
+        flow.follow(bus),
+    ):
+        await flow.wait_for(lambda f: f.snapshots())
         incarnation = flow.snapshots()[0].stream_id
-        await bus.publish(leading(incarnation=incarnation, epoch=7, holder="b"))
-        await flow.hears(lambda f: f.leadings()[-1].epoch == 7)
+        await bus.publish(make_leading(incarnation=incarnation, epoch=7, holder="b"))
+        await flow.wait_for(lambda f: f.leadings()[-1].epoch == 7)
         seen = len(flow.leadings())
-        await flow.hears(lambda f: len(f.leadings()) > seen, "a leads again once b is silent", 30)
+        await flow.wait_for(lambda f: len(f.leadings()) > seen, "a leads again once b is silent", 30)
         assert flow.leadings()[-1].epoch == 8
         message = await bus.get_last(LEADING)
         assert message is not None
@@ -329,14 +349,17 @@ async def test_a_replaced_leader_cannot_overwrite_who_leads(connect: Connect):
 
 async def test_news_leave_at_once(connect: Connect):
     script = ScriptedNodes(*nodes(50))
-    flow = Flow()
-    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
+    flow = WatcherFlow()
+    async with (
+        run_during(make_watcher(await connect(), script.source).run()),
+        flow.follow(await connect("flow")),
+    ):
+        await flow.wait_for(lambda f: f.snapshots())
         loop = asyncio.get_running_loop()
         delays = []
         for i in range(50):
             began = loop.time()
-            script.put(a_node(f"joins-{i}", uid=f"uid-j{i}"))
+            script.put(make_node(f"joins-{i}", uid=f"uid-j{i}"))
             while flow.last(f"joins-{i}") is None:
                 await asyncio.sleep(0)
                 assert loop.time() - began < 30
@@ -349,23 +372,26 @@ async def test_what_changes_a_joining_node_again_and_again_is_said_together_and_
     connect: Connect,
 ):
     script = ScriptedNodes(*nodes(1))
-    flow = Flow()
-    async with doing(a_watcher(await connect(), script.source).run()), flow.following(await connect("flow")):
-        await flow.hears(lambda f: f.snapshots())
-        script.put(a_node("joins", uid="uid-j"))
-        await flow.hears(lambda f: f.last("joins") is not None, "its first word")
+    flow = WatcherFlow()
+    async with (
+        run_during(make_watcher(await connect(), script.source).run()),
+        flow.follow(await connect("flow")),
+    ):
+        await flow.wait_for(lambda f: f.snapshots())
+        script.put(make_node("joins", uid="uid-j"))
+        await flow.wait_for(lambda f: f.last("joins") is not None, "its first word")
         for change in range(20):
-            latest = script.put(a_node("joins", uid="uid-j", labels={"change": str(change)}))
-        await flow.hears(lambda f: f.observed("joins").node == latest, "what it is like in the end")
-        assert len(flow.of("joins")) == 2
+            latest = script.put(make_node("joins", uid="uid-j", labels={"change": str(change)}))
+        await flow.wait_for(lambda f: f.observed("joins").node == latest, "what it is like in the end")
+        assert len(flow.list_node_events("joins")) == 2
         for n in range(CROWD):  # the more are at rest, the longer each rests
-            script.put(a_node(f"crowd-{n}", uid=f"uid-c{n}"))
-        latest = script.put(a_node("joins", uid="uid-j", labels={"change": "among the crowd"}))
-        await flow.hears(lambda f: f.observed("joins").node == latest, "its third word")
-        script.put(a_node("joins", uid="uid-j", labels={"change": "last"}))
+            script.put(make_node(f"crowd-{n}", uid=f"uid-c{n}"))
+        latest = script.put(make_node("joins", uid="uid-j", labels={"change": "among the crowd"}))
+        await flow.wait_for(lambda f: f.observed("joins").node == latest, "its third word")
+        script.put(make_node("joins", uid="uid-j", labels={"change": "last"}))
         began = asyncio.get_running_loop().time()
         script.delete("joins")
-        await flow.hears(lambda f: isinstance(f.last("joins"), NodeGone), "its end")
+        await flow.wait_for(lambda f: isinstance(f.last("joins"), NodeGone), "its end")
         rest = compute_cooldown(CROWD, at_most=NODE.max_cooldown_seconds)
         assert asyncio.get_running_loop().time() - began < rest / 2
-        assert len(flow.of("joins")) == 4
+        assert len(flow.list_node_events("joins")) == 4

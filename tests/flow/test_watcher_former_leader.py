@@ -16,9 +16,9 @@ from libs.common.nats_bus.bus import NatsBus
 from libs.common.stream_cache import StreamCache
 from libs.common.subjects import FLOW, OBSERVED_NODE, subject_of
 from libs.testbed.nats_server import NatsServer
-from tests.builders import NOW, a_node, a_request
-from tests.bus_actors import NATS, doing, eventually
-from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
+from tests.builders import NOW, make_node, make_request
+from tests.bus_actors import NATS, run_during, wait_until
+from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
 GHOST = "ghost.example"
@@ -65,26 +65,28 @@ class PausedBefore:
 
 
 def nodes(count: int) -> list[Any]:
-    return [a_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
+    return [make_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(count)]
 
 
 @asynccontextmanager
-async def a_ghost(connect: Connect, script: ScriptedNodes) -> AsyncIterator[tuple[Flow, int]]:
+async def a_ghost(connect: Connect, script: ScriptedNodes) -> AsyncIterator[tuple[WatcherFlow, int]]:
     """A leader was paused before it published a Node that is deleted now, and resumes under the next one."""
-    flow = Flow()
+    flow = WatcherFlow()
     paused = PausedBefore(await connect(), f"{OBSERVED_NODE}.{GHOST}")
-    async with flow.following(await connect("flow")):
-        async with doing(a_watcher(paused, script.source, identity="a").run()):  # type: ignore[arg-type]
-            await flow.hears(lambda f: f.snapshots())
-            script.put(a_node(GHOST, uid="uid-ghost"))
-            await eventually(lambda: paused.late is not None, "it is about to be published")
+    async with flow.follow(await connect("flow")):
+        async with run_during(make_watcher(paused, script.source, identity="a").run()):  # type: ignore[arg-type]
+            await flow.wait_for(lambda f: f.snapshots())
+            script.put(make_node(GHOST, uid="uid-ghost"))
+            await wait_until(lambda: paused.late is not None, "it is about to be published")
         script.delete(GHOST)
-        async with doing(a_watcher(await connect(), script.source, identity="b").run()):
-            await flow.hears(
+        async with run_during(make_watcher(await connect(), script.source, identity="b").run()):
+            await flow.wait_for(
                 lambda f: f.snapshots()[-1].epoch == 2, "the next leader has published everything"
             )
             sequence = await paused.resume()
-            await flow.hears(lambda f: f.of(GHOST), "the stream takes it: the subject was empty")
+            await flow.wait_for(
+                lambda f: f.list_node_events(GHOST), "the stream takes it: the subject was empty"
+            )
             yield flow, sequence
 
 
@@ -93,7 +95,7 @@ async def test_a_node_that_was_deleted_while_its_leader_was_paused_is_removed_at
 ):
     script = ScriptedNodes(*nodes(3))
     async with a_ghost(connect, script) as (flow, _):
-        await flow.hears(lambda f: isinstance(f.last(GHOST), NodeGone), "the leader removes it", 15)
+        await flow.wait_for(lambda f: isinstance(f.last(GHOST), NodeGone), "the leader removes it", 15)
         assert flow.epoch(GHOST) == 2
         assert flow.existing() == set(script.objects)
 
@@ -104,52 +106,52 @@ async def test_followers_ignore_what_a_former_leader_publishes(connect: Connect)
         clock=time.monotonic, on_message=lambda message: heard.append(cast(Event, message.event))
     )
     async with (
-        doing((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
+        run_during((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
         a_ghost(connect, ScriptedNodes(*nodes(3))) as (flow, sequence),
     ):
-        await eventually(lambda: table.sequence >= sequence)
-        ghost = flow.of(GHOST)[0]
+        await wait_until(lambda: table.sequence >= sequence)
+        ghost = flow.list_node_events(GHOST)[0]
         assert isinstance(ghost, NodeObserved)
         assert ghost not in heard
         later = StreamCache(clock=time.monotonic)
-        async with doing((await connect("csr")).follow("csr", f"{FLOW}.>", later)):
-            await eventually(lambda: later.is_complete)
+        async with run_during((await connect("csr")).follow("csr", f"{FLOW}.>", later)):
+            await wait_until(lambda: later.is_complete)
             last = later.get(f"{OBSERVED_NODE}.{GHOST}")
             assert last is None or isinstance(last.event, NodeGone), "neither does who comes later"
 
 
 async def test_a_node_that_the_watch_has_not_delivered_yet_is_not_said_to_be_gone(connect: Connect):
-    script, flow = ScriptedNodes(*nodes(3)), Flow()
+    script, flow = ScriptedNodes(*nodes(3)), WatcherFlow()
     bus = await connect()
-    async with flow.following(await connect("flow")):
-        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
-            await flow.hears(lambda f: f.snapshots())
-        async with doing(a_watcher(await connect(), script.source, identity="b", **RESYNC).run()):
-            await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
+    async with flow.follow(await connect("flow")):
+        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
+            await flow.wait_for(lambda f: f.snapshots())
+        async with run_during(make_watcher(await connect(), script.source, identity="b", **RESYNC).run()):
+            await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
             script._listeners, deaf = [], script._listeners
-            late = script.put(a_node("late.example", uid="uid-late"))
+            late = script.put(make_node("late.example", uid="uid-late"))
             await bus.publish(said_by_the_first(flow, late), expected_sequence=0)
-            await flow.hears(lambda f: f.last("late.example"))
+            await flow.wait_for(lambda f: f.last("late.example"))
             resyncs = len(flow.snapshots())
-            await flow.hears(lambda f: len(f.snapshots()) >= resyncs + 2, "two resyncs later")
+            await flow.wait_for(lambda f: len(f.snapshots()) >= resyncs + 2, "two resyncs later")
             assert script.asked
             assert set(script.asked) == {"late.example"}, "Kubernetes was asked, of that name only"
-            assert [type(event) for event in flow.of("late.example")] == [NodeObserved]
+            assert [type(event) for event in flow.list_node_events("late.example")] == [NodeObserved]
             script._listeners = deaf
             script.list_again()
-            await flow.hears(lambda f: f.epoch("late.example") == 2)
+            await flow.wait_for(lambda f: f.epoch("late.example") == 2)
 
 
 async def test_a_node_from_before_a_restore_of_etcd_is_gone_once_kubernetes_confirms_it(connect: Connect):
-    script, flow = ScriptedNodes(*nodes(3)), Flow()
+    script, flow = ScriptedNodes(*nodes(3)), WatcherFlow()
     bus = await connect()
-    async with flow.following(await connect("flow")):
-        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
-            await flow.hears(lambda f: f.snapshots())
-        lost = a_node("lost.example", uid="uid-lost", resource_version=str(script.version + 5000))
+    async with flow.follow(await connect("flow")):
+        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
+            await flow.wait_for(lambda f: f.snapshots())
+        lost = make_node("lost.example", uid="uid-lost", resource_version=str(script.version + 5000))
         await bus.publish(said_by_the_first(flow, lost), expected_sequence=0)
-        async with doing(a_watcher(await connect(), script.source, identity="b").run()):
-            await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
+        async with run_during(make_watcher(await connect(), script.source, identity="b").run()):
+            await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
             last = flow.last("lost.example")
             assert isinstance(last, NodeGone)
             assert last.order == ObservationOrder(epoch=2, resource_version=script.version)
@@ -174,7 +176,7 @@ class LeadsBefore:
 
 
 async def test_a_deletion_that_a_former_leader_publishes_late_reaches_followers(connect: Connect):
-    script, flow = ScriptedNodes(*nodes(3)), Flow()
+    script, flow = ScriptedNodes(*nodes(3)), WatcherFlow()
     table, deleted = StreamCache(clock=time.monotonic), "n-0.example"
     former = await connect()
 
@@ -185,55 +187,55 @@ async def test_a_deletion_that_a_former_leader_publishes_late_reaches_followers(
             stream_id=observed.stream_id, order=order, name=deleted, uid="uid-0", observed_at=NOW
         )
         sequence = await former.publish(message, expected_sequence=flow.sequence_of(deleted))
-        await eventually(lambda: table.sequence >= sequence)
+        await wait_until(lambda: table.sequence >= sequence)
 
     async with (
-        flow.following(await connect("flow")),
-        doing((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
+        flow.follow(await connect("flow")),
+        run_during((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
     ):
-        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
-            await flow.hears(lambda f: f.snapshots())
-        await eventually(lambda: table.get(f"{OBSERVED_NODE}.{deleted}") is not None)
+        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
+            await flow.wait_for(lambda f: f.snapshots())
+        await wait_until(lambda: table.get(f"{OBSERVED_NODE}.{deleted}") is not None)
         script.delete(deleted)
         bus = LeadsBefore(await connect(), late)
-        async with doing(a_watcher(bus, script.source, identity="b").run()):  # type: ignore[arg-type]
-            await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
-            await eventually(lambda: gone_for(table, deleted), "followers receive the deletion")
-            assert [event.order.epoch for event in flow.of(deleted)] == [1, 1, 2]
+        async with run_during(make_watcher(bus, script.source, identity="b").run()):  # type: ignore[arg-type]
+            await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
+            await wait_until(lambda: gone_for(table, deleted), "followers receive the deletion")
+            assert [event.order.epoch for event in flow.list_node_events(deleted)] == [1, 1, 2]
 
 
 async def test_what_a_former_leader_publishes_first_is_published_again_at_once(connect: Connect):
-    script, requests, flow = ScriptedNodes(*nodes(3)), ScriptedRequests(), Flow()
+    script, requests, flow = ScriptedNodes(*nodes(3)), ScriptedRequests(), WatcherFlow()
     table, heard = StreamCache(clock=time.monotonic), "late.example"
     former = await connect()
     async with (
-        flow.following(await connect("flow")),
-        doing((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
+        flow.follow(await connect("flow")),
+        run_during((await connect("labeler")).follow("labeler", f"{FLOW}.>", table)),
     ):
-        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
-            await flow.hears(lambda f: f.snapshots())
-        watcher = a_watcher(await connect(), script.source, requests=requests.source, identity="b")
-        async with doing(watcher.run()):
-            await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
+        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
+            await flow.wait_for(lambda f: f.snapshots())
+        watcher = make_watcher(await connect(), script.source, requests=requests.source, identity="b")
+        async with run_during(watcher.run()):
+            await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
             script._listeners, deaf = [], script._listeners
-            late = script.put(a_node(heard, uid="uid-late"))
+            late = script.put(make_node(heard, uid="uid-late"))
             await former.publish(said_by_the_first(flow, late), expected_sequence=0)
-            await flow.hears(lambda f: f.last(heard))
+            await flow.wait_for(lambda f: f.last(heard))
             script._listeners = deaf
             script._tell(Changed(late))
-            await eventually(lambda: table.get(f"{OBSERVED_NODE}.{heard}") is not None, "followers have it")
+            await wait_until(lambda: table.get(f"{OBSERVED_NODE}.{heard}") is not None, "followers have it")
             assert flow.epoch(heard) == 2
 
 
 async def test_a_deletion_of_a_request_that_a_former_leader_publishes_is_published_again(connect: Connect):
-    script, requests, flow = ScriptedNodes(*nodes(1)), ScriptedRequests(), Flow()
-    former, request = await connect(), a_request("late", uid="uid-request")
-    async with flow.following(await connect("flow")):
-        async with doing(a_watcher(await connect(), script.source, identity="a").run()):
-            await flow.hears(lambda f: f.snapshots())
-        watcher = a_watcher(await connect(), script.source, requests=requests.source, identity="b")
-        async with doing(watcher.run()):
-            await flow.hears(lambda f: f.snapshots()[-1].epoch == 2)
+    script, requests, flow = ScriptedNodes(*nodes(1)), ScriptedRequests(), WatcherFlow()
+    former, request = await connect(), make_request("late", uid="uid-request")
+    async with flow.follow(await connect("flow")):
+        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
+            await flow.wait_for(lambda f: f.snapshots())
+        watcher = make_watcher(await connect(), script.source, requests=requests.source, identity="b")
+        async with run_during(watcher.run()):
+            await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
             message = CsrGone(
                 stream_id=flow.observed("n-0.example").stream_id,
                 order=ObservationOrder(epoch=1, resource_version=requests.version),
@@ -242,7 +244,7 @@ async def test_a_deletion_of_a_request_that_a_former_leader_publishes_is_publish
                 observed_at=NOW,
             )
             await former.publish(message, expected_sequence=0)
-            await flow.hears(lambda f: len(f.of_request("late")) == 2)
+            await flow.wait_for(lambda f: len(f.list_request_events("late")) == 2)
             last = flow.last_request("late")
             assert isinstance(last, CsrGone)
             assert (last.uid, last.order.epoch) == (request.uid, 2)
@@ -253,7 +255,7 @@ def gone_for(table: StreamCache, name: str) -> bool:
     return last is not None and isinstance(last.event, NodeGone)
 
 
-def said_by_the_first(flow: Flow, node: Any) -> NodeObserved:
+def said_by_the_first(flow: WatcherFlow, node: Any) -> NodeObserved:
     observed = flow.observed("n-0.example")
     order = ObservationOrder(epoch=1, resource_version=int(node.metadata.resource_version))
     return NodeObserved(

@@ -14,9 +14,9 @@ from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import LEADING
 from libs.testbed.nats_server import NatsServer
-from tests.builders import a_node
-from tests.bus_actors import NATS, a_word, doing, eventually
-from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
+from tests.builders import make_node
+from tests.bus_actors import NATS, make_event, run_during, wait_until
+from tests.watcher_actors import ScriptedNodes, WatcherFlow, make_watcher
 
 MEBIBYTE = 1024 * 1024
 IDENTITIES, PENDING, REQUEST_BYTES = 18, 16, 234 * 1024  # what one pending request takes, in two messages
@@ -59,7 +59,7 @@ async def fill(bus: Bus) -> None:
     for size in (250_000, 20_000, 1_000, 1):
         with suppress(StreamFull):
             while True:
-                await bus.publish(a_word(f"other-{count}", uid="u" * size))
+                await bus.publish(make_event(f"other-{count}", uid="u" * size))
                 count += 1
 
 
@@ -77,20 +77,20 @@ async def leader(bus: Bus) -> str:
 
 async def test_a_new_leader_is_heard_in_a_full_stream_that_cannot_grow(server: Server):
     connect = await server(64 * MEBIBYTE)
-    bus, filler, script = await connect("watcher"), await connect("metadata"), ScriptedNodes(a_node())
-    async with doing(a_watcher(bus, script.source, identity="a").run()):
-        await eventually(lambda: leader_is(bus, "a"), "the first leader is heard")
-    await eventually(lambda: no_leading(bus), "its last Leading expires")
+    bus, filler, script = await connect("watcher"), await connect("metadata"), ScriptedNodes(make_node())
+    async with run_during(make_watcher(bus, script.source, identity="a").run()):
+        await wait_until(lambda: leader_is(bus, "a"), "the first leader is heard")
+    await wait_until(lambda: no_leading(bus), "its last Leading expires")
     await fill(filler)
     name = "a-leader-whose-name-is-longer" * 4
-    async with doing(a_watcher(bus, script.source, identity=name).run()):
+    async with run_during(make_watcher(bus, script.source, identity=name).run()):
         for _ in range(3):
-            await eventually(lambda: leader_is(bus, name), "the next leader is heard")
+            await wait_until(lambda: leader_is(bus, name), "the next leader is heard")
             with pytest.raises(StreamFull):
-                await filler.publish(a_word("one-more", uid="u" * 5_000))
+                await filler.publish(make_event("one-more", uid="u" * 5_000))
         said = await bus.get_last(LEADING)
         assert said is not None
-        await eventually(lambda: renewed(bus, said.sequence), "it goes on being heard")
+        await wait_until(lambda: renewed(bus, said.sequence), "it goes on being heard")
 
 
 async def leader_is(bus: Bus, holder: str) -> bool:
@@ -104,29 +104,36 @@ async def renewed(bus: Bus, sequence: int) -> bool:
 
 async def test_what_fills_the_stream_makes_it_grow_so_that_a_new_node_is_published(server: Server):
     connect = await server(256 * MEBIBYTE)
-    bus, filler, script, flow = await connect("watcher"), await connect("metadata"), ScriptedNodes(), Flow()
-    async with flow.following(bus), doing(a_watcher(bus, script.source).run()):
-        await flow.hears(lambda flow: flow.snapshots(), "all is said")
+    bus, filler, script, flow = (
+        await connect("watcher"),
+        await connect("metadata"),
+        ScriptedNodes(),
+        WatcherFlow(),
+    )
+    async with flow.follow(bus), run_during(make_watcher(bus, script.source).run()):
+        await flow.wait_for(lambda flow: flow.snapshots(), "all is said")
         with suppress(StreamFull):
             for i in range(IDENTITIES * PENDING):
-                await filler.publish(a_word(f"csr-{i}", uid="u" * REQUEST_BYTES))
-        script.put(a_node("web-1", labels={"large": "x" * 200_000}))
-        await flow.hears(lambda flow: "web-1" in flow.existing(), "a Node that joins meanwhile is published")
+                await filler.publish(make_event(f"csr-{i}", uid="u" * REQUEST_BYTES))
+        script.put(make_node("web-1", labels={"large": "x" * 200_000}))
+        await flow.wait_for(
+            lambda flow: "web-1" in flow.existing(), "a Node that joins meanwhile is published"
+        )
         looked = await bus.stats()
         assert looked.bytes < 0.75 * looked.max_bytes, "there is room again"
-        await filler.publish(a_word("one-more", uid="u" * REQUEST_BYTES))
+        await filler.publish(make_event("one-more", uid="u" * REQUEST_BYTES))
 
 
 async def test_a_new_leader_never_makes_the_stream_smaller_than_what_it_holds(server: Server):
     connect = await server(256 * MEBIBYTE)
-    bus, filler, script = await connect("watcher"), await connect("metadata"), ScriptedNodes(a_node())
-    async with doing(a_watcher(bus, script.source, identity="a").run()):
-        await eventually(lambda: leader_is(bus, "a"))
+    bus, filler, script = await connect("watcher"), await connect("metadata"), ScriptedNodes(make_node())
+    async with run_during(make_watcher(bus, script.source, identity="a").run()):
+        await wait_until(lambda: leader_is(bus, "a"))
     await bus.provision((), max_bytes=127 * MEBIBYTE)
     for i in range(400):
-        await filler.publish(a_word(f"csr-{i}", uid="u" * REQUEST_BYTES))
-    async with doing(a_watcher(bus, script.source, identity="b").run()):
-        await eventually(lambda: leader_is(bus, "b"))
+        await filler.publish(make_event(f"csr-{i}", uid="u" * REQUEST_BYTES))
+    async with run_during(make_watcher(bus, script.source, identity="b").run()):
+        await wait_until(lambda: leader_is(bus, "b"))
         looked = await bus.stats()
     assert looked.max_bytes > 1.5 * looked.bytes
 
@@ -169,18 +176,18 @@ class FullClusterBus(MemoryBus):
 
 
 async def test_the_used_part_of_the_headroom_is_logged_once_per_change(caplog: pytest.LogCaptureFixture):
-    bus, script = FullClusterBus(), ScriptedNodes(a_node())
+    bus, script = FullClusterBus(), ScriptedNodes(make_node())
 
     async def renewals(count: int) -> None:
         until = bus.published_in_headroom + count
-        await eventually(lambda: bus.published_in_headroom >= until, "the leader goes on being heard")
+        await wait_until(lambda: bus.published_in_headroom >= until, "the leader goes on being heard")
 
     def logged() -> list[int]:
         full = "stream full, publishing into its headroom"
         return [record.__dict__["used_percent"] for record in caplog.records if record.message == full]
 
     with caplog.at_level(logging.WARNING):
-        async with doing(a_watcher(bus, script.source).run()):
+        async with run_during(make_watcher(bus, script.source).run()):
             await renewals(3)
             assert logged() == [0]
             bus.used_bytes = MEBIBYTE // 2

@@ -10,9 +10,9 @@ from libs.common.bus import BusError, StreamStats
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.stream_size import limit_for_bytes
 from services.watcher.stats_collectors import StreamStatsCollector
-from tests.builders import a_node
-from tests.bus_actors import MAX_BYTES, NODES, a_word, doing, eventually
-from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
+from tests.builders import make_node
+from tests.bus_actors import MAX_BYTES, NODES, make_event, run_during, wait_until
+from tests.watcher_actors import ScriptedNodes, WatcherFlow, make_watcher
 
 
 class UnwatchedBus(MemoryBus):
@@ -36,20 +36,20 @@ def shown(name: str, **labels: str) -> float | None:
 
 async def test_the_leader_shows_queues_stream_and_nodes_and_nobody_after_it():
     bus = MemoryBus(MemoryServer())
-    source = ScriptedNodes(a_node("web-1"), a_node("web-2", taints=()))
+    source = ScriptedNodes(make_node("web-1"), make_node("web-2", taints=()))
     assert shown("talosccm_stream_messages") is None
-    async with doing(a_watcher(bus, source.source).run()):
-        await eventually(lambda: shown("talosccm_stream_messages") is not None, "it has looked")
+    async with run_during(make_watcher(bus, source.source).run()):
+        await wait_until(lambda: shown("talosccm_stream_messages") is not None, "it has looked")
         assert shown("talosccm_stream_max_bytes") == limit_for_bytes(0)
         assert shown("talosccm_dead_letters_lying") == 0
         assert shown("talosccm_queue_pending", durable="labeler-nodes") == 0
         assert shown("talosccm_queue_stalled_seconds", durable="labeler-nodes") == 0
         assert shown("talosccm_queue_pending", durable="ipam-nodes") is None, "ipam is not asked for"
-        await eventually(lambda: shown("talosccm_nodes", state="uninitialized") == 1, "Nodes are counted")
+        await wait_until(lambda: shown("talosccm_nodes", state="uninitialized") == 1, "Nodes are counted")
         assert shown("talosccm_nodes", state="usable") == 1
         assert (shown("talosccm_oldest_uninitialized_seconds") or 0) > 0
-        source.put(a_node("web-1", taints=()))
-        await eventually(lambda: shown("talosccm_nodes", state="usable") == 2, "counted again")
+        source.put(make_node("web-1", taints=()))
+        await wait_until(lambda: shown("talosccm_nodes", state="usable") == 2, "counted again")
         assert shown("talosccm_oldest_uninitialized_seconds") == 0
     assert shown("talosccm_stream_messages") is None
     assert shown("talosccm_queue_pending", durable="labeler-nodes") is None
@@ -65,29 +65,33 @@ async def test_it_looks_at_once_and_again_and_a_failed_look_is_told_once_and_sho
     queues = StreamStatsCollector(
         bus, expected_durables=frozenset({NODES.name}), clock=lambda: 0.0, interval_seconds=0.01
     )
-    async with doing(queues.run()):
-        await eventually(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 0, "at once")
-        await bus.publish(a_word())
-        await eventually(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 1, "and again")
+    async with run_during(queues.run()):
+        await wait_until(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 0, "at once")
+        await bus.publish(make_event())
+        await wait_until(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 1, "and again")
     unwatched = UnwatchedBus(MemoryServer())
     queues = StreamStatsCollector(
         unwatched, expected_durables=frozenset(), clock=lambda: 0.0, interval_seconds=0.01
     )
     with caplog.at_level(logging.INFO, "services.watcher.stats_collectors"):
-        async with doing(queues.run()):
-            await eventually(lambda: unwatched.looks > 3, "it goes on")
+        async with run_during(queues.run()):
+            await wait_until(lambda: unwatched.looks > 3, "it goes on")
             assert shown("talosccm_stream_messages") is None
     assert [record.message for record in caplog.records] == ["the queues cannot be looked at"]
 
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "fails"])
 async def test_a_look_that_fails_or_hangs_delays_neither_leading_nor_publishing(hangs: bool):
-    bus, source, flow = UnwatchedBus(MemoryServer(), hangs=hangs), ScriptedNodes(a_node("web-1")), Flow()
-    async with flow.following(bus), doing(a_watcher(bus, source.source).run()):
-        await flow.hears(lambda flow: flow.snapshots(), "all is said")
-        await eventually(lambda: bus.looks > 0, "a look is under way or has failed")
+    bus, source, flow = (
+        UnwatchedBus(MemoryServer(), hangs=hangs),
+        ScriptedNodes(make_node("web-1")),
+        WatcherFlow(),
+    )
+    async with flow.follow(bus), run_during(make_watcher(bus, source.source).run()):
+        await flow.wait_for(lambda flow: flow.snapshots(), "all is said")
+        await wait_until(lambda: bus.looks > 0, "a look is under way or has failed")
         led = len(flow.leadings())
-        source.put(a_node("web-2"))
-        await flow.hears(lambda flow: "web-2" in flow.existing(), "news")
-        await flow.hears(lambda flow: len(flow.leadings()) > led, "it leads on")
-        await eventually(lambda: shown("talosccm_nodes", state="uninitialized") == 2, "Nodes are counted")
+        source.put(make_node("web-2"))
+        await flow.wait_for(lambda flow: "web-2" in flow.existing(), "news")
+        await flow.wait_for(lambda flow: len(flow.leadings()) > led, "it leads on")
+        await wait_until(lambda: shown("talosccm_nodes", state="uninitialized") == 2, "Nodes are counted")

@@ -13,13 +13,13 @@ from services.watcher.object_publisher import ObjectPublisher
 from services.watcher.publish_decision import FencingToken
 from services.watcher.published_state import PublishedState
 from services.watcher.store import Store
-from tests.builders import a_node
-from tests.bus_actors import MAX_BYTES, doing, eventually
-from tests.watcher_actors import Flow
+from tests.builders import make_node
+from tests.bus_actors import MAX_BYTES, run_during, wait_until
+from tests.watcher_actors import WatcherFlow
 
 
 async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_with_news():
-    server, store, flow = MemoryServer(), Store(NODE), Flow()
+    server, store, flow = MemoryServer(), Store(NODE), WatcherFlow()
     bus, held = MemoryBus(server), PublishedState(clock=time.monotonic)
     publisher = ObjectPublisher(
         NODE,
@@ -37,27 +37,27 @@ async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_wit
         publisher.enqueue({name})
 
     def was_said(name: str, label: str) -> bool:
-        return bool(flow.of(name)) and flow.observed(name).node.metadata.labels == {"is": label}
+        return bool(flow.list_node_events(name)) and flow.observed(name).node.metadata.labels == {"is": label}
 
     incarnation = await bus.provision((), max_bytes=MAX_BYTES)
     store.replace([labelled("failing", "new"), labelled("busy", "new")], (), "100")
     async with (
-        flow.following(bus),
-        doing(bus.follow("watcher", f"{FLOW}.>", held)),
-        doing(publisher.run()),
+        flow.follow(bus),
+        run_during(bus.follow("watcher", f"{FLOW}.>", held)),
+        run_during(publisher.run()),
     ):
-        await eventually(lambda: held.problems() == ())
+        await wait_until(lambda: held.problems() == ())
         publisher.start_round(FencingToken(stream_id=incarnation, epoch=1), store.names())
-        await eventually(lambda: was_said("failing", "new") and was_said("busy", "new"))
+        await wait_until(lambda: was_said("failing", "new") and was_said("busy", "new"))
         stream, server.stream = server.stream, None
         changes("failing", "changed")
-        await eventually(lambda: bool(publisher.problems()), "its rest is over, and it fails")
+        await wait_until(lambda: bool(publisher.problems()), "its rest is over, and it fails")
         server.stream = stream
         changes("busy", "changed")
-        await eventually(lambda: was_said("busy", "changed"))
+        await wait_until(lambda: was_said("busy", "changed"))
         changes("busy", "changed again")
         changes("failing", "changed again")
-        await eventually(lambda: was_said("failing", "changed again"))
+        await wait_until(lambda: was_said("failing", "changed again"))
         assert not was_said("busy", "changed again")
         assert publisher.problems() == ()
 
@@ -67,4 +67,4 @@ async def nobody_asks(name: str) -> int | None:
 
 
 def labelled(name: str, label: str) -> Node:
-    return a_node(name, uid=name, labels={"is": label})
+    return make_node(name, uid=name, labels={"is": label})

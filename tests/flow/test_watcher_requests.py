@@ -15,9 +15,9 @@ from libs.common.subjects import OBSERVED_CSR, SNAPSHOT
 from services.csr.on_csr_enriched import FENCE_RETRY_SECONDS
 from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER
 from services.watcher.work_queue import compute_cooldown
-from tests.builders import NOW, a_node, a_request
-from tests.bus_actors import doing, eventually
-from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
+from tests.builders import NOW, make_node, make_request
+from tests.bus_actors import run_during, wait_until
+from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
 
 APPROVED = SigningRequestCondition(type="Approved")
 REFUSAL = Forbidden(
@@ -31,20 +31,20 @@ REFUSAL = Forbidden(
 def the_nth(number: int, *, node: str = "web-1", **fields) -> SigningRequest:
     """Filed so many seconds after the first."""
     created = NOW + timedelta(seconds=number)
-    return a_request(f"csr-{node}-{number}", uid=f"{node}-{number}", node=node, created=created, **fields)
+    return make_request(f"csr-{node}-{number}", uid=f"{node}-{number}", node=node, created=created, **fields)
 
 
 async def test_requests_are_said_beside_nodes_and_one_snapshot_tells_that_this_is_all():
-    nodes = ScriptedNodes(a_node("web-1"), a_node("web-2", uid="uid-2"))
+    nodes = ScriptedNodes(make_node("web-1"), make_node("web-2", uid="uid-2"))
     script = ScriptedRequests(
         the_nth(1),
         the_nth(2, conditions=(APPROVED,), certificate="Y2VydA=="),
-        a_request("of-a-user", username="jane"),
+        make_request("of-a-user", username="jane"),
     )
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, nodes.source, requests=script.source)
-    async with doing(watcher.run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots(), "a snapshot")
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, nodes.source, requests=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
         assert [(said.nodes, said.requests) for said in flow.snapshots()] == [(2, 2)]
         assert flow.existing_requests() == {"csr-web-1-1", "csr-web-1-2"}
         order = [message.subject for message in sorted(flow.messages, key=lambda m: m.sequence)]
@@ -52,50 +52,50 @@ async def test_requests_are_said_beside_nodes_and_one_snapshot_tells_that_this_i
         issued = flow.last_request("csr-web-1-2")
         assert isinstance(issued, CsrObserved)
         assert (issued.request.is_pending, issued.request.status.certificate) == (False, "")
-        await eventually(lambda: watcher.problems() == (), "ready")
+        await wait_until(lambda: watcher.problems() == (), "ready")
 
 
 async def test_what_becomes_of_a_request_is_said_and_its_end_at_once():
     script = ScriptedRequests(the_nth(1))
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with doing(watcher.run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots())
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots())
         filed = script.put(the_nth(2))
-        await flow.hears(lambda f: f.last_request(filed.name), "a new one")
+        await flow.wait_for(lambda f: f.last_request(filed.name), "a new one")
         script.put(the_nth(2, conditions=(APPROVED,)))
         script.put(the_nth(2, conditions=(APPROVED,), certificate="Y2VydA=="))
         script.delete("csr-web-1-1")
-        await flow.hears(lambda f: isinstance(f.last_request("csr-web-1-1"), CsrGone), "its end")
-        await flow.hears(lambda f: _is_issued(f, filed.name), "that it was issued")
-        assert len(flow.of_request(filed.name)) == 2, "approved and issued are said together"
+        await flow.wait_for(lambda f: isinstance(f.last_request("csr-web-1-1"), CsrGone), "its end")
+        await flow.wait_for(lambda f: _is_issued(f, filed.name), "that it was issued")
+        assert len(flow.list_request_events(filed.name)) == 2, "approved and issued are said together"
         script.delete(filed.name)
-        await flow.hears(lambda f: isinstance(f.last_request(filed.name), CsrGone))
+        await flow.wait_for(lambda f: isinstance(f.last_request(filed.name), CsrGone))
         assert flow.existing_requests() == set()
 
 
 async def test_what_became_of_a_request_is_said_within_five_seconds_among_thousands():
     """csr reads nothing: when its write is refused, it counts on hearing by then who else has decided."""
     script = ScriptedRequests(*(the_nth(1, node=f"web-{n}") for n in range(1000)))
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with doing(watcher.run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots())
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots())
         assert len(flow.existing_requests()) == 1000
         began = asyncio.get_running_loop().time()
         decided = script.put(the_nth(1, node="web-999", conditions=(APPROVED,)))
-        await flow.hears(lambda f: _is_decided(f, decided.name), "that it is decided")
+        await flow.wait_for(lambda f: _is_decided(f, decided.name), "that it is decided")
         took = asyncio.get_running_loop().time() - began
     assert CSR.max_cooldown_seconds <= FENCE_RETRY_SECONDS - 2.0
     assert took < compute_cooldown(1000, at_most=60.0) - 1.0, "it rests no longer than that, among thousands"
 
 
-def _is_decided(flow: Flow, name: str) -> bool:
+def _is_decided(flow: WatcherFlow, name: str) -> bool:
     said = flow.last_request(name)
     return isinstance(said, CsrObserved) and not said.request.is_pending
 
 
-def _is_issued(flow: Flow, name: str) -> bool:
+def _is_issued(flow: WatcherFlow, name: str) -> bool:
     said = flow.last_request(name)
     return isinstance(said, CsrObserved) and said.request.status.issued
 
@@ -103,33 +103,33 @@ def _is_issued(flow: Flow, name: str) -> bool:
 async def test_of_a_noisy_requester_only_the_newest_are_said_however_many_come():
     requests = [the_nth(number, node="noisy") for number in range(60)]
     script = ScriptedRequests(*requests[:40], the_nth(0, node="quiet"))
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with doing(watcher.run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots())
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots())
         assert flow.snapshots()[0].requests == MAX_PENDING_PER_REQUESTER + 1
-        assert not flow.of_request(requests[0].name), "never said, so never said to be gone"
+        assert not flow.list_request_events(requests[0].name), "never said, so never said to be gone"
         for request in requests[40:]:
             script.put(request)
         newest = {request.name for request in requests[-MAX_PENDING_PER_REQUESTER:]}
-        await flow.hears(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
+        await flow.wait_for(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
 
 
 async def test_of_a_requester_that_never_stops_little_is_said_and_of_others_all_at_once():
     # each word stays in the stream for an hour, as the word that it is gone: 100 a second would fill it
     script = ScriptedRequests(*(the_nth(number, node="noisy") for number in range(MAX_PENDING_PER_REQUESTER)))
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with doing(watcher.run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots())
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots())
         last = MAX_PENDING_PER_REQUESTER + 500
         for number in range(MAX_PENDING_PER_REQUESTER, last):
             script.put(the_nth(number, node="noisy"))
             await asyncio.sleep(0.002)
         script.put(the_nth(0, node="quiet"))
-        await flow.hears(lambda f: "csr-quiet-0" in f.existing_requests())
+        await flow.wait_for(lambda f: "csr-quiet-0" in f.existing_requests())
         newest = {f"csr-noisy-{number}" for number in range(last - MAX_PENDING_PER_REQUESTER, last)}
-        await flow.hears(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
+        await flow.wait_for(lambda f: f.existing_requests() == newest | {"csr-quiet-0"})
     assert (
         len({event.name for event in flow.requests() if isinstance(event, CsrGone)})
         <= 3 * MAX_PENDING_PER_REQUESTER
@@ -137,15 +137,15 @@ async def test_of_a_requester_that_never_stops_little_is_said_and_of_others_all_
 
 
 async def test_nodes_are_said_while_requests_cannot_be_listed_and_the_missing_rule_is_named():
-    nodes, script = ScriptedNodes(a_node("web-1")), ScriptedRequests(the_nth(1))
+    nodes, script = ScriptedNodes(make_node("web-1")), ScriptedRequests(the_nth(1))
     script.refusal = REFUSAL
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, nodes.source, requests=script.source)
-    async with doing(watcher.run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots(), "a snapshot of the Nodes")
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, nodes.source, requests=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots(), "a snapshot of the Nodes")
         assert [(said.nodes, said.requests) for said in flow.snapshots()] == [(1, None)]
-        nodes.put(a_node("joins", uid="uid-j"))
-        await flow.hears(lambda f: f.existing() == {"web-1", "joins"})
+        nodes.put(make_node("joins", uid="uid-j"))
+        await flow.wait_for(lambda f: f.existing() == {"web-1", "joins"})
         assert flow.requests() == []
         told = "; ".join(watcher.problems())
         assert "cannot list resource" in told
@@ -154,22 +154,22 @@ async def test_nodes_are_said_while_requests_cannot_be_listed_and_the_missing_ru
             "verbs [list, watch]" in told
         )
         script.grant()
-        await flow.hears(lambda f: len(f.snapshots()) == 2, "a snapshot of all")
+        await flow.wait_for(lambda f: len(f.snapshots()) == 2, "a snapshot of all")
         assert (flow.snapshots()[-1].nodes, flow.snapshots()[-1].requests) == (2, 1)
         assert flow.existing_requests() == {"csr-web-1-1"}
         assert flow.snapshots()[-1].epoch == flow.snapshots()[0].epoch
-        assert len(flow.of("web-1")) == 1, "nodes are not said again for it"
-        await eventually(lambda: watcher.problems() == (), "ready")
+        assert len(flow.list_node_events("web-1")) == 1, "nodes are not said again for it"
+        await wait_until(lambda: watcher.problems() == (), "ready")
 
 
 async def test_for_nobody_who_approves_them_requests_are_not_even_listed():
     script = ScriptedRequests(the_nth(1))
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source, controllers=("cloud-node",))
-    async with doing(watcher.run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots())
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source, controllers=("cloud-node",))
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots())
         assert flow.snapshots()[0].requests is None
-        await eventually(lambda: watcher.problems() == (), "ready")
+        await wait_until(lambda: watcher.problems() == (), "ready")
         assert (script.lists, flow.requests()) == (0, [])
 
 
@@ -179,15 +179,15 @@ async def test_a_request_that_cannot_be_read_is_told_of_once_and_the_others_are_
     caplog.set_level(logging.ERROR)
     script = ScriptedRequests(the_nth(1), the_nth(2))
     script.unreadable = ("broken",)
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with doing(watcher.run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots())
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots())
         script.list_again()
         marker = script.put(the_nth(3))
-        await flow.hears(lambda f: f.last_request(marker.name))
+        await flow.wait_for(lambda f: f.last_request(marker.name))
         assert flow.existing_requests() == {"csr-web-1-1", "csr-web-1-2", marker.name}
-        await eventually(lambda: watcher.problems() == (), "ready")
+        await wait_until(lambda: watcher.problems() == (), "ready")
     told = [record for record in caplog.records if getattr(record, "csr", "") == "broken"]
     assert len(told) == 1
 
@@ -196,25 +196,25 @@ async def test_the_resync_says_again_what_somebody_owes_an_answer_and_counts_it_
     issued = the_nth(2, conditions=(APPROVED,), certificate="Y2VydA==")
     owed = the_nth(3, conditions=(APPROVED,))  # by the signer: a csr that starts hours later counts it, too
     script = ScriptedRequests(the_nth(1), issued, owed)
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source, resync_seconds=1.0)
-    async with doing(watcher.run()), flow.following(bus):
-        await flow.hears(lambda f: len(f.snapshots()) >= 3, "two resyncs")
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source, resync_seconds=1.0)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: len(f.snapshots()) >= 3, "two resyncs")
         assert {said.requests for said in flow.snapshots()} == {3}
-        assert len(flow.of_request("csr-web-1-1")) >= 3
-        assert len(flow.of_request(owed.name)) >= 3
-        assert len(flow.of_request(issued.name)) == 1
+        assert len(flow.list_request_events("csr-web-1-1")) >= 3
+        assert len(flow.list_request_events(owed.name)) >= 3
+        assert len(flow.list_request_events(issued.name)) == 1
 
 
 async def test_a_new_leader_says_which_requests_went_while_nobody_watched_and_the_others_anew():
     script = ScriptedRequests(*(the_nth(number) for number in range(5)))
-    nodes, bus, flow = ScriptedNodes(), MemoryBus(MemoryServer()), Flow()
-    async with flow.following(bus):
-        async with doing(a_watcher(bus, nodes.source, requests=script.source, identity="a").run()):
-            await flow.hears(lambda f: f.snapshots())
+    nodes, bus, flow = ScriptedNodes(), MemoryBus(MemoryServer()), WatcherFlow()
+    async with flow.follow(bus):
+        async with run_during(make_watcher(bus, nodes.source, requests=script.source, identity="a").run()):
+            await flow.wait_for(lambda f: f.snapshots())
         script.delete("csr-web-1-3")
-        async with doing(a_watcher(bus, nodes.source, requests=script.source, identity="b").run()):
-            await flow.hears(lambda f: len(f.snapshots()) == 2)
+        async with run_during(make_watcher(bus, nodes.source, requests=script.source, identity="b").run()):
+            await flow.wait_for(lambda f: len(f.snapshots()) == 2)
             assert flow.existing_requests() == set(script.objects)
             assert isinstance(flow.last_request("csr-web-1-3"), CsrGone)
             assert {said.order.epoch for said in flow.requests()[-5:]} == {2}
@@ -222,32 +222,32 @@ async def test_a_new_leader_says_which_requests_went_while_nobody_watched_and_th
 
 async def test_requests_of_an_api_server_restored_from_a_backup_are_believed():
     script = ScriptedRequests(the_nth(1))
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with doing(watcher.run()), flow.following(bus):
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
         script.put(the_nth(1, conditions=(APPROVED,)))
-        await flow.hears(lambda f: f.snapshots() and f.last_request("csr-web-1-1"))
+        await flow.wait_for(lambda f: f.snapshots() and f.last_request("csr-web-1-1"))
         script.version = 500
         script.objects = {"csr-web-1-1": the_nth(1)}
         script.list_again()
-        await flow.hears(lambda f: _is_pending_in_epoch(f, "csr-web-1-1", 2))
+        await flow.wait_for(lambda f: _is_pending_in_epoch(f, "csr-web-1-1", 2))
 
 
-def _is_pending_in_epoch(flow: Flow, name: str, epoch: int) -> bool:
+def _is_pending_in_epoch(flow: WatcherFlow, name: str, epoch: int) -> bool:
     said = flow.last_request(name)
     return isinstance(said, CsrObserved) and said.request.is_pending and said.order.epoch == epoch
 
 
 async def test_a_request_that_is_too_large_stops_no_other():
-    huge = a_request("huge", groups=tuple(f"group-{i}-{'x' * 1000}" for i in range(300)))
+    huge = make_request("huge", groups=tuple(f"group-{i}-{'x' * 1000}" for i in range(300)))
     script = ScriptedRequests(huge, the_nth(1))
     skipped = _skipped()
-    bus, flow = MemoryBus(MemoryServer()), Flow()
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
     async with (
-        doing(a_watcher(bus, ScriptedNodes().source, requests=script.source).run()),
-        flow.following(bus),
+        run_during(make_watcher(bus, ScriptedNodes().source, requests=script.source).run()),
+        flow.follow(bus),
     ):
-        await flow.hears(lambda f: f.snapshots())
+        await flow.wait_for(lambda f: f.snapshots())
         assert flow.existing_requests() == {"csr-web-1-1"}
     assert _skipped() == skipped + 1
 

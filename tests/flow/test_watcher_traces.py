@@ -4,28 +4,28 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common import telemetry
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from tests.builders import a_node
-from tests.bus_actors import doing, eventually
-from tests.collector import Collector, a_collector, attributes_of, tracing_to
-from tests.watcher_actors import Flow, ScriptedNodes, a_watcher
+from tests.builders import make_node
+from tests.bus_actors import run_during, wait_until
+from tests.collector import OtlpCollector, export_traces_to, get_attributes, run_collector
+from tests.watcher_actors import ScriptedNodes, WatcherFlow, make_watcher
 
 
-def watch_events(collector: Collector) -> list[ExportedSpan]:
+def watch_events(collector: OtlpCollector) -> list[ExportedSpan]:
     found = [span for span in collector.all if span.name == "watch event"]
     return sorted(found, key=lambda span: span.start_time_unix_nano)
 
 
 async def test_a_resync_begins_a_trace_and_names_the_one_in_which_the_node_was_said_before():
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
-            watcher = a_watcher(bus, ScriptedNodes(a_node("web-1")).source, resync_seconds=1.0)
-            async with flow.following(bus), doing(watcher.run()):
-                await eventually(lambda: len(flow.of("web-1")) >= 3, "said again, twice")
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
+            watcher = make_watcher(bus, ScriptedNodes(make_node("web-1")).source, resync_seconds=1.0)
+            async with flow.follow(bus), run_during(watcher.run()):
+                await wait_until(lambda: len(flow.list_node_events("web-1")) >= 3, "said again, twice")
             await telemetry.flush(5)
         first, second, third = watch_events(collector)[:3]
-        assert attributes_of(first)["talosccm.reason"] == "new to the stream"
-        assert attributes_of(second)["talosccm.reason"] == "said again"
+        assert get_attributes(first)["talosccm.reason"] == "new to the stream"
+        assert get_attributes(second)["talosccm.reason"] == "said again"
         assert len({span.trace_id for span in (first, second, third)}) == 3
         assert not first.links
         assert [link.trace_id for link in second.links] == [first.trace_id]

@@ -12,15 +12,15 @@ from nats.js import JetStreamContext
 
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.nats_bus.connection_supervisor import Timeouts
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelets
-from libs.testbed.machines import Machines
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
+from libs.testbed.service_processes import ServiceProcesses
 from tests.bus_actors import MAX_BYTES, NODES
 
 ConnectBus = Callable[..., Awaitable[NatsBus]]
-StartServices = Callable[..., Awaitable[RunningServices]]
+StartServices = Callable[..., Awaitable[ServiceProcesses]]
 
 QUICK = Timeouts(
     connect=1.0,
@@ -74,25 +74,25 @@ async def nats_bus(connect_bus: ConnectBus) -> NatsBus:
 async def start_services(
     tmp_path: Path,
     control_plane: ControlPlane,
-    kubelets: Kubelets,
-    machines: Machines,
+    kubelets: KubeletFleet,
+    machines: MachineFleet,
     nats_server: NatsServer,
 ) -> AsyncIterator[StartServices]:
     """`await start_services(all_in_one=True)`: our processes, ready; ended at the end."""
     async with AsyncExitStack() as stack:
 
-        async def start(**options: Any) -> RunningServices:
+        async def start(**options: Any) -> ServiceProcesses:
             services = await stack.enter_async_context(
-                RunningServices.start(
+                ServiceProcesses.start(
                     tmp_path / "services",
                     control_plane,
                     kubelets,
                     nats_url=nats_server.url,
-                    talosconfig=machines.talosconfig(),
+                    talosconfig=machines.write_talosconfig(),
                     **options,
                 )
             )
-            await services.ready()
+            await services.wait_until_ready()
             return services
 
         yield start

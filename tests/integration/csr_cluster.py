@@ -7,20 +7,20 @@ from cryptography import x509
 
 from libs.common.machine import MachineFacts
 from libs.common.node import Node
-from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
-from libs.testbed.machines import Address, Machine, Machines, Platform
-from libs.testbed.running_services import RunningServices
-from libs.testbed.service_rights import path_of
-from libs.testbed.signing_requests import CSRS, Outcome, outcome_in
-from tests.bus_actors import eventually
-from tests.csr_cases import FACTS, NODES, UNREACHABLE, Case
-from tests.csr_twins import Twin
+from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
+from libs.testbed.machine_fleet import Address, MachineFleet, Platform, SimMachineFacts
+from libs.testbed.service_permissions import get_collection_path
+from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.signing_requests import CSRS, SigningOutcome, read_outcome
+from tests.bus_actors import wait_until
+from tests.csr_cases import FACTS, NODES, UNREACHABLE, CsrCase
+from tests.csr_twins import TwinNode
 
 
-def machine_of(facts: MachineFacts, reachable_at: tuple[str, ...]) -> Machine:
+def machine_of(facts: MachineFacts, reachable_at: tuple[str, ...]) -> SimMachineFacts:
     """A machine that says this of itself."""
     told = facts.platform
-    return Machine(
+    return SimMachineFacts(
         id=facts.node_name,
         name=facts.node_name,
         reachable_at=reachable_at,
@@ -49,36 +49,36 @@ def _ips(node: Node) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def the_cluster_of_the_cases(
-    machines: Machines, kubelets: Kubelets, twins: tuple[Twin, ...]
+    machines: MachineFleet, kubelets: KubeletFleet, twins: tuple[TwinNode, ...]
 ) -> AsyncIterator[None]:
     """All Nodes of the cases and these twins have joined; the unreachable machines still answer."""
     running = [machine_of(facts, _ips(NODES[name])) for name, facts in FACTS.items()]
     running += [machine_of(twin.facts(), twin.ips) for twin in twins]
-    joining = [Kubelet(name=name, ips=_ips(node)) for name, node in NODES.items()]
-    joining += [Kubelet(name=twin.name, ips=twin.ips) for twin in twins]
-    await machines.put(*running)
+    joining = [SimKubelet(name=name, ips=_ips(node)) for name, node in NODES.items()]
+    joining += [SimKubelet(name=twin.name, ips=twin.ips) for twin in twins]
+    await machines.put_machines(*running)
     try:
         await kubelets.join_all(joining)
         await _write_addresses(kubelets, NODES["writes-1"])
         yield
     finally:
         for kubelet in joining:
-            await kubelets.delete(kubelet.name)
-        await machines.delete(*(machine.id for machine in running if machine.id not in UNREACHABLE))
+            await kubelets.delete_node(kubelet.name)
+        await machines.delete_machines(*(machine.id for machine in running if machine.id not in UNREACHABLE))
 
 
-async def _write_addresses(kubelets: Kubelets, node: Node) -> None:
+async def _write_addresses(kubelets: KubeletFleet, node: Node) -> None:
     """Its kubelet writes what is not its own."""
     written = [{"type": each.type, "address": each.address} for each in node.status.addresses]
     path = f"/api/v1/nodes/{node.name}/status"
     body = {"status": {"addresses": written}}
     answer = await kubelets.request("PATCH", path, as_node=node.name, body=body, content_type=MERGE)
     if answer.status != 200:
-        raise Refused(f"addresses of {node.name}", answer)
+        raise RequestRejected(f"addresses of {node.name}", answer)
 
 
 @asynccontextmanager
-async def anybody_may_ask(kubelets: Kubelets) -> AsyncIterator[None]:
+async def anybody_may_ask(kubelets: KubeletFleet) -> AsyncIterator[None]:
     """Users in no group of nodes may file requests, too, as they may in many a cluster."""
     name, user = "anybody-may-ask", "jane"
     group, resource = "certificates.k8s.io", "certificatesigningrequests"
@@ -100,16 +100,16 @@ async def anybody_may_ask(kubelets: Kubelets) -> AsyncIterator[None]:
         return bool((await kubelets.request("POST", path, body=review)).body["status"]["allowed"])
 
     for manifest in (role, binding):
-        await kubelets.request("POST", path_of(manifest), body=manifest)
+        await kubelets.request("POST", get_collection_path(manifest), body=manifest)
     try:
-        await eventually(may, "anybody may ask")
+        await wait_until(may, "anybody may ask")
         yield
     finally:
         for manifest in (binding, role):
-            await kubelets.request("DELETE", f"{path_of(manifest)}/{name}")
+            await kubelets.request("DELETE", f"{get_collection_path(manifest)}/{name}")
 
 
-async def file_case(kubelets: Kubelets, case: Case) -> str:
+async def file_case(kubelets: KubeletFleet, case: CsrCase) -> str:
     """The request's name, "" if the API server refuses it as the table says, or as nobody's who could be."""
     try:
         name = await kubelets.file_request(
@@ -120,41 +120,41 @@ async def file_case(kubelets: Kubelets, case: Case) -> str:
             expiration_seconds=case.expiration_seconds,
             signer=case.signer,
         )
-    except Refused:
+    except RequestRejected:
         assert case.refused_by_api is not False, case.name
         return ""
     assert not case.refused_by_api, case.name
     return name
 
 
-async def state_of(kubelets: Kubelets, name: str) -> Outcome:
+async def state_of(kubelets: KubeletFleet, name: str) -> SigningOutcome:
     """What has become of it so far."""
-    return outcome_in((await kubelets.request("GET", f"{CSRS}/{name}")).body)
+    return read_outcome((await kubelets.request("GET", f"{CSRS}/{name}")).body)
 
 
-def names_in(outcome: Outcome) -> tuple[list[str], list[str]]:
+def names_in(outcome: SigningOutcome) -> tuple[list[str], list[str]]:
     """DNS names and addresses in the certificate, each in their order."""
     certificate = x509.load_pem_x509_certificate(outcome.certificate)
     found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return found.get_values_for_type(x509.DNSName), list(map(str, found.get_values_for_type(x509.IPAddress)))
 
 
-async def until_said(services: RunningServices, process: str, *words: str) -> None:
+async def until_said(services: ServiceProcesses, process: str, *words: str) -> None:
     """The process has logged a line with all these words."""
     log = services.children[process].log
 
     def said() -> bool:
         return any(all(word in line for word in words) for line in log.read_text().splitlines())
 
-    await eventually(said, f"{process} says {words}")
+    await wait_until(said, f"{process} says {words}")
 
 
-def pids_of(services: RunningServices) -> dict[str, int]:
+def pids_of(services: ServiceProcesses) -> dict[str, int]:
     """Of the processes that run, by name."""
-    return {name: child.pid for name, child in services.children.items() if child.running}
+    return {name: child.pid for name, child in services.children.items() if child.is_running}
 
 
-async def all_still_ready(services: RunningServices, pids: Mapping[str, int]) -> None:
+async def all_still_ready(services: ServiceProcesses, pids: Mapping[str, int]) -> None:
     """The same processes as at the beginning run, and say that they are ready."""
     assert pids_of(services) == pids
-    await services.ready(seconds=10)
+    await services.wait_until_ready(seconds=10)

@@ -11,21 +11,21 @@ from typing import Any, Final
 
 import yaml
 
-from cli.doctor.findings import Diagnosis
-from cli.doctor.from_cluster import Source, gather
-from cli.doctor.judging import diagnose
-from cli.doctor.seen import Seen
+from cli.doctor.check_report import Diagnosis
+from cli.doctor.diagnosis import diagnose
+from cli.doctor.from_cluster import DoctorQuery, gather_installation
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.bus import Durable
 from libs.common.events import Leading
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.service_spec import DURABLES, WATCHER_LEASE_NAME
-from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
-from libs.testbed.kubelets import MERGE, Answer, Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.kubelets import MERGE, HttpResponse, KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.pki import Authority
-from tests.bus_actors import MAX_BYTES, eventually
+from libs.testbed.pki import CertificateAuthority
+from tests.bus_actors import MAX_BYTES, wait_until
 from tests.deploy.api_server import ApiServer, path_of
 from tests.deploy.pods import token_of
 from tests.integration.conftest import QUICK
@@ -90,7 +90,7 @@ class Installed:
         server: ControlPlane,
         *,
         api: ApiServer,
-        admin: Kubelets,
+        admin: KubeletFleet,
         bus: NatsBus,
         nats: NatsServer,
     ) -> None:
@@ -109,11 +109,11 @@ class Installed:
             Leading(stream_id=self._bus.stream_id, epoch=self._epoch, holder=f"{PREFIX}-watcher-0")
         )
 
-    async def seen(self, *only: str, kubeconfig: Path | None = None) -> Seen:
+    async def seen(self, *only: str, kubeconfig: Path | None = None) -> InstallationSnapshot:
         """What the command gathers."""
         await self.lead()
-        source = Source(kubeconfig=kubeconfig or self.server.kubeconfig())
-        return await asyncio.to_thread(gather, source, frozenset(only))
+        source = DoctorQuery(kubeconfig=kubeconfig or self.server.kubeconfig())
+        return await asyncio.to_thread(gather_installation, source, frozenset(only))
 
     async def diagnosis(self, *only: str, kubeconfig: Path | None = None) -> Diagnosis:
         """What it makes of it."""
@@ -129,7 +129,7 @@ class Installed:
         """Where NATS is, for whoever is inside."""
         return self._nats.url
 
-    async def request(self, method: str, path: str, body: Any = None) -> Answer:
+    async def request(self, method: str, path: str, body: Any = None) -> HttpResponse:
         """As admin; it is done."""
         kind = {"content_type": MERGE} if method == "PATCH" else {}
         answer = await self.admin.request(method, path, body=body, **kind)
@@ -159,7 +159,7 @@ class Installed:
             answer = await self.request("POST", path, review)
             return bool(answer.body["status"]["allowed"]) is events
 
-        await eventually(heard, "the authorizer has heard of the binding", 60)
+        await wait_until(heard, "the authorizer has heard of the binding", 60)
 
     @asynccontextmanager
     async def changed(self, path: str, wrong: Any, right: Any) -> AsyncIterator[None]:
@@ -172,24 +172,24 @@ class Installed:
 
 
 @asynccontextmanager
-async def installed(folder: Path, machines: Machines) -> AsyncIterator[Installed]:
+async def installed(folder: Path, machines: MachineFleet) -> AsyncIterator[Installed]:
     """Nobody but the API server runs, and a kubelet: what controllers would report is written here."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(
             ControlPlane.start(folder / "control-plane", controller_manager=False)
         )
-        admin = await stack.enter_async_context(Kubelets.start(server))
+        admin = await stack.enter_async_context(KubeletFleet.start(server))
         api = await stack.enter_async_context(ApiServer.connect(server))
         nats = await stack.enter_async_context(NatsServer.start(folder / "nats"))
         bus = await stack.enter_async_context(_taking_part(nats))
-        certificate, key = server.serving("exec-kubelet", ["127.0.0.1"])
+        certificate, key = server.issue_serving_certificate("exec-kubelet", ["127.0.0.1"])
         kubelet = await stack.enter_async_context(ExecKubelet.start("cp-1", certificate, key, admin))
         home = folder / "home"
         home.mkdir()
         cluster = Installed(home, server, api=api, admin=admin, bus=bus, nats=nats)
         await stack.enter_async_context(api.with_talos_accounts())
         await _install(cluster)
-        stack.push_async_callback(machines.delete, *await _nodes(cluster, machines))
+        stack.push_async_callback(machines.delete_machines, *await _nodes(cluster, machines))
         await stack.enter_async_context(_pods(cluster, kubelet, nats, machines))
         yield cluster
 
@@ -236,7 +236,7 @@ async def _install(cluster: Installed) -> None:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": f"{PREFIX}-nats-ca", "namespace": SYSTEM},
-            "data": {"ca.crt": Authority.make(common_name="nats").pem.decode()},
+            "data": {"ca.crt": CertificateAuthority.make(common_name="nats").pem.decode()},
         }
     )
     for service in ("labeler", "csr", "ipam"):
@@ -267,14 +267,14 @@ async def set_ready(cluster: Installed, manifest: Manifest, ready: int) -> None:
     await cluster.request("PATCH", f"{path_of(manifest)}/status", {"status": status})
 
 
-async def _nodes(cluster: Installed, machines: Machines) -> list[str]:
+async def _nodes(cluster: Installed, machines: MachineFleet) -> list[str]:
     """Two that have joined and asked for a certificate, and the one of the pods; ids of their machines."""
-    some = [a_machine(f"doctor-{n}", f"10.231.0.{n + 1}") for n in range(2)]
-    first = a_machine("cp-1", "10.231.0.9", control_plane=True)
-    await machines.put(*some, first)
+    some = [make_machine(f"doctor-{n}", f"10.231.0.{n + 1}") for n in range(2)]
+    first = make_machine("cp-1", "10.231.0.9", control_plane=True)
+    await machines.put_machines(*some, first)
     for machine in some:
-        await cluster.admin.join(Kubelet.on(machine))
-        await cluster.admin.ask_for_certificate(Kubelet.on(machine))
+        await cluster.admin.join(SimKubelet.of_machine(machine))
+        await cluster.admin.request_certificate(SimKubelet.of_machine(machine))
     told = {
         "metadata": {"annotations": {PROVIDED: "10.231.0.9"}},
         "spec": {"providerID": "talos://metal/cp-1"},
@@ -285,7 +285,7 @@ async def _nodes(cluster: Installed, machines: Machines) -> list[str]:
 
 @asynccontextmanager
 async def _pods(
-    cluster: Installed, kubelet: ExecKubelet, nats: NatsServer, machines: Machines
+    cluster: Installed, kubelet: ExecKubelet, nats: NatsServer, machines: MachineFleet
 ) -> AsyncIterator[None]:
     """One for each workload, in which commands can be run."""
     env = {
@@ -293,7 +293,7 @@ async def _pods(
         "PYTHONPATH": str(ROOT),
         "HOME": str(cluster.home),
         "NATS_URL": nats.url,
-        "TALOSCONFIG": str(machines.talosconfig()),
+        "TALOSCONFIG": str(machines.write_talosconfig()),
     }
     names = []
     for manifest in manifests():

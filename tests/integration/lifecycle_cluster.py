@@ -14,19 +14,19 @@ from libs.common.events import Decided
 from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.service_spec import LABELER, LIFECYCLE, LIFECYCLE_LEASE_NAME, METADATA, WATCHER
 from libs.common.subjects import DECIDED, ENRICHED_NODE
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines, Member, a_machine
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, Member, SimMachineFacts, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
-from libs.testbed.service_rights import user_of
-from tests.bus_actors import eventually
+from libs.testbed.service_permissions import get_user_name
+from libs.testbed.service_processes import ServiceProcesses
+from tests.bus_actors import wait_until
 from tests.integration.conftest import operating
 
 NODES = "/api/v1/nodes"
 EVENTS = "/api/v1/namespaces/default/events"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LIFECYCLE_LEASE_NAME}"
-USER = user_of(LIFECYCLE)
+USER = get_user_name(LIFECYCLE)
 WIRINGS = (WATCHER, METADATA, LABELER, LIFECYCLE)
 EVIDENCE_SECONDS = 6.0
 # On a busy machine nobody loses his Lease.
@@ -43,19 +43,19 @@ CONTROL_PLANE = "life-cp"
 class Cluster:
     """One control plane machine, which knows whom discovery knows, and whatever joins."""
 
-    def __init__(self, kubelets: Kubelets, machines: Machines) -> None:
+    def __init__(self, kubelets: KubeletFleet, machines: MachineFleet) -> None:
         self.kubelets = kubelets
         self.machines = machines
         self.nats: NatsServer
-        self.services: RunningServices
+        self.services: ServiceProcesses
         self.joined: set[str] = set()
-        self._members: dict[str, Machine] = {}
+        self._members: dict[str, SimMachineFacts] = {}
 
-    async def join(self, *some: Machine, **flags: Any) -> None:
+    async def join(self, *some: SimMachineFacts, **flags: Any) -> None:
         """These machines run, are members of the cluster, and their kubelets have joined and are Ready."""
         await self._run(*some)
         self.joined |= {machine.name for machine in some}
-        await self.kubelets.join_all(Kubelet.on(machine, **flags) for machine in some)
+        await self.kubelets.join_all(SimKubelet.of_machine(machine, **flags) for machine in some)
 
     async def until_usable(self, *names: str) -> None:
         """All of them are initialized."""
@@ -65,7 +65,7 @@ class Cluster:
                 spec = (await self.node(name))["spec"]
                 return UNINITIALIZED_TAINT not in {taint["key"] for taint in spec.get("taints", [])}
 
-            await eventually(usable, f"{name} usable", 60)
+            await wait_until(usable, f"{name} usable", 60)
 
     async def replace(
         self, name: str, by: str, *, uuid: str | None = None, forgotten: bool = True, **flags: Any
@@ -76,17 +76,17 @@ class Cluster:
         there = self._members[name]
         if forgotten:
             del self._members[name]
-        await self.machines.delete(there.id)
-        await self.join(a_machine(by, there.reachable_at[0], uuid=uuid), **flags)
-        await self.kubelets.turn_unheard(name)
+        await self.machines.delete_machines(there.id)
+        await self.join(make_machine(by, there.reachable_at[0], uuid=uuid), **flags)
+        await self.kubelets.set_unreachable(name)
 
     async def change(self, name: str, **fields: Any) -> None:
         """The machine says something else of itself."""
-        self._members[name] = await self.machines.change(name, **fields)
+        self._members[name] = await self.machines.change_machine(name, **fields)
 
     async def fall_silent(self, name: str) -> None:
         """Nobody answers at its address any more; discovery may know it still."""
-        await self.machines.delete(name)
+        await self.machines.delete_machines(name)
 
     async def come_back(self, name: str, **fields: Any) -> None:
         """The same machine answers again."""
@@ -127,7 +127,7 @@ class Cluster:
                     await self._begin_lifecycle_anew()
             return not there
 
-        await eventually(all_gone, f"{names} deleted", seconds)
+        await wait_until(all_gone, f"{names} deleted", seconds)
 
     async def _begin_lifecycle_anew(self) -> None:
         for process in [
@@ -145,7 +145,7 @@ class Cluster:
                 assert await self.exists(name), f"{name} is gone"
             return time.monotonic() > end
 
-        await eventually(time_is_up, "the time is up", 2 * seconds + 30)
+        await wait_until(time_is_up, "the time is up", 2 * seconds + 30)
 
     async def events(self, reason: str) -> dict[str, str]:
         """Of that reason: Node name -> what is said."""
@@ -161,7 +161,7 @@ class Cluster:
             told = await self.events(reason)
             return name in told
 
-        await eventually(is_told, f"Event {reason} about {name}", 90)
+        await wait_until(is_told, f"Event {reason} about {name}", 90)
         return told[name]
 
     async def decided(self, name: str) -> Decided:
@@ -182,7 +182,7 @@ class Cluster:
                 return False
             return said[0].outcome == outcome
 
-        await eventually(is_said, f"{name} decided as {outcome}", 60)
+        await wait_until(is_said, f"{name} decided as {outcome}", 60)
         return said[0]
 
     async def start_again(self, *processes: str) -> None:
@@ -190,7 +190,7 @@ class Cluster:
         for name in processes:
             await self.services.children[name].stop()
             self.services.restart(name)
-        await self.services.ready()
+        await self.services.wait_until_ready()
 
     async def until_stage(self, name: str, stage: str) -> None:
         """metadata has said that the machine is at that stage of its life."""
@@ -201,7 +201,7 @@ class Cluster:
             event = msgspec.json.decode(message.data or b"")
             return bool(event.get("facts", {}).get("stage") == stage)
 
-        await eventually(is_said, f"{name} is {stage}", 60)
+        await wait_until(is_said, f"{name} is {stage}", 60)
 
     async def until_said(self, process: str, *words: str) -> None:
         """The process has logged a line with all these words."""
@@ -210,7 +210,7 @@ class Cluster:
         def said() -> bool:
             return any(all(word in line for word in words) for line in log.read_text().splitlines())
 
-        await eventually(said, f"{process} says {words}", 60)
+        await wait_until(said, f"{process} says {words}", 60)
 
     async def until_proving(self, name: str) -> None:
         """The first look has shown that another machine answers in that one's place."""
@@ -220,13 +220,15 @@ class Cluster:
     async def leave(self) -> None:
         """No Node is left to others of this API server."""
         for name in self.joined:
-            await self.kubelets.delete(name)
+            await self.kubelets.delete_node(name)
 
-    async def _run(self, *some: Machine) -> None:
+    async def _run(self, *some: SimMachineFacts) -> None:
         self._members |= {machine.name: machine for machine in some}
         members = tuple(Member(name=name) for name in self._members)
         head = msgspec.structs.replace(self._members[CONTROL_PLANE], members=members)
-        await self.machines.put(head, *(machine for machine in some if machine.name != CONTROL_PLANE))
+        await self.machines.put_machines(
+            head, *(machine for machine in some if machine.name != CONTROL_PLANE)
+        )
 
 
 @asynccontextmanager
@@ -238,28 +240,28 @@ async def a_cluster(
     `flags` are lifecycle's own.
     """
     async with AsyncExitStack() as stack:
-        kubelets = await stack.enter_async_context(Kubelets.start(control_plane))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(control_plane))
         await kubelets.request("DELETE", LEASE)  # with the deletions of the last hour
         await kubelets.request("DELETE", EVENTS)
-        machines = await stack.enter_async_context(Machines.start(run_dir / "machines"))
+        machines = await stack.enter_async_context(MachineFleet.start(run_dir / "machines"))
         cluster = Cluster(kubelets, machines)
         cluster.nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
         stack.push_async_callback(cluster.leave)
-        await cluster.join(a_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
+        await cluster.join(make_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
         cluster.services = await stack.enter_async_context(
-            RunningServices.start(
+            ServiceProcesses.start(
                 run_dir / "services",
                 control_plane,
                 kubelets,
                 nats_url=cluster.nats.url,
-                talosconfig=machines.talosconfig(),
+                talosconfig=machines.write_talosconfig(),
                 wirings=WIRINGS,
                 flags=["--controllers=cloud-node,cloud-node-lifecycle", *PATIENT],
                 own_flags={name: [*QUICK, *flags] for name in ("lifecycle", "all-in-one")},
                 **options,
             )
         )
-        await cluster.services.ready()
-        await cluster.join(a_machine("life-well", "10.240.0.2"))
+        await cluster.services.wait_until_ready()
+        await cluster.join(make_machine("life-well", "10.240.0.2"))
         await cluster.until_usable(CONTROL_PLANE, "life-well")
         yield cluster

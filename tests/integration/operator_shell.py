@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
 from libs.testbed.sim_apiserver.server import SimApiServer
 
 _SECONDS = 60
@@ -51,7 +51,7 @@ class Cluster:
     """An operator's cluster, and a shell in which kubectl and talosctl would work."""
 
     def __init__(
-        self, explained: str, home: Path, server: Server, machines: Machines, kubelets: Kubelets
+        self, explained: str, home: Path, server: Server, machines: MachineFleet, kubelets: KubeletFleet
     ) -> None:
         """`explained` is what `explain` explains: "csr", "node"."""
         self._explained = explained
@@ -60,15 +60,15 @@ class Cluster:
         self.machines = machines
         self.kubelets = kubelets
 
-    async def join(self, *machines: Machine) -> None:
-        await self.machines.put(*machines)
-        await self.kubelets.join_all(map(Kubelet.on, machines))
+    async def join(self, *machines: SimMachineFacts) -> None:
+        await self.machines.put_machines(*machines)
+        await self.kubelets.join_all(map(SimKubelet.of_machine, machines))
 
-    async def asks(self, machine: Machine, **wanted: Any) -> str:
-        return await self.kubelets.ask_for_certificate(Kubelet.on(machine), **wanted)
+    async def asks(self, machine: SimMachineFacts, **wanted: Any) -> str:
+        return await self.kubelets.request_certificate(SimKubelet.of_machine(machine), **wanted)
 
     async def explain(self, *arguments: str, **environment: str) -> Said:
-        environment = {"TALOSCONFIG": str(self.machines.talosconfig()), **environment}
+        environment = {"TALOSCONFIG": str(self.machines.write_talosconfig()), **environment}
         return await talos_ccm(self.home, self.server, "explain", self._explained, *arguments, **environment)
 
     async def explained(self, *arguments: str) -> Any:

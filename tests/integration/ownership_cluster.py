@@ -10,15 +10,15 @@ import msgspec
 
 from libs.common.node import BLOCKED_CONDITION
 from libs.common.service_spec import SERVICES
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
 from libs.testbed.native_ccm import NativeCcm
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
-from libs.testbed.service_rights import ALL_IN_ONE
-from libs.testbed.signing_requests import CSRS, outcome_in
-from tests.bus_actors import eventually
+from libs.testbed.service_permissions import ALL_IN_ONE
+from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.signing_requests import CSRS, read_outcome
+from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import LEASE, PATIENT, QUICK, Cluster
 
 A, B, NATIVE = ALL_IN_ONE, "another-talos-ccm", NativeCcm.USER
@@ -29,7 +29,7 @@ POD_CIDRS = ("--cluster-cidr=10.184.0.0/16", "--service-cluster-ip-range=10.184.
 @asynccontextmanager
 async def nobody_yet(own: ControlPlane, run_dir: Path) -> AsyncIterator[Cluster]:
     """Machines, and whatever joins; without anybody yet who would look after Nodes."""
-    async with Kubelets.start(own) as kubelets, Machines.start(run_dir / "machines") as machines:
+    async with KubeletFleet.start(own) as kubelets, MachineFleet.start(run_dir / "machines") as machines:
         await kubelets.request("DELETE", LEASE)
         running = Cluster(kubelets, machines)
         yield running
@@ -47,23 +47,23 @@ async def running(
     controllers: str,
     flags: Iterable[str] = (),
     nats: NatsServer | None = None,
-) -> AsyncIterator[RunningServices]:
+) -> AsyncIterator[ServiceProcesses]:
     """All of ours, ready, whose file says which Nodes are their own; without a NATS in one process."""
     form: dict[str, Any] = {"nats_url": nats.url} if nats else IN_ONE_PROCESS
     config = run_dir / f"{instance}.yaml"
     config.write_bytes(msgspec.yaml.encode({"ownership": ownership}))
-    async with RunningServices.start(
+    async with ServiceProcesses.start(
         run_dir / instance,
         own,
         cluster.kubelets,
-        talosconfig=cluster.machines.talosconfig(),
+        talosconfig=cluster.machines.write_talosconfig(),
         flags=[f"--cloud-config={config}", f"--controllers={controllers}", *PATIENT, *flags],
         own_flags={"all-in-one": QUICK, "lifecycle": QUICK},
         wirings=SERVICES,
         instance=instance,
         **form,
     ) as services:
-        await services.ready()
+        await services.wait_until_ready()
         yield services
 
 
@@ -75,7 +75,7 @@ def manager_of(user: str) -> str:
 def writers_of_fields(own: ControlPlane, nodes: Iterable[str]) -> dict[tuple[str, str], set[str]]:
     """Which of the controller managers have changed each field of these Nodes."""
     found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for change in own.node_changes():
+    for change in own.list_node_changes():
         if manager_of(change.user) and change.node in set(nodes):
             found[change.node, change.field].add(manager_of(change.user))
     return found
@@ -83,7 +83,7 @@ def writers_of_fields(own: ControlPlane, nodes: Iterable[str]) -> dict[tuple[str
 
 def written_by(own: ControlPlane, manager: str, since: int) -> set[str]:
     """All Nodes and requests about which that one has as much as tried to write."""
-    return {write.about for write in own.node_writes(since) if manager_of(write.user) == manager}
+    return {write.about for write in own.list_node_writes(since) if manager_of(write.user) == manager}
 
 
 async def blocked(cluster: Cluster, name: str) -> str:
@@ -98,7 +98,7 @@ async def until_blocked(cluster: Cluster, name: str) -> str:
     async def is_told() -> bool:
         return bool(await blocked(cluster, name))
 
-    await eventually(is_told, f"{name} says what it waits for", 60)
+    await wait_until(is_told, f"{name} says what it waits for", 60)
     return await blocked(cluster, name)
 
 
@@ -106,11 +106,11 @@ async def provider_id(cluster: Cluster, name: str) -> str:
     return str((await cluster.node(name))["spec"].get("providerID", ""))
 
 
-async def requested(cluster: Cluster, *machines: Machine) -> dict[str, str]:
+async def requested(cluster: Cluster, *machines: SimMachineFacts) -> dict[str, str]:
     """By machine the name of its kubelet's request for a certificate."""
-    ask = cluster.kubelets.ask_for_certificate
-    return {machine.name: await ask(Kubelet.on(machine)) for machine in machines}
+    ask = cluster.kubelets.request_certificate
+    return {machine.name: await ask(SimKubelet.of_machine(machine)) for machine in machines}
 
 
 async def is_untouched(cluster: Cluster, request: str) -> bool:
-    return not outcome_in((await cluster.kubelets.request("GET", f"{CSRS}/{request}")).body).conditions
+    return not read_outcome((await cluster.kubelets.request("GET", f"{CSRS}/{request}")).body).conditions

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import aiohttp
 
-from libs.testbed.children import Child, free_port
-from tests.bus_actors import eventually
+from libs.testbed.child_process import ChildProcess, allocate_port
+from tests.bus_actors import wait_until
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE_SECONDS = 20.0  # an end without delay, on a busy machine; Kubernetes grants 30 s
@@ -22,7 +22,7 @@ NOWHERE = "nats://127.0.0.1:1"  # nobody may listen there
 class Process(NamedTuple):
     """A running process and where its health is served."""
 
-    child: Child
+    child: ChildProcess
     port: int
     session: aiohttp.ClientSession
 
@@ -36,13 +36,13 @@ class Process(NamedTuple):
         """Return when health is served."""
 
         async def answers() -> bool:
-            assert self.child.running, self.child.tail()
+            assert self.child.is_running, self.child.tail()
             try:
                 return (await self.get("/livez", scheme=scheme))[0] == 200
             except aiohttp.ClientConnectorError:
                 return False
 
-        await eventually(answers, "health is served")
+        await wait_until(answers, "health is served")
         return self
 
     async def readyz(self) -> str:
@@ -55,7 +55,7 @@ class Process(NamedTuple):
 
     async def said(self, words: str) -> None:
         """Return when it has said that."""
-        await eventually(lambda: words in self.log_text(), f"{words!r} in the log")
+        await wait_until(lambda: words in self.log_text(), f"{words!r} in the log")
 
     async def ends(self, seconds: float = 30) -> int:
         """Its exit status."""
@@ -74,11 +74,13 @@ async def a_process(
     run_dir: Path, module: str, *arguments: str, port: int | None = None, **environment: str
 ) -> AsyncIterator[Process]:
     """`python -m module arguments` with a port of its own, on NATS that is not there unless said."""
-    port = port or free_port()
+    port = port or allocate_port()
     run_dir = Path(tempfile.mkdtemp(dir=run_dir))  # a log of its own
     clean = {"NATS_URL": NOWHERE, "KUBECONFIG": "", "TALOSCONFIG": "", "OTEL_EXPORTER_OTLP_ENDPOINT": ""}
     command = [sys.executable, "-m", module, *arguments, f"--secure-port={port}"]
-    child = Child.start("process", command, run_dir, env=clean | {"PYTHONPATH": str(ROOT)} | environment)
+    child = ChildProcess.start(
+        "process", command, run_dir, env=clean | {"PYTHONPATH": str(ROOT)} | environment
+    )
     try:
         async with aiohttp.ClientSession() as session:
             yield Process(child, port, session)

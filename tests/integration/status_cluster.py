@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from libs.common.service_spec import DEFAULT_SERVICES, IPAM
-from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
-from libs.testbed.running_services import RunningServices
-from tests.bootstrap_actors import Bootstrapped, bootstrapped
-from tests.bus_actors import eventually
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.service_processes import ServiceProcesses
+from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Said, talos_ccm
 
 NAMESPACE = "status-tests"
@@ -30,13 +30,15 @@ PORTED = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
 class Installed:
     """It, and a shell in which kubectl would work."""
 
-    def __init__(self, home: Path, server: ControlPlane, kubelets: Kubelets, machines: Machines) -> None:
+    def __init__(
+        self, home: Path, server: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
+    ) -> None:
         self.home = home
         self.server = server
         self.kubelets = kubelets
         self.machines = machines
-        self.services: RunningServices
-        self.nats: Bootstrapped
+        self.services: ServiceProcesses
+        self.nats: BootstrapInstallation
         self.node: ExecKubelet
         self._joined: list[str] = []
         self._machines: list[str] = []
@@ -67,19 +69,19 @@ class Installed:
 
     async def join(self, *names: str, silent: bool = False, foreign: bool = False) -> None:
         """Nodes; machines of `silent` ones do not answer, `foreign` ones lack the annotation of a node IP."""
-        some = [a_machine(name, f"10.229.0.{len(self._joined) + n}") for n, name in enumerate(names, 1)]
+        some = [make_machine(name, f"10.229.0.{len(self._joined) + n}") for n, name in enumerate(names, 1)]
         if not silent:
-            await self.machines.put(*some)
+            await self.machines.put_machines(*some)
             self._machines += names
         said = {"provided_node_ip": ""} if foreign else {}
-        await self.kubelets.join_all([Kubelet.on(machine, **said) for machine in some])
+        await self.kubelets.join_all([SimKubelet.of_machine(machine, **said) for machine in some])
         self._joined += names
 
     async def leave(self) -> None:
         """All that have joined."""
         for name in self._joined:
-            await self.kubelets.delete(name)
-        await self.machines.delete(*self._machines)
+            await self.kubelets.delete_node(name)
+        await self.machines.delete_machines(*self._machines)
 
     async def run_pod(self, service: str, *, ready: bool = True, env: dict[str, str] | None = None) -> None:
         await self.node.run_pod(
@@ -95,42 +97,44 @@ class Installed:
 
 @asynccontextmanager
 async def installed(
-    run_dir: Path, server: ControlPlane, kubelets: Kubelets, machines: Machines
+    run_dir: Path, server: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
 ) -> AsyncIterator[Installed]:
     """Ready, with a pod for each service and no Node but that on which these pods are."""
     home = run_dir / "home"
     home.mkdir(parents=True)
     made = Installed(home, server, kubelets, machines)
     async with AsyncExitStack() as stack:
-        made.nats = await stack.enter_async_context(bootstrapped(run_dir / "nats"))
-        own_flags: dict[str, list[str]] = {each.service: made.nats.flags(each.service) for each in WIRINGS}
+        made.nats = await stack.enter_async_context(install_bootstrap(run_dir / "nats"))
+        own_flags: dict[str, list[str]] = {
+            each.service: made.nats.nats_flags(each.service) for each in WIRINGS
+        }
         made.services = await stack.enter_async_context(
-            RunningServices.start(
+            ServiceProcesses.start(
                 run_dir / "services",
                 server,
                 kubelets,
                 nats_url=made.nats.url,
-                talosconfig=machines.talosconfig(),
+                talosconfig=machines.write_talosconfig(),
                 wirings=WIRINGS,
                 own_flags=own_flags,
                 flags=["--allocate-node-cidrs", *NETWORKS],
                 instance=INSTANCE,
             )
         )
-        await made.services.ready()
+        await made.services.wait_until_ready()
         await _namespace(kubelets)
-        certificate, key = server.serving("status-kubelet", ["127.0.0.1"])
+        certificate, key = server.issue_serving_certificate("status-kubelet", ["127.0.0.1"])
         made.node = await stack.enter_async_context(
             ExecKubelet.start("status-kubelet", certificate, key, kubelets)
         )
         stack.push_async_callback(made.leave)
-        access = made.nats.access("reader")
+        access = made.nats.nats_access("reader")
         reader = {
             "NATS_URL": access.servers[0],
             "NATS_NKEY_FILE": str(access.nkey_seed_file),
             "NATS_CA_FILE": str(access.tls_ca_file),
         }
-        of_pods = {"watcher": reader, "metadata": {"TALOSCONFIG": str(machines.talosconfig())}}
+        of_pods = {"watcher": reader, "metadata": {"TALOSCONFIG": str(machines.write_talosconfig())}}
         for service in ("nats", *(wiring.service for wiring in WIRINGS)):
             await made.run_pod(service, env=of_pods.get(service))
             stack.push_async_callback(
@@ -139,7 +143,7 @@ async def installed(
         yield made
 
 
-async def _namespace(kubelets: Kubelets) -> None:
+async def _namespace(kubelets: KubeletFleet) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await kubelets.request("POST", "/api/v1/namespaces", body=namespace)
 
@@ -147,4 +151,4 @@ async def _namespace(kubelets: Kubelets) -> None:
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
         return (await kubelets.request("GET", path)).status == 200
 
-    await eventually(has_account, "the controller manager has made the service account", 60)
+    await wait_until(has_account, "the controller manager has made the service account", 60)

@@ -11,12 +11,12 @@ import pytest
 
 from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
-from libs.testbed.running_services import RunningServices
-from tests.bus_actors import eventually
-from tests.collector import a_collector
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.service_processes import ServiceProcesses
+from tests.bus_actors import wait_until
+from tests.collector import run_collector
 from tests.integration.conftest import StartServices
 from tests.integration.processes import AT_ONCE_SECONDS, NOWHERE, ROOT, a_process
 from tests.integration.test_process import KUBECONFIG
@@ -64,7 +64,7 @@ async def test_with_nothing_there_it_waits_for_everything_and_names_each(
                 )
             )
 
-        await eventually(all_named, "each reason is told")
+        await wait_until(all_named, "each reason is told")
         code, seconds = await process.ends_after_sigterm()
     assert code == 0, process.log_text()
     assert seconds < AT_ONCE_SECONDS
@@ -111,7 +111,7 @@ async def test_help_lists_the_flags_of_all_services_within_80_columns():
     assert max(len(line) for line in help_text.splitlines()) <= 80
 
 
-async def test_it_ends_when_it_loses_its_lease(start_services: StartServices, kubelets: Kubelets):
+async def test_it_ends_when_it_loses_its_lease(start_services: StartServices, kubelets: KubeletFleet):
     services = await start_services(all_in_one=True, bus="memory")
     stolen = {"spec": {"holderIdentity": "another-controller"}}
     answer = await kubelets.request("PATCH", LEASE, body=stolen, content_type="application/merge-patch+json")
@@ -124,57 +124,57 @@ async def test_it_ends_when_it_loses_its_lease(start_services: StartServices, ku
 
 
 async def test_a_second_replica_on_its_own_memory_stands_by_ready_and_goes_on_when_the_first_ends(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
 ):
     before, after = (
-        a_machine(f"{when}-takeover.example.com", f"10.210.0.{n}", platform="metal")
+        make_machine(f"{when}-takeover.example.com", f"10.210.0.{n}", platform="metal")
         for n, when in ((3, "before"), (4, "after"))
     )
-    await machines.put(before, after)
+    await machines.put_machines(before, after)
     async with AsyncExitStack() as stack:
 
-        async def replica(name: str) -> RunningServices:
-            starting = RunningServices.start(
+        async def replica(name: str) -> ServiceProcesses:
+            starting = ServiceProcesses.start(
                 tmp_path / name,
                 control_plane,
                 kubelets,
                 nats_url="",
-                talosconfig=machines.talosconfig(),
+                talosconfig=machines.write_talosconfig(),
                 all_in_one=True,
                 bus="memory",
             )
             services = await stack.enter_async_context(starting)
-            await services.ready()
+            await services.wait_until_ready()
             return services
 
         first = await replica("first")
         second = await replica("second")
         assert "standing by, another one leads" in second.children["all-in-one"].log.read_text()
-        await kubelets.join(Kubelet.on(before))
-        await eventually(lambda: _initialized(kubelets, before.name), "initialized by the first", 30)
+        await kubelets.join(SimKubelet.of_machine(before))
+        await wait_until(lambda: _initialized(kubelets, before.name), "initialized by the first", 30)
         await first.children["all-in-one"].stop(30)
-        await kubelets.join(Kubelet.on(after))
-        await eventually(lambda: _initialized(kubelets, after.name), "initialized by the second", 30)
-        assert "[+]labeler ok" in await second.page("all-in-one", "/readyz?verbose")
+        await kubelets.join(SimKubelet.of_machine(after))
+        await wait_until(lambda: _initialized(kubelets, after.name), "initialized by the second", 30)
+        assert "[+]labeler ok" in await second.fetch_page("all-in-one", "/readyz?verbose")
     for machine in (before, after):
-        await kubelets.delete(machine.name)
-        await machines.delete(machine.id)
+        await kubelets.delete_node(machine.name)
+        await machines.delete_machines(machine.id)
 
 
-async def _initialized(kubelets: Kubelets, name: str) -> bool:
+async def _initialized(kubelets: KubeletFleet, name: str) -> bool:
     node = (await kubelets.request("GET", f"/api/v1/nodes/{name}")).body
     return UNINITIALIZED_TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
 
 
 @pytest.mark.parametrize("bus", ["nats", "memory"])
 async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
-    start_services: StartServices, kubelets: Kubelets, machines: Machines, bus: str
+    start_services: StartServices, kubelets: KubeletFleet, machines: MachineFleet, bus: str
 ):
-    machine = a_machine(f"traced-{bus}.example.com", "10.210.0.2", platform="metal")
-    await machines.put(machine)
-    async with a_collector() as collector:
+    machine = make_machine(f"traced-{bus}.example.com", "10.210.0.2", platform="metal")
+    await machines.put_machines(machine)
+    async with run_collector() as collector:
         await start_services(all_in_one=True, bus=bus, env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
-        await kubelets.join(Kubelet.on(machine))
+        await kubelets.join(SimKubelet.of_machine(machine))
 
         def journey() -> set[str]:
             patches = [span for span in collector.all if span.name == "patch nodes"]
@@ -188,37 +188,37 @@ async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
             "process talosccm.v1.flow.enriched.node",
             "patch nodes",
         }
-        await eventually(lambda: hops <= journey(), "the whole journey is exported", 30)
+        await wait_until(lambda: hops <= journey(), "the whole journey is exported", 30)
         (root,) = {span.trace_id for span in collector.all if span.name == "patch nodes"}
         first = min((s for s in collector.all if s.trace_id == root), key=lambda s: s.start_time_unix_nano)
         assert (first.name, first.parent_span_id) == ("watch event", b"")
         assert collector.services["watch event"] == "watcher"
         assert collector.services["patch nodes"] == "labeler"
-    await kubelets.delete(machine.name)
-    await machines.delete(machine.id)
+    await kubelets.delete_node(machine.name)
+    await machines.delete_machines(machine.id)
 
 
 @pytest.mark.parametrize("bus", ["nats", "memory"])
 async def test_observe_only_writes_nothing_to_kubernetes_and_logs_what_it_would_have_written(
     start_services: StartServices,
     control_plane: ControlPlane,
-    kubelets: Kubelets,
-    machines: Machines,
+    kubelets: KubeletFleet,
+    machines: MachineFleet,
     bus: str,
 ):
-    machine = a_machine("observed-only.example.com", "10.210.0.1", platform="metal")
-    await machines.put(machine)
+    machine = make_machine("observed-only.example.com", "10.210.0.1", platform="metal")
+    await machines.put_machines(machine)
     since = control_plane.audit_mark()
     services = await start_services(all_in_one=True, bus=bus, flags=["--observe-only", "--v=4"])
-    await kubelets.join(Kubelet.on(machine))
+    await kubelets.join(SimKubelet.of_machine(machine))
     child = services.children["all-in-one"]
-    await eventually(lambda: _decided(child.log, machine.name), "the labeler has decided", 30)
+    await wait_until(lambda: _decided(child.log, machine.name), "the labeler has decided", 30)
     await child.stop(30)  # whose end must write nothing either: no Lease is released
     verbs = Counter(
         {r.verb: n for r, n in control_plane.audit_counts(since).items() if r.user.startswith("talos-ccm")}
     )
-    await kubelets.delete(machine.name)
-    await machines.delete(machine.id)
+    await kubelets.delete_node(machine.name)
+    await machines.delete_machines(machine.id)
     assert set(verbs) <= {"get", "list", "watch"}
     assert verbs["list"] >= 1
 

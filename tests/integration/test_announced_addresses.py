@@ -6,27 +6,27 @@ import msgspec
 import pytest
 
 from libs.common.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
-from libs.testbed.kubelets import MERGE, Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines, a_machine
-from tests.bus_actors import eventually
+from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
+from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
 
-OWNER = a_machine("announced-owner", "10.240.0.5", ip6="fd00:240::5")
-FIRST = a_machine("announced-first", "10.240.0.66", ip6="fd00:240::66")
-SECOND = a_machine("announced-second", "10.240.0.67", ip6="fd00:240::67")
-SILENT = a_machine("announced-silent", "10.240.0.68", ip6="fd00:240::68")
-HONEST = a_machine("announced-honest", "10.240.0.69", ip6="fd00:240::69")
+OWNER = make_machine("announced-owner", "10.240.0.5", ip6="fd00:240::5")
+FIRST = make_machine("announced-first", "10.240.0.66", ip6="fd00:240::66")
+SECOND = make_machine("announced-second", "10.240.0.67", ip6="fd00:240::67")
+SILENT = make_machine("announced-silent", "10.240.0.68", ip6="fd00:240::68")
+HONEST = make_machine("announced-honest", "10.240.0.69", ip6="fd00:240::69")
 ALL = (OWNER, FIRST, SECOND, SILENT, HONEST)
 
 
 class Site:
     """One all-in-one process on a real control plane, and kubelets that announce what they like."""
 
-    def __init__(self, kubelets: Kubelets) -> None:
+    def __init__(self, kubelets: KubeletFleet) -> None:
         self._kubelets = kubelets
 
-    async def announce(self, machine: Machine, *ips: str) -> None:
-        await self._kubelets.join(Kubelet.on(machine, ips=ips))
+    async def announce(self, machine: SimMachineFacts, *ips: str) -> None:
+        await self._kubelets.join(SimKubelet.of_machine(machine, ips=ips))
 
     async def announce_anew(self, name: str, ips: str) -> None:
         body = {"metadata": {"annotations": {PROVIDED_NODE_IP_ANNOTATION: ips}}}
@@ -47,25 +47,27 @@ class Site:
             found[:] = [f"{condition.reason}: {condition.message}"] if condition else []
             return bool(found)
 
-        await eventually(says_why, f"{name} says why it waits", 40)
+        await wait_until(says_why, f"{name} says why it waits", 40)
         return found[0]
 
     async def initialized(self, name: str) -> Node:
         async def is_initialized() -> bool:
             return (await self.node(name)).is_initialized
 
-        await eventually(is_initialized, f"{name} is initialized", 60)
+        await wait_until(is_initialized, f"{name} is initialized", 60)
         return await self.node(name)
 
 
 @pytest.fixture
-async def site(start_services: StartServices, kubelets: Kubelets, machines: Machines) -> AsyncIterator[Site]:
-    await machines.put(*ALL)
+async def site(
+    start_services: StartServices, kubelets: KubeletFleet, machines: MachineFleet
+) -> AsyncIterator[Site]:
+    await machines.put_machines(*ALL)
     await start_services(all_in_one=True, bus="memory")
     yield Site(kubelets)
     for machine in ALL:
         await kubelets.request("DELETE", f"/api/v1/nodes/{machine.name}")
-    await machines.delete(*(machine.id for machine in ALL))
+    await machines.delete_machines(*(machine.id for machine in ALL))
 
 
 def internal_ips(node: Node) -> list[str]:
@@ -103,5 +105,5 @@ async def test_a_node_gets_only_addresses_that_its_machine_has(site: Site):
     async def follows() -> bool:
         return internal_ips(await site.node(HONEST.name)) == ["10.240.0.69"]
 
-    await eventually(follows, "what is announced later is followed", 40)
+    await wait_until(follows, "what is announced later is followed", 40)
     assert "10.240.0.5" not in internal_ips(await site.node(FIRST.name))

@@ -15,25 +15,25 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from bench.certificates import approved_without_a_look
-from bench.figures import Run
-from bench.fleet import fleet
-from bench.measuring import Measuring
-from bench.profiles import top
-from bench.scenarios import MEASURES
-from bench.stage import PROFILE_DIRECTORY, Stage, controlled, is_ours
-from bench.wanted import Mode, Scenario, Wanted
+from bench.bench_cluster import PROFILE_DIRECTORY, BenchCluster, is_own_user, start_services
+from bench.bench_options import BenchOptions, Mode, Scenario
+from bench.certificates import measure_unconditional_approval
+from bench.figures import BenchRun
+from bench.fleet import make_fleet
+from bench.measurement import Measurement
+from bench.profiles import format_top_functions
+from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.service_spec import CLAIM_PAGES_NAMESPACE
 from libs.testbed.approve_everything import ApproveEverything
-from libs.testbed.children import ChildDied
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.child_process import ChildExited
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.kubelets_in_go import KubeletsInGo
-from libs.testbed.machines import Machines
-from tests.bus_actors import doing, eventually
+from libs.testbed.machine_fleet import MachineFleet
+from tests.bus_actors import run_during, wait_until
 
-SMALL = Wanted(
+SMALL = BenchOptions(
     nodes=20,
     singles=3,
     steady_nodes=5,
@@ -62,12 +62,16 @@ async def approving(tmp_path: Path, control_plane: ControlPlane) -> AsyncIterato
 
 @pytest.fixture
 def stage(
-    tmp_path: Path, control_plane: ControlPlane, machines: Machines, in_go: KubeletsInGo, kubelets: Kubelets
-) -> Stage:
-    return Stage(tmp_path, control_plane, machines, in_go, kubelets)
+    tmp_path: Path,
+    control_plane: ControlPlane,
+    machines: MachineFleet,
+    in_go: KubeletsInGo,
+    kubelets: KubeletFleet,
+) -> BenchCluster:
+    return BenchCluster(tmp_path, control_plane, machines, in_go, kubelets)
 
 
-async def untaint(kubelets: Kubelets, name: str) -> None:
+async def untaint(kubelets: KubeletFleet, name: str) -> None:
     path = f"/api/v1/nodes/{name}"
     taints = (await kubelets.request("GET", path)).body["spec"]["taints"]
     left = [taint for taint in taints if taint["key"] != UNINITIALIZED_TAINT]
@@ -76,9 +80,11 @@ async def untaint(kubelets: Kubelets, name: str) -> None:
     assert answer.status == 200
 
 
-async def test_a_kubelet_in_go_writes_what_the_one_in_python_writes(in_go: KubeletsInGo, kubelets: Kubelets):
-    one, other = Kubelet(name="bench-same-go"), Kubelet(name="bench-same-py", system_uuid="u")
-    await in_go.load([one])
+async def test_a_kubelet_in_go_writes_what_the_one_in_python_writes(
+    in_go: KubeletsInGo, kubelets: KubeletFleet
+):
+    one, other = SimKubelet(name="bench-same-go"), SimKubelet(name="bench-same-py", system_uuid="u")
+    await in_go.load_kubelets([one])
     await in_go.join([one.name], until_untainted=False)
     await kubelets.join(other)
     nodes = [(await kubelets.request("GET", f"/api/v1/nodes/{k.name}")).body for k in (one, other)]
@@ -87,26 +93,26 @@ async def test_a_kubelet_in_go_writes_what_the_one_in_python_writes(in_go: Kubel
         assert ready["status"] == "True"
         assert ready["lastHeartbeatTime"] >= node["metadata"]["creationTimestamp"]
         assert UNINITIALIZED_TAINT in {taint["key"] for taint in node["spec"]["taints"]}
-        await kubelets.delete(node["metadata"]["name"])
+        await kubelets.delete_node(node["metadata"]["name"])
     assert nodes[0]["metadata"]["annotations"].keys() == nodes[1]["metadata"]["annotations"].keys()
     assert nodes[0]["status"]["addresses"][0] == nodes[1]["status"]["addresses"][0]
 
 
 async def test_a_node_is_untainted_when_kubernetes_shows_it_so_and_not_before(
-    in_go: KubeletsInGo, kubelets: Kubelets
+    in_go: KubeletsInGo, kubelets: KubeletFleet
 ):
     names = ["bench-taint-1", "bench-taint-2"]
-    await in_go.load([Kubelet(name=name) for name in names])
+    await in_go.load_kubelets([SimKubelet(name=name) for name in names])
     joins = await in_go.join(names, until_untainted=False)
     assert [node.untainted for node in joins.nodes] == [0, 0]
     assert all(node.begun < node.joined for node in joins.nodes)
     await untaint(kubelets, names[0])
-    assert await in_go.untainted(names[:1], seconds=20)
-    assert not await in_go.untainted(names, seconds=0.2)
-    await in_go.delete(names)
+    assert await in_go.wait_until_untainted(names[:1], seconds=20)
+    assert not await in_go.wait_until_untainted(names, seconds=0.2)
+    await in_go.delete_nodes(names)
 
 
-async def give_pod_cidrs(kubelets: Kubelets, name: str, *cidrs: str) -> None:
+async def give_pod_cidrs(kubelets: KubeletFleet, name: str, *cidrs: str) -> None:
     body = {"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}}
     content_type = "application/merge-patch+json"
     answer = await kubelets.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=content_type)
@@ -114,19 +120,19 @@ async def give_pod_cidrs(kubelets: Kubelets, name: str, *cidrs: str) -> None:
 
 
 async def test_a_node_is_served_when_kubernetes_shows_it_with_pod_cidrs_and_not_before(
-    in_go: KubeletsInGo, kubelets: Kubelets
+    in_go: KubeletsInGo, kubelets: KubeletFleet
 ):
     names = ["bench-pods-1", "bench-pods-2"]
-    await in_go.load([Kubelet(name=name) for name in names])
+    await in_go.load_kubelets([SimKubelet(name=name) for name in names])
     before = (await in_go.join(names[:1], until_untainted=False)).nodes[0]
     assert (before.untainted, before.served) == (0, 0)
-    async with doing(in_go_joins(in_go, names[1:])) as joining:
-        await eventually(lambda: is_there(kubelets, names[1]), "joined")
+    async with run_during(in_go_joins(in_go, names[1:])) as joining:
+        await wait_until(lambda: is_there(kubelets, names[1]), "joined")
         await untaint(kubelets, names[1])
         assert not joining.done()
         await give_pod_cidrs(kubelets, names[1], "10.250.1.0/24", "fd00:10:250::/80")
         await joining
-    await in_go.delete(names)
+    await in_go.delete_nodes(names)
 
 
 async def in_go_joins(in_go: KubeletsInGo, names: list[str]) -> None:
@@ -134,7 +140,7 @@ async def in_go_joins(in_go: KubeletsInGo, names: list[str]) -> None:
     assert 0 < node.joined < node.untainted < node.served
 
 
-async def is_there(kubelets: Kubelets, name: str) -> bool:
+async def is_there(kubelets: KubeletFleet, name: str) -> bool:
     answer = await kubelets.request("GET", f"/api/v1/nodes/{name}")
     if answer.status != HTTPStatus.OK:
         return False
@@ -143,19 +149,19 @@ async def is_there(kubelets: Kubelets, name: str) -> bool:
 
 
 async def test_nodes_that_never_lose_their_taint_are_told_after_the_patience(in_go: KubeletsInGo):
-    await in_go.load([Kubelet(name="bench-patience")])
+    await in_go.load_kubelets([SimKubelet(name="bench-patience")])
     (node,) = (await in_go.join(["bench-patience"], seconds=3)).nodes
     assert node.joined
     assert not node.untainted
-    await in_go.delete(["bench-patience"])
+    await in_go.delete_nodes(["bench-patience"])
 
 
 async def test_a_join_that_is_refused_says_what_the_api_server_said(in_go: KubeletsInGo):
-    await in_go.load([Kubelet(name="bench-twice")])
+    await in_go.load_kubelets([SimKubelet(name="bench-twice")])
     await in_go.join(["bench-twice"], until_untainted=False)
     with pytest.raises(ValueError, match=r"409.*already exists"):
         await in_go.join(["bench-twice"], until_untainted=False)
-    await in_go.delete(["bench-twice"])
+    await in_go.delete_nodes(["bench-twice"])
 
 
 async def test_a_kubelet_that_was_not_loaded_cannot_join(in_go: KubeletsInGo):
@@ -163,25 +169,25 @@ async def test_a_kubelet_that_was_not_loaded_cannot_join(in_go: KubeletsInGo):
         await in_go.join(["bench-nobody"])
 
 
-async def test_a_heartbeat_renews_the_lease_and_the_conditions(in_go: KubeletsInGo, kubelets: Kubelets):
-    await in_go.load([Kubelet(name="bench-beat")])
+async def test_a_heartbeat_renews_the_lease_and_the_conditions(in_go: KubeletsInGo, kubelets: KubeletFleet):
+    await in_go.load_kubelets([SimKubelet(name="bench-beat")])
     await in_go.join(["bench-beat"], until_untainted=False)
-    beats = await in_go.beat(["bench-beat"], seconds=1, every_seconds=0.25)
+    beats = await in_go.send_heartbeats(["bench-beat"], seconds=1, every_seconds=0.25)
     assert beats.beats == 4
     lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/bench-beat"
     spec = (await kubelets.request("GET", lease)).body["spec"]
     assert spec["renewTime"] > "2020"
     assert spec["holderIdentity"] == "bench-beat"
-    await in_go.delete(["bench-beat"])
+    await in_go.delete_nodes(["bench-beat"])
 
 
-async def requests_of(kubelets: Kubelets, name: str) -> list[Any]:
+async def requests_of(kubelets: KubeletFleet, name: str) -> list[Any]:
     """The node's requests as Kubernetes holds them."""
     listed = (await kubelets.request("GET", CSRS)).body["items"]
     return [item for item in listed if item["spec"]["username"] == f"system:node:{name}"]
 
 
-async def approve(kubelets: Kubelets, name: str) -> None:
+async def approve(kubelets: KubeletFleet, name: str) -> None:
     path = f"{CSRS}/{name}/approval"
     condition = {"type": "Approved", "status": "True", "reason": "Test", "message": ""}
     body = [{"op": "add", "path": "/status/conditions", "value": [condition]}]
@@ -198,25 +204,25 @@ def what_is_asked(item: Any) -> tuple[x509.Name, x509.SubjectAlternativeName]:
 
 
 async def test_a_kubelet_in_go_asks_for_the_certificate_that_the_one_in_python_asks_for(
-    in_go: KubeletsInGo, kubelets: Kubelets
+    in_go: KubeletsInGo, kubelets: KubeletFleet
 ):
-    kubelet = Kubelet(name="bench-ask", ips=("10.0.0.7", "2001:db8::7"))
-    await in_go.load([kubelet], certificates=1)
-    await in_go.file([kubelet.name], until_issued=False)
+    kubelet = SimKubelet(name="bench-ask", ips=("10.0.0.7", "2001:db8::7"))
+    await in_go.load_kubelets([kubelet], certificates=1)
+    await in_go.file_requests([kubelet.name], until_issued=False)
     ours = (await requests_of(kubelets, kubelet.name))[0]
-    other = await kubelets.ask_for_certificate(kubelet)
+    other = await kubelets.request_certificate(kubelet)
     theirs = (await kubelets.request("GET", f"{CSRS}/{other}")).body
     assert what_is_asked(ours) == what_is_asked(theirs)
     same = ("signerName", "usages", "username", "groups")
     assert [ours["spec"][field] for field in same] == [theirs["spec"][field] for field in same]
-    await in_go.delete([kubelet.name])
+    await in_go.delete_nodes([kubelet.name])
     assert await requests_of(kubelets, kubelet.name) == []
 
 
 async def test_a_node_that_joins_with_a_request_is_told_when_it_was_filed_approved_and_issued(
-    in_go: KubeletsInGo, kubelets: Kubelets, approving: ApproveEverything
+    in_go: KubeletsInGo, kubelets: KubeletFleet, approving: ApproveEverything
 ):
-    await in_go.load([Kubelet(name="bench-issue", uninitialized=False)], certificates=1)
+    await in_go.load_kubelets([SimKubelet(name="bench-issue", is_uninitialized=False)], certificates=1)
     (node,) = (await in_go.join(["bench-issue"], certificates=True, seconds=30)).nodes
     request = node.request
     assert request is not None
@@ -226,54 +232,56 @@ async def test_a_node_that_joins_with_a_request_is_told_when_it_was_filed_approv
     (held,) = await requests_of(kubelets, "bench-issue")
     assert held["metadata"]["name"] == request.name
     assert held["status"]["certificate"]
-    assert (await approving.approvals()).approved == 1
-    await in_go.delete(["bench-issue"])
+    assert (await approving.count_approvals()).approved == 1
+    await in_go.delete_nodes(["bench-issue"])
 
 
 async def test_requests_of_nodes_that_do_not_exist_are_told_in_the_order_in_which_they_were_filed(
-    in_go: KubeletsInGo, kubelets: Kubelets
+    in_go: KubeletsInGo, kubelets: KubeletFleet
 ):
     names = ["bench-early-1", "bench-early-2"]
-    await in_go.load([Kubelet(name=name) for name in names], certificates=2)
-    filed = (await in_go.file(names, certificates=2, seconds=2)).requests
+    await in_go.load_kubelets([SimKubelet(name=name) for name in names], certificates=2)
+    filed = (await in_go.file_requests(names, certificates=2, seconds=2)).requests
     assert [request.node for request in filed] == [names[0], names[0], names[1], names[1]]
     assert [request.issued for request in filed] == [0] * 4
     assert filed[0].begun < filed[1].begun
     for newest in (filed[1], filed[3]):
         await approve(kubelets, newest.name)
-    one_older, one, other_older, other = (await in_go.issued(names, seconds=30)).requests
+    one_older, one, other_older, other = (await in_go.wait_until_issued(names, seconds=30)).requests
     assert (one_older.writes, other_older.writes) == (0, 0)
     assert min(one.issued, other.issued) > 0
-    await in_go.delete(names)
+    await in_go.delete_nodes(names)
 
 
 async def test_a_kubelet_asks_no_oftener_than_requests_were_made_for_it(in_go: KubeletsInGo):
-    await in_go.load([Kubelet(name="bench-spent")], certificates=1)
-    await in_go.file(["bench-spent"], until_issued=False)
+    await in_go.load_kubelets([SimKubelet(name="bench-spent")], certificates=1)
+    await in_go.file_requests(["bench-spent"], until_issued=False)
     with pytest.raises(ValueError, match='no request of "bench-spent" was made beforehand'):
-        await in_go.file(["bench-spent"])
-    await in_go.delete(["bench-spent"])
+        await in_go.file_requests(["bench-spent"])
+    await in_go.delete_nodes(["bench-spent"])
 
 
 async def test_who_approves_everything_also_approves_what_was_there_before_it_came(
     tmp_path: Path, in_go: KubeletsInGo, control_plane: ControlPlane
 ):
-    await in_go.load([Kubelet(name="bench-waiting")], certificates=1)
-    await in_go.file(["bench-waiting"], until_issued=False)
+    await in_go.load_kubelets([SimKubelet(name="bench-waiting")], certificates=1)
+    await in_go.file_requests(["bench-waiting"], until_issued=False)
     async with ApproveEverything.start(tmp_path / "approving", control_plane):
-        (request,) = (await in_go.issued(["bench-waiting"], seconds=30)).requests
+        (request,) = (await in_go.wait_until_issued(["bench-waiting"], seconds=30)).requests
     assert request.issued
-    await in_go.delete(["bench-waiting"])
+    await in_go.delete_nodes(["bench-waiting"])
 
 
-async def run_of(scenario: Scenario, mode: Mode, stage: Stage, wanted: Wanted = SMALL) -> Run:
-    measuring = Measuring(stage=stage, wanted=wanted, mode=mode, number=1, name=f"bench-{scenario}-{mode}")
-    return await MEASURES[scenario](measuring)
+async def run_of(
+    scenario: Scenario, mode: Mode, stage: BenchCluster, wanted: BenchOptions = SMALL
+) -> BenchRun:
+    measuring = Measurement(stage=stage, options=wanted, mode=mode, number=1, name=f"bench-{scenario}-{mode}")
+    return await MEASURE_BY_SCENARIO[scenario](measuring)
 
 
 @pytest.mark.parametrize("scenario", ["burst", "single"])
 @pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])
-async def test_joins_are_measured_and_their_cost_is_told(scenario: Scenario, mode: Mode, stage: Stage):
+async def test_joins_are_measured_and_their_cost_is_told(scenario: Scenario, mode: Mode, stage: BenchCluster):
     run = await run_of(scenario, mode, stage)
     assert run.problems == ()
     figures = run.figures
@@ -293,7 +301,7 @@ async def test_joins_are_measured_and_their_cost_is_told(scenario: Scenario, mod
     assert {name for name in processes if figures[f"ours: {name} peak RSS MB"] > 10} == processes
 
 
-async def test_nodes_that_only_beat_are_written_by_nobody_of_ours(stage: Stage):
+async def test_nodes_that_only_beat_are_written_by_nobody_of_ours(stage: BenchCluster):
     run = await run_of("steady", "all-in-one-memory", stage)
     assert run.problems == ()
     assert run.figures["Kubernetes: writes"] == 0
@@ -301,7 +309,7 @@ async def test_nodes_that_only_beat_are_written_by_nobody_of_ours(stage: Stage):
     assert "heartbeats only: context: kube-apiserver CPU s per second" in run.figures
 
 
-async def test_a_changed_address_is_timed_until_the_node_shows_it(stage: Stage):
+async def test_a_changed_address_is_timed_until_the_node_shows_it(stage: BenchCluster):
     run = await run_of("change", "all-in-one-memory", stage)
     assert run.problems == ()
     assert run.figures["never shown"] == 0
@@ -309,7 +317,9 @@ async def test_a_changed_address_is_timed_until_the_node_shows_it(stage: Stage):
     assert not math.isnan(run.figures["shown p99 ms"])
 
 
-async def test_a_changed_rule_is_timed_on_every_node_that_it_is_about_and_no_other_is_written(stage: Stage):
+async def test_a_changed_rule_is_timed_on_every_node_that_it_is_about_and_no_other_is_written(
+    stage: BenchCluster,
+):
     run = await run_of("rules", "all-in-one-memory", stage)
     assert run.problems == ()
     assert run.figures["never applied"] == 0
@@ -319,11 +329,13 @@ async def test_a_changed_rule_is_timed_on_every_node_that_it_is_about_and_no_oth
     assert run.figures["Kubernetes: all per changed node"] == 1
 
 
-async def test_approving_without_a_look_is_measured_in_the_same_way_with_one_request_each(stage: Stage):
-    measuring = Measuring(
-        stage=stage, wanted=SMALL, mode="separate", number=1, name="bench-certificates-baseline"
+async def test_approving_without_a_look_is_measured_in_the_same_way_with_one_request_each(
+    stage: BenchCluster,
+):
+    measuring = Measurement(
+        stage=stage, options=SMALL, mode="separate", number=1, name="bench-certificates-baseline"
     )
-    figures = await approved_without_a_look(measuring)
+    figures = await measure_unconditional_approval(measuring)
     assert figures["approve everything: never issued"] == 0
     assert figures["approve everything: API requests per request"] == 1
     assert 0 < figures["approve everything: all filed s"] <= figures["approve everything: all issued s"]
@@ -332,7 +344,7 @@ async def test_approving_without_a_look_is_measured_in_the_same_way_with_one_req
 
 @pytest.mark.parametrize("scenario", ["burst", "single"])
 async def test_joins_that_ask_for_certificates_get_them_with_one_request_more(
-    scenario: Scenario, stage: Stage
+    scenario: Scenario, stage: BenchCluster
 ):
     wanted = msgspec.structs.replace(SMALL, certificates=True)
     run = await run_of(scenario, "separate", stage, wanted)
@@ -345,7 +357,7 @@ async def test_joins_that_ask_for_certificates_get_them_with_one_request_more(
 
 @pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])
 async def test_a_burst_with_pod_cidrs_is_set_against_one_without_and_leaves_no_claim(
-    mode: Mode, stage: Stage
+    mode: Mode, stage: BenchCluster
 ):
     run = await run_of("burst", mode, stage, msgspec.structs.replace(SMALL, pod_cidrs=True))
     assert run.problems == ()
@@ -360,7 +372,7 @@ async def test_a_burst_with_pod_cidrs_is_set_against_one_without_and_leaves_no_c
     assert not [page for page in pages if page["metadata"]["name"].startswith("talos-ccm")]
 
 
-async def test_a_burst_survives_the_kill_of_one_of_three_replicas_of_ipam(stage: Stage):
+async def test_a_burst_survives_the_kill_of_one_of_three_replicas_of_ipam(stage: BenchCluster):
     run = await run_of("pod-cidrs-killed", "separate", stage)
     assert run.problems == ()
     assert run.figures["pod CIDRs: ... by the replica that was killed"] > 0
@@ -369,7 +381,7 @@ async def test_a_burst_survives_the_kill_of_one_of_three_replicas_of_ipam(stage:
 
 
 @pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])
-async def test_certificates_of_nodes_that_are_there_cost_one_request_each(mode: Mode, stage: Stage):
+async def test_certificates_of_nodes_that_are_there_cost_one_request_each(mode: Mode, stage: BenchCluster):
     run = await run_of("certificates", mode, stage)
     assert run.problems == ()
     figures = run.figures
@@ -379,7 +391,7 @@ async def test_certificates_of_nodes_that_are_there_cost_one_request_each(mode: 
     assert figures["issued / approve everything"] == pytest.approx(figures["all issued s"] / alone)
 
 
-async def test_of_requests_that_came_before_their_nodes_only_the_newest_are_written(stage: Stage):
+async def test_of_requests_that_came_before_their_nodes_only_the_newest_are_written(stage: BenchCluster):
     run = await run_of("early", "all-in-one-memory", stage)
     assert run.problems == ()
     assert run.figures["older"] == SMALL.certificate_nodes
@@ -387,26 +399,26 @@ async def test_of_requests_that_came_before_their_nodes_only_the_newest_are_writ
     assert run.figures["Kubernetes: patch certificatesigningrequests/approval per node"] == 1
 
 
-async def test_no_node_and_no_machine_is_left_behind(stage: Stage):
+async def test_no_node_and_no_machine_is_left_behind(stage: BenchCluster):
     mark = stage.control_plane.audit_mark()
     await run_of("burst", "all-in-one-memory", stage)
-    assert any(is_ours(request.user) for request in stage.control_plane.audit_counts(mark))
+    assert any(is_own_user(request.user) for request in stage.control_plane.audit_counts(mark))
     listed = (await stage.admin.request("GET", "/api/v1/nodes")).body["items"]
     assert not [node for node in listed if node["metadata"]["name"].startswith("bench-burst")]
     with pytest.raises(KeyError):
-        stage.machines.machine(fleet("bench-burst-all-in-one-memory", 1)[0].id)
+        stage.machines.get_machine(make_fleet("bench-burst-all-in-one-memory", 1)[0].id)
 
 
-async def killed_while_measuring(stage: Stage) -> None:
-    async with controlled(stage, "all-in-one-memory", "bench-death") as running:
-        await running.children()["all-in-one"].kill()
+async def killed_while_measuring(stage: BenchCluster) -> None:
+    async with start_services(stage, "all-in-one-memory", "bench-death") as running:
+        await running.list_processes()["all-in-one"].kill()
         await asyncio.Event().wait()
 
 
-async def test_a_service_that_ends_ends_the_measurement_at_once_and_is_named(stage: Stage):
+async def test_a_service_that_ends_ends_the_measurement_at_once_and_is_named(stage: BenchCluster):
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(killed_while_measuring(stage), 60)
-    assert caught.group_contains(ChildDied, match="all-in-one ended with status -9")
+    assert caught.group_contains(ChildExited, match="all-in-one ended with status -9")
 
 
 def test_a_process_told_to_profiles_itself_from_then_on(tmp_path: Path):
@@ -420,6 +432,6 @@ def test_a_process_told_to_profiles_itself_from_then_on(tmp_path: Path):
     environment = os.environ | {"PYTHONPATH": str(profiled), PROFILE_DIRECTORY: str(tmp_path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
     (written,) = tmp_path.iterdir()
-    told = top(written)
+    told = format_top_functions(written)
     assert "(after)" in told
     assert "(before)" not in told

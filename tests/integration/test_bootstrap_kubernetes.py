@@ -13,13 +13,13 @@ from cryptography import x509
 
 from libs.common.nats_bus.nkeys import generate_seed, public_key_of
 from libs.common.service_spec import PolicyRule
-from libs.testbed.children import Child
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.child_process import ChildProcess
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
 from services.bootstrap.policy_rules import list_policy_rules
 from services.bootstrap.resource_names import KEY_USERS, ResourceNames
 from tests.bootstrap_actors import start_bootstrap
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 _numbers = itertools.count(1)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -28,7 +28,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 class Installation:
     """A namespace of its own, in which the bootstrap's user has the bootstrap's rights."""
 
-    def __init__(self, control_plane: ControlPlane, kubelets: Kubelets, run_dir: Path) -> None:
+    def __init__(self, control_plane: ControlPlane, kubelets: KubeletFleet, run_dir: Path) -> None:
         self.names = ResourceNames(namespace=f"nats-{next(_numbers)}", prefix="ccm")
         self.user = f"bootstrap-of-{self.names.namespace}"
         self._control_plane = control_plane
@@ -56,7 +56,7 @@ class Installation:
         answer = await self._kubelets.request("POST", path, body={"apiVersion": group, **manifest})
         assert answer.status == 201, answer
 
-    def start(self, *more: str) -> tuple[Child, Path]:
+    def start(self, *more: str) -> tuple[ChildProcess, Path]:
         """One pod's bootstrap, and where it writes."""
         out = self._run_dir / f"pod-{next(self._pods)}"
         out.mkdir()
@@ -128,7 +128,7 @@ def _rule(right: PolicyRule) -> dict[str, Any]:
 
 @pytest.fixture
 async def installation(
-    control_plane: ControlPlane, kubelets: Kubelets, tmp_path: Path
+    control_plane: ControlPlane, kubelets: KubeletFleet, tmp_path: Path
 ) -> AsyncIterator[Installation]:
     made = Installation(control_plane, kubelets, tmp_path)
     await made.prepare()
@@ -206,7 +206,7 @@ async def test_deleted_secrets_are_made_anew_by_the_sidecar(installation: Instal
             and b64decode(secrets["ccm-nats-ca"]["tls.crt"]) == published == (out / "ca.crt").read_bytes()
         )
 
-    await eventually(all_there, sidecar.tail(50))
+    await wait_until(all_there, sidecar.tail(50))
     await sidecar.stop()
     after = await installation.secrets()
     changed = {name for name in before if before[name] != after[name]}
@@ -235,8 +235,8 @@ async def test_what_it_is_not_permitted_is_told_and_tried_again(
 ):
     stranger = control_plane.kubeconfig("nobody-of-ours")
     child, out = installation.start(f"--kubeconfig={stranger}")
-    await eventually(lambda: "forbidden" in child.log.read_text().lower(), "the right that is missing")
-    assert child.running
+    await wait_until(lambda: "forbidden" in child.log.read_text().lower(), "the right that is missing")
+    assert child.is_running
     assert not (out / "nats.conf").exists()
     await child.stop()
     assert child.process.returncode == 0

@@ -22,13 +22,13 @@ from libs.common.subjects import (
     OBSERVED_NODE,
     SNAPSHOT,
 )
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import NODE_GROUPS, Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import NODE_GROUPS, KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.signing_requests import CSRS, SERVING_USAGES, request_pem
-from tests.builders import a_request, csr_enriched, csr_observed
-from tests.bus_actors import eventually
+from libs.testbed.signing_requests import CSRS, SERVING_USAGES, make_request_pem
+from tests.builders import make_csr_enriched, make_csr_observed, make_request
+from tests.bus_actors import wait_until
 from tests.integration.conftest import ConnectBus, StartServices, operating
 from tests.integration.csr_cluster import (
     all_still_ready,
@@ -46,26 +46,26 @@ USER = "system:node:thief"
 
 
 @pytest.fixture
-async def thief(kubelets: Kubelets, machines: Machines) -> AsyncIterator[Kubelet]:
+async def thief(kubelets: KubeletFleet, machines: MachineFleet) -> AsyncIterator[SimKubelet]:
     """A node that joined; beside it is a machine whose kubelet has not."""
-    running = [a_machine("thief", "10.224.0.1"), a_machine("honest", "10.224.0.2")]
-    await machines.put(*running)
-    kubelet = Kubelet.on(running[0])
+    running = [make_machine("thief", "10.224.0.1"), make_machine("honest", "10.224.0.2")]
+    await machines.put_machines(*running)
+    kubelet = SimKubelet.of_machine(running[0])
     await kubelets.join(kubelet)
     yield kubelet
     for machine in running:
-        await kubelets.delete(machine.name)
-    await machines.delete(*(machine.id for machine in running))
+        await kubelets.delete_node(machine.name)
+    await machines.delete_machines(*(machine.id for machine in running))
     for item in (await kubelets.request("GET", CSRS)).body["items"]:
         await kubelets.request("DELETE", f"{CSRS}/{item['metadata']['name']}")
 
 
-async def held(kubelets: Kubelets, name: str) -> SigningRequest:
+async def held(kubelets: KubeletFleet, name: str) -> SigningRequest:
     return msgspec.convert((await kubelets.request("GET", f"{CSRS}/{name}")).body, SigningRequest)
 
 
 def pem_for(*ips: str) -> bytes:
-    return request_pem(common_name=USER, dns=["thief"], ips=ips)
+    return make_request_pem(common_name=USER, dns=["thief"], ips=ips)
 
 
 WHAT_IS_HELD: dict[str, dict[str, Any]] = {
@@ -92,9 +92,9 @@ async def told_as_honest(bus: Bus, request: SigningRequest, pem: bytes) -> None:
         signer_name=KUBELET_SERVING,
     )
     lie = msgspec.structs.replace(request, spec=spec, status=SigningRequestStatus())
-    place = await bus.publish(csr_observed(lie, incarnation=bus.stream_id, epoch=leading.event.epoch))
+    place = await bus.publish(make_csr_observed(lie, incarnation=bus.stream_id, epoch=leading.event.epoch))
     await bus.publish(
-        csr_enriched(
+        make_csr_enriched(
             lie,
             incarnation=bus.stream_id,
             observed_sequence=place,
@@ -108,12 +108,12 @@ async def test_forged_words_get_nothing_approved_that_kubernetes_does_not_hold(
     start_services: StartServices,
     connect_bus: ConnectBus,
     control_plane: ControlPlane,
-    kubelets: Kubelets,
-    thief: Kubelet,
+    kubelets: KubeletFleet,
+    thief: SimKubelet,
 ):
     services = await start_services()
     pids, bus = pids_of(services), await connect_bus("metadata")
-    await eventually(lambda: _is_enriched(bus), "the thief's machine is known")
+    await wait_until(lambda: _is_enriched(bus), "the thief's machine is known")
     since = control_plane.audit_mark()
     names = []
     async with anybody_may_ask(kubelets):
@@ -124,7 +124,7 @@ async def test_forged_words_get_nothing_approved_that_kubernetes_does_not_hold(
             await told_as_honest(bus, await held(kubelets, names[-1]), own)
             await until_said(services, "csr", names[-1], "Kubernetes holds another request")
     soon = datetime.now(UTC) + timedelta(minutes=1)  # newer than all that the thief has asked for
-    nowhere = a_request("csr-of-nobody", node="thief", created=soon, resource_version="10000000")
+    nowhere = make_request("csr-of-nobody", node="thief", created=soon, resource_version="10000000")
     await told_as_honest(bus, nowhere, pem_for(*thief.ips))
     await until_said(services, "csr", nowhere.name, "not found")
     for name in names:
@@ -146,14 +146,14 @@ async def _is_enriched(bus: Bus) -> bool:
 
 async def test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_its_certificate(
     start_services: StartServices,
-    kubelets: Kubelets,
-    machines: Machines,
+    kubelets: KubeletFleet,
+    machines: MachineFleet,
     nats_server: NatsServer,
-    thief: Kubelet,
+    thief: SimKubelet,
 ):
     services = await start_services(own_flags={"watcher": ["--node-status-update-frequency=3s"]})
     pids, rng = pids_of(services), random.Random(6)
-    pending = await kubelets.ask_for_certificate(thief, ips=[*thief.ips, NOT_YET])
+    pending = await kubelets.request_certificate(thief, ips=[*thief.ips, NOT_YET])
     await until_said(services, "csr", pending, "is not on the machine")
     lengths = (0, 1, 7, 300, 5000, 70_000)
     garbage = [*map(rng.randbytes, lengths), b"{}", b"null", b"[" * 50_000, b'{"event":"CsrEnriched.v1"}']
@@ -161,10 +161,10 @@ async def test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_i
         for subject in (*SUBJECTS, f"{ENRICHED_CSR}.{pending}", f"{OBSERVED_CSR}.{pending}"):
             for payload in garbage:
                 await operator.publish(subject, payload)
-    await services.ready()
-    honest = Kubelet.on(machines.machine("honest"))
+    await services.wait_until_ready()
+    honest = SimKubelet.of_machine(machines.get_machine("honest"))
     await kubelets.join(honest)
-    outcome = await kubelets.outcome_of(await kubelets.ask_for_certificate(honest), seconds=30)
+    outcome = await kubelets.wait_for_outcome(await kubelets.request_certificate(honest), seconds=30)
     assert names_in(outcome) == (["honest"], list(honest.ips))
     assert not (await state_of(kubelets, pending)).conditions
     await all_still_ready(services, pids)
@@ -173,6 +173,6 @@ async def test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_i
     for name in ("csr", "metadata"):
         await services.children[name].kill()
         services.restart(name)
-    await services.ready()
-    again = await kubelets.ask_for_certificate(honest)
-    assert (await kubelets.outcome_of(again, seconds=30)).certificate
+    await services.wait_until_ready()
+    again = await kubelets.request_certificate(honest)
+    assert (await kubelets.wait_for_outcome(again, seconds=30)).certificate

@@ -10,15 +10,15 @@ import pytest
 from libs.common.bus import Bus
 from libs.common.events import Decided
 from libs.common.subjects import DECIDED
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines
-from libs.testbed.running_services import RunningServices
-from libs.testbed.signing_requests import CSRS, Outcome
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.signing_requests import CSRS, SigningOutcome
 from services.csr.certificate_request import CertificateRequest, parse_request
-from tests.bus_actors import eventually
-from tests.csr_cases import AMONG_OTHERS, CASES, Case
-from tests.csr_twins import Twin
+from tests.bus_actors import wait_until
+from tests.csr_cases import AMONG_OTHERS, CASES, CsrCase
+from tests.csr_twins import TwinNode
 from tests.integration.conftest import ConnectBus, StartServices
 from tests.integration.csr_cluster import (
     all_still_ready,
@@ -34,22 +34,23 @@ from tests.integration.csr_cluster import (
 Form = dict[str, Any]
 ALONE = "--controllers=node-csr-approval"  # what writes-1 writes of itself would not stay otherwise
 BOUNDS = ("--csr-min-expiration=1h", "--csr-max-expiration=720h")  # as POLICY has them
-TWINS = tuple(Twin(number) for number in range(20, 44))  # none may have to answer for more than its budget
+# none may have to answer for more than its budget
+TWINS = tuple(TwinNode(number) for number in range(20, 44))
 FINAL = {"approve": "Approved", "deny": "Denied"}
 
 
 class Filed:
     """What was filed, and what has become of it."""
 
-    def __init__(self, kubelets: Kubelets, services: RunningServices, bus: Bus | None) -> None:
+    def __init__(self, kubelets: KubeletFleet, services: ServiceProcesses, bus: Bus | None) -> None:
         """`bus` is where csr says what it has decided, None if nobody else can read that."""
         self.kubelets = kubelets
-        self.requests: dict[str, Case] = {}  # by the name of the request
+        self.requests: dict[str, CsrCase] = {}  # by the name of the request
         self.services = services
         self._bus = bus
         self._csr = "csr" if "csr" in services.children else "all-in-one"
 
-    async def one_after_the_other(self, cases: list[Case]) -> None:
+    async def one_after_the_other(self, cases: list[CsrCase]) -> None:
         """Of one node: none is superseded before it is judged."""
         for case in cases:
             name = await file_case(self.kubelets, case)
@@ -57,11 +58,11 @@ class Filed:
                 continue
             self.requests[name] = case
             if case.expected in FINAL:
-                await self.kubelets.outcome_of(name, seconds=30)
+                await self.kubelets.wait_for_outcome(name, seconds=30)
             elif case.expected == "wait":
                 await self._waits(name, case)
 
-    async def _waits(self, name: str, case: Case) -> None:
+    async def _waits(self, name: str, case: CsrCase) -> None:
         await until_said(self.services, self._csr, name, case.reason)
         message = await self._bus.get_last(f"{DECIDED}.csr.csr.{name}") if self._bus else None
         if message is not None:
@@ -80,21 +81,21 @@ class Filed:
         denied = {case.username for case in self.requests.values() if case.expected == "deny"}
         return not denied & {f"system:node:{name}" for name in untold}
 
-    async def outcomes(self) -> dict[str, Outcome]:
+    async def outcomes(self) -> dict[str, SigningOutcome]:
         """By the name of the request."""
         states = await asyncio.gather(*(state_of(self.kubelets, name) for name in self.requests))
         return dict(zip(self.requests, states, strict=True))
 
 
-async def honest(kubelets: Kubelets, name: str, ip: str) -> None:
+async def honest(kubelets: KubeletFleet, name: str, ip: str) -> None:
     """That node gets what is its own, whatever web-1's machine says of itself."""
-    request = await kubelets.ask_for_certificate(Kubelet(name=name, ips=(ip,)))
-    outcome = await kubelets.outcome_of(request, seconds=30)
+    request = await kubelets.request_certificate(SimKubelet(name=name, ips=(ip,)))
+    outcome = await kubelets.wait_for_outcome(request, seconds=30)
     assert outcome.certificate, (name, outcome)
     assert names_in(outcome) == ([name], [ip])
 
 
-def as_expected(case: Case, outcome: Outcome) -> None:
+def as_expected(case: CsrCase, outcome: SigningOutcome) -> None:
     """A certificate for exactly what a good one asks for; nothing for any other, and the reason with it."""
     kind = FINAL.get(case.expected)
     assert list(outcome.conditions) == ([kind] if kind else []), (case.name, outcome)
@@ -120,7 +121,7 @@ def approvals(control_plane: ControlPlane, since: int) -> tuple[int, set[tuple[s
 
 @pytest.fixture
 async def filed(
-    start_services: StartServices, connect_bus: ConnectBus, kubelets: Kubelets, form: Form
+    start_services: StartServices, connect_bus: ConnectBus, kubelets: KubeletFleet, form: Form
 ) -> Filed:
     """Nothing yet; our processes are ready."""
     services = await start_services(**form)
@@ -133,13 +134,13 @@ async def filed(
     ids=["all-in-one-memory", "separate-processes"],
 )
 async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_request(
-    filed: Filed, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
+    filed: Filed, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
 ):
     pids, since = pids_of(filed.services), control_plane.audit_mark()
     async with anybody_may_ask(kubelets), the_cluster_of_the_cases(machines, kubelets, TWINS):
         others = {"db-1": "10.0.0.9", "db-2": "10.0.0.11", "old-1": "10.0.0.7", "writes-1": "10.0.0.12"}
         await asyncio.gather(*(honest(kubelets, name, ip) for name, ip in others.items()))
-        await machines.delete("old-1")
+        await machines.delete_machines("old-1")
         await asyncio.gather(*(filed.one_after_the_other(cases) for cases in of_each_node()))
         outcomes = await filed.outcomes()
         for name, case in filed.requests.items():
@@ -151,16 +152,16 @@ async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_
         written, else_done = approvals(control_plane, since)
         assert written == decided + len(others)
         assert else_done <= {(verb, "certificatesigningrequests") for verb in ("list", "watch")}
-        await eventually(filed.nodes_are_told, "each Node with a denial has an Event of it")
+        await wait_until(filed.nodes_are_told, "each Node with a denial has an Event of it")
         await all_still_ready(filed.services, pids)
     for name in filed.requests:
         await kubelets.request("DELETE", f"{CSRS}/{name}")
 
 
-def of_each_node() -> Iterator[list[Case]]:
+def of_each_node() -> Iterator[list[CsrCase]]:
     """What web-1 asks for among others, and the rest of the cases, dealt out to its twins."""
     can_be_filed = [case for case in CASES if case.username.isprintable()]
     yield [case for case in can_be_filed if case.name in AMONG_OTHERS]
     rest = [case for case in can_be_filed if case.name not in AMONG_OTHERS]
     for n, twin in enumerate(TWINS):
-        yield [twin.asks(case) for case in rest[n :: len(TWINS)]]
+        yield [twin.adapt_case(case) for case in rest[n :: len(TWINS)]]

@@ -11,40 +11,40 @@ from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.service_spec import CSR
 from libs.common.signing_request import KUBELET_SERVING, SigningRequest, trim_signing_request
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelets, Refused
-from libs.testbed.running_services import grant_rights
-from libs.testbed.service_rights import user_of
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, RequestRejected
+from libs.testbed.service_permissions import get_user_name
+from libs.testbed.service_processes import grant_permissions
 from libs.testbed.signing_requests import CSRS
-from tests.bus_actors import eventually
-from tests.csr_actors import CsrFlow
-from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, Case
-from tests.turned_clock import TurnedClock
+from tests.bus_actors import wait_until
+from tests.csr_actors import CsrServiceFlow
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, CsrCase
+from tests.manual_clock import ManualClock
 
 OUTCOMES = {"approve": "approved", "deny": "denied", "wait": "waiting", "ignore": "ignored"}
 
 
 @pytest.fixture
-async def kube(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[KubeApi]:
+async def kube(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[KubeApi]:
     """As csr's own user."""
-    await grant_rights(kubelets)
-    config = load_kube_config(control_plane.kubeconfig(user_of(CSR)), {})
+    await grant_permissions(kubelets)
+    config = load_kube_config(control_plane.kubeconfig(get_user_name(CSR)), {})
     api = KubeApi(config, user_agent="talos-ccm/test", instance="test")
     yield api
     await api.close()
 
 
-async def held(kubelets: Kubelets, name: str) -> SigningRequest:
+async def held(kubelets: KubeletFleet, name: str) -> SigningRequest:
     answer = await kubelets.request("GET", f"{CSRS}/{name}")
     return msgspec.convert(answer.body, SigningRequest)
 
 
-def can_be_filed(case: Case) -> bool:
+def can_be_filed(case: CsrCase) -> bool:
     """Other signers are another's, and a name that no header can bear is none that a server authenticates."""
     return case.signer == KUBELET_SERVING and case.username.isascii() and case.username.isprintable()
 
 
-async def filed(kubelets: Kubelets, case: Case) -> SigningRequest | None:
+async def filed(kubelets: KubeletFleet, case: CsrCase) -> SigningRequest | None:
     """As Kubernetes holds it; None if the API server refuses it by itself."""
     try:
         name = await kubelets.file_request(
@@ -54,25 +54,25 @@ async def filed(kubelets: Kubelets, case: Case) -> SigningRequest | None:
             usages=case.usages,
             expiration_seconds=case.expiration_seconds,
         )
-    except Refused:
+    except RequestRejected:
         return None
     return await held(kubelets, name)
 
 
 async def test_no_hostile_request_is_signed_and_every_good_one_is_with_one_request_each(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, kube: KubeApi
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet, kube: KubeApi
 ):
-    clock, ended, wanted, names = TurnedClock(), dict[str, str](), dict[str, str](), dict[str, str]()
+    clock, ended, wanted, names = ManualClock(), dict[str, str](), dict[str, str](), dict[str, str]()
     since = control_plane.audit_mark()
     async with (
-        CsrFlow.on("memory", tmp_path, kube=kube) as flow,
-        flow.csr_running(
+        CsrServiceFlow.open("memory", tmp_path, kube=kube) as flow,
+        flow.run_csr(
             clock=clock,
             min_expiration_seconds=float(POLICY.min_expiration_seconds or 0),
             max_expiration_seconds=float(POLICY.max_expiration_seconds or 0),
         ),
     ):
-        await flow.the_cluster_of_the_cases()
+        await flow.publish_case_cluster()
         for case in filter(can_be_filed, CASES):
             request = await filed(kubelets, case)
             assert (request is None) is bool(case.refused_by_api) or case.refused_by_api is None, case.name
@@ -80,18 +80,22 @@ async def test_no_hostile_request_is_signed_and_every_good_one_is_with_one_reque
                 continue
             names[case.name] = request.name
             seen = trim_signing_request(request)
-            place = await flow.observe(seen)
-            await flow.enrich(
-                seen, observed=place, facts=FACTS[WHO], node_uid=NODES[WHO].uid, answered_at=("10.0.0.5",)
+            place = await flow.observe_request(seen)
+            await flow.enrich_request(
+                seen,
+                observed=place,
+                facts=FACTS[WHO],
+                node_uid=NODES[WHO].uid,
+                answering_addresses=("10.0.0.5",),
             )
-            ended[case.name] = (await flow.until_decided(request.name, *OUTCOMES.values())).outcome
+            ended[case.name] = (await flow.wait_for_decision(request.name, *OUTCOMES.values())).outcome
             wanted[case.name] = OUTCOMES[case.expected]
-            await flow.observe(trim_signing_request(await held(kubelets, request.name)))
-            clock.turn(61)  # nobody's budget is what this is about
-            await flow.lead()
+            await flow.observe_request(trim_signing_request(await held(kubelets, request.name)))
+            clock.advance(61)  # nobody's budget is what this is about
+            await flow.publish_leading()
     assert ended == wanted
     good = {name for name, outcome in ended.items() if outcome == "approved"}
-    await eventually(
+    await wait_until(
         lambda: _all_issued(kubelets, [names[case] for case in good]), "all good ones are issued"
     )
     for what, name in names.items():
@@ -101,7 +105,7 @@ async def test_no_hostile_request_is_signed_and_every_good_one_is_with_one_reque
         assert conditions == {"approved": ["Approved"], "denied": ["Denied"]}.get(ended[what], []), what
         await kubelets.request("DELETE", f"{CSRS}/{name}")
     decided = sum(outcome in ("approved", "denied") for outcome in ended.values())
-    ours = [(r, n) for r, n in control_plane.audit_counts(since).items() if r.user == user_of(CSR)]
+    ours = [(r, n) for r, n in control_plane.audit_counts(since).items() if r.user == get_user_name(CSR)]
     assert all(request.succeeded for request, _ in ours)
     done = Counter({(r.verb, r.resource): n for r, n in ours if r.resource != "events"})
     assert done == {("patch", "certificatesigningrequests/approval"): decided}
@@ -109,5 +113,5 @@ async def test_no_hostile_request_is_signed_and_every_good_one_is_with_one_reque
     assert decided > 90
 
 
-async def _all_issued(kubelets: Kubelets, names: list[str]) -> bool:
+async def _all_issued(kubelets: KubeletFleet, names: list[str]) -> bool:
     return all([(await held(kubelets, name)).status.certificate for name in names])

@@ -11,23 +11,25 @@ from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import Unreachable
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import CONTROL_PLANE_LABEL
-from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
-from libs.testbed.kubelets import MERGE, Kubelet, Kubelets
-from libs.testbed.machines import Address, Machine, Machines, Platform
-from libs.testbed.running_services import RunningServices
-from libs.testbed.signing_requests import Outcome
-from tests.bus_actors import eventually
+from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import Address, MachineFleet, Platform, SimMachineFacts
+from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.signing_requests import SigningOutcome
+from tests.bus_actors import wait_until
 from tests.integration.csr_cluster import names_in, state_of
 
 SERVICE_ADDRESS, ENDPOINT_NAME, VIRTUAL_IP = "10.96.0.1", "api.prod.example.com", "10.255.0.10"
 PUBLIC, FULL_NAME = "203.0.113.1", "cp-1.example.com"  # of the control plane whose API server answers
 
 
-def machine(name: str, ip: str, *more: str, hostname: str = "", control_plane: bool = False) -> Machine:
+def machine(
+    name: str, ip: str, *more: str, hostname: str = "", control_plane: bool = False
+) -> SimMachineFacts:
     """It has `more` addresses, with their prefix length, and reports that host name of itself."""
     found = (f"{ip}/24", *more)
-    return Machine(
+    return SimMachineFacts(
         id=name,
         name=name,
         reachable_at=(ip,),
@@ -50,27 +52,27 @@ LIAR = machine("liar", "10.255.0.9", f"{SERVICE_ADDRESS}/32", f"{VIRTUAL_IP}/32"
 class Cluster:
     """Machines of its own, whose control planes can be kept from reporting networks."""
 
-    def __init__(self, kubelets: Kubelets, machines: Machines) -> None:
+    def __init__(self, kubelets: KubeletFleet, machines: MachineFleet) -> None:
         self._kubelets = kubelets
         self.machines = machines
         self.filed: list[str] = []
 
-    async def asks(self, machine: Machine, *ips: str, dns: tuple[str, ...] = ()) -> str:
+    async def asks(self, machine: SimMachineFacts, *ips: str, dns: tuple[str, ...] = ()) -> str:
         """Its kubelet asks for these besides its name and node IP."""
-        kubelet = Kubelet.on(machine)
+        kubelet = SimKubelet.of_machine(machine)
         own = machine.reachable_at
-        name = await self._kubelets.ask_for_certificate(kubelet, ips=(*own, *ips), dns=(machine.name, *dns))
+        name = await self._kubelets.request_certificate(kubelet, ips=(*own, *ips), dns=(machine.name, *dns))
         self.filed.append(name)
         return name
 
-    async def outcome(self, name: str) -> Outcome:
-        return await self._kubelets.outcome_of(name, seconds=30)
+    async def outcome(self, name: str) -> SigningOutcome:
+        return await self._kubelets.wait_for_outcome(name, seconds=30)
 
     async def undecided(self, name: str) -> bool:
         return not (await state_of(self._kubelets, name)).conditions
 
 
-async def label_as_control_plane(kubelets: Kubelets, name: str) -> None:
+async def label_as_control_plane(kubelets: KubeletFleet, name: str) -> None:
     """As Talos does with an admin's identity; a kubelet may not."""
     labelled = await kubelets.request(
         "PATCH",
@@ -82,32 +84,34 @@ async def label_as_control_plane(kubelets: Kubelets, name: str) -> None:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[Cluster]:
+async def cluster(
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet
+) -> AsyncIterator[Cluster]:
     """All have joined, csr runs on the memory bus, and no control plane reports the Service networks."""
     async with AsyncExitStack() as stack:
-        machines = await stack.enter_async_context(Machines.start(tmp_path / "machines"))
+        machines = await stack.enter_async_context(MachineFleet.start(tmp_path / "machines"))
         everybody = (CP_1, CP_2, LIAR)
-        await machines.put(*everybody)
+        await machines.put_machines(*everybody)
         for each in (CP_1, CP_2):
-            await machines.fault(each.id, not_found=["ControllerManagerConfigs.kubernetes.talos.dev"])
-        await kubelets.join_all([Kubelet.on(each) for each in everybody])
+            await machines.set_faults(each.id, not_found=["ControllerManagerConfigs.kubernetes.talos.dev"])
+        await kubelets.join_all([SimKubelet.of_machine(each) for each in everybody])
         for each in everybody:
-            stack.push_async_callback(kubelets.delete, each.name)
+            stack.push_async_callback(kubelets.delete_node, each.name)
         for each in (CP_1, CP_2):
             await label_as_control_plane(kubelets, each.name)
         services = await stack.enter_async_context(
-            RunningServices.start(
+            ServiceProcesses.start(
                 tmp_path / "services",
                 control_plane,
                 kubelets,
                 nats_url="",
-                talosconfig=machines.talosconfig(),
+                talosconfig=machines.write_talosconfig(),
                 all_in_one=True,
                 bus="memory",
                 service_networks="",
             )
         )
-        await services.ready()
+        await services.wait_until_ready()
         yield Cluster(kubelets, machines)
 
 
@@ -117,7 +121,7 @@ async def until_waiting(cluster: Cluster, services_log: Path, name: str, words: 
     def is_logged() -> bool:
         return any(name in line and words in line for line in services_log.read_text().splitlines())
 
-    await eventually(is_logged, f"{name} waits for {words}")
+    await wait_until(is_logged, f"{name} waits for {words}")
 
 
 async def test_at_the_start_a_service_address_waits_and_what_is_the_api_servers_never_passes(
@@ -133,7 +137,7 @@ async def test_at_the_start_a_service_address_waits_and_what_is_the_api_servers_
     honest = await cluster.asks(CP_2, dns=("cp-2.example.com",))
     await until_waiting(cluster, log, honest, "Service networks are not known")
     for each in (CP_1, CP_2):
-        await cluster.machines.fault(each.id)
+        await cluster.machines.set_faults(each.id)
     granted = await cluster.outcome(honest)
     assert names_in(granted) == (["cp-2", "cp-2.example.com"], ["10.255.0.2"])
     first = await cluster.outcome(await cluster.asks(CP_1, PUBLIC, dns=(FULL_NAME,)))

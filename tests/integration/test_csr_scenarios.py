@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Address, Machine, Machines, a_machine
-from libs.testbed.running_services import RunningServices
-from libs.testbed.signing_requests import CSRS, Outcome, outcome_in
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import Address, MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.signing_requests import CSRS, SigningOutcome, read_outcome
 from services.csr.on_csr_enriched import RETRY_SECONDS
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
 from tests.integration.csr_cluster import all_still_ready, names_in, pids_of, state_of, until_said
 
@@ -23,52 +23,57 @@ MANY = 200
 _numbers = itertools.count(1)
 
 
-def some_machines(count: int) -> list[Machine]:
+def some_machines(count: int) -> list[SimMachineFacts]:
     return [
-        a_machine(f"early-{n}", f"10.222.{n // 250}.{n % 250 + 1}") for n in itertools.islice(_numbers, count)
+        make_machine(f"early-{n}", f"10.222.{n // 250}.{n % 250 + 1}")
+        for n in itertools.islice(_numbers, count)
     ]
 
 
 @pytest.fixture
-async def in_one(start_services: StartServices) -> RunningServices:
+async def in_one(start_services: StartServices) -> ServiceProcesses:
     """Our processes as one, with messages in memory, and certificates as their only work."""
     return await start_services(all_in_one=True, bus="memory", flags=[ALONE])
 
 
 @pytest.fixture
-async def clean_up(kubelets: Kubelets, machines: Machines) -> AsyncIterator[Callable[[Machine], None]]:
+async def clean_up(
+    kubelets: KubeletFleet, machines: MachineFleet
+) -> AsyncIterator[Callable[[SimMachineFacts], None]]:
     """Machines, their Nodes and their requests are gone at the end."""
-    ended: list[Machine] = []
+    ended: list[SimMachineFacts] = []
     yield ended.append
     for machine in ended:
-        await kubelets.delete(machine.name)
-    await machines.delete(*(machine.id for machine in ended))
+        await kubelets.delete_node(machine.name)
+    await machines.delete_machines(*(machine.id for machine in ended))
     for request in await all_requests(kubelets):
         await kubelets.request("DELETE", f"{CSRS}/{request}")
 
 
 @pytest.fixture
-def put(machines: Machines, clean_up: Callable[[Machine], None]) -> Callable[..., Awaitable[list[Kubelet]]]:
+def put(
+    machines: MachineFleet, clean_up: Callable[[SimMachineFacts], None]
+) -> Callable[..., Awaitable[list[SimKubelet]]]:
     """Machines run; their kubelets have not joined."""
 
-    async def putting(*some: Machine) -> list[Kubelet]:
-        await machines.put(*some)
+    async def putting(*some: SimMachineFacts) -> list[SimKubelet]:
+        await machines.put_machines(*some)
         for machine in some:
             clean_up(machine)
-        return [Kubelet.on(machine) for machine in some]
+        return [SimKubelet.of_machine(machine) for machine in some]
 
     return putting
 
 
-async def all_requests(kubelets: Kubelets) -> dict[str, Outcome]:
+async def all_requests(kubelets: KubeletFleet) -> dict[str, SigningOutcome]:
     """What has become of each request that exists, by its name."""
     items = (await kubelets.request("GET", CSRS)).body["items"]
-    return {item["metadata"]["name"]: outcome_in(item) for item in items}
+    return {item["metadata"]["name"]: read_outcome(item) for item in items}
 
 
-async def issued(kubelets: Kubelets, kubelet: Kubelet, name: str, seconds: float = 60.0) -> None:
+async def issued(kubelets: KubeletFleet, kubelet: SimKubelet, name: str, seconds: float = 60.0) -> None:
     """The request ends in a certificate for what the kubelet is."""
-    outcome = await kubelets.outcome_of(name, seconds=seconds)
+    outcome = await kubelets.wait_for_outcome(name, seconds=seconds)
     assert outcome.certificate, outcome
     assert names_in(outcome) == ([kubelet.name], list(kubelet.ips))
 
@@ -83,56 +88,58 @@ def approvals(control_plane: ControlPlane, since: int) -> int:
 
 
 async def test_a_request_before_its_node_and_its_address_is_issued_2_s_after_they_are_there(
-    in_one: RunningServices, kubelets: Kubelets, machines: Machines, put
+    in_one: ServiceProcesses, kubelets: KubeletFleet, machines: MachineFleet, put
 ):
     (machine,) = some_machines(1)
     (kubelet,) = await put(machine)
     later = kubelet.ips[0].replace("10.222.", "10.223.")
-    name = await kubelets.ask_for_certificate(kubelet, ips=[*kubelet.ips, later])
+    name = await kubelets.request_certificate(kubelet, ips=[*kubelet.ips, later])
     await until_said(in_one, ALL_IN_ONE, name, "there is no Node")
     await kubelets.join(kubelet)
     await until_said(in_one, ALL_IN_ONE, name, f"{later} is not on the machine")
     await until_watched(machines, kubelet)
     assert not (await state_of(kubelets, name)).conditions
     second = Address(address=f"{later}/24", local=later)
-    await machines.change(machine.id, addresses=(*machine.addresses, second))
-    outcome = await kubelets.outcome_of(name, seconds=WITHIN_SECONDS)
+    await machines.change_machine(machine.id, addresses=(*machine.addresses, second))
+    outcome = await kubelets.wait_for_outcome(name, seconds=WITHIN_SECONDS)
     assert names_in(outcome) == ([kubelet.name], [*kubelet.ips, later])
 
 
-def are_known(services: RunningServices, names: list[str]) -> bool:
+def are_known(services: ServiceProcesses, names: list[str]) -> bool:
     """Whether the log mentions each of these requests."""
     text = services.children[ALL_IN_ONE].log.read_text()
     return all(name in text for name in names)
 
 
-async def until_watched(machines: Machines, kubelet: Kubelet) -> None:
+async def until_watched(machines: MachineFleet, kubelet: SimKubelet) -> None:
     """Its changes are known at once from here on: metadata opens watches a second after the joining."""
 
     async def watched() -> bool:
-        return any(call.node in kubelet.ips and call.method == "Watch" for call in await machines.calls())
+        return any(
+            call.node in kubelet.ips and call.method == "Watch" for call in await machines.count_calls()
+        )
 
-    await eventually(watched, f"the machine of {kubelet.name} is watched")
+    await wait_until(watched, f"the machine of {kubelet.name} is watched")
 
 
 async def test_requests_during_an_outage_of_talos_are_issued_2_s_after_their_machines_are_heard(
-    in_one: RunningServices, kubelets: Kubelets, machines: Machines, put
+    in_one: ServiceProcesses, kubelets: KubeletFleet, machines: MachineFleet, put
 ):
     known, *asking = await put(*some_machines(6))
     await kubelets.join(known)
-    await issued(kubelets, known, await kubelets.ask_for_certificate(known))
-    await machines.cut(0)
+    await issued(kubelets, known, await kubelets.request_certificate(known))
+    await machines.cut_endpoint(0)
     try:
         await kubelets.join_all(asking)
-        names = [await kubelets.ask_for_certificate(kubelet) for kubelet in asking]
+        names = [await kubelets.request_certificate(kubelet) for kubelet in asking]
         for name in names:
             await until_said(in_one, ALL_IN_ONE, name, "outcome=waiting", "unreachable")
         assert not any([(await state_of(kubelets, name)).conditions for name in names])
-        assert "Talos cannot be asked" in await in_one.page(ALL_IN_ONE, "/readyz?verbose")
+        assert "Talos cannot be asked" in await in_one.fetch_page(ALL_IN_ONE, "/readyz?verbose")
     finally:
-        await machines.restore(0)
+        await machines.restore_endpoint(0)
 
-    async def issued_once_it_is_heard(kubelet: Kubelet, name: str) -> None:
+    async def issued_once_it_is_heard(kubelet: SimKubelet, name: str) -> None:
         await until_said(in_one, ALL_IN_ONE, "the machine says what it is", f"node={kubelet.name} ")
         await issued(kubelets, kubelet, name, seconds=WITHIN_SECONDS)
 
@@ -141,45 +148,45 @@ async def test_requests_during_an_outage_of_talos_are_issued_2_s_after_their_mac
 
 
 async def test_requests_are_issued_once_each_while_csr_and_metadata_are_killed_in_between(
-    start_services: StartServices, control_plane: ControlPlane, kubelets: Kubelets, put
+    start_services: StartServices, control_plane: ControlPlane, kubelets: KubeletFleet, put
 ):
     services = await start_services()
     since = control_plane.audit_mark()
-    names: dict[str, Kubelet] = {}
+    names: dict[str, SimKubelet] = {}
     for killed in (("csr",), ("metadata",), ("csr", "metadata")):
         early, late = await put(*some_machines(2))
         await kubelets.join(late)
-        early_one = await kubelets.ask_for_certificate(early)
+        early_one = await kubelets.request_certificate(early)
         await until_said(services, "csr", early_one, "there is no Node")
         for name in killed:
             await services.children[name].kill()
-        late_one = await kubelets.ask_for_certificate(late)
+        late_one = await kubelets.request_certificate(late)
         await kubelets.join(early)
         for name in killed:
             services.restart(name)
         names |= {early_one: early, late_one: late}
         await asyncio.gather(*(issued(kubelets, names[name], name) for name in (early_one, late_one)))
-    await services.ready()
+    await services.wait_until_ready()
     assert approvals(control_plane, since) == len(names)
 
 
 async def test_of_200_nodes_that_ask_twice_before_they_exist_the_newest_is_issued_and_no_older_one_written(
-    in_one: RunningServices, control_plane: ControlPlane, kubelets: Kubelets, put
+    in_one: ServiceProcesses, control_plane: ControlPlane, kubelets: KubeletFleet, put
 ):
     pids = pids_of(in_one)
     asking = await put(*some_machines(MANY))
     since = control_plane.audit_mark()
-    older = await asyncio.gather(*(kubelets.ask_for_certificate(kubelet) for kubelet in asking))
-    newer = await asyncio.gather(*(kubelets.ask_for_certificate(kubelet) for kubelet in asking))
+    older = await asyncio.gather(*(kubelets.request_certificate(kubelet) for kubelet in asking))
+    newer = await asyncio.gather(*(kubelets.request_certificate(kubelet) for kubelet in asking))
     # Two watches: a Node that comes before its newer request has the older one issued, and rightly so.
-    await eventually(lambda: are_known(in_one, newer), "the newest are known", 90)
+    await wait_until(lambda: are_known(in_one, newer), "the newest are known", 90)
     await kubelets.join_all(asking)
 
     async def all_issued() -> bool:
         found = await all_requests(kubelets)
         return all(found[name].certificate for name in newer)
 
-    await eventually(all_issued, "the newest requests are issued", 90)
+    await wait_until(all_issued, "the newest requests are issued", 90)
     found = await all_requests(kubelets)
     assert [names_in(found[name]) for name in newer] == [([one.name], list(one.ips)) for one in asking]
     assert not any(found[name].conditions for name in older)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from libs.testbed.children import Child
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.child_process import ChildProcess
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS
 from libs.testbed.sim_apiserver.server import SimApiServer
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 COUNT = 5
 
@@ -28,8 +28,8 @@ class Cluster:
         self,
         stack: AsyncExitStack,
         server: SimApiServer,
-        kubelets: Kubelets,
-        machines: Machines,
+        kubelets: KubeletFleet,
+        machines: MachineFleet,
         run_dir: Path,
     ) -> None:
         self.server = server
@@ -38,25 +38,25 @@ class Cluster:
         self._machines = machines
         self._run_dir = run_dir
 
-    async def serve(self, **options: Any) -> RunningServices:
+    async def serve(self, **options: Any) -> ServiceProcesses:
         """Our services, ready."""
-        starting = RunningServices.start(
+        starting = ServiceProcesses.start(
             self._run_dir / "services",
             self.server,
             self.kubelets,
-            talosconfig=self._machines.talosconfig(),
+            talosconfig=self._machines.write_talosconfig(),
             **options,
         )
         services = await self._stack.enter_async_context(starting)
-        await services.ready()
+        await services.wait_until_ready()
         return services
 
-    async def machine(self, name: str, ip: str) -> Kubelet:
+    async def machine(self, name: str, ip: str) -> SimKubelet:
         """A machine that answers, and the kubelet on it."""
-        machine = a_machine(name, ip, platform="metal")
-        await self._machines.put(machine)
-        self._stack.push_async_callback(self._machines.delete, machine.id)
-        return Kubelet.on(machine)
+        machine = make_machine(name, ip, platform="metal")
+        await self._machines.put_machines(machine)
+        self._stack.push_async_callback(self._machines.delete_machines, machine.id)
+        return SimKubelet.of_machine(machine)
 
     def approvals(self, mark: int) -> Counter[tuple[str, bool]]:
         """Requests for approvals, by user and whether they succeeded."""
@@ -66,10 +66,10 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, machines: Machines) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path, machines: MachineFleet) -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(server))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
         yield Cluster(stack, server, kubelets, machines, tmp_path)
 
 
@@ -83,9 +83,9 @@ async def test_a_node_that_joins_gets_the_certificate_that_it_asks_for(
     joining = [await cluster.machine(f"serving-{n}", f"10.221.0.{n}") for n in range(1, COUNT + 1)]
     mark = cluster.server.audit_mark()
     await cluster.kubelets.join_all(joining)
-    names = [await cluster.kubelets.ask_for_certificate(kubelet) for kubelet in joining]
+    names = [await cluster.kubelets.request_certificate(kubelet) for kubelet in joining]
     for kubelet, name in zip(joining, names, strict=True):
-        outcome = await cluster.kubelets.outcome_of(name, seconds=30)
+        outcome = await cluster.kubelets.wait_for_outcome(name, seconds=30)
         certificate = x509.load_pem_x509_certificate(outcome.certificate)
         sans = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert sans.get_values_for_type(x509.DNSName) == [kubelet.name]
@@ -98,9 +98,9 @@ async def test_a_node_that_joins_gets_the_certificate_that_it_asks_for(
 async def test_a_request_that_comes_before_its_node_is_issued_once_the_node_is_there(cluster: Cluster):
     await cluster.serve(nats_url="", all_in_one=True, bus="memory")
     kubelet = await cluster.machine("serving-early", "10.221.1.1")
-    name = await cluster.kubelets.ask_for_certificate(kubelet)
+    name = await cluster.kubelets.request_certificate(kubelet)
     await cluster.kubelets.join(kubelet)
-    outcome = await cluster.kubelets.outcome_of(name, seconds=30)
+    outcome = await cluster.kubelets.wait_for_outcome(name, seconds=30)
     assert outcome.certificate
 
 
@@ -109,11 +109,11 @@ async def test_another_nodes_address_is_not_certified(cluster: Cluster):
     honest = await cluster.machine("serving-honest", "10.221.2.1")
     thief = await cluster.machine("serving-thief", "10.221.2.2")
     await cluster.kubelets.join_all([honest, thief])
-    name = await cluster.kubelets.ask_for_certificate(thief, ips=["10.221.2.2", "10.221.2.1"])
-    outcome = await cluster.kubelets.outcome_of(name, seconds=30)
+    name = await cluster.kubelets.request_certificate(thief, ips=["10.221.2.2", "10.221.2.1"])
+    outcome = await cluster.kubelets.wait_for_outcome(name, seconds=30)
     assert "10.221.2.1" in outcome.conditions["Denied"]["message"]
     assert not outcome.certificate
-    page = await services.page("all-in-one", "/metrics")
+    page = await services.fetch_page("all-in-one", "/metrics")
     assert 'talosccm_csr_approval_count{status="deny"} 1.0' in page
 
 
@@ -121,14 +121,14 @@ async def test_without_the_controller_no_request_is_looked_at(cluster: Cluster):
     services = await cluster.serve(
         nats_url="", all_in_one=True, bus="memory", flags=["--controllers=cloud-node"]
     )
-    report = await services.page("all-in-one", "/readyz?verbose")
+    report = await services.fetch_page("all-in-one", "/readyz?verbose")
     assert "[+]labeler ok" in report
     assert "csr" not in report
     mark = cluster.server.audit_mark()
     kubelet = await cluster.machine("serving-nobody", "10.221.3.1")
     await cluster.kubelets.join(kubelet)
-    name = await cluster.kubelets.ask_for_certificate(kubelet)
-    await eventually(lambda: _is_initialized(services.children["all-in-one"], kubelet.name), "it is usable")
+    name = await cluster.kubelets.request_certificate(kubelet)
+    await wait_until(lambda: _is_initialized(services.children["all-in-one"], kubelet.name), "it is usable")
     asked = (await cluster.kubelets.request("GET", f"{CSRS}/{name}")).body
     assert not asked.get("status", {}).get("conditions")
     ours = {r.resource for r in cluster.server.audit_counts(mark) if r.user.startswith("talos-ccm")}
@@ -139,17 +139,17 @@ async def test_requests_alone_leave_nodes_alone(cluster: Cluster):
     services = await cluster.serve(
         nats_url="", all_in_one=True, bus="memory", flags=["--controllers=node-csr-approval"]
     )
-    report = await services.page("all-in-one", "/readyz?verbose")
+    report = await services.fetch_page("all-in-one", "/readyz?verbose")
     assert "[+]csr ok" in report
     assert "labeler" not in report
     kubelet = await cluster.machine("serving-alone", "10.221.4.1")
     await cluster.kubelets.join(kubelet)
-    name = await cluster.kubelets.ask_for_certificate(kubelet)
-    assert (await cluster.kubelets.outcome_of(name, seconds=30)).certificate
+    name = await cluster.kubelets.request_certificate(kubelet)
+    assert (await cluster.kubelets.wait_for_outcome(name, seconds=30)).certificate
     node = (await cluster.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")).body
     assert "providerID" not in node["spec"]
 
 
-def _is_initialized(child: Child, node: str) -> bool:
+def _is_initialized(child: ChildProcess, node: str) -> bool:
     lines = child.log.read_text().splitlines()
     return any("handled" in line and f"node={node}" in line and "initialized" in line for line in lines)

@@ -3,36 +3,38 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cli.demo.journeys import Journeys
-from cli.demo.log_line import LogLine, read_line
-from cli.demo.parts import running
-from cli.demo.wanted import Wanted
-from cli.demo.watching import following
-from libs.testbed.kubelets import Kubelet
-from libs.testbed.machines import a_machine
-from tests.bus_actors import eventually
+from cli.demo.demo_cluster import start_cluster
+from cli.demo.demo_options import DemoOptions
+from cli.demo.log_line import LogLine, parse_log_line
+from cli.demo.node_progress import DemoProgress
+from cli.demo.progress_sources import follow_logs
+from libs.testbed.kubelets import SimKubelet
+from libs.testbed.machine_fleet import make_machine
+from tests.bus_actors import wait_until
 
 
 async def test_a_node_whose_machine_is_silent_is_blocked_and_the_demo_knows_why(tmp_path: Path):
-    machine = a_machine("silent-1", "10.64.0.9", platform="metal")
-    journeys = Journeys()
+    machine = make_machine("silent-1", "10.64.0.9", platform="metal")
+    journeys = DemoProgress()
     started: list[str] = []
-    async with running(tmp_path, Wanted(bus="memory"), lambda what, _: started.append(what)) as parts:
+    async with start_cluster(
+        tmp_path, DemoOptions(bus="memory"), lambda what, _: started.append(what)
+    ) as parts:
         assert parts.nats is None
         assert len(started) == 3
-        await parts.machines.put(machine)
-        await parts.machines.fault(machine.id, unavailable=True)
+        await parts.machines.put_machines(machine)
+        await parts.machines.set_faults(machine.id, unavailable=True)
         (log,) = (child.log for child in parts.services.children.values())
-        with following([log], journeys) as logs:
-            journeys.joined(machine.name, "metal", datetime.now(UTC))
-            await parts.kubelets.join(Kubelet.on(machine))
+        with follow_logs([log], journeys) as logs:
+            journeys.add_node(machine.name, "metal", datetime.now(UTC))
+            await parts.kubelets.join(SimKubelet.of_machine(machine))
 
             async def both_told() -> bool:
-                logs.catch_up()
+                logs.read_new_lines()
                 return {line.service for line in lines_about_trouble(log)} == {"metadata", "labeler"}
 
-            await eventually(both_told, "metadata and labeler say what is wrong")
-            logs.catch_up()
+            await wait_until(both_told, "metadata and labeler say what is wrong")
+            logs.read_new_lines()
 
     (journey,) = journeys
     assert journey.state == "blocked"
@@ -43,5 +45,5 @@ async def test_a_node_whose_machine_is_silent_is_blocked_and_the_demo_knows_why(
 
 
 def lines_about_trouble(log: Path) -> list[LogLine]:
-    lines = map(read_line, log.read_bytes().splitlines())
+    lines = map(parse_log_line, log.read_bytes().splitlines())
     return [line for line in lines if line and line.trouble]

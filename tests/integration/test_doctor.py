@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.doctor.findings import Check, Diagnosis
-from cli.doctor.names import NAMES
-from libs.testbed.machines import Machines
-from libs.testbed.service_rights import RBAC
-from tests.bus_actors import eventually
+from cli.doctor.check_names import CHECK_NAMES
+from cli.doctor.check_report import CheckReport, Diagnosis
+from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.service_permissions import RBAC
+from tests.bus_actors import wait_until
 from tests.integration.doctor_cluster import (
     PODS,
     PREFIX,
@@ -36,7 +36,9 @@ MANAGER = "kube-controller-manager-cp-1"
 
 
 @pytest.fixture(scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory, machines: Machines) -> AsyncIterator[Installed]:
+async def cluster(
+    tmp_path_factory: pytest.TempPathFactory, machines: MachineFleet
+) -> AsyncIterator[Installed]:
     async with installed(tmp_path_factory.mktemp("doctor"), machines) as running:
         yield running
 
@@ -56,8 +58,8 @@ def wrong(diagnosis: Diagnosis) -> dict[str, str]:
     return {check.name: words(check) for check in diagnosis.checks if check.state != "ok"}
 
 
-def words(check: Check) -> str:
-    said = [line for f in check.findings if f.state != "ok" for line in (f.seen, f.fix, *f.commands)]
+def words(check: CheckReport) -> str:
+    said = [line for f in check.findings if f.state != "ok" for line in (f.observation, f.fix, *f.commands)]
     return "\n".join(said)
 
 
@@ -69,7 +71,7 @@ async def test_a_healthy_installation_is_told_to_be_well_and_nothing_is_written(
     mark = cluster.server.audit_mark()
     said = await cluster.doctor()
     assert (said.status, said.err) == (0, ""), said.out
-    assert f"{len(NAMES)} ok, 0 wrong, 0 cannot be told" in said.out
+    assert f"{len(CHECK_NAMES)} ok, 0 wrong, 0 cannot be told" in said.out
     assert "role os:reader" in said.out
     assert "asked machines answer: cp-1, doctor-0, doctor-1" in said.out
     written = {
@@ -222,7 +224,7 @@ async def test_the_role_of_the_page_suffices(cluster: Installed):
         diagnosis = await cluster.diagnosis(kubeconfig=path)
         return {check.state for check in diagnosis.checks} == {"ok"}
 
-    await eventually(may, "all can be told with these rights", 60)
+    await wait_until(may, "all can be told with these rights", 60)
 
 
 async def test_only_what_is_asked_for_is_told(cluster: Installed):

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from aiohttp import web
 
-from cli.doctor.ask_kubelets import serving
-from cli.doctor.ask_kubernetes import Ask
+from cli.doctor.kube_reader import KubeReader
+from cli.doctor.kubelet_queries import query_serving_certificates
 from libs.common.node import NodeCondition
-from tests.builders import a_node
-from tests.doctor_cases import seen
-from tests.kube_loopback import Loopback, api_of
+from tests.builders import make_node
+from tests.doctor_cases import make_snapshot
+from tests.kube_loopback import LoopbackServer, open_api
 
 READY = (NodeCondition(type="Ready", status="True"),)
 
@@ -29,7 +29,11 @@ async def test_a_kubelet_that_hangs_keeps_no_other_from_answering(tmp_path: Path
                 answered.set()
         return web.json_response({"kubeletconfig": {"serverTLSBootstrap": True}})
 
-    nodes = tuple(a_node(name, uid=name, conditions=READY) for name in ("hangs", "a", "b"))
-    async with Loopback.start() as loopback, api_of(loopback.url, tmp_path, connections=1) as api:
+    nodes = tuple(make_node(name, uid=name, conditions=READY) for name in ("hangs", "a", "b"))
+    async with LoopbackServer.start() as loopback, open_api(loopback.url, tmp_path, connections=1) as api:
         loopback.answer = answer
-        assert await serving(Ask(api), seen(nodes=nodes)) == {"hangs": True, "a": True, "b": True}
+        assert await query_serving_certificates(KubeReader(api), make_snapshot(nodes=nodes)) == {
+            "hangs": True,
+            "a": True,
+            "b": True,
+        }

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from cli.credentials import NoAccess
-from cli.exec.pods import AllInOne, run_in
-from cli.inside.asking import FlowSource, ask
-from cli.inside.seen import FlowSeen, Object, Unknown
+from cli.credentials import AccessError
+from cli.exec.pod_commands import AllInOneError, run_in_pod
+from cli.inside.flow_client import FlowQuery, query_flow
+from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from libs.common.events import Leading
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import Forbidden, NotFound, ServerError, Unreachable
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.kube_api.pod_exec import exec_in_pod
 from libs.common.service_spec import DURABLES
-from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import MAX_BYTES, a_word, eventually
+from tests.bus_actors import MAX_BYTES, make_event, wait_until
 from tests.integration.conftest import ConnectBus
 
 NAMESPACE = "exec-tests"
@@ -30,7 +30,7 @@ ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
 
 
 @pytest.fixture(scope="module")
-async def kubelet(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[ExecKubelet]:
+async def kubelet(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[ExecKubelet]:
     """With a pod `shell` in a namespace of its own."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     assert (await kubelets.request("POST", "/api/v1/namespaces", body=namespace)).status == 201
@@ -39,8 +39,8 @@ async def kubelet(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncItera
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
         return (await kubelets.request("GET", path)).status == 200
 
-    await eventually(has_account, "the controller manager has made the service account", 60)
-    certificate, key = control_plane.serving("exec-kubelet", ["127.0.0.1"])
+    await wait_until(has_account, "the controller manager has made the service account", 60)
+    certificate, key = control_plane.issue_serving_certificate("exec-kubelet", ["127.0.0.1"])
     async with ExecKubelet.start("exec-kubelet", certificate, key, kubelets) as running:
         await running.run_pod(
             kubelets, namespace=NAMESPACE, name="shell", labels={}, container="shell", env=ENV
@@ -57,8 +57,8 @@ async def kube(control_plane: ControlPlane) -> AsyncIterator[KubeApi]:
     await api.close()
 
 
-def a_source(control_plane: ControlPlane, *objects: Object) -> FlowSource:
-    return FlowSource(kubeconfig=control_plane.kubeconfig(), namespace=NAMESPACE, objects=objects)
+def a_source(control_plane: ControlPlane, *objects: FlowObject) -> FlowQuery:
+    return FlowQuery(kubeconfig=control_plane.kubeconfig(), namespace=NAMESPACE, objects=objects)
 
 
 async def test_a_command_runs_and_what_it_says_and_how_it_ends_comes_back(
@@ -99,7 +99,7 @@ async def test_what_cannot_run_is_told_by_its_cause(
 
 @pytest.mark.parametrize("verbs", [("get", "create"), ("create",), ("get",)])
 async def test_it_takes_the_rights_that_the_page_names_and_no_others(
-    kubelets: Kubelets, kubelet: ExecKubelet, control_plane: ControlPlane, verbs: tuple[str, ...]
+    kubelets: KubeletFleet, kubelet: ExecKubelet, control_plane: ControlPlane, verbs: tuple[str, ...]
 ):
     user = f"execs-{'-'.join(verbs)}"
     await grant(kubelets, user, {"apiGroups": [""], "resources": ["pods/exec"], "verbs": verbs})
@@ -120,13 +120,13 @@ async def test_it_takes_the_rights_that_the_page_names_and_no_others(
         return ran.exit_status == 0
 
     if len(verbs) == 2:
-        await eventually(allowed, "RBAC has heard of it", 60)
+        await wait_until(allowed, "RBAC has heard of it", 60)
     else:
         assert not await allowed()
     await api.close()
 
 
-async def grant(kubelets: Kubelets, user: str, rule: dict[str, Any]) -> None:
+async def grant(kubelets: KubeletFleet, user: str, rule: dict[str, Any]) -> None:
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
     binding = {
         "metadata": {"name": user},
@@ -140,7 +140,7 @@ async def grant(kubelets: Kubelets, user: str, rule: dict[str, Any]) -> None:
 
 async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
     control_plane: ControlPlane,
-    kubelets: Kubelets,
+    kubelets: KubeletFleet,
     kubelet: ExecKubelet,
     nats_server: NatsServer,
     connect_bus: ConnectBus,
@@ -148,7 +148,7 @@ async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
     watcher = await connect_bus("watcher")
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     await watcher.publish(Leading(stream_id=watcher.stream_id, epoch=3, holder="watcher-a"))
-    await watcher.publish(a_word("web-1"))
+    await watcher.publish(make_event("web-1"))
     for name, ready in (("watcher-a", False), ("watcher-b", True)):
         await kubelet.run_pod(
             kubelets,
@@ -159,41 +159,41 @@ async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
             env=ENV | {"NATS_URL": nats_server.url},
             ready=ready,
         )
-    found = await ask(a_source(control_plane, Object("node", "web-1")))
-    assert isinstance(found, FlowSeen), found
+    found = await query_flow(a_source(control_plane, FlowObject("node", "web-1")))
+    assert isinstance(found, FlowSnapshot), found
     assert found.leader
     assert found.leader.holder == "watcher-a"
-    about = found.of("node", "web-1")
+    about = found.find_object("node", "web-1")
     assert about
     assert about.enriched
     assert kubelet.commands[-1] == ("python", "-m", "cli", "inside", "flow", "--object", "node/web-1")
     await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="watcher-b")
-    unknown = await ask(a_source(control_plane))
-    assert isinstance(unknown, Unknown)
+    unknown = await query_flow(a_source(control_plane))
+    assert isinstance(unknown, FlowUnavailable)
     assert "no pod of watcher is ready" in unknown.reason
     assert "watcher: CrashLoopBackOff" in unknown.reason
     await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="watcher-a")
 
 
 async def test_without_a_pod_of_the_watcher_it_is_told_whether_all_is_in_one(
-    control_plane: ControlPlane, kubelets: Kubelets, kubelet: ExecKubelet
+    control_plane: ControlPlane, kubelets: KubeletFleet, kubelet: ExecKubelet
 ):
     source = a_source(control_plane)
-    with pytest.raises(NoAccess, match="--namespace and --release"):
-        await run_in("watcher", ("--version",), source=source, namespace=NAMESPACE)
+    with pytest.raises(AccessError, match="--namespace and --release"):
+        await run_in_pod("watcher", ("--version",), source=source, namespace=NAMESPACE)
     await kubelet.run_pod(
         kubelets, namespace=NAMESPACE, name="all", labels=CHART, container="ccm", env=ENV
     )  # fmt: skip
-    with pytest.raises(AllInOne):
-        await run_in("watcher", ("--version",), source=source, namespace=NAMESPACE)
-    unknown = await ask(source)
-    assert isinstance(unknown, Unknown)
-    assert unknown.all_in_one
+    with pytest.raises(AllInOneError):
+        await run_in_pod("watcher", ("--version",), source=source, namespace=NAMESPACE)
+    unknown = await query_flow(source)
+    assert isinstance(unknown, FlowUnavailable)
+    assert unknown.is_all_in_one
     await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="all")
 
 
 async def test_a_pod_of_an_older_version_is_told(
-    control_plane: ControlPlane, kubelets: Kubelets, kubelet: ExecKubelet, tmp_path: Path
+    control_plane: ControlPlane, kubelets: KubeletFleet, kubelet: ExecKubelet, tmp_path: Path
 ):
     (tmp_path / "cli").mkdir()
     older = "import sys; sys.exit(\"Error: No such command 'inside'.\")"
@@ -207,7 +207,7 @@ async def test_a_pod_of_an_older_version_is_told(
         container="watcher",
         env=ENV | {"PYTHONPATH": str(tmp_path)},
     )
-    unknown = await ask(a_source(control_plane))
-    assert isinstance(unknown, Unknown)
+    unknown = await query_flow(a_source(control_plane))
+    assert isinstance(unknown, FlowUnavailable)
     assert "upgrade the chart" in unknown.reason
     await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="old")

@@ -14,14 +14,14 @@ from aiohttp import web
 from libs.common.kube_api.errors import Invalid, KubeError, ServerError, Unreachable
 from libs.common.kube_api.pod_exec import PROTOCOL, ExecResult, exec_in_pod
 from libs.common.kube_api.transport import Request
-from tests.kube_loopback import Loopback, api_of
+from tests.kube_loopback import LoopbackServer, open_api
 
 Say = Callable[[web.WebSocketResponse], Awaitable[None]]
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Loopback]:
-    async with Loopback.start() as running:
+async def server() -> AsyncIterator[LoopbackServer]:
+    async with LoopbackServer.start() as running:
         yield running
 
 
@@ -35,9 +35,9 @@ def kubelet(say: Say) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     return answer
 
 
-async def ran(server: Loopback, folder: Path, say: Say, seconds: float = 60.0) -> ExecResult:
+async def ran(server: LoopbackServer, folder: Path, say: Say, seconds: float = 60.0) -> ExecResult:
     server.answer = kubelet(say)
-    async with api_of(server.url, folder) as api:
+    async with open_api(server.url, folder) as api:
         return await exec_in_pod(
             api,
             namespace="ccm",
@@ -58,7 +58,9 @@ async def ran(server: Loopback, folder: Path, say: Say, seconds: float = 60.0) -
     ],
     ids=["deep", "no text", "a large number", "no object"],
 )
-async def test_a_status_that_is_none_is_an_error_of_the_api(server: Loopback, tmp_path: Path, status: bytes):
+async def test_a_status_that_is_none_is_an_error_of_the_api(
+    server: LoopbackServer, tmp_path: Path, status: bytes
+):
     async def say(socket: web.WebSocketResponse) -> None:
         await socket.send_bytes(b"\x03" + status)
         await socket.close()
@@ -67,7 +69,7 @@ async def test_a_status_that_is_none_is_an_error_of_the_api(server: Loopback, tm
         await ran(server, tmp_path, say)
 
 
-async def test_of_a_reason_without_end_an_error_repeats_the_beginning(server: Loopback, tmp_path: Path):
+async def test_of_a_reason_without_end_an_error_repeats_the_beginning(server: LoopbackServer, tmp_path: Path):
     async def say(socket: web.WebSocketResponse) -> None:
         await socket.send_bytes(b'\x03{"status":"Failure","message":"' + b"no " * 300_000 + b'"}')
         await socket.close()
@@ -77,7 +79,7 @@ async def test_of_a_reason_without_end_an_error_repeats_the_beginning(server: Lo
     assert len(str(refused.value)) < 500
 
 
-async def test_who_says_more_than_one_can_hold_is_left_at_once(server: Loopback, tmp_path: Path):
+async def test_who_says_more_than_one_can_hold_is_left_at_once(server: LoopbackServer, tmp_path: Path):
     async def say(socket: web.WebSocketResponse) -> None:
         while True:
             await socket.send_bytes(b"\x01" + b"x" * 2**20)
@@ -86,7 +88,7 @@ async def test_who_says_more_than_one_can_hold_is_left_at_once(server: Loopback,
         await ran(server, tmp_path, say)
 
 
-async def test_what_no_kubelet_says_is_named_and_not_repeated(server: Loopback, tmp_path: Path):
+async def test_what_no_kubelet_says_is_named_and_not_repeated(server: LoopbackServer, tmp_path: Path):
     async def say(socket: web.WebSocketResponse) -> None:
         await socket.send_str("\x1b[2J" * 1000)
         while True:  # and it goes on, so that a close without an end would wait for ever
@@ -130,7 +132,7 @@ async def test_who_only_asks_whether_we_are_there_keeps_us_no_longer_than_it_may
 
     listening = await asyncio.start_server(kubelet, "127.0.0.1", 0)
     host, port = listening.sockets[0].getsockname()
-    async with listening, api_of(f"http://{host}:{port}", tmp_path) as api:
+    async with listening, open_api(f"http://{host}:{port}", tmp_path) as api:
         with pytest.raises(Unreachable, match="did not end within 1 s"):
             await exec_in_pod(
                 api,
@@ -145,7 +147,9 @@ async def test_who_only_asks_whether_we_are_there_keeps_us_no_longer_than_it_may
         await asyncio.wait_for(over.wait(), 60)
 
 
-async def test_an_answer_that_others_write_is_read_no_further_than_asked(server: Loopback, tmp_path: Path):
+async def test_an_answer_that_others_write_is_read_no_further_than_asked(
+    server: LoopbackServer, tmp_path: Path
+):
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(status=200 if request.path == "/well" else 502)
         await response.prepare(request)
@@ -153,18 +157,18 @@ async def test_an_answer_that_others_write_is_read_no_further_than_asked(server:
             await response.write(b"x" * 2**16)
 
     server.answer = endless
-    async with api_of(server.url, tmp_path) as api:
+    async with open_api(server.url, tmp_path) as api:
         for path in ("/well", "/ill"):
             request = Request(verb="get", resource="nodes/proxy", path=path, max_bytes=2**20)
             with pytest.raises(ServerError, match="more than 1048576 bytes"):
                 await api.transport.call(request, deadline_seconds=60)
 
 
-async def test_a_refusal_in_no_known_encoding_is_told(server: Loopback, tmp_path: Path):
+async def test_a_refusal_in_no_known_encoding_is_told(server: LoopbackServer, tmp_path: Path):
     async def refuse(request: web.Request) -> web.StreamResponse:
         return web.Response(status=400, body=b'{"message":"\xff"}', content_type="application/json")
 
     server.answer = refuse
-    async with api_of(server.url, tmp_path) as api:
+    async with open_api(server.url, tmp_path) as api:
         with pytest.raises(Invalid):
             await api.transport.call(Request(verb="get", resource="nodes/proxy", path="/"))

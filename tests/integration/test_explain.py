@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
-from libs.testbed.running_services import RunningServices
-from libs.testbed.signing_requests import CSRS, request_pem
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.signing_requests import CSRS, make_request_pem
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster
 
 _SECONDS = 60
-ONE, TWO, THREE = (a_machine(f"asks-{number}", f"10.231.0.{number}") for number in (1, 2, 3))
+ONE, TWO, THREE = (make_machine(f"asks-{number}", f"10.231.0.{number}") for number in (1, 2, 3))
 
-HEAD = a_machine("asks-head", "10.231.255.1", control_plane=True)  # which reports the Service networks
+HEAD = make_machine("asks-head", "10.231.255.1", control_plane=True)  # which reports the Service networks
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     """On simulated parts of their own."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(server))
-        machines = await stack.enter_async_context(sim_machines.start(tmp_path / "talos"))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
+        machines = await stack.enter_async_context(sim_machines.start_machines(tmp_path / "talos"))
         home = tmp_path / "home"
         home.mkdir()
-        await machines.put(HEAD)
+        await machines.put_machines(HEAD)
         yield Cluster("csr", home, server, machines, kubelets)
 
 
@@ -62,14 +62,14 @@ async def test_a_stolen_address_would_be_denied_and_the_owner_is_asked_as_well(c
 async def test_where_two_machines_have_an_address_the_one_that_answers_there_gets_it(cluster: Cluster):
     shared = "10.231.0.99"
     there = ("10.231.0.10", shared)
-    owner = a_machine("owner", "10.231.0.10", external_ips=(shared,), reachable_at=there, platform="aws")
-    liar = a_machine("liar", "10.231.0.11", external_ips=(shared,), platform="aws")
-    await cluster.machines.put(owner, liar)
-    kubelets = [Kubelet(name="owner", ips=("10.231.0.10",)), Kubelet(name="liar", ips=("10.231.0.11",))]
+    owner = make_machine("owner", "10.231.0.10", external_ips=(shared,), reachable_at=there, platform="aws")
+    liar = make_machine("liar", "10.231.0.11", external_ips=(shared,), platform="aws")
+    await cluster.machines.put_machines(owner, liar)
+    kubelets = [SimKubelet(name="owner", ips=("10.231.0.10",)), SimKubelet(name="liar", ips=("10.231.0.11",))]
     await cluster.kubelets.join_all(kubelets)
     told = {}
     for kubelet in kubelets:
-        name = await cluster.kubelets.ask_for_certificate(kubelet, ips=(*kubelet.ips, shared))
+        name = await cluster.kubelets.request_certificate(kubelet, ips=(*kubelet.ips, shared))
         told[kubelet.name] = (await cluster.explained(name, "--all-machines"))["decision"]
     assert told["owner"]["now"] == "approve"
     assert (told["liar"]["now"], told["liar"]["check"]) == ("wait", "rivals")
@@ -77,7 +77,7 @@ async def test_where_two_machines_have_an_address_the_one_that_answers_there_get
 
 async def test_a_node_that_is_none_of_ours_is_not_asked_and_withholds_nothing(cluster: Cluster):
     await cluster.join(ONE)
-    await cluster.kubelets.join(Kubelet(name="foreign", ips=("10.231.0.1",), uninitialized=False))
+    await cluster.kubelets.join(SimKubelet(name="foreign", ips=("10.231.0.1",), is_uninitialized=False))
     told = await cluster.explained(await cluster.asks(ONE))
     assert (told["machinesAsked"], told["decision"]["now"]) == (["asks-1"], "approve")
 
@@ -115,7 +115,7 @@ async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_a
 async def test_a_machine_that_is_silent_is_told_with_what_ends_the_wait(cluster: Cluster):
     await cluster.join(ONE)
     name = await cluster.asks(ONE)
-    await cluster.machines.fault(ONE.id, unavailable=True)
+    await cluster.machines.set_faults(ONE.id, unavailable=True)
     said = await cluster.explain(name)
     assert said.status == 1
     assert "waits    unreachable" in said.out
@@ -124,7 +124,7 @@ async def test_a_machine_that_is_silent_is_told_with_what_ends_the_wait(cluster:
 
 async def test_a_request_of_another_signer_is_none_of_ours_and_no_machine_is_asked(cluster: Cluster):
     await cluster.join(ONE)
-    pem = request_pem(common_name="jane", dns=(), ips=(), organizations=())
+    pem = make_request_pem(common_name="jane", dns=(), ips=(), organizations=())
     name = await cluster.kubelets.file_request(
         pem,
         user="admin",
@@ -136,7 +136,7 @@ async def test_a_request_of_another_signer_is_none_of_ours_and_no_machine_is_ask
     assert (said.status, said.err) == (1, "")
     assert f"{name}  not ours\n" in said.out
     assert "leave it alone" in said.out
-    assert not [call for call in await cluster.machines.calls() if call.node]
+    assert not [call for call in await cluster.machines.count_calls() if call.node]
 
 
 async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
@@ -173,7 +173,7 @@ async def test_who_may_not_list_requests_is_told_so(cluster: Cluster):
 
 async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: Cluster):
     """Of a good request, a stolen address, a strange name, one that waits, and one that is superseded."""
-    machines = [a_machine(f"does-{number}", f"10.231.1.{number}") for number in range(1, 7)]
+    machines = [make_machine(f"does-{number}", f"10.231.1.{number}") for number in range(1, 7)]
     await cluster.join(*machines)
     names = [
         await cluster.asks(machines[0]),
@@ -190,16 +190,16 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: 
     ]  # fmt: skip
     assert said[4][0] == "superseded"
     assert said[5] == ("pending", "approve")
-    async with RunningServices.start(
+    async with ServiceProcesses.start(
         tmp_path / "services",
         cluster.server,
         cluster.kubelets,
         nats_url="",
-        talosconfig=cluster.machines.talosconfig(),
+        talosconfig=cluster.machines.write_talosconfig(),
         all_in_one=True,
         bus="memory",
     ) as services:
-        await services.ready()
+        await services.wait_until_ready()
         conditions: dict[str, list[str]] = {}
 
         async def as_told() -> bool:
@@ -210,7 +210,7 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: 
             expected = [["Approved"], ["Denied"], ["Denied"], [], [], ["Approved"]]
             return [conditions[name] for name in names] == expected
 
-        await eventually(as_told, "csr does what was told", _SECONDS)
+        await wait_until(as_told, "csr does what was told", _SECONDS)
     after = await cluster.explained(names[1])
     assert (after["state"], after["decision"]) == ("denied", before[names[1]]["decision"])
     assert after["conditions"][0]["message"] == before[names[1]]["decision"]["reason"]
@@ -220,16 +220,16 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: 
 
 
 async def test_the_real_api_server_is_asked_in_the_same_way(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
 ):
     cluster = Cluster("csr", tmp_path, control_plane, machines, kubelets)
-    machine = a_machine("asks-really", "10.231.2.1")
+    machine = make_machine("asks-really", "10.231.2.1")
     await cluster.join(machine)
     name = await cluster.asks(machine)
     try:
         said = await cluster.explain(name)
         assert (said.status, "unknown  networks" in said.out) == (2, True)
-        await machines.put(HEAD)
+        await machines.put_machines(HEAD)
         said = await cluster.explain(name)
         assert (said.status, said.err) == (0, "")
         assert f"{name}  asked for by node asks-really\n" in said.out
@@ -237,5 +237,5 @@ async def test_the_real_api_server_is_asked_in_the_same_way(
         assert (await cluster.explain("none")).status == 2
     finally:
         await kubelets.request("DELETE", f"{CSRS}/{name}")
-        await machines.delete(machine.id, HEAD.id)
-        await kubelets.delete(machine.name)
+        await machines.delete_machines(machine.id, HEAD.id)
+        await kubelets.delete_node(machine.name)

@@ -8,12 +8,12 @@ import pytest
 
 from libs.common.machine import MachineFault
 from libs.common.node import Node
-from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
-from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import eventually
-from tests.flow_actors import Flow
+from tests.bus_actors import wait_until
+from tests.flow_actors import FlowActor
 from tests.integration.operator_shell import Said, talos_ccm
 
 NAMESPACE, RELEASE, NODE = "default", "explained", "explained-from-afar"
@@ -29,20 +29,20 @@ def labels(service: str = "") -> Mapping[str, str]:
 
 
 @pytest.fixture
-async def in_pod(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[ExecKubelet]:
+async def in_pod(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[ExecKubelet]:
     """A kubelet that runs what is run in pods."""
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
 
     async def has_account() -> bool:
         return (await kubelets.request("GET", account)).status == 200
 
-    await eventually(has_account, "the controller manager has made the service account", 60)
-    certificate, key = control_plane.serving("explain-kubelet", ["127.0.0.1"])
+    await wait_until(has_account, "the controller manager has made the service account", 60)
+    certificate, key = control_plane.issue_serving_certificate("explain-kubelet", ["127.0.0.1"])
     async with ExecKubelet.start("explain-kubelet", certificate, key, kubelets) as running:
         yield running
         for name in ("explained-watcher", "explained-metadata"):
             await running.delete_pod(kubelets, namespace=NAMESPACE, name=name)
-        await kubelets.delete(NODE)
+        await kubelets.delete_node(NODE)
 
 
 async def explain(tmp_path: Path, control_plane: ControlPlane) -> Said:
@@ -53,14 +53,14 @@ async def explain(tmp_path: Path, control_plane: ControlPlane) -> Said:
 async def test_what_the_services_said_comes_from_the_watchers_pod_and_stands_in_for_a_talosconfig(
     tmp_path: Path,
     control_plane: ControlPlane,
-    kubelets: Kubelets,
+    kubelets: KubeletFleet,
     in_pod: ExecKubelet,
     nats_server: NatsServer,
 ):
-    joined = await kubelets.join(Kubelet(name=NODE, ips=("10.234.0.1",)))
+    joined = await kubelets.join(SimKubelet(name=NODE, ips=("10.234.0.1",)))
     node = msgspec.convert(joined, Node)
-    async with Flow.led(nats_server.url) as flow:
-        await flow.unreachable(node, SILENT)
+    async with FlowActor.open_led(nats_server.url) as flow:
+        await flow.publish_unreachable(node, SILENT)
         for service, ready in (("watcher", True), ("metadata", False)):
             await in_pod.run_pod(
                 kubelets,
@@ -89,9 +89,9 @@ async def test_what_the_services_said_comes_from_the_watchers_pod_and_stands_in_
 
 
 async def test_a_pod_that_crashes_is_named_and_the_charts_own_file_is_read(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, in_pod: ExecKubelet
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet, in_pod: ExecKubelet
 ):
-    await kubelets.join(Kubelet(name=NODE, ips=("10.234.0.1",)))
+    await kubelets.join(SimKubelet(name=NODE, ips=("10.234.0.1",)))
     await in_pod.run_pod(
         kubelets,
         namespace=NAMESPACE,

@@ -12,18 +12,18 @@ import pytest
 from libs.common.kube_api.lease import new_lease_document
 from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.service_spec import DEFAULT_SERVICES, LEASE_NAMESPACE, LIFECYCLE, WATCHER_LEASE_NAME
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines, a_machine, member_of
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine, make_member
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster
 
 _SECONDS = 180  # lifecycle wants three looks, which may come a minute apart
-ONE, TWO, THREE = (a_machine(f"shows-{number}", f"10.232.0.{number}") for number in (1, 2, 3))
+ONE, TWO, THREE = (make_machine(f"shows-{number}", f"10.232.0.{number}") for number in (1, 2, 3))
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
 NOW_SUFFICES = "--lifecycle-not-ready-time=1ms"
 
@@ -33,8 +33,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     """On simulated parts of their own."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(server))
-        machines = await stack.enter_async_context(sim_machines.start(tmp_path / "talos"))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
+        machines = await stack.enter_async_context(sim_machines.start_machines(tmp_path / "talos"))
         home = tmp_path / "home"
         home.mkdir()
         made = Cluster("node", home, server, machines, kubelets)
@@ -48,7 +48,7 @@ async def lead(cluster: Cluster) -> None:
     assert (await cluster.kubelets.request("POST", LEASES, body=lease)).status == 201
 
 
-async def initialized(cluster: Cluster, machine: Machine) -> None:
+async def initialized(cluster: Cluster, machine: SimMachineFacts) -> None:
     """As the labeler leaves it, as far as that matters here."""
     path = f"/api/v1/nodes/{machine.name}"
     found = (await cluster.kubelets.request("GET", path)).body
@@ -60,12 +60,12 @@ async def initialized(cluster: Cluster, machine: Machine) -> None:
     assert answer.status == 200, answer.body
 
 
-async def replace(cluster: Cluster, old: Machine, new: Machine) -> None:
+async def replace(cluster: Cluster, old: SimMachineFacts, new: SimMachineFacts) -> None:
     """The machine is gone, and another one that is TWO's neighbour answers at its address."""
     present = [machine for machine in (TWO, THREE, new) if machine.id != old.id]
-    members = tuple(map(member_of, present))
-    await cluster.machines.delete(old.id)
-    await cluster.machines.put(
+    members = tuple(map(make_member, present))
+    await cluster.machines.delete_machines(old.id)
+    await cluster.machines.put_machines(
         *(
             msgspec.structs.replace(machine, members=members, control_plane=machine.id == TWO.id)
             for machine in present
@@ -86,14 +86,14 @@ async def test_a_joining_node_is_told_what_would_be_written_and_nothing_is(clust
     assert "the machine at 10.232.0.1 answers as shows-1 (metal)" in said.out
     assert "providerID talos://metal/10.232.0.1" in said.out
     assert {request.verb for request in cluster.server.audit_counts(mark)} == {"list", "get"}
-    assert {call.node for call in await cluster.machines.calls() if call.node} == {"10.232.0.1"}
+    assert {call.node for call in await cluster.machines.count_calls() if call.node} == {"10.232.0.1"}
 
 
 async def test_a_machine_that_is_silent_is_told_and_proves_nothing(cluster: Cluster):
     await cluster.join(ONE, TWO)
     await initialized(cluster, ONE)
-    await cluster.kubelets.turn_unheard("shows-1")
-    await cluster.machines.fault(ONE.id, unavailable=True)
+    await cluster.kubelets.set_unreachable("shows-1")
+    await cluster.machines.set_faults(ONE.id, unavailable=True)
     said = await cluster.explain("shows-1", NOW_SUFFICES)
     assert said.status == 1
     assert "failed   machine" in said.out
@@ -105,10 +105,10 @@ async def test_another_machine_in_its_place_is_proof_as_far_as_one_look_can_be(c
     await cluster.join(ONE, TWO, THREE)
     for machine in (ONE, TWO, THREE):
         await initialized(cluster, machine)
-    await cluster.kubelets.turn_unheard("shows-1")
-    newcomer = a_machine("newcomer", "10.232.0.1")
+    await cluster.kubelets.set_unreachable("shows-1")
+    newcomer = make_machine("newcomer", "10.232.0.1")
     await replace(cluster, ONE, newcomer)
-    await cluster.kubelets.join(Kubelet.on(newcomer))
+    await cluster.kubelets.join(SimKubelet.of_machine(newcomer))
     told = await cluster.explained("shows-1", NOW_SUFFICES)
     assert told["lifecycle"]["outcome"] == "deletable"
     assert any("answers the machine of newcomer with another UUID" in text for text in texts(told, "has"))
@@ -122,10 +122,12 @@ async def test_another_machine_in_its_place_is_proof_as_far_as_one_look_can_be(c
 async def test_while_discovery_still_knows_it_another_machine_in_its_place_proves_nothing(cluster: Cluster):
     await cluster.join(ONE, TWO, THREE)
     await initialized(cluster, ONE)
-    await cluster.kubelets.turn_unheard("shows-1")
-    newcomer = a_machine("newcomer", "10.232.0.1")
+    await cluster.kubelets.set_unreachable("shows-1")
+    newcomer = make_machine("newcomer", "10.232.0.1")
     await replace(cluster, ONE, newcomer)
-    await cluster.machines.change(TWO.id, members=tuple(map(member_of, (ONE, TWO, THREE, newcomer))))
+    await cluster.machines.change_machine(
+        TWO.id, members=tuple(map(make_member, (ONE, TWO, THREE, newcomer)))
+    )
     told = await cluster.explained("shows-1", NOW_SUFFICES)
     assert told["lifecycle"]["outcome"] == "kept"
     assert any("discovery still knows a member shows-1" in text for text in texts(told, "lacks"))
@@ -160,14 +162,14 @@ async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_a
 
 
 async def test_a_node_without_node_ips_is_nobodys_machine(cluster: Cluster):
-    await cluster.kubelets.join(Kubelet(name="plain", ips=("10.232.0.9",), uninitialized=False))
+    await cluster.kubelets.join(SimKubelet(name="plain", ips=("10.232.0.9",), is_uninitialized=False))
     said = await cluster.explain("plain")
     assert said.status == 1
-    assert not [call for call in await cluster.machines.calls() if call.node]
+    assert not [call for call in await cluster.machines.count_calls() if call.node]
 
 
 async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
-    hostile = Kubelet(name="odd", ips=("10.232.0.9",), provided_node_ip="\x1b[2Jgone\u202e")
+    hostile = SimKubelet(name="odd", ips=("10.232.0.9",), provided_node_ip="\x1b[2Jgone\u202e")
     await cluster.kubelets.join(hostile)
     for arguments in (("odd",), ("odd", "-o", "json")):
         said = await cluster.explain(*arguments)
@@ -220,21 +222,21 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
     await cluster.join(ONE, TWO, THREE)
     for machine in (ONE, TWO, THREE):
         await initialized(cluster, machine)
-    await cluster.kubelets.turn_unheard("shows-1")
-    newcomer = a_machine("newcomer", "10.232.0.1")
+    await cluster.kubelets.set_unreachable("shows-1")
+    newcomer = make_machine("newcomer", "10.232.0.1")
     await replace(cluster, ONE, newcomer)
-    await cluster.kubelets.join(Kubelet.on(newcomer))
+    await cluster.kubelets.join(SimKubelet.of_machine(newcomer))
     before = {name: await cluster.explained(name, NOW_SUFFICES) for name in ("newcomer", "shows-1")}
     assert before["newcomer"]["labeler"]["outcome"] == "initialized"
     assert before["shows-1"]["lifecycle"]["outcome"] == "deletable"
     await cluster.kubelets.request("DELETE", f"{LEASES}/{WATCHER_LEASE_NAME}")
     nats, terms = f"--nats-url={nats_server.url}", ("not-ready-time", "evidence-time", "start-grace")
-    async with RunningServices.start(
+    async with ServiceProcesses.start(
         tmp_path / "services",
         cluster.server,
         cluster.kubelets,
         nats_url=nats_server.url,
-        talosconfig=cluster.machines.talosconfig(),
+        talosconfig=cluster.machines.write_talosconfig(),
         all_in_one=True,
         flags=(
             "--controllers=*,cloud-node-lifecycle",
@@ -243,7 +245,7 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
         ),
         wirings=(*DEFAULT_SERVICES, LIFECYCLE),
     ) as services:
-        await services.ready()
+        await services.wait_until_ready()
         for name, service, outcome in (
             ("newcomer", "labeler", "initialized"),
             ("shows-1", "lifecycle", "would-delete"),
@@ -253,7 +255,7 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
                 words = (await cluster.explained(name, nats))["lastWords"]
                 return (service, outcome) in [(each["service"], each["outcome"]) for each in words["decided"]]
 
-            await eventually(has_decided, f"{service} says {outcome}", _SECONDS)
+            await wait_until(has_decided, f"{service} says {outcome}", _SECONDS)
         told = await cluster.explained("shows-1", nats, NOW_SUFFICES)
         words = await cluster.explain("shows-1", nats)
     [decided] = [each for each in told["lastWords"]["decided"] if each["service"] == "lifecycle"]
@@ -267,10 +269,10 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
 
 
 async def test_the_real_api_server_and_machines_are_asked_in_the_same_way(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
 ):
     cluster = Cluster("node", tmp_path, control_plane, machines, kubelets)
-    machine = a_machine("shows-really", "10.232.2.1")
+    machine = make_machine("shows-really", "10.232.2.1")
     await cluster.join(machine)
     try:
         said = await cluster.explain("shows-really")
@@ -279,5 +281,5 @@ async def test_the_real_api_server_and_machines_are_asked_in_the_same_way(
         assert "the machine at 10.232.2.1 answers as shows-really" in said.out
         assert (await cluster.explain("none")).status == 2
     finally:
-        await machines.delete(machine.id)
-        await kubelets.delete(machine.name)
+        await machines.delete_machines(machine.id)
+        await kubelets.delete_node(machine.name)

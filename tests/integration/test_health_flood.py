@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.processes import Process, a_process
 
 KUBELET = "127.0.0.1"
@@ -89,7 +89,7 @@ async def flood(port: int, sources: list[str], says: bytes | None, *, again: boo
 
     async with asyncio.TaskGroup() as group:
         callers = [group.create_task(caller(source)) for source in sources]
-        await eventually(lambda: attempts["made"] >= len(sources), "all callers have connected")
+        await wait_until(lambda: attempts["made"] >= len(sources), "all callers have connected")
         yield
         for each in callers:
             each.cancel()

@@ -9,45 +9,45 @@ from pathlib import Path
 
 import pytest
 
-from cli.inside.asking import FlowSource, ask
-from cli.inside.seen import FlowSeen, Object, Unknown, decoded
+from cli.inside.flow_client import FlowQuery, query_flow
+from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable, decode_result
 from libs.common.delivery import Ack
 from libs.common.events import DeadLetter, Decided, Leading
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.service_spec import DURABLES
-from tests.bootstrap_actors import Bootstrapped, bootstrapped
-from tests.bus_actors import MAX_BYTES, a_word, doing, eventually
+from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.bus_actors import MAX_BYTES, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus
 
-WEB = Object("node", "web-1")
+WEB = FlowObject("node", "web-1")
 
 
 @pytest.fixture(scope="module")
-async def nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bootstrapped]:
+async def nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BootstrapInstallation]:
     """One for all: whoever needs another stream wipes it."""
-    async with bootstrapped(tmp_path_factory.mktemp("nats-seen")) as made:
+    async with install_bootstrap(tmp_path_factory.mktemp("nats-seen")) as made:
         yield made
 
 
 @pytest.fixture
-async def watcher(nats: Bootstrapped, connect_bus: ConnectBus) -> NatsBus:
+async def watcher(nats: BootstrapInstallation, connect_bus: ConnectBus) -> NatsBus:
     """With an empty stream."""
     await nats.server.wipe()
-    watcher = await connect_bus("watcher", **nats.options("watcher"))
-    await eventually(lambda: not watcher.problems() or "does not exist" in watcher.problems()[0])
+    watcher = await connect_bus("watcher", **nats.bus_options("watcher"))
+    await wait_until(lambda: not watcher.problems() or "does not exist" in watcher.problems()[0])
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     return watcher
 
 
-async def seen(nats: Bootstrapped, *objects: Object) -> FlowSeen:
-    found = await ask(source(nats, *objects))
-    assert isinstance(found, FlowSeen), found
+async def seen(nats: BootstrapInstallation, *objects: FlowObject) -> FlowSnapshot:
+    found = await query_flow(source(nats, *objects))
+    assert isinstance(found, FlowSnapshot), found
     return found
 
 
-def source(nats: Bootstrapped, *objects: Object) -> FlowSource:
-    access = nats.access("reader")
-    return FlowSource(
+def source(nats: BootstrapInstallation, *objects: FlowObject) -> FlowQuery:
+    access = nats.nats_access("reader")
+    return FlowQuery(
         objects=objects,
         nats_servers=access.servers,
         nats_nkey_file=access.nkey_seed_file,
@@ -69,11 +69,11 @@ def a_letter(name: str) -> DeadLetter:
 
 
 async def test_the_last_words_about_an_object_are_seen_and_who_leads(
-    nats: Bootstrapped, watcher: NatsBus, connect_bus: ConnectBus
+    nats: BootstrapInstallation, watcher: NatsBus, connect_bus: ConnectBus
 ):
-    metadata = await connect_bus("metadata", **nats.options("metadata"))
-    labeler = await connect_bus("labeler", **nats.options("labeler"))
-    word = a_word("web-1")
+    metadata = await connect_bus("metadata", **nats.bus_options("metadata"))
+    labeler = await connect_bus("labeler", **nats.bus_options("labeler"))
+    word = make_event("web-1")
     said = Decided(
         service="labeler",
         kind="node",
@@ -85,31 +85,31 @@ async def test_the_last_words_about_an_object_are_seen_and_who_leads(
     await metadata.publish(word)
     await labeler.publish(said)
     await watcher.publish(Leading(stream_id=watcher.stream_id, epoch=7, holder="watcher-a"))
-    found = await seen(nats, WEB, Object("csr", "csr-1"))
-    about = found.of("node", "web-1")
+    found = await seen(nats, WEB, FlowObject("csr", "csr-1"))
+    about = found.find_object("node", "web-1")
     assert about
     assert about.enriched
     assert about.enriched.event == word
     assert [each.event for each in about.decided] == [said]
     assert about.observed is None
-    nothing = found.of("csr", "csr-1")
+    nothing = found.find_object("csr", "csr-1")
     assert nothing
     assert not nothing.decided
     assert found.leader
     assert found.leader.holder == "watcher-a"
-    assert found.leading_seconds is not None
+    assert found.leader_heartbeat_seconds is not None
     assert found.stream
-    assert found.stream.incarnation == watcher.stream_id
+    assert found.stream.stream_id == watcher.stream_id
     assert found.stream.max_bytes == MAX_BYTES
     assert found.stream.messages == 3
 
 
 async def test_what_waits_in_a_queue_is_counted_and_who_takes_from_it_is_there(
-    nats: Bootstrapped, watcher: NatsBus, connect_bus: ConnectBus
+    nats: BootstrapInstallation, watcher: NatsBus, connect_bus: ConnectBus
 ):
-    metadata = await connect_bus("metadata", **nats.options("metadata"))
+    metadata = await connect_bus("metadata", **nats.bus_options("metadata"))
     for number in range(3):
-        await metadata.publish(a_word(f"web-{number}"))
+        await metadata.publish(make_event(f"web-{number}"))
     found = await seen(nats)
     queues = {queue.name: queue for queue in found.queues}
     assert {name: queue.pending for name, queue in queues.items()} == {
@@ -117,11 +117,11 @@ async def test_what_waits_in_a_queue_is_counted_and_who_takes_from_it_is_there(
         "csr-requests": 0,
         "ipam-nodes": 3,
     }
-    here = {service.service: service.here for service in found.services}
+    here = {service.service: service.is_present for service in found.services}
     assert here == {
         "watcher": False, "metadata": None, "labeler": False, "csr": False, "ipam": False, "lifecycle": None
     }  # fmt: skip
-    labeler = await connect_bus("labeler", **nats.options("labeler"))
+    labeler = await connect_bus("labeler", **nats.bus_options("labeler"))
     [durable] = [each for each in DURABLES if each.name == "labeler-nodes"]
 
     async def handle(message: object) -> Ack:
@@ -130,17 +130,17 @@ async def test_what_waits_in_a_queue_is_counted_and_who_takes_from_it_is_there(
     async def labeler_is_seen() -> bool:
         now = await seen(nats)
         [queue] = [each for each in now.queues if each.name == "labeler-nodes"]
-        there = {service.service: service.here for service in now.services}
+        there = {service.service: service.is_present for service in now.services}
         return queue.pending == 0 and queue.acknowledged_at is not None and there["labeler"] is True
 
-    async with doing(labeler.consume(durable, handle, in_flight=4)):
-        await eventually(labeler_is_seen, "labeler is there", 30)
+    async with run_during(labeler.consume(durable, handle, in_flight=4)):
+        await wait_until(labeler_is_seen, "labeler is there", 30)
 
 
 async def test_dead_letters_are_seen_with_their_reason(
-    nats: Bootstrapped, watcher: NatsBus, connect_bus: ConnectBus
+    nats: BootstrapInstallation, watcher: NatsBus, connect_bus: ConnectBus
 ):
-    labeler = await connect_bus("labeler", **nats.options("labeler"))
+    labeler = await connect_bus("labeler", **nats.bus_options("labeler"))
     await labeler.publish(a_letter("web-1"))
     await labeler.publish(a_letter("web-2"))
     found = await seen(nats, WEB)
@@ -149,30 +149,30 @@ async def test_dead_letters_are_seen_with_their_reason(
         "web-1": "it holds no address",
         "web-2": "it holds no address",
     }
-    about = found.of("node", "web-1")
+    about = found.find_object("node", "web-1")
     assert about
     assert [word.event for word in about.dead] == list(found.dead_letters[1:])
 
 
 async def test_a_stream_that_is_not_there_is_a_finding_and_a_nats_that_is_not_there_is_unknown(
-    nats: Bootstrapped, connect_bus: ConnectBus
+    nats: BootstrapInstallation, connect_bus: ConnectBus
 ):
     await nats.server.wipe()
 
     async def no_stream() -> bool:
-        found = await ask(source(nats))
-        return isinstance(found, FlowSeen) and found.stream is None
+        found = await query_flow(source(nats))
+        return isinstance(found, FlowSnapshot) and found.stream is None
 
-    await eventually(no_stream, "NATS is there and the stream is not", 30)
-    unknown = await ask(FlowSource(nats_servers=("nats://127.0.0.1:1",)))
-    assert isinstance(unknown, Unknown)
+    await wait_until(no_stream, "NATS is there and the stream is not", 30)
+    unknown = await query_flow(FlowQuery(nats_servers=("nats://127.0.0.1:1",)))
+    assert isinstance(unknown, FlowUnavailable)
     assert "127.0.0.1:1" in unknown.reason
 
 
 async def test_the_command_says_the_same_with_what_the_watchers_pod_has_in_its_environment(
-    nats: Bootstrapped, watcher: NatsBus, tmp_path: Path
+    nats: BootstrapInstallation, watcher: NatsBus, tmp_path: Path
 ):
-    access = nats.access("reader")
+    access = nats.nats_access("reader")
     env = {
         **os.environ,
         "PYTHONPATH": str(Path.cwd()),
@@ -183,15 +183,15 @@ async def test_the_command_says_the_same_with_what_the_watchers_pod_has_in_its_e
     await watcher.publish(Leading(stream_id=watcher.stream_id, epoch=7, holder="watcher-a"))
     status, out = await inside_flow(env, "--object", "node/web-1")
     assert status == 0
-    found = decoded(out)
-    assert isinstance(found, FlowSeen)
+    found = decode_result(out)
+    assert isinstance(found, FlowSnapshot)
     assert found.leader
     assert found.leader.epoch == 7
-    assert found.of("node", "web-1")
+    assert found.find_object("node", "web-1")
     del env["NATS_URL"]
     status, out = await inside_flow(env)
     assert status == 2
-    assert isinstance(decoded(out), Unknown)
+    assert isinstance(decode_result(out), FlowUnavailable)
 
 
 async def inside_flow(env: dict[str, str], *arguments: str) -> tuple[int | None, bytes]:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bench.pod_cidr_writes import writes_of_ipam
+from bench.pod_cidr_writes import count_ipam_writes
 from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines, a_machine
-from libs.testbed.running_services import RunningServices
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.service_processes import ServiceProcesses
 from services.ipam.pages import NAME_PREFIX
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import StartServices
 
 Block = IPv4Network | IPv6Network
@@ -39,9 +39,9 @@ PATIENT = ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=8
 CONFIG_MAPS = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 
 
-def some_machines(first: int, count: int) -> list[Machine]:
+def some_machines(first: int, count: int) -> list[SimMachineFacts]:
     return [
-        a_machine(f"ipam-{n}", f"10.232.{n // 250}.{n % 250 + 1}", ip6=f"2001:db8:232::{n + 1:x}")
+        make_machine(f"ipam-{n}", f"10.232.{n // 250}.{n % 250 + 1}", ip6=f"2001:db8:232::{n + 1:x}")
         for n in range(first, first + count)
     ]
 
@@ -49,15 +49,15 @@ def some_machines(first: int, count: int) -> list[Machine]:
 class Cluster:
     """Machines and kubelets that join, and what became of their Nodes."""
 
-    def __init__(self, kubelets: Kubelets, machines: Machines) -> None:
+    def __init__(self, kubelets: KubeletFleet, machines: MachineFleet) -> None:
         self.kubelets = kubelets
-        self.joined: dict[str, Machine] = {}
+        self.joined: dict[str, SimMachineFacts] = {}
         self._machines = machines
 
-    async def join(self, some: list[Machine]) -> None:
+    async def join(self, some: list[SimMachineFacts]) -> None:
         self.joined.update((machine.name, machine) for machine in some)
-        await self._machines.put(*some)
-        await self.kubelets.join_all(Kubelet.on(machine) for machine in some)
+        await self._machines.put_machines(*some)
+        await self.kubelets.join_all(SimKubelet.of_machine(machine) for machine in some)
 
     async def served(self, seconds: float = 90.0) -> Given:
         """The blocks of each Node that has joined, once all have some.
@@ -74,14 +74,14 @@ class Cluster:
             spec = (await self.kubelets.request("GET", f"/api/v1/nodes/{name}")).body["spec"]
             return "podCIDRs" in spec
 
-        await eventually(has_some, f"{name} has pod CIDRs", seconds)
+        await wait_until(has_some, f"{name} has pod CIDRs", seconds)
         return tuple(map(ip_network, spec["podCIDRs"]))
 
     async def leave(self) -> None:
         """Neither nodes nor machines nor claims are left to others of this API server."""
         for name in self.joined:
-            await self.kubelets.delete(name)
-        await self._machines.delete(*(machine.id for machine in self.joined.values()))
+            await self.kubelets.delete_node(name)
+        await self._machines.delete_machines(*(machine.id for machine in self.joined.values()))
         pages = (await self.kubelets.request("GET", CONFIG_MAPS)).body["items"]
         for name in (page["metadata"]["name"] for page in pages):
             if name.startswith(NAME_PREFIX):
@@ -89,7 +89,7 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(kubelets: Kubelets, machines: Machines) -> AsyncIterator[Cluster]:
+async def cluster(kubelets: KubeletFleet, machines: MachineFleet) -> AsyncIterator[Cluster]:
     running = Cluster(kubelets, machines)
     yield running
     await running.leave()
@@ -99,11 +99,11 @@ async def assert_one_patch_each(control_plane: ControlPlane, since: int, names: 
     """Granted once, or cut off with the replica that was killed: what that one did, the log cannot tell."""
 
     def of_all() -> bool:  # which are in the log a moment after the Node shows it
-        writes = writes_of_ipam(control_plane, since)
+        writes = count_ipam_writes(control_plane, since)
         return writes.patched.keys() | writes.patches_cut_off.keys() == names
 
-    await eventually(of_all, "a patch for each in the log")
-    granted = writes_of_ipam(control_plane, since).patched
+    await wait_until(of_all, "a patch for each in the log")
+    granted = count_ipam_writes(control_plane, since).patched
     assert set(granted.values()) == {1}
     assert len(granted) > 0.8 * len(names)
 
@@ -114,7 +114,7 @@ def assert_disjoint(blocks: Iterable[Block]) -> None:
     assert [pair for pair in pairwise(ordered) if pair[0].overlaps(pair[1])] == []
 
 
-def assert_right(given: Given, machines: Iterable[Machine]) -> None:
+def assert_right(given: Given, machines: Iterable[SimMachineFacts]) -> None:
     """A block of each family for everybody, inside the pods' networks, touching nobody and nothing else."""
     pods = [ip_network(network) for network in PODS]
     for blocks in given.values():
@@ -130,13 +130,15 @@ def assert_right(given: Given, machines: Iterable[Machine]) -> None:
     assert [block for block in everything for address in addresses if address in block] == []
 
 
-async def served_by(services: RunningServices, name: str) -> float:
+async def served_by(services: ServiceProcesses, name: str) -> float:
     """How many Nodes that replica has given pod CIDRs."""
-    said = re.search(rf"^{SERVED} (\S+)$", await services.page(name, "/metrics"), re.MULTILINE)
+    said = re.search(rf"^{SERVED} (\S+)$", await services.fetch_page(name, "/metrics"), re.MULTILINE)
     return float(said[1]) if said else 0.0
 
 
-async def kill_one_in_the_middle(services: RunningServices, cluster: Cluster, some: list[Machine]) -> None:
+async def kill_one_in_the_middle(
+    services: ServiceProcesses, cluster: Cluster, some: list[SimMachineFacts]
+) -> None:
     """The first half joins; as soon as a replica has served some of it that one ends, and the others join."""
     replicas = [name for name in services.children if name.startswith(IPAM.service)]
     assert len(replicas) == REPLICAS
@@ -149,8 +151,8 @@ async def kill_one_in_the_middle(services: RunningServices, cluster: Cluster, so
         busy = max(served, key=lambda name: served[name])
         return served[busy] >= half // 8
 
-    async with doing(cluster.join(some[:half])) as joining:
-        await eventually(one_is_busy, "a replica has served some of them")
+    async with run_during(cluster.join(some[:half])) as joining:
+        await wait_until(one_is_busy, "a replica has served some of them")
         await services.kill(busy)
         await joining
     await cluster.join(some[half:])
@@ -166,7 +168,7 @@ async def test_a_burst_gets_disjoint_blocks_with_one_patch_each_although_one_of_
         replicas={"ipam": REPLICAS},
     )
     # Addresses count from when they are known: these machines are there before the others come.
-    inside = [a_machine(f"ipam-inside-{ip}", ip, ip6=ip6) for ip, ip6 in INSIDE]
+    inside = [make_machine(f"ipam-inside-{ip}", ip, ip6=ip6) for ip, ip6 in INSIDE]
     await cluster.join(inside)
     await cluster.served()
 
@@ -177,7 +179,7 @@ async def test_a_burst_gets_disjoint_blocks_with_one_patch_each_although_one_of_
 
     assert_right(given, cluster.joined.values())
     await assert_one_patch_each(control_plane, since, {machine.name for machine in burst})
-    writes = writes_of_ipam(control_plane, since)
+    writes = count_ipam_writes(control_plane, since)
     # Promised are 0.1 per node, which the bench holds against 1000 of them. Each replica begins with a write
     # for its first node alone and learns of the others by being refused: of 150 nodes that is most of it. On
     # a machine that is busy with others it takes longer, and the replicas meet more often.

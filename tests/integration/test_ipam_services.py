@@ -12,14 +12,14 @@ import pytest
 from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.common.subjects import STREAM
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.ipam.pages import NAME_PREFIX
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices, operating
 from tests.integration.processes import a_process
 
@@ -39,8 +39,8 @@ class Cluster:
         self,
         stack: AsyncExitStack,
         server: SimApiServer,
-        kubelets: Kubelets,
-        machines: Machines,
+        kubelets: KubeletFleet,
+        machines: MachineFleet,
         run_dir: Path,
     ) -> None:
         self.server = server
@@ -49,28 +49,28 @@ class Cluster:
         self._machines = machines
         self._run_dir = run_dir
 
-    async def serve(self, name: str = "services", **options: Any) -> RunningServices:
+    async def serve(self, name: str = "services", **options: Any) -> ServiceProcesses:
         """Our services with ipam among them, ready."""
-        starting = RunningServices.start(
+        starting = ServiceProcesses.start(
             self._run_dir / name,
             self.server,
             self.kubelets,
-            talosconfig=self._machines.talosconfig(),
+            talosconfig=self._machines.write_talosconfig(),
             wirings=(*DEFAULT_SERVICES, IPAM),
             **({"flags": FLAGS} | options),
         )
         services = await self._stack.enter_async_context(starting)
-        await services.ready()
+        await services.wait_until_ready()
         return services
 
     async def join(self, first: int, count: int) -> None:
         """That many machines, and a kubelet on each."""
         some = [
-            a_machine(f"pods-{n}", f"10.230.{n // 250}.{n % 250 + 1}") for n in range(first, first + count)
+            make_machine(f"pods-{n}", f"10.230.{n // 250}.{n % 250 + 1}") for n in range(first, first + count)
         ]
-        await self._machines.put(*some)
-        self._stack.push_async_callback(self._machines.delete, *(machine.id for machine in some))
-        await self.kubelets.join_all(Kubelet.on(machine) for machine in some)
+        await self._machines.put_machines(*some)
+        self._stack.push_async_callback(self._machines.delete_machines, *(machine.id for machine in some))
+        await self.kubelets.join_all(SimKubelet.of_machine(machine) for machine in some)
 
     async def pod_cidrs(self) -> dict[str, tuple[str, ...]]:
         """By node."""
@@ -85,7 +85,7 @@ class Cluster:
             taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
             return len(nodes) == count and UNINITIALIZED_TAINT not in taints
 
-        await eventually(initialized, "all usable", 40.0)
+        await wait_until(initialized, "all usable", 40.0)
 
     async def all_served(self, count: int, seconds: float = 40.0) -> dict[str, tuple[str, ...]]:
         """Their pod CIDRs, as soon as that many nodes have them."""
@@ -93,7 +93,7 @@ class Cluster:
         async def served() -> bool:
             return sum(map(bool, (await self.pod_cidrs()).values())) == count
 
-        await eventually(served, f"{count} nodes have pod CIDRs", seconds)
+        await wait_until(served, f"{count} nodes have pod CIDRs", seconds)
         return await self.pod_cidrs()
 
 
@@ -111,10 +111,10 @@ def assert_disjoint(given: dict[str, tuple[str, ...]]) -> None:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, machines: Machines) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path, machines: MachineFleet) -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(server))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
         yield Cluster(stack, server, kubelets, machines, tmp_path)
 
 
@@ -139,7 +139,7 @@ async def test_nodes_that_join_get_disjoint_pod_cidrs_of_both_families(
 async def test_without_being_asked_for_nobody_gets_pod_cidrs(cluster: Cluster, nats_server: NatsServer):
     services = await cluster.serve(nats_url=nats_server.url, all_in_one=True, bus="memory", flags=[])
     await cluster.join(0, 3)
-    report = await services.page("all-in-one", "/readyz?verbose")
+    report = await services.fetch_page("all-in-one", "/readyz?verbose")
     assert "labeler ok" in report
     assert "ipam" not in report
     await cluster.usable(3)
@@ -195,15 +195,15 @@ async def test_a_process_that_is_killed_in_the_middle_finds_its_claims_when_it_s
 async def test_on_the_real_control_plane_nodes_get_their_pod_cidrs_with_the_rights_of_the_wiring(
     control_plane: ControlPlane,
     start_services: StartServices,
-    kubelets: Kubelets,
-    machines: Machines,
+    kubelets: KubeletFleet,
+    machines: MachineFleet,
 ):
-    some = [a_machine(f"real-pods-{n}", f"10.231.0.{n + 1}") for n in range(10)]
+    some = [make_machine(f"real-pods-{n}", f"10.231.0.{n + 1}") for n in range(10)]
     names = {machine.name for machine in some}
-    await machines.put(*some)
+    await machines.put_machines(*some)
     since = control_plane.audit_mark()
     await start_services(wirings=(*DEFAULT_SERVICES, IPAM), flags=FLAGS)
-    await kubelets.join_all(Kubelet.on(machine) for machine in some)
+    await kubelets.join_all(SimKubelet.of_machine(machine) for machine in some)
 
     async def given() -> dict[str, tuple[str, ...]]:
         nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
@@ -213,7 +213,7 @@ async def test_on_the_real_control_plane_nodes_get_their_pod_cidrs_with_the_righ
     async def all_given() -> bool:
         return (await given()).keys() == names
 
-    await eventually(all_given, "all have pod CIDRs", 60)
+    await wait_until(all_given, "all have pod CIDRs", 60)
     assert_disjoint(await given())
     refused = [
         request
@@ -222,8 +222,8 @@ async def test_on_the_real_control_plane_nodes_get_their_pod_cidrs_with_the_righ
     ]
     assert refused == []
     for machine in some:
-        await kubelets.delete(machine.name)
-        await machines.delete(machine.id)
+        await kubelets.delete_node(machine.name)
+        await machines.delete_machines(machine.id)
     found = (await kubelets.request("GET", f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps")).body[
         "items"
     ]

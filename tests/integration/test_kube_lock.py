@@ -13,8 +13,8 @@ from aiohttp import web
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.errors import Conflict, Forbidden, Unreachable
 from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
-from tests.bus_actors import eventually
-from tests.kube_loopback import Loopback, api_of, refusal
+from tests.bus_actors import wait_until
+from tests.kube_loopback import LoopbackServer, open_api, respond_error
 
 
 class LeaseServer:
@@ -33,7 +33,7 @@ class LeaseServer:
         if self.refusing is not None:
             return self.refusing
         if request.method == "GET":
-            return web.json_response(self.lease) if self.lease else refusal(404, "NotFound")
+            return web.json_response(self.lease) if self.lease else respond_error(404, "NotFound")
         wanted = await request.json()
         if request.method == "PUT" and self.overtaken:
             self.overtaken -= 1
@@ -41,9 +41,9 @@ class LeaseServer:
             assert self.lease is not None
             self.lease["metadata"]["resourceVersion"] = str(self.version)
         if request.method == "POST" and self.lease is not None:
-            return refusal(409, "AlreadyExists")
+            return respond_error(409, "AlreadyExists")
         if request.method == "PUT" and wanted["metadata"].get("resourceVersion") != str(self.version):
-            return refusal(409, "Conflict")
+            return respond_error(409, "Conflict")
         self.version += 1
         self.lease = wanted | {"metadata": wanted["metadata"] | {"resourceVersion": str(self.version)}}
         return web.json_response(self.lease)
@@ -52,7 +52,7 @@ class LeaseServer:
 @pytest.fixture
 async def leases(tmp_path: Path) -> AsyncIterator[tuple[LeaseServer, KubeApi]]:
     leases = LeaseServer()
-    async with Loopback.start() as server, api_of(server.url, tmp_path) as api:
+    async with LoopbackServer.start() as server, open_api(server.url, tmp_path) as api:
         server.answer = leases.answer
         yield leases, api
 
@@ -96,7 +96,7 @@ async def test_a_renewal_that_hung_is_made_good_before_the_deadline(leases: tupl
 
 async def test_a_missing_right_is_an_error_and_not_a_lost_race(leases: tuple[LeaseServer, KubeApi]):
     server, api = leases
-    server.refusing = refusal(403, "Forbidden", 'User "x" cannot get resource "leases"')
+    server.refusing = respond_error(403, "Forbidden", 'User "x" cannot get resource "leases"')
     with pytest.raises(Forbidden, match="get leases ccm: 403 Forbidden"):
         await a_lock(api).try_acquire_or_renew()
 
@@ -112,7 +112,7 @@ async def test_the_next_one_leads_after_the_lease_has_run_out_in_real_time(
         assert not (first.is_leading and second.is_leading)
         return isinstance(await second.try_acquire_or_renew(), LeaseGrant)
 
-    await eventually(taken_over, "taken over")
+    await wait_until(taken_over, "taken over")
     assert isinstance(await first.try_acquire_or_renew(), LeaseDenial)
 
 

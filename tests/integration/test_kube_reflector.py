@@ -15,20 +15,20 @@ from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.kube_api.reflector import Reflector
 from libs.common.kube_api.watch_events import ListSnapshot, WatchEvent
 from libs.common.node import Node
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from tests.bus_actors import eventually
-from tests.kube_follower import following
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from tests.bus_actors import wait_until
+from tests.kube_follower import follow_nodes
 from tests.kube_loopback import (
-    Loopback,
-    a_bookmark,
-    a_list,
-    a_node_object,
-    an_error,
-    an_event,
-    api_of,
-    refusal,
-    stream,
+    LoopbackServer,
+    encode_bookmark,
+    encode_error,
+    encode_event,
+    make_node_object,
+    open_api,
+    respond_error,
+    respond_list,
+    respond_stream,
 )
 
 # ---- the real server
@@ -53,72 +53,72 @@ async def api(cluster: ControlPlane) -> AsyncIterator[KubeApi]:
 
 
 @pytest.fixture
-async def joining(cluster: ControlPlane) -> AsyncIterator[Kubelets]:
-    async with Kubelets.start(cluster) as running:
+async def joining(cluster: ControlPlane) -> AsyncIterator[KubeletFleet]:
+    async with KubeletFleet.start(cluster) as running:
         yield running
 
 
 async def test_what_happened_while_the_server_was_dead_is_told_after_it_is_back(
-    api: KubeApi, joining: Kubelets, cluster: ControlPlane
+    api: KubeApi, joining: KubeletFleet, cluster: ControlPlane
 ):
-    await joining.join(Kubelet(name="before"))
-    async with following(api) as (follower, reflector):
-        await eventually(lambda: "before" in follower.nodes)
+    await joining.join(SimKubelet(name="before"))
+    async with follow_nodes(api) as (follower, reflector):
+        await wait_until(lambda: "before" in follower.nodes)
         await cluster.apiserver.kill()
-        await eventually(lambda: bool(follower.troubles), "noticed")
+        await wait_until(lambda: bool(follower.errors), "noticed")
         await cluster.restart_apiserver()
-        await joining.join(Kubelet(name="after"))
-        await joining.delete("before")
-        await eventually(lambda: follower.nodes.keys() & {"before", "after"} == {"after"}, "caught up", 30)
+        await joining.join(SimKubelet(name="after"))
+        await joining.delete_node("before")
+        await wait_until(lambda: follower.nodes.keys() & {"before", "after"} == {"after"}, "caught up", 30)
         assert reflector.problems() == ()
-    await joining.delete("after")
+    await joining.delete_node("after")
 
 
 async def test_a_server_that_froze_is_noticed_at_the_end_of_the_watch_and_followed_again(
-    api: KubeApi, joining: Kubelets, cluster: ControlPlane
+    api: KubeApi, joining: KubeletFleet, cluster: ControlPlane
 ):
     options: dict[str, Any] = {"watch_seconds": (2, 2), "silence_seconds": 1.0, "stale_seconds": 2.0}
-    async with following(api, **options) as (follower, reflector):
-        await eventually(lambda: not reflector.problems())
+    async with follow_nodes(api, **options) as (follower, reflector):
+        await wait_until(lambda: not reflector.problems())
         cluster.apiserver.pause()
-        before = len(follower.troubles)
+        before = len(follower.errors)
         try:
-            await eventually(lambda: len(follower.troubles) > before, "noticed")
-            noticed = str(follower.troubles[before])
+            await wait_until(lambda: len(follower.errors) > before, "noticed")
+            noticed = str(follower.errors[before])
             # "no answer" is the deadline of a request, when the pause falls between two watches.
             assert "silent beyond the end of the watch" in noticed or "no answer" in noticed
-            await eventually(
+            await wait_until(
                 lambda: any("nothing heard about nodes for" in why for why in reflector.problems()),
                 "not ready",
             )
         finally:
             cluster.apiserver.resume()
-        await joining.join(Kubelet(name="thawed"))
-        await eventually(lambda: "thawed" in follower.nodes and not reflector.problems(), "followed again")
-    await joining.delete("thawed")
+        await joining.join(SimKubelet(name="thawed"))
+        await wait_until(lambda: "thawed" in follower.nodes and not reflector.problems(), "followed again")
+    await joining.delete_node("thawed")
 
 
 async def test_a_version_that_the_server_has_never_reached_is_found_out_after_a_break(
-    api: KubeApi, joining: Kubelets, cluster: ControlPlane
+    api: KubeApi, joining: KubeletFleet, cluster: ControlPlane
 ):
     # As after a restore of etcd: the real server would open such a watch, and say nothing.
-    await joining.join(Kubelet(name="restored"))
-    async with following(api) as (follower, reflector):
-        await eventually(lambda: "restored" in follower.nodes)
+    await joining.join(SimKubelet(name="restored"))
+    async with follow_nodes(api) as (follower, reflector):
+        await wait_until(lambda: "restored" in follower.nodes)
         reflector._version = "99999999999"
         await cluster.apiserver.kill()
         await cluster.restart_apiserver()
-        await eventually(lambda: follower.count(ListSnapshot) == 2, "listed again", 30)
-        await joining.delete("restored")
-        await eventually(lambda: "restored" not in follower.nodes)
+        await wait_until(lambda: follower.count(ListSnapshot) == 2, "listed again", 30)
+        await joining.delete_node("restored")
+        await wait_until(lambda: "restored" not in follower.nodes)
 
 
 # ---- faults on demand
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Loopback]:
-    async with Loopback.start() as running:
+async def server() -> AsyncIterator[LoopbackServer]:
+    async with LoopbackServer.start() as running:
         yield running
 
 
@@ -126,112 +126,118 @@ def is_watch(request: web.Request) -> bool:
     return "watch" in request.query
 
 
-def watches(server: Loopback) -> list[web.Request]:
-    return [request for request in server.asked if is_watch(request)]
+def watches(server: LoopbackServer) -> list[web.Request]:
+    return [request for request in server.requests if is_watch(request)]
 
 
-def lists(server: Loopback) -> list[web.Request]:
-    return [request for request in server.asked if not is_watch(request)]
+def lists(server: LoopbackServer) -> list[web.Request]:
+    return [request for request in server.requests if not is_watch(request)]
 
 
 @pytest.mark.parametrize("how", ["answer", "event"])
-async def test_a_version_that_was_compacted_away_is_listed_again(server: Loopback, tmp_path: Path, how: str):
+async def test_a_version_that_was_compacted_away_is_listed_again(
+    server: LoopbackServer, tmp_path: Path, how: str
+):
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list(a_node_object("web-1"), version=100 * len(lists(server)))
+            return respond_list(make_node_object("web-1"), version=100 * len(lists(server)))
         if request.query["resourceVersion"] == "100":
             return (
-                refusal(410, "Expired")
+                respond_error(410, "Expired")
                 if how == "answer"
-                else await stream(request, [an_error(410, "Expired")])
+                else await respond_stream(request, [encode_error(410, "Expired")])
             )
-        return await stream(request, [an_event("ADDED", a_node_object("web-2", 201))], then_silent=True)
+        return await respond_stream(
+            request, [encode_event("ADDED", make_node_object("web-2", 201))], stays_open=True
+        )
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: "web-2" in follower.nodes)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: "web-2" in follower.nodes)
         assert follower.count(ListSnapshot) == 2
         assert [request.query["resourceVersion"] for request in watches(server)] == ["100", "200"]
 
 
-async def test_a_list_whose_token_expired_half_way_begins_again(server: Loopback, tmp_path: Path):
+async def test_a_list_whose_token_expired_half_way_begins_again(server: LoopbackServer, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
         if is_watch(request):
-            return await stream(request, then_silent=True)
+            return await respond_stream(request, stays_open=True)
         match request.query.get("continue"):
             case None:
-                return a_list(a_node_object("web-1"), version=7, token=f"t{len(lists(server))}")
+                return respond_list(make_node_object("web-1"), version=7, token=f"t{len(lists(server))}")
             case "t1":
-                return refusal(410, "Expired")
+                return respond_error(410, "Expired")
             case _:
-                return a_list(a_node_object("web-2"), version=7)
+                return respond_list(make_node_object("web-2"), version=7)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: follower.count(ListSnapshot) == 1)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: follower.count(ListSnapshot) == 1)
         assert set(follower.nodes) == {"web-1", "web-2"}
         assert all(request.query["limit"] == "500" for request in lists(server))
         assert all("resourceVersion" not in request.query for request in lists(server))
 
 
-async def test_a_watch_goes_on_from_the_last_thing_that_was_told(server: Loopback, tmp_path: Path):
+async def test_a_watch_goes_on_from_the_last_thing_that_was_told(server: LoopbackServer, tmp_path: Path):
     said = iter(
         [
-            [an_event("MODIFIED", a_node_object("web-1", 150))],
-            [a_bookmark(180)],
-            [an_event("DELETED", a_node_object("web-1", 190))],
+            [encode_event("MODIFIED", make_node_object("web-1", 150))],
+            [encode_bookmark(180)],
+            [encode_event("DELETED", make_node_object("web-1", 190))],
         ]
     )
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list(a_node_object("web-1"), version=100 + len(watches(server)) * 50)
+            return respond_list(make_node_object("web-1"), version=100 + len(watches(server)) * 50)
         lines = next(said, None)
-        return await stream(request, lines or [], then_silent=lines is None)
+        return await respond_stream(request, lines or [], stays_open=lines is None)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: len(watches(server)) == 4)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: len(watches(server)) == 4)
     assert [request.query["resourceVersion"] for request in watches(server)] == ["100", "150", "180", "190"]
     assert follower.count(ListSnapshot) == 1
 
 
-async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server: Loopback, tmp_path: Path):
+async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server: LoopbackServer, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
-        return await stream(request) if is_watch(request) else a_list()
+        return await respond_stream(request) if is_watch(request) else respond_list()
 
     server.answer = answer
     started = time.monotonic()
-    async with api_of(server.url, tmp_path) as api, following(api) as (_, _reflector):
-        await eventually(lambda: len(watches(server)) >= 4, seconds=20)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (_, _reflector):
+        await wait_until(lambda: len(watches(server)) >= 4, seconds=20)
     # With the shortest pauses that jitter allows: 0.5 + 1 + 2 s between the first four.
     assert time.monotonic() - started >= 3.4
-    assert len(server.asked) <= 9
+    assert len(server.requests) <= 9
 
 
 async def test_a_watch_that_the_server_ends_because_it_fell_behind_goes_on_at_once(
-    server: Loopback, tmp_path: Path
+    server: LoopbackServer, tmp_path: Path
 ):
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list(version=100 + len(watches(server)))
+            return respond_list(version=100 + len(watches(server)))
         number = len(watches(server))
-        return await stream(request, [an_event("ADDED", a_node_object(f"web-{number}", 100 + number))])
+        return await respond_stream(
+            request, [encode_event("ADDED", make_node_object(f"web-{number}", 100 + number))]
+        )
 
     server.answer = answer
     started = time.monotonic()
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: len(follower.nodes) >= 8, seconds=20)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: len(follower.nodes) >= 8, seconds=20)
     # 0.1 s apart at least: such a server is not stormed either. After pauses of failures it would take 30 s.
     took = time.monotonic() - started
     assert took >= 0.7
     assert len(watches(server)) <= took / 0.1 + 1
     assert follower.count(ListSnapshot) == 1
-    assert follower.troubles == []
+    assert follower.errors == []
 
 
 async def test_a_watch_tells_while_a_busy_server_has_not_said_yet_how_far_it_is(
-    server: Loopback, tmp_path: Path
+    server: LoopbackServer, tmp_path: Path
 ):
     asked = asyncio.Event()
 
@@ -240,22 +246,22 @@ async def test_a_watch_tells_while_a_busy_server_has_not_said_yet_how_far_it_is(
             asked.set()
             await asyncio.Event().wait()
         if not is_watch(request):
-            return a_list()
+            return respond_list()
         first = len(watches(server)) == 1
         number = 101 if first else 102
-        lines = [an_event("ADDED", a_node_object(f"web-{number}", number))]
-        return await stream(request, lines, then_silent=not first)
+        lines = [encode_event("ADDED", make_node_object(f"web-{number}", number))]
+        return await respond_stream(request, lines, stays_open=not first)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: "web-102" in follower.nodes)
-        await eventually(asked.is_set)
-    assert follower.troubles == []
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: "web-102" in follower.nodes)
+        await wait_until(asked.is_set)
+    assert follower.errors == []
 
 
 @pytest.mark.parametrize("fault", ["429", "429 with Retry-After", "500", "503", "no answer"])
 async def test_a_side_check_that_fails_leaves_a_healthy_watch_alone_and_is_repeated(
-    server: Loopback, tmp_path: Path, fault: str
+    server: LoopbackServer, tmp_path: Path, fault: str
 ):
     checks = 0
 
@@ -263,37 +269,37 @@ async def test_a_side_check_that_fails_leaves_a_healthy_watch_alone_and_is_repea
         nonlocal checks
         checks += 1
         if checks > 2:
-            return a_list(version=101)
+            return respond_list(version=101)
         if fault == "no answer":
             await asyncio.Event().wait()
         headers = {"Retry-After": "1"} if "Retry-After" in fault else {}
-        return refusal(int(fault[:3]), "Busy", headers=headers)
+        return respond_error(int(fault[:3]), "Busy", headers=headers)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.query.get("limit") == "1":
             return await check()
         if not is_watch(request):
-            return a_list()
+            return respond_list()
         if len(watches(server)) == 1:
-            return await stream(request, [an_event("ADDED", a_node_object("web-1", 101))])
-        return await stream(request, then_silent=True)
+            return await respond_stream(request, [encode_event("ADDED", make_node_object("web-1", 101))])
+        return await respond_stream(request, stays_open=True)
 
     server.answer = answer
     async with (
-        api_of(server.url, tmp_path, deadline_seconds=1.0) as api,
-        following(api, stale_seconds=0.5) as (follower, reflector),
+        open_api(server.url, tmp_path, deadline_seconds=1.0) as api,
+        follow_nodes(api, stale_seconds=0.5) as (follower, reflector),
     ):
-        await eventually(lambda: checks == 2 or bool(follower.troubles), "asked again")
-        assert (follower.troubles, len(watches(server))) == ([], 2), "the watch goes on"
-        await eventually(lambda: any("cannot be checked" in why for why in reflector.problems()), "told")
-        await eventually(lambda: not reflector._needs_version_check, "answered")
+        await wait_until(lambda: checks == 2 or bool(follower.errors), "asked again")
+        assert (follower.errors, len(watches(server))) == ([], 2), "the watch goes on"
+        await wait_until(lambda: any("cannot be checked" in why for why in reflector.problems()), "told")
+        await wait_until(lambda: not reflector._needs_version_check, "answered")
         assert not any("cannot be checked" in why for why in reflector.problems())
-    assert (follower.troubles, len(watches(server))) == ([], 2), "the watch went on"
+    assert (follower.errors, len(watches(server))) == ([], 2), "the watch went on"
     assert follower.count(ListSnapshot) == 1
 
 
 async def test_a_server_that_turns_out_to_be_behind_after_a_failed_side_check_is_listed_again(
-    server: Loopback, tmp_path: Path
+    server: LoopbackServer, tmp_path: Path
 ):
     checks = 0
 
@@ -301,40 +307,40 @@ async def test_a_server_that_turns_out_to_be_behind_after_a_failed_side_check_is
         nonlocal checks
         if request.query.get("limit") == "1":
             checks += 1
-            return refusal(503, "Busy") if checks == 1 else a_list(version=7)
+            return respond_error(503, "Busy") if checks == 1 else respond_list(version=7)
         if not is_watch(request):
-            return a_list(version=100 if len(lists(server)) == 1 else 7)
+            return respond_list(version=100 if len(lists(server)) == 1 else 7)
         if len(watches(server)) == 1:
-            return await stream(request)
-        return await stream(request, then_silent=True)
+            return await respond_stream(request)
+        return await respond_stream(request, stays_open=True)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: follower.count(ListSnapshot) == 2, "listed again")
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: follower.count(ListSnapshot) == 2, "listed again")
     assert checks == 2
-    assert [type(trouble).__name__ for trouble in follower.troubles] == ["ListAgain"]
+    assert [type(trouble).__name__ for trouble in follower.errors] == ["ListAgain"]
 
 
-async def test_side_checks_that_are_always_refused_back_off(server: Loopback, tmp_path: Path):
+async def test_side_checks_that_are_always_refused_back_off(server: LoopbackServer, tmp_path: Path):
     arrivals: list[float] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.query.get("limit") == "1":
             arrivals.append(time.monotonic())
-            return refusal(503, "Busy")
+            return respond_error(503, "Busy")
         if not is_watch(request):
-            return a_list()
-        return await stream(request, then_silent=len(watches(server)) > 1)
+            return respond_list()
+        return await respond_stream(request, stays_open=len(watches(server)) > 1)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api):
-        await eventually(lambda: len(arrivals) == 4, "asked again and again")
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api):
+        await wait_until(lambda: len(arrivals) == 4, "asked again and again")
     waits = [later - earlier for earlier, later in pairwise(arrivals)]
     assert all(wait >= least for wait, least in zip(waits, (0.25, 0.5, 1.0), strict=True))
 
 
 async def test_a_server_that_says_how_far_it_is_after_the_watch_has_moved_on_is_not_thought_to_be_behind(
-    server: Loopback, tmp_path: Path
+    server: LoopbackServer, tmp_path: Path
 ):
     asked, told, said = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -343,84 +349,92 @@ async def test_a_server_that_says_how_far_it_is_after_the_watch_has_moved_on_is_
             asked.set()
             await told.wait()
             said.set()
-            return a_list(version=101)
+            return respond_list(version=101)
         if not is_watch(request):
-            return a_list()
+            return respond_list()
         if len(watches(server)) == 1:
-            return await stream(request, [an_event("ADDED", a_node_object("web-1", 101))])
+            return await respond_stream(request, [encode_event("ADDED", make_node_object("web-1", 101))])
         await asked.wait()
-        return await stream(request, [an_event("ADDED", a_node_object("web-2", 150))], then_silent=True)
+        return await respond_stream(
+            request, [encode_event("ADDED", make_node_object("web-2", 150))], stays_open=True
+        )
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, reflector):
-        await eventually(lambda: "web-2" in follower.nodes)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, reflector):
+        await wait_until(lambda: "web-2" in follower.nodes)
         told.set()
-        await eventually(lambda: said.is_set() and not reflector._needs_version_check)
+        await wait_until(lambda: said.is_set() and not reflector._needs_version_check)
         assert follower.count(ListSnapshot) == 1
-    assert follower.troubles == []
+    assert follower.errors == []
 
 
 async def test_a_server_that_forgets_every_version_is_not_stormed_with_lists(
-    server: Loopback, tmp_path: Path
+    server: LoopbackServer, tmp_path: Path
 ):
     async def answer(request: web.Request) -> web.StreamResponse:
-        return await stream(request, [an_error(410, "Expired")]) if is_watch(request) else a_list()
+        return (
+            await respond_stream(request, [encode_error(410, "Expired")])
+            if is_watch(request)
+            else respond_list()
+        )
 
     server.answer = answer
     started = time.monotonic()
-    async with api_of(server.url, tmp_path) as api, following(api):
-        await eventually(lambda: len(lists(server)) >= 4, seconds=20)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api):
+        await wait_until(lambda: len(lists(server)) >= 4, seconds=20)
     assert time.monotonic() - started >= 3.4
-    assert len(server.asked) <= 8
+    assert len(server.requests) <= 8
 
 
-async def test_the_wait_that_a_busy_server_asks_for_is_kept(server: Loopback, tmp_path: Path):
+async def test_the_wait_that_a_busy_server_asks_for_is_kept(server: LoopbackServer, tmp_path: Path):
     arrivals: list[float] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list()
+            return respond_list()
         arrivals.append(time.monotonic())
         if len(arrivals) == 1:
-            return refusal(429, "TooManyRequests", headers={"Retry-After": "2"})
-        return await stream(request, then_silent=True)
+            return respond_error(429, "TooManyRequests", headers={"Retry-After": "2"})
+        return await respond_stream(request, stays_open=True)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api):
-        await eventually(lambda: len(arrivals) == 2)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api):
+        await wait_until(lambda: len(arrivals) == 2)
     assert arrivals[1] - arrivals[0] >= 2.0
 
 
 @pytest.mark.parametrize("told", ["header", "body", "event"])
 async def test_a_retry_after_of_an_hour_pauses_the_watch_for_at_most_a_minute(
-    server: Loopback, tmp_path: Path, told: str
+    server: LoopbackServer, tmp_path: Path, told: str
 ):
     # Whoever asks for so much is mistaken, or a proxy: an hour without a watch is an hour without joins.
     details = {"retryAfterSeconds": 3600}
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list()
+            return respond_list()
         if told == "event":
-            return await stream(request, [an_error(429, "TooManyRequests", details=details)])
+            return await respond_stream(request, [encode_error(429, "TooManyRequests", details=details)])
         headers = {"Retry-After": "3600"} if told == "header" else {}
-        return refusal(429, "TooManyRequests", headers=headers, details=details)
+        return respond_error(429, "TooManyRequests", headers=headers, details=details)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: bool(follower.troubles), "refused")
-        assert getattr(follower.troubles[0], "retry_after_seconds", None) == 60.0
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: bool(follower.errors), "refused")
+        assert getattr(follower.errors[0], "retry_after_seconds", None) == 60.0
 
 
 @pytest.mark.parametrize("how", ["stalls", "breaks"])
 async def test_a_refusal_whose_reason_never_comes_does_not_end_the_following(
-    server: Loopback, tmp_path: Path, how: str
+    server: LoopbackServer, tmp_path: Path, how: str
 ):
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list()
+            return respond_list()
         if len(watches(server)) > 1:
-            return await stream(request, [an_event("ADDED", a_node_object("web-1", 101))], then_silent=True)
+            return await respond_stream(
+                request, [encode_event("ADDED", make_node_object("web-1", 101))], stays_open=True
+            )
         response = web.StreamResponse(status=503, headers={"Content-Length": "100"})
         await response.prepare(request)
         await response.write(b"half of the reason")
@@ -432,82 +446,84 @@ async def test_a_refusal_whose_reason_never_comes_does_not_end_the_following(
 
     server.answer = answer
     async with (
-        api_of(server.url, tmp_path, deadline_seconds=1.0) as api,
-        following(api) as (follower, _),
+        open_api(server.url, tmp_path, deadline_seconds=1.0) as api,
+        follow_nodes(api) as (follower, _),
     ):
-        await eventually(lambda: "web-1" in follower.nodes)
-        assert len(follower.troubles) == 1
+        await wait_until(lambda: "web-1" in follower.nodes)
+        assert len(follower.errors) == 1
 
 
-async def test_a_half_open_watch_is_ended_and_replaced(server: Loopback, tmp_path: Path):
+async def test_a_half_open_watch_is_ended_and_replaced(server: LoopbackServer, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list(version=100 + len(watches(server)))
+            return respond_list(version=100 + len(watches(server)))
         number = len(watches(server))
-        return await stream(
-            request, [an_event("ADDED", a_node_object(f"web-{number}", 100 + number))], then_silent=True
+        return await respond_stream(
+            request, [encode_event("ADDED", make_node_object(f"web-{number}", 100 + number))], stays_open=True
         )
 
     server.answer = answer
     async with (
-        api_of(server.url, tmp_path) as api,
-        following(api, watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _),
+        open_api(server.url, tmp_path) as api,
+        follow_nodes(api, watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _),
     ):
-        await eventually(lambda: set(follower.nodes) == {"web-1", "web-2"})
-        assert "silent beyond the end of the watch" in str(follower.troubles[0])
+        await wait_until(lambda: set(follower.nodes) == {"web-1", "web-2"})
+        assert "silent beyond the end of the watch" in str(follower.errors[0])
 
 
 async def test_a_server_that_keeps_a_watch_open_with_words_is_left_at_its_end_too(
-    server: Loopback, tmp_path: Path
+    server: LoopbackServer, tmp_path: Path
 ):
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list()
+            return respond_list()
         response = web.StreamResponse()
         await response.prepare(request)
         while True:
-            await response.write(a_bookmark(100))
+            await response.write(encode_bookmark(100))
             await asyncio.sleep(0.05)
 
     server.answer = answer
     async with (
-        api_of(server.url, tmp_path) as api,
-        following(api, watch_seconds=(1, 1), silence_seconds=0.2),
+        open_api(server.url, tmp_path) as api,
+        follow_nodes(api, watch_seconds=(1, 1), silence_seconds=0.2),
     ):
-        await eventually(lambda: len(watches(server)) >= 2)
+        await wait_until(lambda: len(watches(server)) >= 2)
 
 
-async def test_a_node_that_cannot_be_read_is_told_and_hides_no_other(server: Loopback, tmp_path: Path):
+async def test_a_node_that_cannot_be_read_is_told_and_hides_no_other(server: LoopbackServer, tmp_path: Path):
     broken = {"metadata": {"name": "odd", "resourceVersion": "5", "labels": [1, 2]}}
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list(a_node_object("web-1"), broken)
+            return respond_list(make_node_object("web-1"), broken)
         worse = {"metadata": {"name": "worse", "resourceVersion": "101"}, "spec": 7}
-        lines = [an_event("ADDED", worse), an_event("ADDED", a_node_object("web-2", 102))]
-        return await stream(request, lines, then_silent=True)
+        lines = [encode_event("ADDED", worse), encode_event("ADDED", make_node_object("web-2", 102))]
+        return await respond_stream(request, lines, stays_open=True)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: set(follower.nodes) == {"web-1", "web-2"})
-    listed = follower.told[0]
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: set(follower.nodes) == {"web-1", "web-2"})
+    listed = follower.events[0]
     assert isinstance(listed, ListSnapshot)
     assert listed.unreadable == ("odd",)
     assert [unreadable.name for unreadable in follower.unreadable] == ["odd", "worse"]
     assert "$.spec" in follower.unreadable[-1].reason
 
 
-async def test_a_deletion_that_cannot_be_read_leads_to_a_list(server: Loopback, tmp_path: Path):
+async def test_a_deletion_that_cannot_be_read_leads_to_a_list(server: LoopbackServer, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list(*([a_node_object("web-1")] if len(lists(server)) == 1 else []))
+            return respond_list(*([make_node_object("web-1")] if len(lists(server)) == 1 else []))
         broken = {"metadata": {"name": "web-1"}, "spec": 7}
         first = len(watches(server)) == 1
-        return await stream(request, [an_event("DELETED", broken)] if first else [], then_silent=True)
+        return await respond_stream(
+            request, [encode_event("DELETED", broken)] if first else [], stays_open=True
+        )
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: follower.count(ListSnapshot) == 2)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: follower.count(ListSnapshot) == 2)
         assert follower.nodes == {}
 
 
@@ -517,7 +533,7 @@ async def test_a_deletion_that_cannot_be_read_leads_to_a_list(server: Loopback, 
         b"not json\n",
         b'{"type": "ADDED"}\n',
         b'{"type": "BOOKMARK", "object": {"metadata": {}}}\n',
-        an_error(500, "InternalError"),
+        encode_error(500, "InternalError"),
         b'{"type":"ADDED","object":{"metadata":{"name":"x","annotations":{"a":"'
         + b"x" * 5_000_000
         + b'"}}}}\n',
@@ -525,92 +541,96 @@ async def test_a_deletion_that_cannot_be_read_leads_to_a_list(server: Loopback, 
     ids=["no json", "no object", "no version", "an error", "longer than etcd allows"],
 )
 async def test_a_watch_that_says_something_odd_is_left_and_listed_again(
-    server: Loopback, tmp_path: Path, line: bytes
+    server: LoopbackServer, tmp_path: Path, line: bytes
 ):
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list(a_node_object("web-1"))
+            return respond_list(make_node_object("web-1"))
         first = len(watches(server)) == 1
-        return await stream(request, [line] if first else [], then_silent=True)
+        return await respond_stream(request, [line] if first else [], stays_open=True)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, reflector):
-        await eventually(lambda: follower.count(ListSnapshot) == 2)
-        assert len(follower.troubles) == 1
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, reflector):
+        await wait_until(lambda: follower.count(ListSnapshot) == 2)
+        assert len(follower.errors) == 1
         assert reflector.problems() == ()
 
 
-async def test_an_answer_that_is_no_list_is_not_taken_for_an_empty_one(server: Loopback, tmp_path: Path):
+async def test_an_answer_that_is_no_list_is_not_taken_for_an_empty_one(
+    server: LoopbackServer, tmp_path: Path
+):
     async def answer(request: web.Request) -> web.StreamResponse:
         if is_watch(request):
-            return await stream(request, then_silent=True)
+            return await respond_stream(request, stays_open=True)
         if len(lists(server)) == 1:  # of a proxy, say: everything would have gone
             return web.json_response({"kind": "Status", "metadata": {}, "status": "Success"})
-        return a_list(a_node_object("web-1"))
+        return respond_list(make_node_object("web-1"))
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, _):
-        await eventually(lambda: "web-1" in follower.nodes)
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: "web-1" in follower.nodes)
         assert follower.count(ListSnapshot) == 1
-        assert "resourceVersion" in str(follower.troubles[0])
+        assert "resourceVersion" in str(follower.errors[0])
 
 
-async def test_before_the_first_list_the_reason_is_told(server: Loopback, tmp_path: Path):
+async def test_before_the_first_list_the_reason_is_told(server: LoopbackServer, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
-        return refusal(403, "Forbidden", "nodes is forbidden: cannot list")
+        return respond_error(403, "Forbidden", "nodes is forbidden: cannot list")
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api, following(api) as (follower, reflector):
-        await eventually(lambda: bool(follower.troubles))
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, reflector):
+        await wait_until(lambda: bool(follower.errors))
         assert reflector.seconds_since_contact() is None
         assert "nodes have not been listed yet: list nodes: 403 Forbidden" in reflector.problems()[0]
 
 
-async def test_freshness_and_staleness_follow_the_clock_that_was_given(server: Loopback, tmp_path: Path):
+async def test_freshness_and_staleness_follow_the_clock_that_was_given(
+    server: LoopbackServer, tmp_path: Path
+):
     now = 100.0
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return await stream(request, then_silent=True) if is_watch(request) else a_list()
+        return await respond_stream(request, stays_open=True) if is_watch(request) else respond_list()
 
     server.answer = answer
     async with (
-        api_of(server.url, tmp_path) as api,
-        following(api, clock=lambda: now) as (_follower, reflector),
+        open_api(server.url, tmp_path) as api,
+        follow_nodes(api, clock=lambda: now) as (_follower, reflector),
     ):
-        await eventually(lambda: len(watches(server)) == 1 and reflector.seconds_since_contact() == 0.0)
+        await wait_until(lambda: len(watches(server)) == 1 and reflector.seconds_since_contact() == 0.0)
         now = 160.0
         assert (reflector.seconds_since_contact(), reflector.problems()) == (60.0, ())
         now = 161.0
         assert reflector.problems() == ("nothing heard about nodes for 61 s",)
 
 
-async def test_an_error_of_the_handler_ends_the_reflector_with_it(server: Loopback, tmp_path: Path):
+async def test_an_error_of_the_handler_ends_the_reflector_with_it(server: LoopbackServer, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
-        return a_list()
+        return respond_list()
 
     async def handle(happening: WatchEvent[Node]) -> None:
         raise LookupError("the handler's own")
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api:
+    async with open_api(server.url, tmp_path) as api:
         with pytest.raises(LookupError):
             await Reflector(api, NODES, on_unreadable=lambda _: None).run(handle)
 
 
-async def test_cancelling_closes_the_watch(server: Loopback, tmp_path: Path):
+async def test_cancelling_closes_the_watch(server: LoopbackServer, tmp_path: Path):
     ended = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if not is_watch(request):
-            return a_list()
+            return respond_list()
         try:
-            return await stream(request, then_silent=True)
+            return await respond_stream(request, stays_open=True)
         finally:
             ended.set()
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api:
-        async with following(api):
-            await eventually(lambda: len(watches(server)) == 1)
+    async with open_api(server.url, tmp_path) as api:
+        async with follow_nodes(api):
+            await wait_until(lambda: len(watches(server)) == 1)
         async with asyncio.timeout(30):
             await ended.wait()

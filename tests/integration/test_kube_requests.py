@@ -28,18 +28,18 @@ from libs.common.kube_api.errors import (
 from libs.common.kube_api.events import ObjectEvent, node_reference
 from libs.common.kube_api.load_kube_config import KubeConfigError, load_kube_config
 from libs.common.kube_api.transport import Request
-from libs.testbed.children import free_port
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelets
-from libs.testbed.pki import Authority
+from libs.testbed.child_process import allocate_port
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.pki import CertificateAuthority
 from tests.builders import NOW
-from tests.bus_actors import eventually
-from tests.kube_loopback import Loopback, a_node_object, api_of, refusal
+from tests.bus_actors import wait_until
+from tests.kube_loopback import LoopbackServer, make_node_object, open_api, respond_error
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Loopback]:
-    async with Loopback.start() as running:
+async def server() -> AsyncIterator[LoopbackServer]:
+    async with LoopbackServer.start() as running:
         yield running
 
 
@@ -49,7 +49,7 @@ async def ask(api: KubeApi) -> None:
 
 
 async def a_node(request: web.Request) -> web.StreamResponse:
-    return web.json_response(a_node_object("web-1"))
+    return web.json_response(make_node_object("web-1"))
 
 
 def first_then_a_node(refused: web.Response, times: int = 1):
@@ -68,46 +68,46 @@ def first_then_a_node(refused: web.Response, times: int = 1):
 
 @pytest.mark.parametrize("status", [429, 503, 500])
 async def test_a_server_that_says_when_to_come_back_is_asked_again_then(
-    server: Loopback, tmp_path: Path, status: int
+    server: LoopbackServer, tmp_path: Path, status: int
 ):
-    server.answer = first_then_a_node(refusal(status, "Busy", headers={"Retry-After": "1"}))
-    async with api_of(server.url, tmp_path, jitter=lambda: 0.0) as api:
+    server.answer = first_then_a_node(respond_error(status, "Busy", headers={"Retry-After": "1"}))
+    async with open_api(server.url, tmp_path, jitter=lambda: 0.0) as api:
         started = time.monotonic()
         assert (await api.get_node("web-1")).name == "web-1"
     assert time.monotonic() - started >= 1.0
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
-async def test_a_wait_beyond_the_deadline_is_the_callers_to_plan(server: Loopback, tmp_path: Path):
-    server.answer = first_then_a_node(refusal(429, "TooManyRequests", headers={"Retry-After": "60"}))
-    async with api_of(server.url, tmp_path, deadline_seconds=50.0) as api:
+async def test_a_wait_beyond_the_deadline_is_the_callers_to_plan(server: LoopbackServer, tmp_path: Path):
+    server.answer = first_then_a_node(respond_error(429, "TooManyRequests", headers={"Retry-After": "60"}))
+    async with open_api(server.url, tmp_path, deadline_seconds=50.0) as api:
         started = time.monotonic()
         with pytest.raises(TooManyRequests) as raised:
             await api.patch_node("web-1", [])
     assert raised.value.retry_after_seconds == 60.0
     assert time.monotonic() - started < 25.0
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
-async def test_a_failure_without_a_wait_is_not_repeated_here(server: Loopback, tmp_path: Path):
-    server.answer = first_then_a_node(refusal(503, "ServiceUnavailable"))
-    async with api_of(server.url, tmp_path) as api:
+async def test_a_failure_without_a_wait_is_not_repeated_here(server: LoopbackServer, tmp_path: Path):
+    server.answer = first_then_a_node(respond_error(503, "ServiceUnavailable"))
+    async with open_api(server.url, tmp_path) as api:
         with pytest.raises(ServerError):
             await api.get_node("web-1")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
-async def test_those_who_were_refused_together_come_back_apart(server: Loopback, tmp_path: Path):
+async def test_those_who_were_refused_together_come_back_apart(server: LoopbackServer, tmp_path: Path):
     arrivals: list[float] = []
     spread = iter([0.0, 0.99])
 
     async def answer(request: web.Request) -> web.StreamResponse:
         arrivals.append(time.monotonic())
-        busy = refusal(429, "TooManyRequests", headers={"Retry-After": "1"})
+        busy = respond_error(429, "TooManyRequests", headers={"Retry-After": "1"})
         return busy if len(arrivals) <= 2 else await a_node(request)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path, jitter=lambda: next(spread)) as api:
+    async with open_api(server.url, tmp_path, jitter=lambda: next(spread)) as api:
         await asyncio.gather(api.get_node("a"), api.get_node("b"))
     assert arrivals[3] - arrivals[2] > 0.1
 
@@ -116,7 +116,7 @@ async def test_those_who_were_refused_together_come_back_apart(server: Loopback,
 
 
 @pytest.mark.parametrize("where", ["before the answer", "within the body"])
-async def test_a_server_that_hangs_costs_one_deadline(server: Loopback, tmp_path: Path, where: str):
+async def test_a_server_that_hangs_costs_one_deadline(server: LoopbackServer, tmp_path: Path, where: str):
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         if where == "within the body":
@@ -126,15 +126,15 @@ async def test_a_server_that_hangs_costs_one_deadline(server: Loopback, tmp_path
         return response
 
     server.answer = answer
-    async with api_of(server.url, tmp_path, deadline_seconds=0.3) as api:
+    async with open_api(server.url, tmp_path, deadline_seconds=0.3) as api:
         with pytest.raises(Unreachable, match=rf"{server.url}.*no answer within 0.3 s") as raised:
             await api.patch_node("web-1", [])
     assert raised.value.reason == "Timeout"
 
 
 async def test_a_server_that_is_not_there_is_named_with_what_to_check(tmp_path: Path):
-    url = f"http://127.0.0.1:{free_port()}"
-    async with api_of(url, tmp_path) as api:
+    url = f"http://127.0.0.1:{allocate_port()}"
+    async with open_api(url, tmp_path) as api:
         with pytest.raises(
             Unreachable, match=rf"get nodes web-1: {url} \(.*context loopback\): cannot connect.*runs"
         ):
@@ -145,7 +145,7 @@ async def test_a_server_that_is_not_there_is_named_with_what_to_check(tmp_path: 
 async def hanging_up(after: int) -> AsyncIterator[tuple[str, list[bytes]]]:
     """A server that ends each connection at its `after`-th request, unanswered."""
     heard: list[bytes] = []
-    body = msgspec.json.encode(a_node_object("web-1"))
+    body = msgspec.json.encode(make_node_object("web-1"))
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -170,14 +170,14 @@ async def hanging_up(after: int) -> AsyncIterator[tuple[str, list[bytes]]]:
 
 
 async def test_a_kept_connection_that_the_server_ended_costs_no_error(tmp_path: Path):
-    async with hanging_up(after=2) as (url, heard), api_of(url, tmp_path) as api:
+    async with hanging_up(after=2) as (url, heard), open_api(url, tmp_path) as api:
         for _ in range(3):
             assert (await api.patch_node("web-1", [])).name == "web-1"
     assert Counter(heard) == {b"PATCH": 5}  # the second and the third were sent twice
 
 
 async def test_a_server_that_always_hangs_up_is_asked_twice_and_then_unreachable(tmp_path: Path):
-    async with hanging_up(after=1) as (url, heard), api_of(url, tmp_path) as api:
+    async with hanging_up(after=1) as (url, heard), open_api(url, tmp_path) as api:
         with pytest.raises(Unreachable, match="closed the connection without an answer"):
             await api.patch_node("web-1", [])
     assert len(heard) == 2
@@ -186,20 +186,20 @@ async def test_a_server_that_always_hangs_up_is_asked_twice_and_then_unreachable
 # ---- strangers
 
 
-async def test_an_answer_that_is_no_node_is_the_servers_fault(server: Loopback, tmp_path: Path):
-    async with api_of(server.url, tmp_path) as api:
+async def test_an_answer_that_is_no_node_is_the_servers_fault(server: LoopbackServer, tmp_path: Path):
+    async with open_api(server.url, tmp_path) as api:
         for text in ("<html>", "[]", '{"metadata": {"name": 7}}'):
             server.answer = first_then_a_node(web.Response(text=text))
             with pytest.raises(ServerError, match="get nodes web-1: the answer cannot be read"):
                 await api.get_node("web-1")
 
 
-async def test_a_redirect_is_not_followed_with_our_credentials(server: Loopback, tmp_path: Path):
+async def test_a_redirect_is_not_followed_with_our_credentials(server: LoopbackServer, tmp_path: Path):
     server.answer = first_then_a_node(web.Response(status=302, headers={"Location": "/elsewhere"}))
-    async with api_of(server.url, tmp_path, {"token": "secret"}) as api:
+    async with open_api(server.url, tmp_path, {"token": "secret"}) as api:
         with pytest.raises(ServerError):
             await api.get_node("web-1")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 async def test_a_server_with_another_authority_is_told_as_not_trusted(
@@ -207,7 +207,7 @@ async def test_a_server_with_another_authority_is_told_as_not_trusted(
 ):
     document = msgspec.yaml.decode(control_plane.kubeconfig().read_bytes())
     stranger = tmp_path / "other-ca.crt"
-    stranger.write_bytes(Authority.make(common_name="another").pair.certificate)
+    stranger.write_bytes(CertificateAuthority.make(common_name="another").pair.certificate)
     document["clusters"][0]["cluster"]["certificate-authority"] = str(stranger)
     path = tmp_path / "config"
     path.write_bytes(msgspec.yaml.encode(document))
@@ -217,8 +217,8 @@ async def test_a_server_with_another_authority_is_told_as_not_trusted(
     await api.close()
 
 
-async def test_a_port_that_speaks_no_tls_is_told_as_such(server: Loopback, tmp_path: Path):
-    async with api_of(server.url.replace("http", "https"), tmp_path) as api:
+async def test_a_port_that_speaks_no_tls_is_told_as_such(server: LoopbackServer, tmp_path: Path):
+    async with open_api(server.url.replace("http", "https"), tmp_path) as api:
         with pytest.raises(Unreachable, match=r"TLS handshake failed.*check the port"):
             await ask(api)
 
@@ -284,7 +284,7 @@ async def test_a_file_that_holds_no_certificate_is_named(
 
 @pytest.fixture
 async def service_account(
-    control_plane: ControlPlane, kubelets: Kubelets, tmp_path: Path
+    control_plane: ControlPlane, kubelets: KubeletFleet, tmp_path: Path
 ) -> tuple[Path, str]:
     """A pod's folder with the real CA and, still to be written, a token; and such a token."""
     account = f"sa-{os.getpid()}"
@@ -404,29 +404,29 @@ def runs(folder: Path) -> int:
 
 
 async def test_a_plugin_runs_once_for_all_who_wait_and_not_again_before_its_token_expires(
-    server: Loopback, tmp_path: Path
+    server: LoopbackServer, tmp_path: Path
 ):
     server.answer = a_node
     user = a_plugin(tmp_path, '{"token": "from-plugin", "expirationTimestamp": "2126-01-01T00:00:00Z"}')
-    async with api_of(server.url, tmp_path, user) as api:
+    async with open_api(server.url, tmp_path, user) as api:
         await asyncio.gather(*(api.get_node("web-1") for _ in range(20)))
         await api.get_node("web-1")
     assert runs(tmp_path) == 1
-    assert {request.headers["Authorization"] for request in server.asked} == {"Bearer from-plugin"}
+    assert {request.headers["Authorization"] for request in server.requests} == {"Bearer from-plugin"}
 
 
 async def test_a_plugins_token_that_has_expired_or_is_refused_is_asked_for_again(
-    server: Loopback, tmp_path: Path
+    server: LoopbackServer, tmp_path: Path
 ):
     server.answer = a_node
     expired = a_plugin(tmp_path, '{"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"}')
-    async with api_of(server.url, tmp_path, expired) as api:
+    async with open_api(server.url, tmp_path, expired) as api:
         await api.get_node("web-1")
         await api.get_node("web-1")
         assert runs(tmp_path) == 2
     a_plugin(tmp_path, f"""{{"token": "'$(wc -l < {tmp_path}/runs)'"}}""")
-    async with api_of(server.url, tmp_path, expired) as api:
-        server.answer = first_then_a_node(refusal(401, "Unauthorized"))
+    async with open_api(server.url, tmp_path, expired) as api:
+        server.answer = first_then_a_node(respond_error(401, "Unauthorized"))
         assert (await api.get_node("web-1")).name == "web-1"
 
 
@@ -440,18 +440,18 @@ async def test_a_plugins_token_that_has_expired_or_is_refused_is_asked_for_again
     ],
 )
 async def test_a_plugin_that_fails_is_named_with_what_it_said(
-    server: Loopback, tmp_path: Path, status: str, shell: str, complaint: str
+    server: LoopbackServer, tmp_path: Path, status: str, shell: str, complaint: str
 ):
-    async with api_of(server.url, tmp_path, a_plugin(tmp_path, status, shell=shell)) as api:
+    async with open_api(server.url, tmp_path, a_plugin(tmp_path, status, shell=shell)) as api:
         with pytest.raises(Unauthorized, match=rf"user me, exec: .*{complaint}"):
             await api.get_node("web-1")
-    assert server.asked == []
+    assert server.requests == []
 
 
-async def test_a_plugin_that_is_not_installed_comes_with_its_hint(server: Loopback, tmp_path: Path):
+async def test_a_plugin_that_is_not_installed_comes_with_its_hint(server: LoopbackServer, tmp_path: Path):
     user = a_plugin(tmp_path, "{}")
     (tmp_path / "login").unlink()
-    async with api_of(server.url, tmp_path, user) as api:
+    async with open_api(server.url, tmp_path, user) as api:
         with pytest.raises(Unauthorized, match=r"cannot run .*login: No such file.*get it from the shop"):
             await api.get_node("web-1")
 
@@ -459,11 +459,13 @@ async def test_a_plugin_that_is_not_installed_comes_with_its_hint(server: Loopba
 # ---- how it looks from outside
 
 
-async def test_requests_carry_our_name_and_are_observed_in_kubernetes_words(server: Loopback, tmp_path: Path):
+async def test_requests_carry_our_name_and_are_observed_in_kubernetes_words(
+    server: LoopbackServer, tmp_path: Path
+):
     seen: list[tuple[str, str, int]] = []
     server.answer = a_node
     event = ObjectEvent(regarding=node_reference("web-1", "uid"), reason="Synced", message="x")
-    async with api_of(
+    async with open_api(
         server.url, tmp_path, observe=lambda verb, what, status, seconds: seen.append((verb, what, status))
     ) as api:
         await api.get_node("web-1")
@@ -476,14 +478,14 @@ async def test_requests_carry_our_name_and_are_observed_in_kubernetes_words(serv
         ("patch", "nodes/status", 200),
         ("create", "events", 200),
     ]
-    assert {request.headers["User-Agent"] for request in server.asked} == {"talos-ccm/test"}
-    assert [request.content_type for request in server.asked[1:3]] == [
+    assert {request.headers["User-Agent"] for request in server.requests} == {"talos-ccm/test"}
+    assert [request.content_type for request in server.requests[1:3]] == [
         "application/json-patch+json",
         "application/strategic-merge-patch+json",
     ]
 
 
-async def test_many_requests_share_a_bounded_number_of_connections(server: Loopback, tmp_path: Path):
+async def test_many_requests_share_a_bounded_number_of_connections(server: LoopbackServer, tmp_path: Path):
     at_once = most = 0
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -495,13 +497,13 @@ async def test_many_requests_share_a_bounded_number_of_connections(server: Loopb
         return await a_node(request)
 
     server.answer = answer
-    async with api_of(server.url, tmp_path, connections=4) as api:
+    async with open_api(server.url, tmp_path, connections=4) as api:
         await asyncio.gather(*(api.get_node("web-1") for _ in range(100)))
     assert most <= 4
-    assert len({id(request.transport) for request in server.asked}) <= 4
+    assert len({id(request.transport) for request in server.requests}) <= 4
 
 
-async def test_a_request_in_flight_ends_when_the_api_is_closed(server: Loopback, tmp_path: Path):
+async def test_a_request_in_flight_ends_when_the_api_is_closed(server: LoopbackServer, tmp_path: Path):
     arrived = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -510,7 +512,7 @@ async def test_a_request_in_flight_ends_when_the_api_is_closed(server: Loopback,
         return web.Response()
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api:
+    async with open_api(server.url, tmp_path) as api:
         waiting = asyncio.create_task(api.get_node("web-1"))
         await arrived.wait()
         await api.close()
@@ -520,34 +522,34 @@ async def test_a_request_in_flight_ends_when_the_api_is_closed(server: Loopback,
 
 
 async def test_a_request_that_waits_for_a_connection_ends_when_the_api_is_closed(
-    server: Loopback, tmp_path: Path
+    server: LoopbackServer, tmp_path: Path
 ):
     async def answer(request: web.Request) -> web.StreamResponse:
         await asyncio.Event().wait()
         return web.Response()
 
     server.answer = answer
-    async with api_of(server.url, tmp_path, connections=1) as api:
+    async with open_api(server.url, tmp_path, connections=1) as api:
         asking = [asyncio.create_task(api.get_node("web-1")) for _ in range(2)]
-        await eventually(lambda: len(server.asked) == 1)
+        await wait_until(lambda: len(server.requests) == 1)
         await api.close()
         async with asyncio.timeout(30):
             answers = await asyncio.gather(*asking, return_exceptions=True)
     assert [type(one) for one in answers] == [Unreachable, Unreachable]
 
 
-async def test_a_list_with_a_node_that_cannot_be_read_is_no_answer(server: Loopback, tmp_path: Path):
+async def test_a_list_with_a_node_that_cannot_be_read_is_no_answer(server: LoopbackServer, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": 7}}]})
 
     server.answer = answer
-    async with api_of(server.url, tmp_path) as api:
+    async with open_api(server.url, tmp_path) as api:
         with pytest.raises(ServerError, match="cannot be read"):
             _ = [page async for page in api.list_nodes()]
 
 
-async def test_what_was_asked_wrongly_is_permanent(server: Loopback, tmp_path: Path):
-    server.answer = first_then_a_node(refusal(413, "RequestEntityTooLarge"))
-    async with api_of(server.url, tmp_path) as api:
+async def test_what_was_asked_wrongly_is_permanent(server: LoopbackServer, tmp_path: Path):
+    server.answer = first_then_a_node(respond_error(413, "RequestEntityTooLarge"))
+    async with open_api(server.url, tmp_path) as api:
         with pytest.raises(Invalid):
             await api.patch_node("web-1", [])

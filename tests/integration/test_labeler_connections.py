@@ -14,10 +14,17 @@ from libs.common.process.service import Dependencies
 from libs.common.service_spec import LABELER
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
-from tests.builders import a_node, a_snapshot, enriched, leading, observed, some_facts
-from tests.bus_actors import MAX_BYTES, doing, eventually, until_led
-from tests.kube_loopback import Loopback, a_node_object, api_of
-from tests.unreachable import unreachable
+from tests.builders import (
+    make_facts,
+    make_leading,
+    make_node,
+    make_node_enriched,
+    make_node_observed,
+    make_snapshot,
+)
+from tests.bus_actors import MAX_BYTES, run_during, wait_until, wait_until_led
+from tests.kube_loopback import LoopbackServer, make_node_object, open_api
+from tests.unreachable import make_unreachable
 
 
 async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_connections(tmp_path: Path):
@@ -27,13 +34,16 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
         if "/nodes/sad" not in request.path:
             await asyncio.Event().wait()
         said.append(request.path)
-        return web.json_response(a_node_object("sad"))
+        return web.json_response(make_node_object("sad"))
 
     bus = MemoryBus(MemoryServer())
     incarnation = await bus.provision(LABELER.durables, max_bytes=MAX_BYTES)
-    joined = [a_node(f"n-{i}", uid=f"uid-{i}") for i in range(100)]
-    sad = a_node("sad", uid="uid-sad")
-    async with Loopback.start() as server, api_of(server.url, tmp_path, deadline_seconds=60.0) as kube:
+    joined = [make_node(f"n-{i}", uid=f"uid-{i}") for i in range(100)]
+    sad = make_node("sad", uid="uid-sad")
+    async with (
+        LoopbackServer.start() as server,
+        open_api(server.url, tmp_path, deadline_seconds=60.0) as kube,
+    ):
         server.answer = answer
         parts = Dependencies(
             bus=bus,
@@ -44,16 +54,18 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
             identity="test",
         )
         labeler = LabelerService(parts, LabelerSettings())
-        async with doing(labeler.run()):
-            await bus.publish(a_snapshot(incarnation=incarnation, nodes=101))
-            await bus.publish(leading(incarnation=incarnation))
-            await until_led(labeler, bus)
+        async with run_during(labeler.run()):
+            await bus.publish(make_snapshot(incarnation=incarnation, nodes=101))
+            await bus.publish(make_leading(incarnation=incarnation))
+            await wait_until_led(labeler, bus)
             for node in (*joined, sad):
-                await bus.publish(observed(node, incarnation=incarnation))
+                await bus.publish(make_node_observed(node, incarnation=incarnation))
             for node in joined:
-                await bus.publish(enriched(node, some_facts(node_name=node.name), incarnation=incarnation))
-            await eventually(lambda: len(server.asked) >= 20, "writes hang")
-            await bus.publish(msgspec.structs.replace(unreachable(sad), stream_id=incarnation))
-            await eventually(lambda: bool(said), "the Node says what it waits for", 30.0)
+                await bus.publish(
+                    make_node_enriched(node, make_facts(node_name=node.name), incarnation=incarnation)
+                )
+            await wait_until(lambda: len(server.requests) >= 20, "writes hang")
+            await bus.publish(msgspec.structs.replace(make_unreachable(sad), stream_id=incarnation))
+            await wait_until(lambda: bool(said), "the Node says what it waits for", 30.0)
             await kube.close()  # else the end waits for what hangs
         assert said[0].endswith("/status")

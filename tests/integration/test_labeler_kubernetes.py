@@ -13,9 +13,9 @@ from libs.common.kube_api.events import ObjectEvent, node_reference
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.common.node_patch import NodeChanges, build_node_patch, build_status_patch
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelets
-from tests.builders import a_node
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from tests.builders import make_node
 from tests.labeler_actors import InMemoryNodes
 
 _numbers = itertools.count(1)
@@ -33,13 +33,13 @@ Server = tuple[Any, Callable[[], Awaitable[Node]]]  # the API, and how to get a 
 
 @pytest.fixture(params=["in-memory", "real"])
 async def server(
-    request: pytest.FixtureRequest, control_plane: ControlPlane, kubelets: Kubelets
+    request: pytest.FixtureRequest, control_plane: ControlPlane, kubelets: KubeletFleet
 ) -> AsyncIterator[Server]:
     if request.param == "in-memory":
         nodes = InMemoryNodes()
 
         async def put() -> Node:
-            return nodes.put(a_node(f"conform-{next(_numbers)}"))
+            return nodes.put(make_node(f"conform-{next(_numbers)}"))
 
         yield nodes, put
         return
@@ -49,9 +49,10 @@ async def server(
     async def create() -> Node:
         names.append(f"conform-{next(_numbers)}")
         taints = [
-            {"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in a_node().spec.taints
+            {"key": taint.key, "value": taint.value, "effect": taint.effect}
+            for taint in make_node().spec.taints
         ]
-        metadata = {"name": names[-1], "labels": a_node().labels, "annotations": a_node().annotations}
+        metadata = {"name": names[-1], "labels": make_node().labels, "annotations": make_node().annotations}
         await kubelets.request(
             "POST", "/api/v1/nodes", body={"metadata": metadata, "spec": {"taints": taints}}
         )
@@ -59,7 +60,7 @@ async def server(
 
     yield kube, create
     for name in names:
-        await kubelets.delete(name)
+        await kubelets.delete_node(name)
     await kube.close()
 
 
@@ -114,7 +115,7 @@ async def test_a_key_that_has_changed_since_fails_the_fence_and_changes_nothing(
 async def test_another_uid_fails_both_fences(server: Server):
     kube, create = server
     node = await create()
-    another = a_node(node.name, uid="another")
+    another = make_node(node.name, uid="another")
     with pytest.raises(FenceFailed):
         await kube.patch_node_status(node.name, build_status_patch(another, addresses=DUAL, now=NOW))
     with pytest.raises(FenceFailed):
@@ -123,7 +124,7 @@ async def test_another_uid_fails_both_fences(server: Server):
 
 async def test_a_node_that_does_not_exist_is_not_found(server: Server):
     kube, _ = server
-    nobody = a_node("conform-nobody")
+    nobody = make_node("conform-nobody")
     with pytest.raises(NotFound):
         await kube.get_node(nobody.name)
     with pytest.raises(NotFound):

@@ -19,20 +19,20 @@ from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.machine import MachineFacts, MachineFault
 from libs.common.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT, Node
 from libs.common.service_spec import LABELER
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import grant_rights
-from libs.testbed.service_rights import user_of
+from libs.testbed.service_permissions import get_user_name
+from libs.testbed.service_processes import grant_permissions
 from tests.address_cases import CASES, AddressCase
-from tests.bus_actors import eventually
-from tests.flow_actors import Flow
-from tests.labeler_actors import labeler_running
-from tests.planned import but_record
+from tests.bus_actors import wait_until
+from tests.flow_actors import FlowActor
+from tests.labeler_actors import run_labeler
+from tests.manual_clock import ManualClock
+from tests.node_plans import exclude_record_label
 from tests.platform_cases import PLATFORMS, PlatformCase
-from tests.turned_clock import TurnedClock
 
-USER = user_of(LABELER)
+USER = get_user_name(LABELER)
 OF_A_PERSON = {"example.com/rack": "r-7"}
 _PUBLIC = next(case for case in CASES if case.name == "a public address on a link is discovered")
 TIMEOUT = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer")
@@ -51,10 +51,10 @@ class Fleet:
     def __init__(
         self,
         control_plane: ControlPlane,
-        kubelets: Kubelets,
+        kubelets: KubeletFleet,
         kube: KubeApi,
-        flow: Flow,
-        clock: TurnedClock,
+        flow: FlowActor,
+        clock: ManualClock,
     ) -> None:
         self.control_plane = control_plane
         self.clock = clock
@@ -66,7 +66,7 @@ class Fleet:
     async def join(self, name: str, *, provided: str) -> Node:
         """A kubelet joins; the Node as the watcher would see it."""
         self.names.append(name)
-        kubelet = Kubelet(name=name, ips=("10.0.0.5",), provided_node_ip=provided, labels=OF_A_PERSON)
+        kubelet = SimKubelet(name=name, ips=("10.0.0.5",), provided_node_ip=provided, labels=OF_A_PERSON)
         await self.kubelets.join(kubelet)
         return await self.kube.get_node(name)
 
@@ -74,7 +74,7 @@ class Fleet:
         """Join, let the machine speak, wait for the labeler."""
         before = await self.join(name, provided=provided)
         await self.flow.enrich(before, facts)
-        await self.flow.until_decided(name, "initialized")
+        await self.flow.wait_for_decision(name, "initialized")
         return Joined(before=before, after=await self.kube.get_node(name))
 
     async def events(self, name: str) -> list[dict[str, Any]]:
@@ -99,10 +99,10 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-async def flow(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Flow, str]]:
+async def flow(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[FlowActor, str]]:
     async with (
         NatsServer.start(tmp_path_factory.mktemp("labeler-nats")) as server,
-        Flow.led(server.url) as running,
+        FlowActor.open_led(server.url) as running,
     ):
         yield running, server.url
 
@@ -110,29 +110,29 @@ async def flow(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
 async def a_fleet(
     stack: AsyncExitStack,
     control_plane: ControlPlane,
-    kubelets: Kubelets,
-    flow: tuple[Flow, str],
+    kubelets: KubeletFleet,
+    flow: tuple[FlowActor, str],
     **settings: Any,
 ) -> Fleet:
-    await grant_rights(kubelets)
+    await grant_permissions(kubelets)
     config = load_kube_config(control_plane.kubeconfig(USER), {})
     kube = KubeApi(config, user_agent="talos-ccm/test", instance="test")
     stack.push_async_callback(kube.close)
     running, url = flow
-    clock = TurnedClock(datetime.now(UTC))
-    await stack.enter_async_context(labeler_running(url, kube, clock=clock, **settings))
+    clock = ManualClock(datetime.now(UTC))
+    await stack.enter_async_context(run_labeler(url, kube, clock=clock, **settings))
     fleet = Fleet(control_plane, kubelets, kube, running, clock)
     stack.push_async_callback(_delete_all, fleet)
     return fleet
 
 
 async def _delete_all(fleet: Fleet) -> None:
-    await asyncio.gather(*(fleet.kubelets.delete(name) for name in fleet.names))
+    await asyncio.gather(*(fleet.kubelets.delete_node(name) for name in fleet.names))
 
 
 @pytest.fixture(scope="module")
 async def fleet(
-    control_plane: ControlPlane, kubelets: Kubelets, flow: tuple[Flow, str]
+    control_plane: ControlPlane, kubelets: KubeletFleet, flow: tuple[FlowActor, str]
 ) -> AsyncIterator[Fleet]:
     async with AsyncExitStack() as stack:
         yield await a_fleet(
@@ -145,8 +145,8 @@ async def test_every_platform_ends_as_the_reference_describes_it(fleet: Fleet, c
     name = f"lab-platform-{case.platform.lower()}"
     joined = await fleet.initialize(name, case.facts(name))
     node = joined.after
-    assert node.spec.provider_id == case.wanted_provider_id
-    assert but_record(node.labels) == joined.before.labels | case.wanted_labels("prod")
+    assert node.spec.provider_id == case.expected_provider_id
+    assert exclude_record_label(node.labels) == joined.before.labels | case.expected_labels("prod")
     assert UNINITIALIZED_TAINT not in {taint.key for taint in node.spec.taints}
     addresses = [("InternalIP", "10.0.0.5"), ("Hostname", name)]
     addresses += [("InternalDNS", case.hostname)] if case.hostname else []
@@ -161,10 +161,10 @@ async def test_every_address_case_ends_as_the_reference_describes_it(fleet: Flee
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.prefer_ipv6], ids=lambda case: case.name)
 async def test_every_address_case_with_ipv6_preferred(
-    control_plane: ControlPlane, kubelets: Kubelets, nats_server: NatsServer, case: AddressCase
+    control_plane: ControlPlane, kubelets: KubeletFleet, nats_server: NatsServer, case: AddressCase
 ):
     async with AsyncExitStack() as stack:
-        flow = await stack.enter_async_context(Flow.led(nats_server.url))
+        flow = await stack.enter_async_context(FlowActor.open_led(nats_server.url))
         fleet = await a_fleet(
             stack, control_plane, kubelets, (flow, nats_server.url), file=CloudConfig(prefer_ipv6=True)
         )
@@ -178,7 +178,7 @@ async def _ends_with_addresses(fleet: Fleet, case: AddressCase) -> None:
     joined = await fleet.initialize(name, facts, provided=case.provided)
     found = [f"{each.type}={each.address}" for each in joined.after.status.addresses]
     assert found == [
-        text.replace("web-1", name) if text.startswith("Hostname") else text for text in case.wanted
+        text.replace("web-1", name) if text.startswith("Hostname") else text for text in case.expected
     ]
 
 
@@ -186,9 +186,9 @@ async def test_a_node_whose_addresses_are_right_already_costs_one_write_less(fle
     before = await fleet.join("lab-right", provided="10.0.0.5")
     since = fleet.control_plane.audit_mark()
     await fleet.flow.enrich(before, PLATFORMS[0].facts("lab-right"))
-    await fleet.flow.until_decided("lab-right", "initialized")
+    await fleet.flow.wait_for_decision("lab-right", "initialized")
     assert ("patch", "nodes/status") not in fleet.requests(since)
-    await eventually(lambda: fleet.has_events("lab-right"), "its event comes behind the writes")
+    await wait_until(lambda: fleet.has_events("lab-right"), "its event comes behind the writes")
 
 
 async def test_fifty_nodes_cost_two_writes_and_one_event_each_and_a_resync_costs_nothing(fleet: Fleet):
@@ -199,8 +199,8 @@ async def test_fifty_nodes_cost_two_writes_and_one_event_each_and_a_resync_costs
     for node in nodes:
         await fleet.flow.enrich(node, facts[node.name])
     for name in names:
-        await fleet.flow.until_decided(name, "initialized")
-    await eventually(lambda: fleet.requests(since)["create", "events"] >= 50, "events come behind the writes")
+        await fleet.flow.wait_for_decision(name, "initialized")
+    await wait_until(lambda: fleet.requests(since)["create", "events"] >= 50, "events come behind the writes")
     asked = fleet.requests(since)
     failed_fences = asked.pop(("get", "nodes"), 0)  # the node lifecycle controller rewrites taints meanwhile
     assert asked == {
@@ -211,13 +211,13 @@ async def test_fifty_nodes_cost_two_writes_and_one_event_each_and_a_resync_costs
     since = fleet.control_plane.audit_mark()
     for name in names:
         await fleet.flow.enrich(await fleet.kube.get_node(name), facts[name])
-    await fleet.flow.until_handled()
+    await fleet.flow.wait_until_handled()
     assert fleet.requests(since) == {("get", "nodes"): 50}  # ours, above
 
 
 async def test_the_synced_event_is_the_references(fleet: Fleet):
     joined = await fleet.initialize("lab-event", PLATFORMS[0].facts("lab-event"))
-    await eventually(lambda: fleet.has_events("lab-event"), "its event")
+    await wait_until(lambda: fleet.has_events("lab-event"), "its event")
     [event] = await fleet.events("lab-event")
     assert (event["reason"], event["message"], event["type"]) == (
         "Synced", "Node synced successfully", "Normal",
@@ -236,34 +236,38 @@ async def test_a_built_in_label_follows_the_machine_until_a_person_changes_it(fl
     changed = await fleet.kube.get_node("lab-changed")
     assert changed.labels["topology.kubernetes.io/zone"] == "elsewhere"
     await fleet.flow.enrich(changed, case.facts("lab-changed"))
-    await fleet.flow.until_decided("lab-changed", "updated")
-    assert but_record((await fleet.kube.get_node("lab-changed")).labels) == but_record(changed.labels)
+    await fleet.flow.wait_for_decision("lab-changed", "updated")
+    assert exclude_record_label((await fleet.kube.get_node("lab-changed")).labels) == exclude_record_label(
+        changed.labels
+    )
     removed = {"metadata": {"labels": {"topology.kubernetes.io/zone": None}}}
     await fleet.kubelets.request(
         "PATCH", "/api/v1/nodes/lab-changed", body=removed, content_type="application/merge-patch+json"
     )
     await fleet.flow.enrich(await fleet.kube.get_node("lab-changed"), case.facts("lab-changed"))
-    await fleet.flow.until_handled()
+    await fleet.flow.wait_until_handled()
     after = (await fleet.kube.get_node("lab-changed")).labels
-    assert but_record(after) == but_record(joined.after.labels) | {"example.com/rack": "r-8"}
+    assert exclude_record_label(after) == exclude_record_label(joined.after.labels) | {
+        "example.com/rack": "r-8"
+    }
 
 
 async def test_a_node_whose_machine_is_silent_bears_the_reason_until_it_speaks(fleet: Fleet):
     before = await fleet.join("lab-silent", provided="10.0.0.5")
-    await fleet.flow.unreachable(before, TIMEOUT)
+    await fleet.flow.publish_unreachable(before, TIMEOUT)
 
     async def says_why() -> bool:
-        fleet.clock.turn(0.05)  # the random while passes at several times its speed
-        await fleet.flow.lead()
+        fleet.clock.advance(0.05)  # the random while passes at several times its speed
+        await fleet.flow.publish_leading()
         condition = (await fleet.kube.get_node("lab-silent")).find_condition(BLOCKED_CONDITION)
         return condition is not None and condition.reason == "TalosTimeout"
 
-    await eventually(says_why, "the condition")
+    await wait_until(says_why, "the condition")
     blocked = await fleet.kube.get_node("lab-silent")
-    await eventually(lambda: fleet.has_events("lab-silent"), "its event")
+    await wait_until(lambda: fleet.has_events("lab-silent"), "its event")
     assert [event["reason"] for event in await fleet.events("lab-silent")] == ["TalosTimeout"]
     await fleet.flow.enrich(blocked, PLATFORMS[0].facts("lab-silent"))
-    await fleet.flow.until_decided("lab-silent", "initialized")
+    await fleet.flow.wait_for_decision("lab-silent", "initialized")
     after = await fleet.kube.get_node("lab-silent")
     others = [each.type for each in blocked.status.conditions if each.type != BLOCKED_CONDITION]
     assert [each.type for each in after.status.conditions] == others
@@ -271,4 +275,4 @@ async def test_a_node_whose_machine_is_silent_bears_the_reason_until_it_speaks(f
     async def both_told() -> bool:
         return {event["reason"] for event in await fleet.events("lab-silent")} == {"TalosTimeout", "Synced"}
 
-    await eventually(both_told, "both events")
+    await wait_until(both_told, "both events")

@@ -14,20 +14,20 @@ from libs.common.kube_api.errors import Forbidden
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, Node
 from libs.common.service_spec import LABELER
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import MERGE, Kubelet, Kubelets
-from libs.testbed.running_services import grant_rights
-from libs.testbed.service_rights import user_of
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
+from libs.testbed.service_permissions import get_user_name
+from libs.testbed.service_processes import grant_permissions
 from services.labeler.blocker import describe_failed_write
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_writer import NodeWriter
 from services.labeler.plan import ClusterConfig, Plan, plan_node
 from services.labeler.rejection import Rejection
-from tests.builders import some_facts
-from tests.bus_actors import eventually
-from tests.node_webhook import Dislikes, NodeWebhook, node_webhook
-from tests.planned import one_rule, record_in
+from tests.builders import make_facts
+from tests.bus_actors import wait_until
+from tests.node_plans import compile_one_rule, decode_record_annotation
+from tests.node_webhook import DenialReason, NodeWebhook, run_node_webhook
 
 LONG = "y" * 1000
 CASES = {
@@ -40,9 +40,9 @@ CASES = {
 
 
 @pytest.fixture
-async def kube(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[KubeApi]:
-    await grant_rights(kubelets)
-    config = load_kube_config(control_plane.kubeconfig(user_of(LABELER)), {})
+async def kube(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[KubeApi]:
+    await grant_permissions(kubelets)
+    config = load_kube_config(control_plane.kubeconfig(get_user_name(LABELER)), {})
     api = KubeApi(config, user_agent="talos-ccm/test", instance="test")
     yield api
     await api.close()
@@ -50,7 +50,7 @@ async def kube(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator
 
 def planner(name: str, config: ClusterConfig) -> Callable[[Node, Rejection], Plan]:
     def plan(node: Node, refused: Rejection) -> Plan:
-        return plan_node(node, some_facts(node_name=name), "nodename", config, refused)
+        return plan_node(node, make_facts(node_name=name), "nodename", config, refused)
 
     return plan
 
@@ -71,11 +71,11 @@ def apart(node: Node) -> bool:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
-    kube: KubeApi, kubelets: Kubelets, name: str
+    kube: KubeApi, kubelets: KubeletFleet, name: str
 ):
     theirs, annotations = CASES[name]
-    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"} | theirs))
-    config = one_rule(
+    await kubelets.join(SimKubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"} | theirs))
+    config = compile_one_rule(
         annotations=annotations,
         labels="{node-role.kubernetes.io/web: ''}",
         taints="{example.com/agent: 'waiting:NoSchedule'}",
@@ -87,18 +87,18 @@ async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
     assert (done.outcome, node.is_initialized) == ("initialized", True)
     assert node.labels["node-role.kubernetes.io/web"] == ""
     assert "example.com/agent" in {taint.key for taint in node.spec.taints}
-    assert "annotations" not in record_in(node)
+    assert "annotations" not in decode_record_annotation(node)
     [told] = [each for each in done.notices if each.reason == "RulesRefused"]
     assert told.message.startswith("Kubernetes refuses annotations that rules set: ")
     assert "metadata.annotations" in told.message
     again = await nodes.apply(node, plan)
     assert (again.outcome, again.summary) == ("unchanged", ())
     after = await kube.get_node(name)  # others, such as the controller-manager, may write it meanwhile
-    assert (after.labels, record_in(after)) == (node.labels, record_in(node))
-    await kubelets.delete(name)
+    assert (after.labels, decode_record_annotation(after)) == (node.labels, decode_record_annotation(node))
+    await kubelets.delete_node(name)
 
 
-GUARDED = one_rule(
+GUARDED = compile_one_rule(
     annotations="{example.com/note: 'of a rule'}",
     labels="{example.com/team: web}",
     taints="{example.com/apart: 'yes:NoExecute'}",
@@ -118,7 +118,7 @@ def has_taint(node: dict[str, Any]) -> str:
     return "no taints here" if any(each["key"] == "example.com/apart" for each in taints) else ""
 
 
-DISLIKES: dict[str, tuple[tuple[Dislikes, ...], set[str]]] = {  # and which keys of the rule are kept
+DISLIKES: dict[str, tuple[tuple[DenialReason, ...], set[str]]] = {  # and which keys of the rule are kept
     "webhook-note": ((has_note,), {"example.com/team"}),
     "webhook-team": ((has_team,), {"example.com/note"}),
     "webhook-both": ((has_note, has_team), set()),
@@ -128,25 +128,27 @@ DISLIKES: dict[str, tuple[tuple[Dislikes, ...], set[str]]] = {  # and which keys
 @pytest.mark.parametrize("code", [403, 404, 409, 422])
 @pytest.mark.parametrize("name", DISLIKES)
 async def test_a_webhook_that_denies_labels_or_annotations_costs_no_node_its_taint(
-    kube: KubeApi, kubelets: Kubelets, tmp_path: Path, name: str, code: int
+    kube: KubeApi, kubelets: KubeletFleet, tmp_path: Path, name: str, code: int
 ):
     dislikes, kept = DISLIKES[name]
-    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
-    async with node_webhook(kubelets, tmp_path, node=name) as webhook:
+    await kubelets.join(SimKubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
+    async with run_node_webhook(kubelets, tmp_path, node=name) as webhook:
         await denies(kubelets, webhook, name)
         webhook.code = code
-        webhook.dislikes = lambda node: next((why for each in dislikes if (why := each(node))), "")
+        webhook.find_denial_reason = lambda node: next((why for each in dislikes if (why := each(node))), "")
         done = await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))
         node = await kube.get_node(name)
         assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
         assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == kept
         assert [each.reason for each in done.notices] == ["RulesRefused"]
-    await kubelets.delete(name)
+    await kubelets.delete_node(name)
 
 
-async def test_a_policy_that_denies_an_annotation_costs_no_node_its_taint(kube: KubeApi, kubelets: Kubelets):
+async def test_a_policy_that_denies_an_annotation_costs_no_node_its_taint(
+    kube: KubeApi, kubelets: KubeletFleet
+):
     name = "policy-note"
-    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
+    await kubelets.join(SimKubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
     async with policy_against_notes(kubelets, name):
         done = await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))
         node = await kube.get_node(name)
@@ -156,33 +158,33 @@ async def test_a_policy_that_denies_an_annotation_costs_no_node_its_taint(kube: 
         }
         [told] = done.notices
         assert "ValidatingAdmissionPolicy" in told.message
-    await kubelets.delete(name)
+    await kubelets.delete_node(name)
 
 
 async def test_a_node_stays_uninitialized_while_a_webhook_denies_the_taint_of_a_rule(
-    kube: KubeApi, kubelets: Kubelets, tmp_path: Path
+    kube: KubeApi, kubelets: KubeletFleet, tmp_path: Path
 ):
     name, nodes = "webhook-taint", node_api(kube)
-    await kubelets.join(Kubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
-    async with node_webhook(kubelets, tmp_path, node=name) as webhook:
+    await kubelets.join(SimKubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
+    async with run_node_webhook(kubelets, tmp_path, node=name) as webhook:
         await denies(kubelets, webhook, name)
-        webhook.dislikes = has_taint
+        webhook.find_denial_reason = has_taint
         with pytest.raises(Forbidden, match="no taints here") as refusal:
             await nodes.apply(await kube.get_node(name), planner(name, GUARDED))
         said = describe_failed_write(refusal.value)
         assert "example.com/apart:NoExecute" in said
         assert "no taints here" in said
         assert not (await kube.get_node(name)).is_initialized
-        webhook.dislikes = lambda node: ""
+        webhook.find_denial_reason = lambda node: ""
         done = await nodes.apply(await kube.get_node(name), planner(name, GUARDED))
         node = await kube.get_node(name)
         assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
-    await kubelets.delete(name)
+    await kubelets.delete_node(name)
 
 
-async def denies(kubelets: Kubelets, webhook: NodeWebhook, name: str) -> None:
+async def denies(kubelets: KubeletFleet, webhook: NodeWebhook, name: str) -> None:
     """The API server asks the webhook: it takes a new one up after a moment."""
-    webhook.dislikes = lambda node: "not now"
+    webhook.find_denial_reason = lambda node: "not now"
 
     async def denied() -> bool:
         body = {"metadata": {"annotations": {"example.com/probe": "1"}}}
@@ -190,11 +192,11 @@ async def denies(kubelets: Kubelets, webhook: NodeWebhook, name: str) -> None:
         answer = await kubelets.request("PATCH", path, body=body, content_type=MERGE)
         return answer.status == 403
 
-    await eventually(denied, "the API server asks the webhook")
+    await wait_until(denied, "the API server asks the webhook")
 
 
 @asynccontextmanager
-async def policy_against_notes(kubelets: Kubelets, node: str) -> AsyncIterator[None]:
+async def policy_against_notes(kubelets: KubeletFleet, node: str) -> AsyncIterator[None]:
     """A ValidatingAdmissionPolicy that denies an annotation of that Node, with the default reason Invalid."""
     kinds = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
     kinds["ValidatingAdmissionPolicyBinding"] = "validatingadmissionpolicybindings"
@@ -221,7 +223,7 @@ async def policy_against_notes(kubelets: Kubelets, node: str) -> AsyncIterator[N
             await kubelets.request("DELETE", f"/apis/{group}/{resource}/{node}")
 
 
-async def denies_notes(kubelets: Kubelets, name: str) -> None:
+async def denies_notes(kubelets: KubeletFleet, name: str) -> None:
     """The API server obeys the policy: it takes a new one up after a moment."""
 
     async def denied() -> bool:
@@ -230,4 +232,4 @@ async def denies_notes(kubelets: Kubelets, name: str) -> None:
         answer = await kubelets.request("PATCH", path, body=body, content_type=MERGE)
         return answer.status == 422
 
-    await eventually(denied, "the API server obeys the policy")
+    await wait_until(denied, "the API server obeys the policy")

@@ -21,20 +21,20 @@ from libs.common.node import (
     Node,
 )
 from libs.common.service_spec import LABELER
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import MERGE, Kubelet, Kubelets, Refused
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import grant_rights
-from libs.testbed.service_rights import user_of
+from libs.testbed.service_permissions import get_user_name
+from libs.testbed.service_processes import grant_permissions
 from services.labeler.ownership_record import ManagedFields, compute_digest, encode_managed_fields
-from tests.builders import some_facts
-from tests.bus_actors import eventually
-from tests.flow_actors import Flow
-from tests.labeler_actors import labeler_running
-from tests.planned import record_in
-from tests.turned_clock import TurnedClock
+from tests.builders import make_facts
+from tests.bus_actors import wait_until
+from tests.flow_actors import FlowActor
+from tests.labeler_actors import run_labeler
+from tests.manual_clock import ManualClock
+from tests.node_plans import decode_record_annotation
 
-USER = user_of(LABELER)
+USER = get_user_name(LABELER)
 QEMU = "Standard PC (i440FX + PIIX, 1996)"
 ROLE = "node-role.kubernetes.io/web"
 EVERYTHING = f"""
@@ -69,7 +69,9 @@ ONE_WRITE = ({"nodes": 1}, {"nodes": 2})
 class Site:
     """A real API server, and labelers that run one after the other, each with rules of its own."""
 
-    def __init__(self, control_plane: ControlPlane, kubelets: Kubelets, kube: KubeApi, flow: Flow, url: str):
+    def __init__(
+        self, control_plane: ControlPlane, kubelets: KubeletFleet, kube: KubeApi, flow: FlowActor, url: str
+    ):
         self.control_plane = control_plane
         self.kubelets = kubelets
         self.kube = kube
@@ -79,23 +81,23 @@ class Site:
 
     async def join(self, name: str, **kubelet: Any) -> Node:
         self.names.append(name)
-        await self.kubelets.join(Kubelet(name=name, **kubelet))
+        await self.kubelets.join(SimKubelet(name=name, **kubelet))
         return await self.kube.get_node(name)
 
     @asynccontextmanager
     async def ruled(self, rules: str) -> AsyncIterator[None]:
         """A labeler with these rules; one that starts anew has no memory but the Nodes."""
         file = parse_cloud_config(rules, "ccm-config.yaml")
-        clock = TurnedClock(datetime.now(UTC))
-        await self.flow.lead()  # it is forgotten after 10 s
-        async with labeler_running(self.url, self.kube, clock=clock, file=file):
+        clock = ManualClock(datetime.now(UTC))
+        await self.flow.publish_leading()  # it is forgotten after 10 s
+        async with run_labeler(self.url, self.kube, clock=clock, file=file):
             yield
 
     async def look(self, name: str, facts: MachineFacts | None = None) -> Node:
         """The machine speaks, the running labeler looks; the Node afterwards."""
         before = await self.kube.get_node(name)
-        await self.flow.enrich(before, facts or some_facts(node_name=name))
-        await self.flow.until_handled()
+        await self.flow.enrich(before, facts or make_facts(node_name=name))
+        await self.flow.wait_until_handled()
         return await self.kube.get_node(name)
 
     async def obey(self, name: str, rules: str, facts: MachineFacts | None = None) -> Node:
@@ -116,7 +118,7 @@ class Site:
             found[:] = [item for item in items if item["reason"] in reasons]
             return {item["reason"] for item in found} == set(reasons)
 
-        await eventually(there, f"events of {name}: {reasons}")
+        await wait_until(there, f"events of {name}: {reasons}")
         return [item["message"] for item in found]
 
     def writes(self, since: int) -> dict[str, int]:
@@ -130,18 +132,18 @@ class Site:
 
 @pytest.fixture(scope="module")
 async def site(
-    control_plane: ControlPlane, kubelets: Kubelets, tmp_path_factory: pytest.TempPathFactory
+    control_plane: ControlPlane, kubelets: KubeletFleet, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
-        await grant_rights(kubelets)
+        await grant_permissions(kubelets)
         server = await stack.enter_async_context(NatsServer.start(tmp_path_factory.mktemp("rules-nats")))
-        flow = await stack.enter_async_context(Flow.led(server.url))
+        flow = await stack.enter_async_context(FlowActor.open_led(server.url))
         config = load_kube_config(control_plane.kubeconfig(USER), {})
         kube = KubeApi(config, user_agent="talos-ccm/test", instance="test")
         stack.push_async_callback(kube.close)
         site = Site(control_plane, kubelets, kube, flow, server.url)
         yield site
-        await asyncio.gather(*(kubelets.delete(name) for name in site.names))
+        await asyncio.gather(*(kubelets.delete_node(name) for name in site.names))
 
 
 def keys_of_rules(node: Node) -> set[str]:
@@ -152,7 +154,7 @@ def keys_of_rules(node: Node) -> set[str]:
 async def test_a_node_lives_through_rules_that_come_change_and_go(site: Site):
     name = "rules-life"
     before = await site.join(name, labels={"mine": "kept"})
-    qemu = msgspec.structs.replace(some_facts(node_name=name), system=SystemInformation(product_name=QEMU))
+    qemu = msgspec.structs.replace(make_facts(node_name=name), system=SystemInformation(product_name=QEMU))
     async with site.ruled(EVERYTHING):
         node = await site.look(name, qemu)
         [skipped] = await site.events(name, "LabelSkipped")
@@ -199,7 +201,7 @@ async def test_a_taint_that_its_agent_took_off_stays_off(site: Site):
         await site.change(name, {"spec": {"taints": others}})
         node = await site.look(name)
     assert "example.com/agent" not in {taint.key for taint in node.spec.taints}
-    assert record_in(node)["taints"] == {"example.com/agent:NoSchedule": None}
+    assert decode_record_annotation(node)["taints"] == {"example.com/agent:NoSchedule": None}
 
 
 async def test_what_the_reference_left_is_adopted_and_goes_with_its_rule(site: Site):
@@ -214,7 +216,7 @@ async def test_what_the_reference_left_is_adopted_and_goes_with_its_rule(site: S
     assert FIELD_OWNERSHIP_ANNOTATION not in node.annotations
     assert site.writes(since).get("nodes", 0) == 0
     node = await site.obey(name, EVERYTHING)
-    assert record_in(node)["labels"]["example.com/team"] == "web"
+    assert decode_record_annotation(node)["labels"]["example.com/team"] == "web"
     assert keys_of_rules(node) >= {"example.com/team", ROLE, "example.com/note"}
     assert "example.com/agent" not in keys_of_rules(node)  # a running node is not tainted by the migration
     node = await site.obey(name, NONE)
@@ -289,14 +291,15 @@ async def test_two_labelers_with_different_rules_leave_nothing_unrecorded(site: 
 async def test_a_kubelet_can_forge_the_record_of_its_node_but_not_what_vouches_for_it(site: Site):
     name = "rules-forged"
     path = f"/api/v1/nodes/{name}"
-    kubelet = Kubelet(name=name, labels={FIELD_OWNERSHIP_DIGEST_LABEL: compute_digest(FORGED)})
-    with pytest.raises(Refused, match="not allowed to set the following labels"):  # not when it registers
+    kubelet = SimKubelet(name=name, labels={FIELD_OWNERSHIP_DIGEST_LABEL: compute_digest(FORGED)})
+    # not when it registers
+    with pytest.raises(RequestRejected, match="not allowed to set the following labels"):
         await site.kubelets.join(kubelet)
     await site.join(
         name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5", FIELD_OWNERSHIP_ANNOTATION: FORGED}
     )
     joined = await site.obey(name, EVERYTHING)
-    assert record_in(joined)["labels"][ROLE] == ""
+    assert decode_record_annotation(joined)["labels"][ROLE] == ""
     apart = {"key": "example.com/apart", "value": "yes", "effect": "NoSchedule"}
     taints = [msgspec.to_builtins(each) for each in joined.spec.taints]
     given = {"metadata": {"labels": {"example.com/guard": "on"}}, "spec": {"taints": [*taints, apart]}}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from libs.common.service_spec import LIFECYCLE
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.machines import a_machine
-from tests.bus_actors import eventually
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.machine_fleet import make_machine
+from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, USER, Cluster, a_cluster
 
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
@@ -26,13 +26,15 @@ async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Control
 def written(own: ControlPlane, since: int) -> list[tuple[str, str, str]]:
     """What lifecycle wrote about Nodes: verb, resource, Node."""
     return [
-        (write.verb, write.resource, write.about) for write in own.node_writes(since) if write.user == USER
+        (write.verb, write.resource, write.about)
+        for write in own.list_node_writes(since)
+        if write.user == USER
     ]
 
 
 async def replaced(cluster: Cluster, *names: str) -> None:
     """Machines that are initialized, and then others stand in their place."""
-    await cluster.join(*(a_machine(name, f"10.240.1.{n}") for n, name in enumerate(names, 1)))
+    await cluster.join(*(make_machine(name, f"10.240.1.{n}") for n, name in enumerate(names, 1)))
     await cluster.until_usable(*names)
     for name in names:
         await cluster.replace(name, by=f"{name}-next")
@@ -46,7 +48,7 @@ async def test_the_node_of_a_machine_that_was_replaced_is_deleted_and_no_other(
 ):
     since = own.audit_mark()
     async with a_cluster(own, tmp_path, **form) as cluster:
-        await cluster.join(a_machine("life-old", "10.240.0.5"))
+        await cluster.join(make_machine("life-old", "10.240.0.5"))
         await cluster.until_usable("life-old")
         uid = (await cluster.node("life-old"))["metadata"]["uid"]
         await cluster.replace("life-old", by="life-new")
@@ -55,7 +57,9 @@ async def test_the_node_of_a_machine_that_was_replaced_is_deleted_and_no_other(
         told = await cluster.until_told("DeletingNode", "life-old")
         assert "answers the machine of life-new with another UUID" in told
         user = "talos-ccm" if form else USER
-        deleted = [each for each in own.node_writes(since) if each.verb == "delete" and each.user == user]
+        deleted = [
+            each for each in own.list_node_writes(since) if each.verb == "delete" and each.user == user
+        ]
     [deletion] = deleted
     assert (deletion.about, deletion.code) == ("life-old", 200)
     assert deletion.body["preconditions"]["uid"] == uid
@@ -106,7 +110,7 @@ async def test_no_more_are_deleted_in_an_hour_than_may_be_and_a_new_process_reme
             left = {name for name in names if await cluster.exists(name)}
             return len(left) == 1 and await is_capped(cluster, *left)
 
-        await eventually(one_is_left_for_the_cap, "one is deleted, and one kept for the cap", 90)
+        await wait_until(one_is_left_for_the_cap, "one is deleted, and one kept for the cap", 90)
         [kept] = left
         before = (await cluster.decided(kept)).decided_at
         await cluster.start_again("lifecycle", "metadata")  # which looks seldom at what has failed often
@@ -114,7 +118,7 @@ async def test_no_more_are_deleted_in_an_hour_than_may_be_and_a_new_process_reme
         async def is_capped_again() -> bool:
             return await is_capped(cluster, kept) and (await cluster.decided(kept)).decided_at > before
 
-        await eventually(is_capped_again, "kept for the cap by the new process", 90)
+        await wait_until(is_capped_again, "kept for the cap by the new process", 90)
         assert await cluster.exists(kept)
 
 
@@ -143,13 +147,13 @@ async def test_a_machine_that_said_that_it_shuts_down_is_tainted_while_it_is_sil
     own: ControlPlane, tmp_path: Path
 ):
     async with a_cluster(own, tmp_path) as cluster:
-        await cluster.join(a_machine("life-down", "10.240.2.1"), a_machine("life-lost", "10.240.2.2"))
+        await cluster.join(make_machine("life-down", "10.240.2.1"), make_machine("life-lost", "10.240.2.2"))
         await cluster.until_usable("life-down", "life-lost")
         await cluster.change("life-down", stage="shutting down")
         await cluster.until_stage("life-down", "shutting down")
         for name in ("life-down", "life-lost"):
             await cluster.fall_silent(name)
-            await cluster.kubelets.turn_not_ready(name)
+            await cluster.kubelets.set_not_ready(name)
 
         async def is_tainted() -> bool:
             return SHUTDOWN in await cluster.taints("life-down")
@@ -157,11 +161,11 @@ async def test_a_machine_that_said_that_it_shuts_down_is_tainted_while_it_is_sil
         async def is_clean() -> bool:
             return not await is_tainted()
 
-        await eventually(is_tainted, "the taint of a machine that is shut down", 60)
+        await wait_until(is_tainted, "the taint of a machine that is shut down", 60)
         await cluster.until_decided("life-down", "shutdown")
         assert SHUTDOWN not in await cluster.taints("life-lost")
         await cluster.come_back("life-down", stage="running")
-        await eventually(is_clean, "no taint of a machine that answers", 90)
+        await wait_until(is_clean, "no taint of a machine that answers", 90)
         assert await cluster.exists("life-lost")
 
 
@@ -169,21 +173,21 @@ async def test_a_preempted_gcp_spot_machine_is_deleted_where_that_is_asked_for_a
     own: ControlPlane, tmp_path: Path
 ):
     async with a_cluster(own, tmp_path, flags=["--delete-preempted-gcp-spot"]) as cluster:
-        spot = a_machine("life-spot", "10.240.3.1", platform="gcp", spot=True)
-        lasting = a_machine("life-lasting", "10.240.3.2", platform="gcp", zone="elsewhere-a")
+        spot = make_machine("life-spot", "10.240.3.1", platform="gcp", spot=True)
+        lasting = make_machine("life-lasting", "10.240.3.2", platform="gcp", zone="elsewhere-a")
         await cluster.join(spot, lasting)
         await cluster.until_usable("life-spot", "life-lasting")
         # Kubernetes taints what is not ready as long as some Node is, and as such while its kubelet says so.
-        async with cluster.kubelets.beating(*cluster.joined):
+        async with cluster.kubelets.keep_heartbeats(*cluster.joined):
             for name in cluster.joined:
-                await cluster.kubelets.turn_ready(name)
+                await cluster.kubelets.set_ready(name)
             for name in ("life-spot", "life-lasting"):
                 await cluster.fall_silent(name)
-                await cluster.kubelets.turn_not_ready(name)
+                await cluster.kubelets.set_not_ready(name)
             await cluster.until_deleted("life-spot")
             assert "GCP spot machine" in await cluster.until_told("DeletingNode", "life-spot")
 
             async def is_tainted_too() -> bool:
                 return "node.kubernetes.io/not-ready:NoExecute" in await cluster.taints("life-lasting")
 
-            await eventually(is_tainted_too, "the other one is no better off", 60)
+            await wait_until(is_tainted_too, "the other one is no better off", 60)

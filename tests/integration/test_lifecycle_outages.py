@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.machines import a_machine
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.machine_fleet import make_machine
 from tests.integration.lifecycle_cluster import EVIDENCE_SECONDS, Cluster, a_cluster
 
 LONG_ENOUGH = 2 * EVIDENCE_SECONDS  # to delete everything, were silence a proof
@@ -80,8 +80,8 @@ async def test_in_an_outage_no_node_is_deleted_and_after_it_the_one_whose_machin
     own: ControlPlane, tmp_path: Path, outage: Outage
 ):
     async with a_cluster(own, tmp_path) as cluster:
-        silent = [a_machine(name, f"10.241.0.{n}") for n, name in enumerate(SILENT, 1)]
-        await cluster.join(*silent, a_machine("out-replaced", "10.241.1.1"))
+        silent = [make_machine(name, f"10.241.0.{n}") for n, name in enumerate(SILENT, 1)]
+        await cluster.join(*silent, make_machine("out-replaced", "10.241.1.1"))
         await cluster.until_usable(*SILENT, "out-replaced")
         for name in SILENT:
             await cluster.fall_silent(name)
@@ -103,8 +103,8 @@ async def test_the_same_machine_under_another_name_and_one_that_discovery_still_
     own: ControlPlane, tmp_path: Path
 ):
     async with a_cluster(own, tmp_path) as cluster:
-        renamed, known = a_machine("out-renamed", "10.241.2.1"), a_machine("out-known", "10.241.2.2")
-        await cluster.join(renamed, known, a_machine("out-proven", "10.241.2.3"))
+        renamed, known = make_machine("out-renamed", "10.241.2.1"), make_machine("out-known", "10.241.2.2")
+        await cluster.join(renamed, known, make_machine("out-proven", "10.241.2.3"))
         await cluster.until_usable("out-renamed", "out-known", "out-proven")
         assert renamed.system_information is not None
         # One was installed anew, the other one has moved to an address that nobody was told of.

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from libs.common.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
 
 Form = dict[str, Any]
@@ -29,14 +29,14 @@ WRITES = (("patch", "nodes"), ("patch", "nodes/status"), ("create", "events"))
 _numbers = itertools.count(1)
 
 
-def some_machines(count: int, platform: str = "hcloud") -> list[Machine]:
+def some_machines(count: int, platform: str = "hcloud") -> list[SimMachineFacts]:
     return [
-        a_machine(f"job-{n}.example.com", f"10.200.{n // 250}.{n % 250 + 1}", platform=platform, zone="z1")
+        make_machine(f"job-{n}.example.com", f"10.200.{n // 250}.{n % 250 + 1}", platform=platform, zone="z1")
         for n in itertools.islice(_numbers, count)
     ]
 
 
-async def node(kubelets: Kubelets, name: str) -> dict[str, Any]:
+async def node(kubelets: KubeletFleet, name: str) -> dict[str, Any]:
     return dict((await kubelets.request("GET", f"/api/v1/nodes/{name}")).body)
 
 
@@ -48,30 +48,32 @@ def blocked(node: dict[str, Any]) -> dict[str, Any] | None:
     return next((c for c in node["status"]["conditions"] if c["type"] == BLOCKED_CONDITION), None)
 
 
-async def until_usable(kubelets: Kubelets, names: Iterable[str], seconds: float = 60) -> None:
+async def until_usable(kubelets: KubeletFleet, names: Iterable[str], seconds: float = 60) -> None:
     for name in names:
 
         async def usable(name: str = name) -> bool:
             return is_usable(await node(kubelets, name))
 
-        await eventually(usable, f"{name} usable", seconds)
+        await wait_until(usable, f"{name} usable", seconds)
 
 
 @pytest.fixture
-async def join(kubelets: Kubelets, machines: Machines) -> AsyncIterator[Callable[..., Awaitable[list[str]]]]:
+async def join(
+    kubelets: KubeletFleet, machines: MachineFleet
+) -> AsyncIterator[Callable[..., Awaitable[list[str]]]]:
     """Machines run and their kubelets join; all are gone at the end."""
-    joined: list[Machine] = []
+    joined: list[SimMachineFacts] = []
 
-    async def joining(some: list[Machine], **flags: Any) -> list[str]:
-        await machines.put(*some)
+    async def joining(some: list[SimMachineFacts], **flags: Any) -> list[str]:
+        await machines.put_machines(*some)
         joined.extend(some)
-        await kubelets.join_all([Kubelet.on(machine, **flags) for machine in some])
+        await kubelets.join_all([SimKubelet.of_machine(machine, **flags) for machine in some])
         return [machine.name for machine in some]
 
     yield joining
     for machine in joined:
-        await kubelets.delete(machine.name)
-    await machines.delete(*(machine.id for machine in joined))
+        await kubelets.delete_node(machine.name)
+    await machines.delete_machines(*(machine.id for machine in joined))
 
 
 def requests_of(control_plane: ControlPlane, since: int) -> Counter[tuple[str, str, str]]:
@@ -95,14 +97,14 @@ def writes(control_plane: ControlPlane, since: int) -> dict[tuple[str, str], int
 
 async def until_synced(control_plane: ControlPlane, since: int, nodes: int) -> None:
     """The Event is the last that is written about a joining node."""
-    await eventually(
+    await wait_until(
         lambda: writes(control_plane, since)["create", "events"] >= nodes, "Synced events said", 60
     )
 
 
 @in_every_form
 async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each(
-    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane, form: Form
+    start_services: StartServices, join, kubelets: KubeletFleet, control_plane: ControlPlane, form: Form
 ):
     await start_services(**form)
     since = control_plane.audit_mark()
@@ -119,7 +121,7 @@ async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each
 
 
 async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
-    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane
+    start_services: StartServices, join, kubelets: KubeletFleet, control_plane: ControlPlane
 ):
     since = control_plane.audit_mark()
     await start_services()
@@ -133,31 +135,31 @@ async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
 
 @apart_and_in_memory
 async def test_a_node_whose_machine_is_down_says_why_within_30_s_and_stops_saying_so_when_it_is_up(
-    start_services: StartServices, join, kubelets: Kubelets, machines: Machines, form: Form
+    start_services: StartServices, join, kubelets: KubeletFleet, machines: MachineFleet, form: Form
 ):
     await start_services(**form)
     (machine,) = some_machines(1)
-    await machines.put(machine)
-    await machines.fault(machine.id, unavailable=True)
+    await machines.put_machines(machine)
+    await machines.set_faults(machine.id, unavailable=True)
     (name,) = await join([machine])
 
     async def says_why() -> bool:
         return blocked(await node(kubelets, name)) is not None
 
-    await eventually(says_why, "blocked with a reason", 30)
+    await wait_until(says_why, "blocked with a reason", 30)
     condition = blocked(await node(kubelets, name))
     assert condition is not None
     assert condition["status"] == "True"
     assert machine.reachable_at[0] in condition["message"]
     assert not is_usable(await node(kubelets, name))
 
-    await machines.fault(machine.id)
+    await machines.set_faults(machine.id)
     await until_usable(kubelets, [name], 90)
     assert blocked(await node(kubelets, name)) is None
 
 
 async def test_nodes_that_join_while_nats_is_wiped_become_usable(
-    start_services: StartServices, join, kubelets: Kubelets, nats_server: NatsServer
+    start_services: StartServices, join, kubelets: KubeletFleet, nats_server: NatsServer
 ):
     await start_services()
     await until_usable(kubelets, await join(some_machines(3)))
@@ -169,7 +171,7 @@ async def test_nodes_that_join_while_nats_is_wiped_become_usable(
 
 @apart_and_in_memory
 async def test_a_machine_that_changes_changes_its_node(
-    start_services: StartServices, join, kubelets: Kubelets, machines: Machines, form: Form
+    start_services: StartServices, join, kubelets: KubeletFleet, machines: MachineFleet, form: Form
 ):
     await start_services(**form)
     (machine,) = some_machines(1)
@@ -177,18 +179,18 @@ async def test_a_machine_that_changes_changes_its_node(
     await until_usable(kubelets, [name])
     platform = machine.platform
     assert platform is not None
-    await machines.change(machine.id, platform=msgspec.structs.replace(platform, zone="z2"))
+    await machines.change_machine(machine.id, platform=msgspec.structs.replace(platform, zone="z2"))
 
     async def moved() -> bool:
         labels = (await node(kubelets, name))["metadata"]["labels"]
         return bool(labels["topology.kubernetes.io/zone"] == "z2")
 
-    await eventually(moved, "in zone z2", 30)
+    await wait_until(moved, "in zone z2", 30)
 
 
 @apart_and_in_memory
 async def test_a_quiet_cluster_is_left_alone(
-    start_services: StartServices, join, kubelets: Kubelets, control_plane: ControlPlane, form: Form
+    start_services: StartServices, join, kubelets: KubeletFleet, control_plane: ControlPlane, form: Form
 ):
     await start_services(**form)
     begun = control_plane.audit_mark()

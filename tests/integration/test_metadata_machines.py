@@ -12,26 +12,33 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.events import ClusterNetworksObserved, NodeEnriched, NodeUnreachable
 from libs.common.machine import Inventory, Processors
 from libs.common.subjects import NETWORKS
-from libs.testbed.machines import Extension, Machines, Processor, Route, SystemInformation, a_machine
+from libs.testbed.machine_fleet import (
+    Extension,
+    MachineFleet,
+    Processor,
+    Route,
+    SystemInformation,
+    make_machine,
+)
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
-from tests.builders import a_node
-from tests.bus_actors import eventually
-from tests.metadata_actors import CALM, metadata_running
+from tests.builders import make_node
+from tests.bus_actors import wait_until
+from tests.metadata_actors import CALM, run_metadata
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 
 
 @pytest.fixture
-async def talos(tmp_path: Path) -> AsyncIterator[Machines]:
+async def talos(tmp_path: Path) -> AsyncIterator[MachineFleet]:
     """Machines of one's own: these tests cut the endpoint."""
-    async with Machines.start(tmp_path / "machines") as machines:
+    async with MachineFleet.start(tmp_path / "machines") as machines:
         yield machines
 
 
 @pytest.fixture
-def settings(talos: Machines) -> MetadataSettings:
-    return msgspec.structs.replace(CALM, talosconfig=talos.talosconfig())
+def settings(talos: MachineFleet) -> MetadataSettings:
+    return msgspec.structs.replace(CALM, talosconfig=talos.write_talosconfig())
 
 
 def looked_since_watched(service: MetadataService, name: str) -> bool:
@@ -41,16 +48,16 @@ def looked_since_watched(service: MetadataService, name: str) -> bool:
 
 
 async def test_a_node_is_enriched_with_what_a_talos_machine_says(nats_server, stream, talos, settings):
-    await talos.put(a_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1", cluster_name="prod"))
-    async with metadata_running(nats_server.url, None, settings) as service:
+    await talos.put(make_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1", cluster_name="prod"))
+    async with run_metadata(nats_server.url, None, settings) as service:
         await stream.snapshot()
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.platform.provider_id.startswith("hcloud://")
         assert event.facts.platform.region == "fsn1"
         assert event.facts.node_name == "web-1"
         assert "10.0.0.5" in {status.address.partition("/")[0] for status in event.facts.addresses}
-        await eventually(lambda: service.problems() == ())
+        await wait_until(lambda: service.problems() == ())
 
 
 async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_noticed(
@@ -60,7 +67,7 @@ async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_notic
     rule = f"transformations: [{{labels: {labels}}}]"
     ruled = msgspec.structs.replace(settings, cloud_config=parse_cloud_config(rule, "config"))
     await talos.put(
-        a_machine(
+        make_machine(
             "web-1",
             "10.0.0.5",
             talos_version="v1.13.5",
@@ -68,15 +75,15 @@ async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_notic
             processors=(Processor(),),
         )
     )
-    async with metadata_running(nats_server.url, None, ruled) as service:
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, None, ruled) as service:
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.inventory == Inventory(
             talos_version="v1.13.5",
             extensions={"schematic": "376567"},
             processors=Processors(manufacturer="QEMU", model="pc-q35-9.0", sockets=1, cores=2, threads=2),
         )
-        await eventually(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
+        await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
         await talos.fault("web-1", unavailable=True)  # it reboots
         await stream.once("web-1", NodeUnreachable)
         await talos.change("web-1", talos_version="v1.14.0")
@@ -90,27 +97,27 @@ async def test_networks_of_the_cluster_and_gateways_are_those_of_real_machines(
     nats_server, stream, talos, settings
 ):
     allocating = msgspec.structs.replace(settings, controllers=("*", "node-ipam-controller"))
-    await talos.put(a_machine("control-1", "10.0.0.1", control_plane=True, pod_cidrs=("10.8.0.0/16",)))
-    await talos.put(a_machine("web-1", "10.0.0.5", routes=(Route(gateway="10.0.0.254"),)))
+    await talos.put(make_machine("control-1", "10.0.0.1", control_plane=True, pod_cidrs=("10.8.0.0/16",)))
+    await talos.put(make_machine("web-1", "10.0.0.5", routes=(Route(gateway="10.0.0.254"),)))
 
     async def are_told() -> bool:
         message = await stream.bus.last(NETWORKS)
         event = message.event if message else None
         return isinstance(event, ClusterNetworksObserved) and event.pod_cidrs == ("10.8.0.0/16",)
 
-    async with metadata_running(nats_server.url, None, allocating):
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, None, allocating):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.gateways == ("10.0.0.254",)
-        await eventually(are_told)
+        await wait_until(are_told)
 
 
 async def test_a_machine_that_changes_reaches_its_node_within_a_second(nats_server, stream, talos, settings):
-    await talos.put(a_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1"))
-    async with metadata_running(nats_server.url, None, settings) as service:
-        await stream.observe(a_node())
+    await talos.put(make_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1"))
+    async with run_metadata(nats_server.url, None, settings) as service:
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: looked_since_watched(service, "web-1"))
+        await wait_until(lambda: looked_since_watched(service, "web-1"))
         for i in range(5):
             platform = talos.machine("web-1").platform
             await talos.change("web-1", platform=msgspec.structs.replace(platform, zone=f"zone-{i}"))
@@ -122,9 +129,9 @@ async def test_a_machine_that_changes_reaches_its_node_within_a_second(nats_serv
 async def test_a_machine_that_is_off_is_told_and_enriched_when_it_is_back(
     nats_server, stream, talos, settings
 ):
-    machine = a_machine("web-1", "10.0.0.5")
-    async with metadata_running(nats_server.url, None, settings):
-        await stream.observe(a_node())
+    machine = make_machine("web-1", "10.0.0.5")
+    async with run_metadata(nats_server.url, None, settings):
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert event.fault.kind == "refused"
         assert "10.0.0.5" in event.fault.message + event.fault.endpoint
@@ -140,65 +147,65 @@ async def test_an_endpoint_that_is_away_makes_us_unready_and_its_return_heals_al
     nats_server, stream, talos, settings
 ):
     names = [f"web-{i}" for i in range(20)]
-    await talos.put(*(a_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
+    await talos.put(*(make_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
     await talos.cut(0)
-    async with metadata_running(nats_server.url, None, settings) as service:
+    async with run_metadata(nats_server.url, None, settings) as service:
         await stream.snapshot(20)
         for i, name in enumerate(names):
-            await stream.observe(a_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
+            await stream.observe(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
         for name in names:
             event = await stream.once(name, NodeUnreachable)
             assert talos.endpoints[0] in event.fault.message
-        await eventually(lambda: any(talos.endpoints[0] in problem for problem in service.problems()))
-        await eventually(
+        await wait_until(lambda: any(talos.endpoints[0] in problem for problem in service.problems()))
+        await wait_until(
             lambda: all(node.state.failures for node in service._node_controller.reconcilers.values())
         )
         await talos.restore(0)
         for name in names:
             await stream.once(name, NodeEnriched)
-        await eventually(lambda: service.problems() == ())
+        await wait_until(lambda: service.problems() == ())
 
 
 async def test_without_credentials_it_waits_and_goes_on_when_they_come(nats_server, stream, talos, tmp_path):
-    await talos.put(a_machine("web-1", "10.0.0.5"))
+    await talos.put(make_machine("web-1", "10.0.0.5"))
     late = tmp_path / "late" / "config"
     late.parent.mkdir()
     settings = MetadataSettings(talosconfig=late, probe_seconds=0.2)
-    async with metadata_running(nats_server.url, None, settings) as service:
+    async with run_metadata(nats_server.url, None, settings) as service:
         await stream.snapshot()
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert event.fault.kind == "no_endpoint"
         assert str(late) in event.fault.message
         assert any(str(late) in problem for problem in service.problems())
         talos.talosconfig(late)
         await stream.once("web-1", NodeEnriched, seconds=15.0)
-        await eventually(lambda: service.problems() == ())
+        await wait_until(lambda: service.problems() == ())
 
 
 async def test_an_expired_certificate_is_told_with_the_file_and_replaced_without_a_restart(
     nats_server, stream, talos, tmp_path
 ):
-    await talos.put(a_machine("web-1", "10.0.0.5"))
+    await talos.put(make_machine("web-1", "10.0.0.5"))
     day = timedelta(days=1)
     file = talos.talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) - day, lifetime=day / 2)
-    async with metadata_running(nats_server.url, None, MetadataSettings(talosconfig=file)) as service:
+    async with run_metadata(nats_server.url, None, MetadataSettings(talosconfig=file)) as service:
         await stream.snapshot()
-        await stream.observe(a_node())
+        await stream.observe(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert event.fault.kind in {"certificate", "no_endpoint"}
         assert "expired" in event.fault.message
-        await eventually(lambda: any("expired" in problem for problem in service.problems()))
+        await wait_until(lambda: any("expired" in problem for problem in service.problems()))
         talos.talosconfig(file)
         await stream.once("web-1", NodeEnriched, seconds=15.0)
 
 
 async def test_a_node_renamed_by_its_kubelet_is_recognized_by_smbios(nats_server, stream, talos, settings):
     await talos.put(
-        a_machine("talos-abc", "10.0.0.5", system_information=SystemInformation(uuid=UUID), id="renamed")
+        make_machine("talos-abc", "10.0.0.5", system_information=SystemInformation(uuid=UUID), id="renamed")
     )
-    async with metadata_running(nats_server.url, None, settings):
-        await stream.observe(a_node(system_uuid=UUID.upper()))
+    async with run_metadata(nats_server.url, None, settings):
+        await stream.observe(make_node(system_uuid=UUID.upper()))
         await stream.snapshot()
         event = await stream.once("web-1", NodeEnriched)
         assert event.recognized_by == "system-uuid"
@@ -207,21 +214,21 @@ async def test_a_node_renamed_by_its_kubelet_is_recognized_by_smbios(nats_server
 async def test_container_mode_has_no_smbios_and_is_enriched_all_the_same(
     nats_server, stream, talos, settings
 ):
-    await talos.put(a_machine("web-1", "10.0.0.5", platform="container", system_information=None))
-    async with metadata_running(nats_server.url, None, settings):
-        await stream.observe(a_node())
+    await talos.put(make_machine("web-1", "10.0.0.5", platform="container", system_information=None))
+    async with run_metadata(nats_server.url, None, settings):
+        await stream.observe(make_node())
         assert (await stream.once("web-1", NodeEnriched)).facts.system is None
 
 
 async def test_a_half_open_watch_is_found_out_by_the_look_that_comes_all_the_same(
     nats_server, stream, talos, settings
 ):
-    await talos.put(a_machine("web-1", "10.0.0.5", platform="hcloud"))
+    await talos.put(make_machine("web-1", "10.0.0.5", platform="hcloud"))
     often = msgspec.structs.replace(settings, talos_resync_seconds=2.0)
-    async with metadata_running(nats_server.url, None, often) as service:
-        await stream.observe(a_node())
+    async with run_metadata(nats_server.url, None, often) as service:
+        await stream.observe(make_node())
         await stream.once("web-1", NodeEnriched)
-        await eventually(lambda: looked_since_watched(service, "web-1"))
+        await wait_until(lambda: looked_since_watched(service, "web-1"))
         await talos.mute_watches("web-1")
         platform = talos.machine("web-1").platform
         await talos.change("web-1", platform=msgspec.structs.replace(platform, zone="elsewhere"))
@@ -230,14 +237,14 @@ async def test_a_half_open_watch_is_found_out_by_the_look_that_comes_all_the_sam
 
 async def test_a_joining_node_costs_a_known_number_of_calls(nats_server, stream, talos, settings):
     names = [f"web-{i}" for i in range(30)]
-    await talos.put(*(a_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
+    await talos.put(*(make_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
     nodes_only = msgspec.structs.replace(settings, controllers=("cloud-node",))
-    async with metadata_running(nats_server.url, None, nodes_only) as service:
+    async with run_metadata(nats_server.url, None, nodes_only) as service:
         for i, name in enumerate(names):
-            await stream.observe(a_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
+            await stream.observe(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
         for name in names:
             await stream.once(name, NodeEnriched)
-        await eventually(lambda: all(looked_since_watched(service, name) for name in names))
+        await wait_until(lambda: all(looked_since_watched(service, name) for name in names))
         calls = Counter[str]()
         for call, count in (await talos.calls()).items():
             calls[call.method] += count

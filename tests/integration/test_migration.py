@@ -17,14 +17,14 @@ from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.common.subjects import LEADING, STREAM
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import JSON_PATCH, STRATEGIC, Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines, a_machine
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import JSON_PATCH, STRATEGIC, KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
-from libs.testbed.service_rights import ALL_IN_ONE
+from libs.testbed.service_permissions import ALL_IN_ONE
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import operating
 from tests.integration.test_all_in_one import LEASE
 
@@ -48,7 +48,7 @@ FORMS: Final[dict[str, dict[str, Any]]] = {
 class Reference:
     """What holds the reference's Lease, and initialises a Node with the fields that the reference writes."""
 
-    def __init__(self, api: KubeApi, kubelets: Kubelets) -> None:
+    def __init__(self, api: KubeApi, kubelets: KubeletFleet) -> None:
         self.kubelets = kubelets
         self.holds = asyncio.Event()
         self.lock = LeaseLock(
@@ -67,7 +67,7 @@ class Reference:
             self.holds.set() if held else self.holds.clear()
             await asyncio.sleep(0.5)  # its retry period
 
-    async def initialise(self, machine: Machine) -> None:
+    async def initialise(self, machine: SimMachineFacts) -> None:
         """Its providerID, labels and addresses, and no taint."""
         path, told = f"/api/v1/nodes/{machine.name}", machine.platform
         assert told is not None
@@ -96,7 +96,7 @@ async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Control
 
 
 @asynccontextmanager
-async def reference_of(own: ControlPlane, kubelets: Kubelets) -> AsyncIterator[Reference]:
+async def reference_of(own: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[Reference]:
     api = KubeApi(load_kube_config(own.kubeconfig(), {}), user_agent="reference")
     try:
         yield Reference(api, kubelets)
@@ -104,8 +104,8 @@ async def reference_of(own: ControlPlane, kubelets: Kubelets) -> AsyncIterator[R
         await api.close()
 
 
-def machine(name: str, number: int) -> Machine:
-    return a_machine(
+def machine(name: str, number: int) -> SimMachineFacts:
+    return make_machine(
         name, f"10.232.0.{number}", platform="hcloud", region="eu-central", external_ips=[EXTERNAL]
     )
 
@@ -127,10 +127,10 @@ async def looks_at_the_lease(own: ControlPlane) -> None:
         asked = {r: n for r, n in own.audit_counts(since).items() if r.user.startswith(ALL_IN_ONE)}
         return sum(n for r, n in asked.items() if (r.verb, r.resource) == ("get", "leases")) >= LOOKS
 
-    await eventually(looked, "ours looks at the Lease of another")
+    await wait_until(looked, "ours looks at the Lease of another")
 
 
-async def is_initialised(kubelets: Kubelets, name: str) -> bool:
+async def is_initialised(kubelets: KubeletFleet, name: str) -> bool:
     node = (await kubelets.request("GET", f"/api/v1/nodes/{name}")).body
     return UNINITIALIZED_TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
 
@@ -145,7 +145,7 @@ async def is_silent(server: NatsServer) -> bool:
     return False
 
 
-async def seconds_between_renewal_and_takeover(kubelets: Kubelets, renewed: str) -> float:
+async def seconds_between_renewal_and_takeover(kubelets: KubeletFleet, renewed: str) -> float:
     taken = (await kubelets.request("GET", LEASE)).body["spec"]
     assert taken["leaseTransitions"] >= 1
     then, now = (datetime.fromisoformat(text) for text in (renewed, taken["acquireTime"]))
@@ -154,78 +154,78 @@ async def seconds_between_renewal_and_takeover(kubelets: Kubelets, renewed: str)
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_lease_and_gives_back_at_once(
-    form: str, own: ControlPlane, tmp_path: Path, machines: Machines, nats_server: NatsServer
+    form: str, own: ControlPlane, tmp_path: Path, machines: MachineFleet, nats_server: NatsServer
 ):
     names = ("done-by-it", "left-over", "after-it", "back-again")
     there = [machine(f"{form}-{name}", n) for n, name in enumerate(names, 1 + 10 * list(FORMS).index(form))]
     done, left, after, back = there
     async with AsyncExitStack() as stack:
-        kubelets = await stack.enter_async_context(Kubelets.start(own))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(own))
         reference = await stack.enter_async_context(reference_of(own, kubelets))
         await kubelets.request("DELETE", LEASE)
-        await machines.put(*there)
-        stack.push_async_callback(machines.delete, *(each.id for each in there))
+        await machines.put_machines(*there)
+        stack.push_async_callback(machines.delete_machines, *(each.id for each in there))
         since = own.audit_mark()
-        async with doing(reference.lead()):
+        async with run_during(reference.lead()):
             await asyncio.wait_for(reference.holds.wait(), 10)
             services = await stack.enter_async_context(
-                RunningServices.start(
+                ServiceProcesses.start(
                     tmp_path / "services", own, kubelets,
-                    nats_url=nats_server.url, talosconfig=machines.talosconfig(), **FORMS[form],
+                    nats_url=nats_server.url, talosconfig=machines.write_talosconfig(), **FORMS[form],
                 )
             )  # fmt: skip
             leader = services.children.get("watcher") or services.children["all-in-one"]
             standing_by = "standing by, another one leads"
-            await eventually(lambda: standing_by in leader.log.read_text(), "ours stands by")
-            await kubelets.join(Kubelet.on(done))
+            await wait_until(lambda: standing_by in leader.log.read_text(), "ours stands by")
+            await kubelets.join(SimKubelet.of_machine(done))
             await reference.initialise(done)
-            await kubelets.join(Kubelet.on(left))  # the reference ends before it comes to this one
-            certificate = await kubelets.ask_for_certificate(Kubelet.on(left))
+            await kubelets.join(SimKubelet.of_machine(left))  # the reference ends before it comes to this one
+            certificate = await kubelets.request_certificate(SimKubelet.of_machine(left))
             await looks_at_the_lease(own)
             assert not written(own, since)
         renewed = (await kubelets.request("GET", LEASE)).body["spec"]["renewTime"]
 
-        await eventually(lambda: is_initialised(kubelets, left.name), "ours goes on", 60)
+        await wait_until(lambda: is_initialised(kubelets, left.name), "ours goes on", 60)
         assert await seconds_between_renewal_and_takeover(kubelets, renewed) < 2 * LEASE_SECONDS
-        assert (await kubelets.outcome_of(certificate, seconds=30)).certificate
-        await kubelets.join(Kubelet.on(after))
-        await eventually(lambda: is_initialised(kubelets, after.name), "and with the next one", 30)
+        assert (await kubelets.wait_for_outcome(certificate, seconds=30)).certificate
+        await kubelets.join(SimKubelet.of_machine(after))
+        await wait_until(lambda: is_initialised(kubelets, after.name), "and with the next one", 30)
         for each in (left, after):
-            await eventually(lambda n=each.name: writes_of(own, since, n) == A_JOIN, "the Event comes last")  # type: ignore[misc]
+            await wait_until(lambda n=each.name: writes_of(own, since, n) == A_JOIN, "the Event comes last")  # type: ignore[misc]
         assert writes_of(own, since, certificate) == AN_APPROVAL
         what_the_reference_wrote_stays(own, done.name)
 
-        async with doing(reference.lead()):
+        async with run_during(reference.lead()):
             assert isinstance(await reference.lock.try_acquire_or_renew(), LeaseDenial)
             for child in services.children.values():
                 await child.stop(30)
             began = datetime.now(UTC)
             await asyncio.wait_for(reference.holds.wait(), LEASE_SECONDS)
             assert (datetime.now(UTC) - began).total_seconds() < LEASE_SECONDS - 5  # released, not outlived
-            await eventually(lambda: is_silent(nats_server), "who hears the last word of ours may write", 12)
+            await wait_until(lambda: is_silent(nats_server), "who hears the last word of ours may write", 12)
             since = own.audit_mark()
             for name in list(services.children):
                 services.restart(name)
-            await kubelets.join(Kubelet.on(back))
+            await kubelets.join(SimKubelet.of_machine(back))
             await looks_at_the_lease(own)
             assert not written(own, since)
             assert not await is_initialised(kubelets, back.name)
             await asyncio.gather(*(child.stop(30) for child in services.children.values()))
             assert not written(own, since)  # who never led releases nothing
         for each in there:
-            await kubelets.delete(each.name)
+            await kubelets.delete_node(each.name)
         await kubelets.request("DELETE", f"{CSRS}/{certificate}")
 
 
 def writes_of(own: ControlPlane, since: int, about: str) -> Counter[tuple[str, str, str]]:
-    mine = [each for each in own.node_writes(since) if each.user.startswith(ALL_IN_ONE)]
+    mine = [each for each in own.list_node_writes(since) if each.user.startswith(ALL_IN_ONE)]
     assert all(each.code < 300 for each in mine), mine
     return Counter((each.verb, each.resource, each.reason) for each in mine if each.about == about)
 
 
 def what_the_reference_wrote_stays(own: ControlPlane, node: str) -> None:
     """Ours adds what the reference had not written, and its record; it changes nothing."""
-    changes = [change for change in own.node_changes() if change.node == node]
+    changes = [change for change in own.list_node_changes() if change.node == node]
     by_reference = {change.field for change in changes if change.user == "admin"}
     by_ours = {change.field for change in changes if change.user.startswith(ALL_IN_ONE)}
     assert {"spec.providerID", "status.addresses"} <= by_reference

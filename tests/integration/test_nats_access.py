@@ -15,9 +15,9 @@ from libs.common.events import encode
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import DEAD_LETTERS, DECIDED, ENRICHED_NODE, FLOW, subject_of
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.pki import Authority
-from tests.builders import a_request, csr_enriched
-from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
+from libs.testbed.pki import CertificateAuthority
+from tests.builders import make_csr_enriched, make_request
+from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
 from tests.integration.conftest import QUICK, ConnectBus
 
 # Test keys of nkeys' own kind, made for these tests only.
@@ -68,15 +68,15 @@ async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
         hooks=BusHooks(permission_violation=violations.append),
         timing=PATIENT,
     )
-    await eventually(lambda: metadata.stream_id != "")
+    await wait_until(lambda: metadata.stream_id != "")
     started = time.monotonic()
     with pytest.raises(BusError, match="permissions violation"):
-        await metadata.publish(a_word())
+        await metadata.publish(make_event())
     assert time.monotonic() - started < PATIENT.publish_deadline / 2
     assert len(violations) == 1
     assert ENRICHED_NODE in violations[0]
     assert any("does not permit" in problem for problem in metadata.problems())
-    await watcher.publish(a_word())
+    await watcher.publish(make_event())
 
 
 async def with_least_rights(server: NatsServer, directory: Path) -> dict[str, Path]:
@@ -129,11 +129,11 @@ async def test_these_rights_are_all_that_following_consuming_and_deciding_need(
     labeler = await connect_bus("labeler", nkey_seed_file=seeds["labeler"], hooks=hooks)
     worker, recorder = Worker(lambda message: Reject("to see the letter")), Recorder()
     async with (
-        worker.consuming(labeler),
-        doing(labeler.follow("flow", f"{FLOW}.>", recorder)),
+        worker.consume(labeler),
+        run_during(labeler.follow("flow", f"{FLOW}.>", recorder)),
     ):
-        await metadata.publish(a_word())
-        await eventually(lambda: len(recorder.messages) == 1)
+        await metadata.publish(make_event())
+        await wait_until(lambda: len(recorder.messages) == 1)
         held = await labeler.get_last(f"{ENRICHED_NODE}.web-1")
         assert held is not None
         assert held.event == recorder.messages[0].event
@@ -141,7 +141,7 @@ async def test_these_rights_are_all_that_following_consuming_and_deciding_need(
         async def letter_written() -> bool:
             return await watcher.get_last(f"{DEAD_LETTERS}.labeler.node.web-1") is not None
 
-        await eventually(letter_written)
+        await wait_until(letter_written)
     await watcher.provision((NODES,), max_bytes=2 * MAX_BYTES)
     assert violations == []
     assert labeler.problems() == ()
@@ -155,11 +155,11 @@ async def test_a_stolen_key_cannot_have_the_server_write_in_anothers_name(
     watcher = await connect_bus("watcher", nkey_seed_file=seeds["watcher"])
     await watcher.provision((NODES,), max_bytes=MAX_BYTES)
     metadata = await connect_bus("metadata", nkey_seed_file=seeds["metadata"])
-    await metadata.publish(a_word("genuine"))
+    await metadata.publish(make_event("genuine"))
     thief = await nats.connect(
         nats_server.url, nkeys_seed=str(seeds["labeler"]), inbox_prefix=b"_INBOX_labeler", error_cb=_unheard
     )
-    forged, own = csr_enriched(a_request("csr-1")), f"{DECIDED}.labeler.csr.csr-1"
+    forged, own = make_csr_enriched(make_request("csr-1")), f"{DECIDED}.labeler.csr.csr-1"
     target, other = subject_of(forged), f"{ENRICHED_NODE}.another"
     reading = "$JS.API.DIRECT.GET.TALOSCCM."
     for subject, payload, reply in (
@@ -174,7 +174,7 @@ async def test_a_stolen_key_cannot_have_the_server_write_in_anothers_name(
     async def answered() -> bool:
         return await watcher.get_last(other) is not None
 
-    await eventually(answered)
+    await wait_until(answered)
     await thief.close()
     assert await watcher.get_last(target) is None
     moved = await watcher.get_last(other)
@@ -202,7 +202,7 @@ async def test_a_key_file_that_is_missing_or_broken_is_named_and_read_again(
     bus = await connect_bus(nkey_seed_file=path)
     assert any(f"{path}: no such file" in problem for problem in bus.problems())
     path.write_bytes(b"not a seed")
-    await eventually(lambda: any(str(path) in p and "no such file" not in p for p in bus.problems()))
+    await wait_until(lambda: any(str(path) in p and "no such file" not in p for p in bus.problems()))
     path.write_bytes(seed_file(tmp_path, "watcher").read_bytes())
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     assert bus.problems() == ()
@@ -210,8 +210,8 @@ async def test_a_key_file_that_is_missing_or_broken_is_named_and_read_again(
 
 async def encrypted(server: NatsServer, directory: Path, *, more: str = "") -> Path:
     """Restart the server with TLS; the CA file."""
-    authority = Authority.make(common_name="nats")
-    pair = authority.server(["127.0.0.1"])
+    authority = CertificateAuthority.make(common_name="nats")
+    pair = authority.issue_server(["127.0.0.1"])
     for name, content in (("ca", authority.pem), ("cert", pair.certificate), ("key", pair.key)):
         (directory / f"{name}.pem").write_bytes(content)
     server.configure(
@@ -227,7 +227,7 @@ async def test_tls_is_spoken_with_a_server_that_our_ca_vouches_for(
     ca = await encrypted(nats_server, tmp_path)
     bus = await connect_bus(tls_ca_file=ca)
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    await bus.publish(a_word())
+    await bus.publish(make_event())
     nats_server.pause()
     started = time.monotonic()
     await bus.close()
@@ -239,7 +239,7 @@ async def test_a_server_of_another_ca_or_without_tls_is_not_talked_to(
     nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
 ):
     foreign = tmp_path / "foreign.pem"
-    foreign.write_bytes(Authority.make(common_name="another").pem)
+    foreign.write_bytes(CertificateAuthority.make(common_name="another").pem)
     plain: NatsBus = await connect_bus(tls_ca_file=foreign)
     assert any("does not offer TLS" in problem for problem in plain.problems())
     await encrypted(nats_server, tmp_path)
@@ -265,7 +265,7 @@ async def test_nothing_is_signed_for_a_server_that_leaves_tls_out(
     named: str, nats_server: NatsServer, tmp_path: Path
 ):
     ca = tmp_path / "ca.pem"
-    ca.write_bytes(Authority.make(common_name="nats").pem)
+    ca.write_bytes(CertificateAuthority.make(common_name="nats").pem)
     between = _WithoutTls()
     async with await asyncio.start_server(between.talk, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
@@ -285,7 +285,7 @@ async def test_a_server_that_leaves_tls_to_its_clients_is_spoken_to_in_tls(
 ):
     ca = await encrypted(nats_server, tmp_path, more="allow_non_tls: true")
     foreign = tmp_path / "foreign.pem"
-    foreign.write_bytes(Authority.make(common_name="another").pem)
+    foreign.write_bytes(CertificateAuthority.make(common_name="another").pem)
     bus = await connect_bus(tls_ca_file=foreign)
     assert any("certificate verify failed" in problem for problem in bus.problems())
     trusted = await connect_bus(tls_ca_file=ca)

@@ -14,12 +14,12 @@ from libs.common.events import EnrichedNodeGone, Leading
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.service_spec import DURABLES
 from libs.common.subjects import subject_of
-from libs.testbed.children import Child, free_port
+from libs.testbed.child_process import ChildProcess, allocate_port
 from services.bootstrap.directory_key_store import DirectoryKeyStore
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.server_config import NatsServerConfig
 from services.bootstrap.server_files import ServerSpec, ensure_installation_keys, write_server_files
-from tests.bus_actors import MAX_BYTES, a_word, eventually
+from tests.bus_actors import MAX_BYTES, make_event, wait_until
 from tests.integration.conftest import ConnectBus
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # one port for all, as in a StatefulSet
@@ -34,8 +34,8 @@ class Cluster:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.keys = run_dir / "keys"
-        self.servers: dict[str, Child] = {}
-        self._route_port, self._client_port = free_port(), free_port()
+        self.servers: dict[str, ChildProcess] = {}
+        self._route_port, self._client_port = allocate_port(), allocate_port()
 
     async def prepare(self, host: str, keys: Path) -> Path:
         """What the init container of one pod does; where it wrote."""
@@ -63,7 +63,7 @@ class Cluster:
     async def start(self, host: str, *, keys: Path | None = None) -> None:
         """One more server, which says by its keys to which installation it belongs."""
         out = await self.prepare(host, keys or self.keys)
-        self.servers[host] = Child.start("nats-server", [PROGRAM, "-c", "nats.conf"], out)
+        self.servers[host] = ChildProcess.start("nats-server", [PROGRAM, "-c", "nats.conf"], out)
 
     def options(self, user: str, *hosts: str) -> dict[str, Any]:
         """What `connect_bus` is to be told."""
@@ -101,15 +101,15 @@ async def test_the_stream_lies_on_all_three_however_large_it_may_be_and_one_may_
             return False  # they have not chosen a leader yet
         return True
 
-    await eventually(provisioned, "\n".join(watcher.problems()), 60)
+    await wait_until(provisioned, "\n".join(watcher.problems()), 60)
     metadata = await connect_bus("metadata", **cluster.options("metadata", *HOSTS[1:]))
     csr = await connect_bus("csr", **cluster.options("csr", *HOSTS[1:]))
-    await says_and_hears(metadata, csr, a_word("before"))
+    await says_and_hears(metadata, csr, make_event("before"))
     await cluster.servers[HOSTS[0]].kill()
-    await says_and_hears(metadata, csr, a_word("after"))
-    held = await csr.get_last(subject_of(a_word("before")))
+    await says_and_hears(metadata, csr, make_event("after"))
+    held = await csr.get_last(subject_of(make_event("before")))
     assert held is not None
-    assert held.event == a_word("before")
+    assert held.event == make_event("before")
     assert not [host for host in HOSTS if "Violation" in cluster.log(host)]
 
 
@@ -124,23 +124,23 @@ async def test_a_full_replicated_stream_accepts_a_leading_while_the_headroom_is_
     async def provisioned() -> bool:
         try:
             await watcher.provision(DURABLES, max_bytes=100_000)
-            await metadata.publish(a_word("first"))
+            await metadata.publish(make_event("first"))
         except BusError:
             return False  # they have not chosen a leader yet
         return True
 
-    await eventually(provisioned, "\n".join(watcher.problems()), 60)
+    await wait_until(provisioned, "\n".join(watcher.problems()), 60)
     for size in (10_000, 1):
         with suppress(StreamFull):
             for n in range(10_000):
-                await metadata.publish(a_word(f"web-{size}-{n}", uid="u" * size))
+                await metadata.publish(make_event(f"web-{size}-{n}", uid="u" * size))
     leading = Leading(stream_id=watcher.stream_id, epoch=1, holder="host-a" * 30)
     for _ in range(3):  # a replacement of the same size is refused, too
         with pytest.raises(StreamFull):
             await watcher.publish(leading, ttl_seconds=10)
         async with watcher.headroom(leading):
             with pytest.raises(StreamFull):
-                await metadata.publish(a_word("another", uid="u" * 1_000))
+                await metadata.publish(make_event("another", uid="u" * 1_000))
             await watcher.publish(leading, ttl_seconds=10)
     assert (await watcher.stats()).max_bytes == 100_000
 
@@ -156,7 +156,7 @@ async def says_and_hears(one: NatsBus, other: NatsBus, word: EnrichedNodeGone) -
             return False
         return held is not None and held.event == word
 
-    await eventually(heard, f"{one.problems()} {other.problems()}", 60)
+    await wait_until(heard, f"{one.problems()} {other.problems()}", 60)
 
 
 async def test_a_server_of_another_authority_is_no_member(
@@ -164,8 +164,8 @@ async def test_a_server_of_another_authority_is_no_member(
 ):
     await cluster.start(HOSTS[0])
     await cluster.start(HOSTS[1], keys=tmp_path / "another")
-    await eventually(lambda: "TLS route handshake error" in cluster.log(HOSTS[0]))
-    await eventually(lambda: "TLS route handshake error" in cluster.log(HOSTS[1]))
+    await wait_until(lambda: "TLS route handshake error" in cluster.log(HOSTS[0]))
+    await wait_until(lambda: "TLS route handshake error" in cluster.log(HOSTS[1]))
     assert "unknown authority" in cluster.log(HOSTS[0]) + cluster.log(HOSTS[1])
     watcher = await connect_bus("watcher", **cluster.options("watcher", HOSTS[0]))
     with pytest.raises(BusError):  # two of three would have a leader: it is alone

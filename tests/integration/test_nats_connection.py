@@ -12,7 +12,7 @@ from libs.common.nats_bus.connection import Connection
 from libs.common.nats_bus.nats_access import NatsAccess
 from libs.common.subjects import subject_of
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import Worker, a_word, eventually
+from tests.bus_actors import Worker, make_event, wait_until
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def test_an_answer_to_a_ping_that_nobody_waits_for_any_more_does_not_end_t
 
 
 async def test_a_publisher_cannot_speak_in_the_servers_name(nats_bus: NatsBus, nats_server: NatsServer):
-    subject = subject_of(a_word("poisoned"))
+    subject = subject_of(make_event("poisoned"))
     publisher = await nats.connect(nats_server.url)
     block = b"NATS/1.0 404 No Messages\r\n\r\n"
     await publisher._send_command(
@@ -51,7 +51,7 @@ async def test_a_publisher_cannot_speak_in_the_servers_name(nats_bus: NatsBus, n
         found = await nats_bus.get_last(subject)
         return found is not None and isinstance(found.event, UnreadablePayload)
 
-    await eventually(is_stored_unreadable, "the stream has taken it: a plain publish waits for no answer")
+    await wait_until(is_stored_unreadable, "the stream has taken it: a plain publish waits for no answer")
     worker = Worker()
-    async with worker.consuming(nats_bus):
-        await eventually(lambda: bool(worker.names()), "delivered")
+    async with worker.consume(nats_bus):
+        await wait_until(lambda: bool(worker.list_names()), "delivered")

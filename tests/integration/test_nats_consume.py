@@ -12,7 +12,7 @@ from libs.common.events import DeadLetter
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import DEAD_LETTERS, ENRICHED_NODE, STREAM
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually
+from tests.bus_actors import MAX_BYTES, NODES, Worker, make_event, wait_until
 from tests.integration.conftest import ConnectBus, operating, put_raw
 
 
@@ -32,18 +32,18 @@ async def test_bytes_that_are_no_event_reach_the_handler_and_end_as_a_dead_lette
         return Reject(message.event.reason) if isinstance(message.event, UnreadablePayload) else Ack()
 
     worker = Worker(judge)
-    async with worker.consuming(labeler):
+    async with worker.consume(labeler):
         await put_raw(nats_server, f"{ENRICHED_NODE}.web-1", b"\xff{not json" + b"x" * 5000)
         await put_raw(nats_server, f"{ENRICHED_NODE}.web-2", b'{"event": "NodeEnriched.v99"}')
-        await nats_bus.publish(a_word("web-3"))
-        await eventually(lambda: len(worker.finished) == 3)
+        await nats_bus.publish(make_event("web-3"))
+        await wait_until(lambda: len(worker.finished) == 3)
 
         async def both_written() -> bool:
             return None not in [
                 await labeler.get_last(f"{DEAD_LETTERS}.labeler.node.web-{n}") for n in (1, 2)
             ]
 
-        await eventually(both_written, "dead letters")
+        await wait_until(both_written, "dead letters")
     letter = await labeler.get_last(f"{DEAD_LETTERS}.labeler.node.web-1")
     assert letter is not None
     assert isinstance(letter.event, DeadLetter)
@@ -56,11 +56,11 @@ async def test_two_thousand_parked_retries_do_not_starve_the_healthy(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     worker = Worker(lambda message: Nak(600.0, "down") if "parked" in message.subject else Ack())
-    async with worker.consuming(nats_bus, in_flight=16):
-        await asyncio.gather(*(nats_bus.publish(a_word(f"parked-{n}")) for n in range(2000)))
-        await eventually(lambda: len(worker.finished) == 2000, seconds=30)
-        await nats_bus.publish(a_word("healthy"))
-        await eventually(lambda: "healthy" in worker.names())
+    async with worker.consume(nats_bus, in_flight=16):
+        await asyncio.gather(*(nats_bus.publish(make_event(f"parked-{n}")) for n in range(2000)))
+        await wait_until(lambda: len(worker.finished) == 2000, seconds=30)
+        await nats_bus.publish(make_event("healthy"))
+        await wait_until(lambda: "healthy" in worker.list_names())
         async with operating(nats_server) as operator:
             assert (await operator.consumer_info(STREAM, NODES.name)).num_ack_pending >= 2000
 
@@ -70,90 +70,93 @@ async def test_a_parked_retry_survives_the_death_of_the_server(nats_bus: NatsBus
     durable = msgspec.structs.replace(NODES, ack_wait_seconds=1.5)
     await nats_bus.provision((durable,), max_bytes=MAX_BYTES)
     worker = Worker(lambda message: Ack() if message.redelivered else Nak(1.0, "down"))
-    async with worker.consuming(nats_bus, durable=durable):
-        await nats_bus.publish(a_word())
-        await eventually(lambda: len(worker.finished) == 1)
+    async with worker.consume(nats_bus, durable=durable):
+        await nats_bus.publish(make_event())
+        await wait_until(lambda: len(worker.finished) == 1)
         await nats_server.kill()
         await nats_server.restart()
-        await eventually(lambda: len(worker.finished) == 2)
+        await wait_until(lambda: len(worker.finished) == 2)
         assert worker.seen[1].redelivered
-        await eventually(lambda: settled(nats_server))
+        await wait_until(lambda: settled(nats_server))
 
 
 async def test_a_parked_message_that_is_replaced_never_comes_back(nats_bus: NatsBus, nats_server: NatsServer):
-    worker = Worker(lambda message: Nak(0.5, "down") if message.event == a_word(order=1) else Ack())
-    async with worker.consuming(nats_bus):
-        await nats_bus.publish(a_word(order=1))
-        await eventually(lambda: len(worker.finished) == 1)
-        await nats_bus.publish(a_word(order=2))
-        await eventually(lambda: len(worker.finished) == 2)
-        await eventually(lambda: settled(nats_server))
-        after = a_word("after-the-delay")
+    worker = Worker(lambda message: Nak(0.5, "down") if message.event == make_event(order=1) else Ack())
+    async with worker.consume(nats_bus):
+        await nats_bus.publish(make_event(order=1))
+        await wait_until(lambda: len(worker.finished) == 1)
+        await nats_bus.publish(make_event(order=2))
+        await wait_until(lambda: len(worker.finished) == 2)
+        await wait_until(lambda: settled(nats_server))
+        after = make_event("after-the-delay")
         await asyncio.sleep(0.7)  # the delay of the parked one has passed: it had its chance to come back
         await nats_bus.publish(after)
-        await eventually(lambda: len(worker.finished) == 3)
-    assert [message.event for message in worker.seen] == [a_word(order=1), a_word(order=2), after]
+        await wait_until(lambda: len(worker.finished) == 3)
+    assert [message.event for message in worker.seen] == [make_event(order=1), make_event(order=2), after]
     assert not any(message.redelivered for message in worker.seen)
 
 
 async def test_verdicts_on_a_replaced_message_harm_nothing(nats_bus: NatsBus, nats_server: NatsServer):
     for verdict in (Ack(), Nak(0.1, "late"), Reject("late")):
-        worker = Worker(lambda message, late=verdict: late if message.event == a_word(order=1) else Ack())  # type: ignore[misc]
+        worker = Worker(lambda message, late=verdict: late if message.event == make_event(order=1) else Ack())  # type: ignore[misc]
         worker.gate.clear()
-        async with worker.consuming(nats_bus):
-            await nats_bus.publish(a_word(order=1))
-            await eventually(lambda w=worker: w.in_flight == 1)  # type: ignore[misc]
-            await nats_bus.publish(a_word(order=2))
-            await eventually(lambda w=worker: w.in_flight == 2)  # type: ignore[misc]
+        async with worker.consume(nats_bus):
+            await nats_bus.publish(make_event(order=1))
+            await wait_until(lambda w=worker: w.in_flight == 1)  # type: ignore[misc]
+            await nats_bus.publish(make_event(order=2))
+            await wait_until(lambda w=worker: w.in_flight == 2)  # type: ignore[misc]
             worker.gate.set()
-            await eventually(lambda w=worker: len(w.finished) == 2)  # type: ignore[misc]
-            await eventually(lambda: settled(nats_server))
-        assert [message.event for message in worker.seen] == [a_word(order=1), a_word(order=2)]
+            await wait_until(lambda w=worker: len(w.finished) == 2)  # type: ignore[misc]
+            await wait_until(lambda: settled(nats_server))
+        assert [message.event for message in worker.seen] == [make_event(order=1), make_event(order=2)]
 
 
 async def test_a_deleted_consumer_is_noticed_and_replays_the_present_state_when_restored(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     worker = Worker()
-    async with worker.consuming(nats_bus):
+    async with worker.consume(nats_bus):
         for name in ("web-1", "web-2"):
-            await nats_bus.publish(a_word(name))
-        await eventually(lambda: len(worker.finished) == 2)
+            await nats_bus.publish(make_event(name))
+        await wait_until(lambda: len(worker.finished) == 2)
         async with operating(nats_server) as operator:
             await operator.delete_consumer(STREAM, NODES.name)
-        await eventually(lambda: any("labeler-nodes" in problem for problem in nats_bus.problems()))
-        await nats_bus.publish(a_word("web-1", order=2))
+        await wait_until(lambda: any("labeler-nodes" in problem for problem in nats_bus.problems()))
+        await nats_bus.publish(make_event("web-1", order=2))
         await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-        await eventually(lambda: len(worker.finished) == 4)
-        await eventually(lambda: nats_bus.problems() == ())
-    assert [message.event for message in worker.seen[2:]] == [a_word("web-2"), a_word("web-1", order=2)]
+        await wait_until(lambda: len(worker.finished) == 4)
+        await wait_until(lambda: nats_bus.problems() == ())
+    assert [message.event for message in worker.seen[2:]] == [
+        make_event("web-2"),
+        make_event("web-1", order=2),
+    ]
 
 
 async def test_a_stream_made_anew_under_a_consumer_is_consumed(nats_bus: NatsBus, nats_server: NatsServer):
     worker = Worker()
-    async with worker.consuming(nats_bus):
-        await nats_bus.publish(a_word("web-1"))
-        await eventually(lambda: worker.names() == ["web-1"])
+    async with worker.consume(nats_bus):
+        await nats_bus.publish(make_event("web-1"))
+        await wait_until(lambda: worker.list_names() == ["web-1"])
         async with operating(nats_server) as operator:
             await operator.delete_stream(STREAM)
         await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-        await nats_bus.publish(a_word("web-2"))
-        await eventually(lambda: worker.names() == ["web-1", "web-2"])
+        await nats_bus.publish(make_event("web-2"))
+        await wait_until(lambda: worker.list_names() == ["web-1", "web-2"])
 
 
 async def test_a_server_that_lost_everything_is_consumed_once_it_is_provisioned(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     worker = Worker()
-    async with worker.consuming(nats_bus):
-        await nats_bus.publish(a_word("web-1"))
-        await eventually(lambda: worker.names() == ["web-1"])
+    async with worker.consume(nats_bus):
+        await nats_bus.publish(make_event("web-1"))
+        await wait_until(lambda: worker.list_names() == ["web-1"])
         await nats_server.wipe()
-        await eventually(lambda: any("does not exist" in problem for problem in nats_bus.problems()))
+        await wait_until(lambda: any("does not exist" in problem for problem in nats_bus.problems()))
         await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-        await nats_bus.publish(a_word("web-2"))
-        await eventually(lambda: worker.names() == ["web-1", "web-2"])
-        await eventually(lambda: nats_bus.problems() == ())
+        await nats_bus.publish(make_event("web-2"))
+        await wait_until(lambda: worker.list_names() == ["web-1", "web-2"])
+        await wait_until(lambda: nats_bus.problems() == ())
 
 
 async def test_a_message_handled_across_a_restart_is_settled_over_the_new_connection(
@@ -161,38 +164,38 @@ async def test_a_message_handled_across_a_restart_is_settled_over_the_new_connec
 ):
     worker = Worker()
     worker.gate.clear()
-    async with worker.consuming(nats_bus):
-        await nats_bus.publish(a_word())
-        await eventually(lambda: worker.in_flight == 1)
+    async with worker.consume(nats_bus):
+        await nats_bus.publish(make_event())
+        await wait_until(lambda: worker.in_flight == 1)
         await nats_server.kill()
         await nats_server.restart()
-        await eventually(lambda: nats_bus.problems() == ())
+        await wait_until(lambda: nats_bus.problems() == ())
         worker.gate.set()
-        await eventually(lambda: settled(nats_server))
+        await wait_until(lambda: settled(nats_server))
     assert len(worker.seen) == 1
 
 
 async def test_idleness_is_no_loss(nats_bus: NatsBus, caplog: pytest.LogCaptureFixture):
     worker = Worker()
-    async with worker.consuming(nats_bus):
-        await nats_bus.publish(a_word("web-1"))
-        await eventually(lambda: worker.names() == ["web-1"])
+    async with worker.consume(nats_bus):
+        await nats_bus.publish(make_event("web-1"))
+        await wait_until(lambda: worker.list_names() == ["web-1"])
         with caplog.at_level(logging.INFO):
             await asyncio.sleep(2.5)  # the fact under test is that nothing happens: past silence and expiry
             assert nats_bus.problems() == ()
-            await nats_bus.publish(a_word("web-2"))
-            await eventually(lambda: worker.names() == ["web-1", "web-2"])
+            await nats_bus.publish(make_event("web-2"))
+            await wait_until(lambda: worker.list_names() == ["web-1", "web-2"])
     assert "not consuming" not in caplog.messages
 
 
 async def test_whoever_stops_consuming_leaves_no_request_behind(nats_bus: NatsBus, nats_server: NatsServer):
     worker = Worker()
-    async with worker.consuming(nats_bus):
-        await nats_bus.publish(a_word())
-        await eventually(lambda: len(worker.finished) == 1)
+    async with worker.consume(nats_bus):
+        await nats_bus.publish(make_event())
+        await wait_until(lambda: len(worker.finished) == 1)
     async with operating(nats_server) as operator:
 
         async def unattended() -> bool:
             return bool((await operator.consumer_info(STREAM, NODES.name)).num_waiting == 0)
 
-        await eventually(unattended)
+        await wait_until(unattended)

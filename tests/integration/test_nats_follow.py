@@ -9,7 +9,7 @@ from libs.common.bus import StreamPosition
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import ENRICHED_NODE, FLOW, STREAM
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import MAX_BYTES, NODES, Recorder, a_word, doing, eventually
+from tests.bus_actors import MAX_BYTES, NODES, Recorder, make_event, run_during, wait_until
 from tests.integration.conftest import QUICK, ConnectBus, operating
 
 EVERYTHING = f"{FLOW}.>"
@@ -24,16 +24,16 @@ async def test_a_stream_deleted_and_made_anew_is_followed_from_its_beginning(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     recorder = Recorder()
-    async with doing(nats_bus.follow("test", EVERYTHING, recorder)):
-        await nats_bus.publish(a_word("web-1"))
-        await eventually(lambda: len(recorder.messages) == 1)
+    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
+        await nats_bus.publish(make_event("web-1"))
+        await wait_until(lambda: len(recorder.messages) == 1)
         first = nats_bus.stream_id
         async with operating(nats_server) as operator:
             await operator.delete_stream(STREAM)
-        await eventually(lambda: bool(recorder.losses))
+        await wait_until(lambda: bool(recorder.disconnects))
         second = await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-        await nats_bus.publish(a_word("web-2"))
-        await eventually(lambda: recorder.subjects == {f"{ENRICHED_NODE}.web-2"} and recorder.is_caught_up)
+        await nats_bus.publish(make_event("web-2"))
+        await wait_until(lambda: recorder.subjects == {f"{ENRICHED_NODE}.web-2"} and recorder.is_caught_up)
     assert recorder.opened[0].stream_id == first
     assert recorder.opened[-1].stream_id == second != first
 
@@ -43,25 +43,25 @@ async def test_who_has_long_waited_for_a_stream_follows_it_as_soon_as_it_is_ther
     watcher, other = await connect_bus(timing=patient), await connect_bus("labeler", timing=patient)
     provisioner, waiter = Recorder(), Recorder()
     async with (
-        doing(watcher.follow("watcher", EVERYTHING, provisioner)),
-        doing(other.follow("labeler", EVERYTHING, waiter)),
+        run_during(watcher.follow("watcher", EVERYTHING, provisioner)),
+        run_during(other.follow("labeler", EVERYTHING, waiter)),
     ):
-        await eventually(lambda: bool(provisioner.losses and waiter.losses))
+        await wait_until(lambda: bool(provisioner.disconnects and waiter.disconnects))
         await watcher.provision((NODES,), max_bytes=MAX_BYTES)
-        await eventually(lambda: provisioner.is_caught_up and waiter.is_caught_up)
+        await wait_until(lambda: provisioner.is_caught_up and waiter.is_caught_up)
 
 
 async def test_a_stream_replaced_between_two_heartbeats_is_noticed(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     recorder = Recorder()
-    async with doing(nats_bus.follow("test", EVERYTHING, recorder)):
-        await eventually(lambda: recorder.is_caught_up)
+    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
         async with operating(nats_server) as operator:
             await operator.delete_stream(STREAM)
             second = await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-        await nats_bus.publish(a_word("web-2"))
-        await eventually(lambda: recorder.subjects == {f"{ENRICHED_NODE}.web-2"})
+        await nats_bus.publish(make_event("web-2"))
+        await wait_until(lambda: recorder.subjects == {f"{ENRICHED_NODE}.web-2"})
         assert recorder.opened[-1].stream_id == second
 
 
@@ -69,15 +69,15 @@ async def test_a_killed_server_is_followed_again_and_loses_nothing(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     recorder = Recorder()
-    async with doing(nats_bus.follow("test", EVERYTHING, recorder)):
+    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
         for name in ("a", "b", "c.d"):
-            await nats_bus.publish(a_word(name))
-        await eventually(lambda: len(recorder.messages) == 3)
+            await nats_bus.publish(make_event(name))
+        await wait_until(lambda: len(recorder.messages) == 3)
         before = recorder.subjects
         await nats_server.kill()
-        await eventually(lambda: bool(recorder.losses))
+        await wait_until(lambda: bool(recorder.disconnects))
         await nats_server.restart()
-        await eventually(lambda: recorder.is_caught_up)
+        await wait_until(lambda: recorder.is_caught_up)
     assert recorder.subjects == before
     assert len({opened.stream_id for opened in recorder.opened}) == 1
 
@@ -86,14 +86,14 @@ async def test_a_server_that_lost_everything_is_another_incarnation(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     recorder = Recorder()
-    async with doing(nats_bus.follow("test", EVERYTHING, recorder)):
-        await nats_bus.publish(a_word("web-1"))
-        await eventually(lambda: len(recorder.messages) == 1)
+    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
+        await nats_bus.publish(make_event("web-1"))
+        await wait_until(lambda: len(recorder.messages) == 1)
         await nats_server.wipe()
-        await eventually(lambda: any("does not exist" in problem for problem in nats_bus.problems()))
+        await wait_until(lambda: any("does not exist" in problem for problem in nats_bus.problems()))
         assert nats_bus.stream_id == ""
         await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-        await eventually(lambda: recorder.is_caught_up)
+        await wait_until(lambda: recorder.is_caught_up)
     assert recorder.messages == []
     assert recorder.opened[0].stream_id != recorder.opened[-1].stream_id
 
@@ -102,15 +102,15 @@ async def test_a_deleted_consumer_is_made_anew_and_none_is_left_behind(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     recorder = Recorder()
-    await nats_bus.publish(a_word())
-    async with doing(nats_bus.follow("test", EVERYTHING, recorder)):
+    await nats_bus.publish(make_event())
+    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
         for times in range(1, 4):
-            await eventually(lambda n=times: len(recorder.opened) == n and recorder.is_caught_up)  # type: ignore[misc]
+            await wait_until(lambda n=times: len(recorder.opened) == n and recorder.is_caught_up)  # type: ignore[misc]
             (name,) = await ephemerals(nats_server)
             assert name.startswith("watcher-")
             async with operating(nats_server) as operator:
                 await operator.delete_consumer(STREAM, name)
-        await eventually(lambda: len(recorder.opened) == 4 and recorder.is_caught_up)
+        await wait_until(lambda: len(recorder.opened) == 4 and recorder.is_caught_up)
         assert len(await ephemerals(nats_server)) == 1
     assert await ephemerals(nats_server) == set()
     assert recorder.subjects == {f"{ENRICHED_NODE}.web-1"}
@@ -118,12 +118,12 @@ async def test_a_deleted_consumer_is_made_anew_and_none_is_left_behind(
 
 async def test_idleness_is_no_loss(nats_bus: NatsBus):
     recorder = Recorder()
-    async with doing(nats_bus.follow("test", EVERYTHING, recorder)):
-        await eventually(lambda: recorder.is_caught_up)
+    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
         await asyncio.sleep(2.5)  # the fact under test is that nothing happens: past silence and expiry
-        await nats_bus.publish(a_word())
-        await eventually(lambda: len(recorder.messages) == 1)
-    assert recorder.losses == []
+        await nats_bus.publish(make_event())
+        await wait_until(lambda: len(recorder.messages) == 1)
+    assert recorder.disconnects == []
     assert len(recorder.opened) == 1
 
 
@@ -131,7 +131,7 @@ async def test_caught_up_means_that_no_subject_is_missing_however_fast_they_are_
     nats_bus: NatsBus, connect_bus: ConnectBus
 ):
     names = [f"web-{n}.example.org" for n in range(1500)]
-    await asyncio.gather(*(nats_bus.publish(a_word(name)) for name in names))
+    await asyncio.gather(*(nats_bus.publish(make_event(name)) for name in names))
     expected = {f"{ENRICHED_NODE}.{name}" for name in names}
 
     class Checker(Recorder):
@@ -147,15 +147,15 @@ async def test_caught_up_means_that_no_subject_is_missing_however_fast_they_are_
             order += 1
             for start in range(0, len(names), 100):
                 await asyncio.gather(
-                    *(nats_bus.publish(a_word(name, order=order)) for name in names[start : start + 100])
+                    *(nats_bus.publish(make_event(name, order=order)) for name in names[start : start + 100])
                 )
 
     follower = await connect_bus("labeler")
-    async with doing(refresh()):
+    async with run_during(refresh()):
         for _ in range(3):
             checker = Checker()
-            async with doing(follower.follow("test", EVERYTHING, checker)):
-                await eventually(lambda c=checker: c.is_caught_up)  # type: ignore[misc]
+            async with run_during(follower.follow("test", EVERYTHING, checker)):
+                await wait_until(lambda c=checker: c.is_caught_up)  # type: ignore[misc]
             assert checker.missing == set()
             sequences = [message.sequence for message in checker.messages]
             assert sequences == sorted(sequences)
@@ -170,9 +170,9 @@ async def test_what_ages_out_before_it_is_delivered_does_not_delay_completeness(
             # Blocks on purpose: the consumer exists, and its only message expires undelivered.
             time.sleep(1.3)
 
-    await nats_bus.publish(a_word("fading"), ttl_seconds=1)
+    await nats_bus.publish(make_event("fading"), ttl_seconds=1)
     recorder = Busy()
-    async with doing(nats_bus.follow("test", EVERYTHING, recorder)):
-        await eventually(lambda: recorder.is_caught_up)
+    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
     assert recorder.messages == []
-    assert recorder.losses == []
+    assert recorder.disconnects == []

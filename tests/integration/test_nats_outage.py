@@ -10,7 +10,7 @@ from libs.common.bus import BusError, BusHooks
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.subjects import FLOW, subject_of
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, a_word, doing, eventually
+from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
 from tests.integration.conftest import QUICK, ConnectBus
 
 
@@ -22,10 +22,10 @@ async def test_a_nats_that_is_down_at_the_start_is_a_problem_in_words_and_no_err
     (problem,) = bus.problems()
     assert problem == f"NATS at {nats_server.url}: connection refused, trying again every 0.3 s"
     with pytest.raises(BusError, match="connection refused"):
-        await bus.publish(a_word())
+        await bus.publish(make_event())
     await nats_server.restart()
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    await bus.publish(a_word())
+    await bus.publish(make_event())
     assert bus.problems() == ()
 
 
@@ -38,8 +38,8 @@ async def test_a_name_that_does_not_resolve_is_told(connect_bus: ConnectBus):
 
 async def test_a_publish_waits_out_a_short_outage(nats_bus: NatsBus, nats_server: NatsServer):
     await nats_server.kill()
-    await eventually(lambda: nats_bus.problems() != ())
-    publishing = asyncio.create_task(nats_bus.publish(a_word()))
+    await wait_until(lambda: nats_bus.problems() != ())
+    publishing = asyncio.create_task(nats_bus.publish(make_event()))
     await nats_server.restart()
     assert await publishing == 1
 
@@ -48,22 +48,22 @@ async def test_a_frozen_server_with_a_backlog_blocks_nobody_beyond_the_deadline_
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     worker, recorder = Worker(), Recorder()
-    async with worker.consuming(nats_bus), doing(nats_bus.follow("test", f"{FLOW}.>", recorder)):
-        await eventually(lambda: recorder.is_caught_up)
+    async with worker.consume(nats_bus), run_during(nats_bus.follow("test", f"{FLOW}.>", recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
         nats_server.pause()
         backlog = [
-            nats_bus.publish(a_word(f"web-{n}", uid="u" * 50_000)) for n in range(400)
+            nats_bus.publish(make_event(f"web-{n}", uid="u" * 50_000)) for n in range(400)
         ]  # 20 MB: more than any socket buffer
         async with asyncio.timeout(60):  # the deadline of a publish is 3 s
             results = await asyncio.gather(*backlog, return_exceptions=True)
         assert all(isinstance(result, BusError) for result in results)
         assert nats_bus.problems() != ()
-        assert recorder.losses
+        assert recorder.disconnects
         nats_server.resume()
-        await eventually(lambda: nats_bus.problems() == ())
-        await nats_bus.publish(a_word("after"))
-        await eventually(lambda: "after" in worker.names())
-        await eventually(lambda: recorder.is_caught_up and recorder.messages[-1].event == a_word("after"))
+        await wait_until(lambda: nats_bus.problems() == ())
+        await nats_bus.publish(make_event("after"))
+        await wait_until(lambda: "after" in worker.list_names())
+        await wait_until(lambda: recorder.is_caught_up and recorder.messages[-1].event == make_event("after"))
 
 
 async def test_a_frozen_server_is_left_for_a_healthy_one_although_a_backlog_is_stuck(
@@ -75,7 +75,7 @@ async def test_a_frozen_server_is_left_for_a_healthy_one_although_a_backlog_is_s
         first = await bus.provision((NODES,), max_bytes=MAX_BYTES)
         await other.restart()
         nats_server.pause()
-        backlog = [bus.publish(a_word(f"web-{n}", uid="u" * 50_000)) for n in range(300)]
+        backlog = [bus.publish(make_event(f"web-{n}", uid="u" * 50_000)) for n in range(300)]
         await asyncio.gather(*backlog, return_exceptions=True)
 
         async def moved() -> bool:
@@ -84,8 +84,8 @@ async def test_a_frozen_server_is_left_for_a_healthy_one_although_a_backlog_is_s
             except BusError:
                 return False
 
-        await eventually(moved, "provisioned on the healthy server")
-        await bus.publish(a_word("web-1"))
+        await wait_until(moved, "provisioned on the healthy server")
+        await bus.publish(make_event("web-1"))
         assert bus.problems() == ()
         nats_server.resume()
 
@@ -97,12 +97,12 @@ async def test_a_connection_that_falls_silent_without_any_traffic_is_replaced(
     hooks = BusHooks(connected=lambda: events.append("up"), disconnected=events.append)
     bus = await connect_bus(hooks=hooks)
     nats_server.pause()
-    await eventually(lambda: len(events) == 2)
+    await wait_until(lambda: len(events) == 2)
     assert "no answer to a ping" in events[1]
     # the next try may have failed by now, in words of its own
     assert any("trying again" in problem for problem in bus.problems())
     nats_server.resume()
-    await eventually(lambda: len(events) == 3)
+    await wait_until(lambda: len(events) == 3)
     assert events[2] == "up"
 
 
@@ -116,7 +116,7 @@ async def test_close_ends_within_seconds_and_leaves_no_task_whatever_the_server_
         worker, recorder = Worker(), Recorder()
         consuming = asyncio.create_task(bus.consume(NODES, worker.handle, in_flight=4))
         following = asyncio.create_task(bus.follow("test", f"{FLOW}.>", recorder))
-        await eventually(lambda r=recorder: r.is_caught_up)  # type: ignore[misc]
+        await wait_until(lambda r=recorder: r.is_caught_up)  # type: ignore[misc]
         if trouble == "killed":
             await nats_server.kill()
         elif trouble == "frozen":
@@ -140,14 +140,14 @@ async def test_handlers_that_do_not_finish_in_time_are_ended_and_their_messages_
     await hasty.provision((NODES,), max_bytes=MAX_BYTES)
     stuck, other = Worker(), Worker()
     stuck.gate.clear()
-    async with stuck.consuming(hasty) as task:
-        await hasty.publish(a_word())
-        await eventually(lambda: stuck.in_flight == 1)
+    async with stuck.consume(hasty) as task:
+        await hasty.publish(make_event())
+        await wait_until(lambda: stuck.in_flight == 1)
         task.cancel()
-        await eventually(task.done)
+        await wait_until(task.done)
     assert stuck.finished == []
-    async with other.consuming(hasty):
-        await eventually(lambda: len(other.finished) == 1)
+    async with other.consume(hasty):
+        await wait_until(lambda: len(other.finished) == 1)
     assert other.seen[0].redelivered
 
 
@@ -159,7 +159,7 @@ async def test_the_observer_hears_what_is_published_and_what_is_not(connect_bus:
     )
     bus = await connect_bus(hooks=hooks)
     with pytest.raises(BusError):
-        await bus.publish(a_word())
+        await bus.publish(make_event())
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    await bus.publish(a_word())
-    assert heard == ["failed NoStream", f"published {subject_of(a_word())}"]
+    await bus.publish(make_event())
+    assert heard == ["failed NoStream", f"published {subject_of(make_event())}"]

@@ -11,7 +11,7 @@ from libs.common.service_spec import DURABLES
 from libs.common.stream_size import subtract_headroom
 from libs.common.subjects import ALL_SUBJECTS, STREAM
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually
+from tests.bus_actors import MAX_BYTES, NODES, Worker, make_event, wait_until
 from tests.integration.conftest import ConnectBus, operating
 
 MEBIBYTE = 1024 * 1024
@@ -58,7 +58,7 @@ async def test_what_somebody_changed_is_repaired_and_what_is_not_ours_stays(
 async def test_a_durable_that_cannot_be_updated_is_made_anew_and_replays(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    await nats_bus.publish(a_word("web-1"))
+    await nats_bus.publish(make_event("web-1"))
     async with operating(nats_server) as operator:
         await operator.delete_consumer(STREAM, NODES.name)
         await operator.add_consumer(
@@ -69,8 +69,8 @@ async def test_a_durable_that_cannot_be_updated_is_made_anew_and_replays(
         )
     await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
     worker = Worker()
-    async with worker.consuming(nats_bus):
-        await eventually(lambda: worker.names() == ["web-1"])
+    async with worker.consume(nats_bus):
+        await wait_until(lambda: worker.list_names() == ["web-1"])
 
 
 async def test_a_durable_with_another_filter_gets_ours(nats_bus: NatsBus, nats_server: NatsServer):
@@ -78,9 +78,9 @@ async def test_a_durable_with_another_filter_gets_ours(nats_bus: NatsBus, nats_s
     await nats_bus.provision((narrow,), max_bytes=MAX_BYTES)
     await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
     worker = Worker()
-    async with worker.consuming(nats_bus):
-        await nats_bus.publish(a_word("web-1"))
-        await eventually(lambda: worker.names() == ["web-1"])
+    async with worker.consume(nats_bus):
+        await nats_bus.publish(make_event("web-1"))
+        await wait_until(lambda: worker.list_names() == ["web-1"])
 
 
 async def test_a_stream_that_cannot_be_made_right_is_told_with_what_to_do(
@@ -139,7 +139,7 @@ async def test_a_server_without_room_for_the_smallest_stream_is_reported(
 async def test_closing_the_headroom_keeps_what_an_operator_changed_meanwhile(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    async with nats_bus.headroom(a_word()), operating(nats_server) as operator:
+    async with nats_bus.headroom(make_event()), operating(nats_server) as operator:
         stream = (await operator.stream_info(STREAM)).config
         stream.description = "the operator's note"
         await operator.update_stream(stream)

@@ -12,14 +12,14 @@ from libs.common.bus import BusHooks
 from libs.common.nats_bus.bus import NatsBus
 from libs.common.service_spec import DURABLES
 from libs.common.subjects import FLOW, subject_of
-from tests.bootstrap_actors import Bootstrapped, bootstrapped
-from tests.bus_actors import MAX_BYTES, Recorder, a_word, doing, eventually
+from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.bus_actors import MAX_BYTES, Recorder, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus
 
 
 @pytest.fixture
-async def nats_as_installed(tmp_path: Path) -> AsyncIterator[Bootstrapped]:
-    async with bootstrapped(tmp_path / "as-installed") as made:
+async def nats_as_installed(tmp_path: Path) -> AsyncIterator[BootstrapInstallation]:
+    async with install_bootstrap(tmp_path / "as-installed") as made:
         yield made
 
 
@@ -31,21 +31,23 @@ class Connections:
         self.hooks = BusHooks(disconnected=self.lost.append)
 
 
-async def speaking(made: Bootstrapped, connect_bus: ConnectBus, of: Connections) -> tuple[NatsBus, NatsBus]:
+async def speaking(
+    made: BootstrapInstallation, connect_bus: ConnectBus, of: Connections
+) -> tuple[NatsBus, NatsBus]:
     """metadata, who says something, and csr, who follows it."""
-    watcher = await connect_bus("watcher", **made.options("watcher"))
+    watcher = await connect_bus("watcher", **made.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    metadata = await connect_bus("metadata", **made.options("metadata"), hooks=of.hooks)
-    follower = await connect_bus("csr", **made.options("csr"), hooks=of.hooks)
+    metadata = await connect_bus("metadata", **made.bus_options("metadata"), hooks=of.hooks)
+    follower = await connect_bus("csr", **made.bus_options("csr"), hooks=of.hooks)
     return metadata, follower
 
 
-def served_certificate(made: Bootstrapped) -> x509.Certificate:
+def served_certificate(made: BootstrapInstallation) -> x509.Certificate:
     return x509.load_pem_x509_certificate((made.out / "tls.crt").read_bytes())
 
 
 async def test_a_certificate_that_nears_its_end_is_renewed_and_no_message_gets_lost(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
 ):
     connections = Connections()
     metadata, follower = await speaking(nats_as_installed, connect_bus, connections)
@@ -54,39 +56,39 @@ async def test_a_certificate_that_nears_its_end_is_renewed_and_no_message_gets_l
     said: set[str] = set()
     recorder = Recorder()
     async with (
-        doing(follower.follow("flow", f"{FLOW}.>", recorder)),
-        nats_as_installed.kept("--certificate-lifetime=6s"),
+        run_during(follower.follow("flow", f"{FLOW}.>", recorder)),
+        nats_as_installed.run_sidecar("--certificate-lifetime=6s"),
     ):
 
         async def says_on_until_renewed_thrice() -> bool:
-            word = a_word(f"node-{len(said)}")
+            word = make_event(f"node-{len(said)}")
             await metadata.publish(word)
             said.add(subject_of(word))
             serials.add(served_certificate(nats_as_installed).serial_number)
             return len(serials - {first.serial_number}) == 3
 
-        await eventually(says_on_until_renewed_thrice, "three renewals")
+        await wait_until(says_on_until_renewed_thrice, "three renewals")
         log = nats_as_installed.server.child.log
-        await eventually(lambda: log.read_text().count("Reloaded: tls") >= 3, "three reloads")
-        await eventually(lambda: said <= recorder.subjects, "all that was said is heard")
+        await wait_until(lambda: log.read_text().count("Reloaded: tls") >= 3, "three reloads")
+        await wait_until(lambda: said <= recorder.subjects, "all that was said is heard")
         assert connections.lost == []
         assert len(recorder.opened) == 1, "it follows the first consumer still"
-        await eventually(lambda: tells_its_end(nats_as_installed), "the metric says when it ends")
-        newcomer = await connect_bus("metadata", **nats_as_installed.options("metadata"))
-        await newcomer.publish(a_word("late"))
+        await wait_until(lambda: tells_its_end(nats_as_installed), "the metric says when it ends")
+        newcomer = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
+        await newcomer.publish(make_event("late"))
 
 
 METRIC = "talosccm_nats_certificate_expires_timestamp_seconds"
 
 
-async def tells_its_end(made: Bootstrapped) -> bool:
+async def tells_its_end(made: BootstrapInstallation) -> bool:
     page = await health(made, "/metrics")
     ends = served_certificate(made).not_valid_after_utc.timestamp()
     [shown] = [row for row in page.splitlines() if row.startswith(METRIC + '{certificate="server"}')]
     return float(shown.split()[1]) == ends
 
 
-async def health(made: Bootstrapped, path: str) -> str:
+async def health(made: BootstrapInstallation, path: str) -> str:
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{made.health_port}{path}") as answer,
@@ -95,36 +97,39 @@ async def health(made: Bootstrapped, path: str) -> str:
 
 
 async def test_a_deleted_key_is_replaced_its_owner_comes_back_and_nobody_else_notices(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus, tmp_path: Path
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, tmp_path: Path
 ):
     connections, of_labeler = Connections(), Connections()
     metadata, follower = await speaking(nats_as_installed, connect_bus, connections)
-    labeler = await connect_bus("labeler", **nats_as_installed.options("labeler"), hooks=of_labeler.hooks)
+    labeler = await connect_bus("labeler", **nats_as_installed.bus_options("labeler"), hooks=of_labeler.hooks)
     stolen = tmp_path / "stolen.nk"
     seed_file = nats_as_installed.seed_file("labeler")
     shutil.copy(seed_file, stolen)
     recorder = Recorder()
-    async with nats_as_installed.kept(), doing(follower.follow("flow", f"{FLOW}.>", recorder)):
-        await eventually(lambda: recorder.is_caught_up)
+    async with (
+        nats_as_installed.run_sidecar(),
+        run_during(follower.follow("flow", f"{FLOW}.>", recorder)),
+    ):
+        await wait_until(lambda: recorder.is_caught_up)
         shutil.rmtree(nats_as_installed.folder("labeler"))
-        await eventually(lambda: len(of_labeler.lost) > 0, "the old key is thrown out")
-        await eventually(lambda: labeler.problems() == (), "and the new one lets in")
+        await wait_until(lambda: len(of_labeler.lost) > 0, "the old key is thrown out")
+        await wait_until(lambda: labeler.problems() == (), "and the new one lets in")
         assert seed_file.read_bytes() != stolen.read_bytes()
-        await metadata.publish(a_word("after"))
-        await eventually(lambda: subject_of(a_word("after")) in recorder.subjects)
+        await metadata.publish(make_event("after"))
+        await wait_until(lambda: subject_of(make_event("after")) in recorder.subjects)
         assert connections.lost == []
         thief = await connect_bus(
-            "labeler", **(nats_as_installed.options("labeler") | {"nkey_seed_file": stolen})
+            "labeler", **(nats_as_installed.bus_options("labeler") | {"nkey_seed_file": stolen})
         )
         assert "authorization violation" in thief.problems()[0].lower()
 
 
 async def test_a_deleted_authority_is_replaced_and_the_old_one_is_trusted_by_nobody(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus, tmp_path: Path
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, tmp_path: Path
 ):
     old = tmp_path / "old.crt"
     shutil.copy(nats_as_installed.ca_file, old)
-    async with nats_as_installed.kept():
+    async with nats_as_installed.run_sidecar():
         shutil.rmtree(nats_as_installed.folder("ca"))
 
         trusted = nats_as_installed.out / "trusted.crt"
@@ -133,17 +138,19 @@ async def test_a_deleted_authority_is_replaced_and_the_old_one_is_trusted_by_nob
             """Only then does the sidecar give up the old one itself."""
             return old.read_bytes() != trusted.read_bytes() == nats_as_installed.ca_file.read_bytes()
 
-        await eventually(obeyed, "a certificate of the new authority is served")
-        present = await connect_bus("metadata", **nats_as_installed.options("metadata"))
+        await wait_until(obeyed, "a certificate of the new authority is served")
+        present = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
         assert all("stream" in each for each in present.problems()), "connected; nobody has made a stream"
         outdated = await connect_bus(
-            "metadata", **(nats_as_installed.options("metadata") | {"tls_ca_file": old})
+            "metadata", **(nats_as_installed.bus_options("metadata") | {"tls_ca_file": old})
         )
         assert "certificate verify failed" in outdated.problems()[0]
 
 
-async def test_a_server_that_is_away_is_told_of_and_reloads_once_it_is_back(nats_as_installed: Bootstrapped):
-    async with nats_as_installed.kept():
+async def test_a_server_that_is_away_is_told_of_and_reloads_once_it_is_back(
+    nats_as_installed: BootstrapInstallation,
+):
+    async with nats_as_installed.run_sidecar():
         await eventually_ready(nats_as_installed, ready=True)
         await nats_as_installed.server.kill()
         shutil.rmtree(nats_as_installed.folder("reader"))
@@ -153,29 +160,29 @@ async def test_a_server_that_is_away_is_told_of_and_reloads_once_it_is_back(nats
         await eventually_ready(nats_as_installed, ready=True)
 
 
-async def eventually_ready(made: Bootstrapped, *, ready: bool) -> None:
+async def eventually_ready(made: BootstrapInstallation, *, ready: bool) -> None:
     async def says_so() -> bool:
         return (await health(made, "/readyz") == "ok") is ready
 
-    await eventually(says_so, f"ready: {ready}")
+    await wait_until(says_so, f"ready: {ready}")
 
 
 async def test_a_key_that_is_none_is_named_and_the_server_keeps_what_it_has(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
 ):
     config = (nats_as_installed.out / "nats.conf").read_bytes()
-    async with nats_as_installed.kept():
+    async with nats_as_installed.run_sidecar():
         nats_as_installed.seed_file("csr").write_bytes(b"not a seed")
         await eventually_ready(nats_as_installed, ready=False)
         told = await health(nats_as_installed, "/readyz?verbose")
         assert "ccm-nats-csr" in told
         assert "not a seed" not in told
         assert (nats_as_installed.out / "nats.conf").read_bytes() == config
-        bus = await connect_bus("metadata", **nats_as_installed.options("metadata"))
+        bus = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
         assert all("stream" in each for each in bus.problems()), "connected; nobody has made a stream"
 
 
-async def test_the_sidecar_ends_in_order_when_told_to(nats_as_installed: Bootstrapped):
-    async with nats_as_installed.kept() as sidecar:
+async def test_the_sidecar_ends_in_order_when_told_to(nats_as_installed: BootstrapInstallation):
+    async with nats_as_installed.run_sidecar() as sidecar:
         pass
     assert sidecar.process.returncode == 0

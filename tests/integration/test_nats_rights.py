@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.explain.node.last_words import last_words
-from cli.inside.gather import ask_nats
-from cli.inside.seen import Object
+from cli.explain.node.last_messages import select_last_messages
+from cli.inside.flow_reader import query_nats
+from cli.inside.flow_snapshot import FlowObject
 from libs.common import metrics
 from libs.common.bus import BusError, BusHooks
 from libs.common.events import Decided
@@ -20,13 +20,13 @@ from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.process.observers import bus_hooks
 from libs.common.service_spec import DURABLES, SERVICES
 from libs.common.subjects import FLOW, OBSERVED_NODE, STREAM, subject_of
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
-from libs.testbed.running_services import RunningServices
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.bootstrap.resource_names import KEY_USERS
-from tests.bootstrap_actors import Bootstrapped, bootstrapped
-from tests.bus_actors import MAX_BYTES, Recorder, a_word, doing, eventually
+from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.bus_actors import MAX_BYTES, Recorder, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus
 
 USERS = (*KEY_USERS, "system")
@@ -40,9 +40,9 @@ DECISIONS = "talosccm.v1.decided.>"
 
 
 @pytest.fixture(scope="module")
-async def nats_as_installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bootstrapped]:
+async def nats_as_installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BootstrapInstallation]:
     """One for all: nobody can change what it permits."""
-    async with bootstrapped(tmp_path_factory.mktemp("nats-as-installed")) as made:
+    async with install_bootstrap(tmp_path_factory.mktemp("nats-as-installed")) as made:
         yield made
 
 
@@ -50,98 +50,102 @@ async def nats_as_installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 
 async def test_every_service_does_its_work_with_its_own_key_and_is_refused_nothing(
-    nats_as_installed: Bootstrapped, machines: Machines, tmp_path: Path
+    nats_as_installed: BootstrapInstallation, machines: MachineFleet, tmp_path: Path
 ):
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(api))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(api))
         services = await stack.enter_async_context(
-            RunningServices.start(
+            ServiceProcesses.start(
                 tmp_path / "services",
                 api,
                 kubelets,
                 nats_url=nats_as_installed.url,
-                talosconfig=machines.talosconfig(),
+                talosconfig=machines.write_talosconfig(),
                 flags=POD_CIDRS,
-                own_flags={wiring.service: nats_as_installed.flags(wiring.service) for wiring in SERVICES},
+                own_flags={
+                    wiring.service: nats_as_installed.nats_flags(wiring.service) for wiring in SERVICES
+                },
                 wirings=SERVICES,
             )
         )
-        await services.ready()
+        await services.wait_until_ready()
         await join(stack, kubelets, machines, first=1)
         await until_usable(kubelets, COUNT)
         await nats_as_installed.server.wipe()  # stream and durables are made anew, with the same rights
         await join(stack, kubelets, machines, first=1 + COUNT)
-        await kubelets.delete("rights-1")
+        await kubelets.delete_node("rights-1")
         await until_usable(kubelets, 2 * COUNT - 1)
-        await services.ready()
-        assert 'talosccm_queue_pending{durable="labeler-nodes"}' in await services.page("watcher", "/metrics")
+        await services.wait_until_ready()
+        assert 'talosccm_queue_pending{durable="labeler-nodes"}' in await services.fetch_page(
+            "watcher", "/metrics"
+        )
         for wiring in SERVICES:
-            page = await services.page(wiring.service, "/metrics")
+            page = await services.fetch_page(wiring.service, "/metrics")
             assert "talosccm_nats_permission_violations_total 0.0" in page, wiring.service
             assert f'talosccm_nats_connected{{service="{wiring.service}"}} 1.0' in page
     assert "Violation" not in nats_as_installed.server.child.log.read_text()
 
 
-async def join(stack: AsyncExitStack, kubelets: Kubelets, machines: Machines, *, first: int) -> None:
+async def join(stack: AsyncExitStack, kubelets: KubeletFleet, machines: MachineFleet, *, first: int) -> None:
     """Some machines, whose kubelets join and are given the certificates that they ask for."""
-    some = [a_machine(f"rights-{n}", f"10.241.0.{n}") for n in range(first, first + COUNT)]
-    await machines.put(*some)
-    stack.push_async_callback(machines.delete, *(machine.id for machine in some))
-    joining = [Kubelet.on(machine) for machine in some]
+    some = [make_machine(f"rights-{n}", f"10.241.0.{n}") for n in range(first, first + COUNT)]
+    await machines.put_machines(*some)
+    stack.push_async_callback(machines.delete_machines, *(machine.id for machine in some))
+    joining = [SimKubelet.of_machine(machine) for machine in some]
     await kubelets.join_all(joining)
-    names = [await kubelets.ask_for_certificate(kubelet) for kubelet in joining]
+    names = [await kubelets.request_certificate(kubelet) for kubelet in joining]
     for name in names:
-        assert (await kubelets.outcome_of(name, seconds=60)).certificate
+        assert (await kubelets.wait_for_outcome(name, seconds=60)).certificate
 
 
-async def until_usable(kubelets: Kubelets, count: int) -> None:
+async def until_usable(kubelets: KubeletFleet, count: int) -> None:
     async def usable() -> bool:
         nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
         taints = {taint["key"] for node in nodes for taint in node["spec"].get("taints", [])}
         served = all(node["spec"].get("podCIDRs") for node in nodes)
         return len(nodes) == count and UNINITIALIZED_TAINT not in taints and served
 
-    await eventually(usable, f"{count} usable nodes with pod CIDRs", 60)
+    await wait_until(usable, f"{count} usable nodes with pod CIDRs", 60)
 
 
 async def test_who_only_looks_follows_the_flow_and_reads_what_was_decided(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    metadata = await connect_bus("metadata", **nats_as_installed.options("metadata"))
-    word = a_word("looked-at")
+    metadata = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
+    word = make_event("looked-at")
     await metadata.publish(word)
     violations: list[str] = []
     hooks = BusHooks(permission_violation=violations.append)
-    reader = await connect_bus("reader", **nats_as_installed.options("reader"), hooks=hooks)
+    reader = await connect_bus("reader", **nats_as_installed.bus_options("reader"), hooks=hooks)
     recorder = Recorder()
-    async with doing(reader.follow("flow", f"{FLOW}.>", recorder)):
-        await eventually(lambda: subject_of(word) in recorder.subjects)
+    async with run_during(reader.follow("flow", f"{FLOW}.>", recorder)):
+        await wait_until(lambda: subject_of(word) in recorder.subjects)
     assert violations == []
 
 
 async def test_the_watcher_and_who_only_looks_see_how_the_queues_stand(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     for user in ("watcher", "reader"):
-        bus = await connect_bus(user, **nats_as_installed.options(user))
+        bus = await connect_bus(user, **nats_as_installed.bus_options(user))
         looked = await bus.stats()
         assert [queue.name for queue in looked.consumers] == [durable.name for durable in DURABLES], user
-    labeler = await connect_bus("labeler", **nats_as_installed.options("labeler"))
+    labeler = await connect_bus("labeler", **nats_as_installed.bus_options("labeler"))
     with pytest.raises(BusError, match=r"(?i)permissions violation"):
         await labeler.stats()
 
 
 async def test_explain_reads_what_was_decided_with_the_readers_key(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    labeler = await connect_bus("labeler", **nats_as_installed.options("labeler"))
+    labeler = await connect_bus("labeler", **nats_as_installed.bus_options("labeler"))
     said = Decided(
         service="labeler",
         kind="node",
@@ -151,11 +155,11 @@ async def test_explain_reads_what_was_decided_with_the_readers_key(
         decided_at=datetime.now(UTC),
     )
     await labeler.publish(said)
-    access = nats_as_installed.access("reader")
-    words = last_words(await ask_nats(access, (Object("node", "web-1"),)), "web-1")
+    access = nats_as_installed.nats_access("reader")
+    words = select_last_messages(await query_nats(access, (FlowObject("node", "web-1"),)), "web-1")
     assert words is not None
     assert words.problem == ""
-    assert words.decided == (said,)
+    assert words.decisions == (said,)
 
 
 # ---- nothing else is
@@ -259,10 +263,10 @@ def subscriptions(user: str) -> set[str]:
 
 @pytest.mark.parametrize("user", USERS)
 async def test_whatever_is_not_a_users_to_say_or_to_hear_is_refused(
-    nats_as_installed: Bootstrapped, user: str
+    nats_as_installed: BootstrapInstallation, user: str
 ):
     refused: list[str] = []
-    access = nats_as_installed.access(user)
+    access = nats_as_installed.nats_access(user)
     client = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
     unsaid = {subject for subject in publications(user) if await says(client, refused, subject)}
     unheard = {subject for subject in subscriptions(user) if await hears(client, refused, subject)}
@@ -298,11 +302,11 @@ async def hears(client: Connection, refused: list[str], subject: str) -> bool:
     "filters", [{"filter_subject": DECISIONS}, {"filter_subjects": [f"{FLOW}.>", DECISIONS]}, {}]
 )
 async def test_a_consumer_hears_no_more_than_the_subject_by_which_it_was_asked_for(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus, filters: dict[str, Any]
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, filters: dict[str, Any]
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    access = nats_as_installed.access("csr")
+    access = nats_as_installed.nats_access("csr")
     client = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
     config = {"name": "stolen", "ack_policy": "none", **filters}
     request = msgspec.json.encode({"stream_name": STREAM, "config": config})
@@ -312,22 +316,26 @@ async def test_a_consumer_hears_no_more_than_the_subject_by_which_it_was_asked_f
     assert answer["error"]["code"] == 400
 
 
-async def test_without_a_key_nobody_gets_in(nats_as_installed: Bootstrapped, connect_bus: ConnectBus):
+async def test_without_a_key_nobody_gets_in(
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
+):
     bus = await connect_bus(servers=(nats_as_installed.url,), tls_ca_file=nats_as_installed.ca_file)
     (problem,) = bus.problems()
     assert "authorization violation" in problem.lower()
 
 
-async def test_a_refusal_is_counted_and_shown(nats_as_installed: Bootstrapped, connect_bus: ConnectBus):
-    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+async def test_a_refusal_is_counted_and_shown(
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
+):
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     before = counted()
     labeler = await connect_bus(
-        "labeler", **nats_as_installed.options("labeler"), hooks=bus_hooks(["labeler"])
+        "labeler", **nats_as_installed.bus_options("labeler"), hooks=bus_hooks(["labeler"])
     )
-    await eventually(lambda: labeler.stream_id != "")
+    await wait_until(lambda: labeler.stream_id != "")
     with pytest.raises(BusError, match="permissions violation"):
-        await labeler.publish(a_word())
+        await labeler.publish(make_event())
     assert counted() == before + 1
     assert any("does not permit" in problem for problem in labeler.problems())
 
@@ -340,11 +348,11 @@ def counted() -> float:
 
 @pytest.mark.parametrize("reading", ["multi_last", "next_by_subj", "last_by_subj"])
 async def test_no_body_of_a_request_widens_what_its_subject_lets_one_read(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus, reading: str
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, reading: str
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    access = nats_as_installed.access("labeler")
+    access = nats_as_installed.nats_access("labeler")
     client = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
     own = f"{DECISIONS.removesuffix('.>')}.labeler.node.web-1"
     assert (await client.request(own, b"forged", seconds=10)).data
@@ -356,14 +364,14 @@ async def test_no_body_of_a_request_widens_what_its_subject_lets_one_read(
 
 @pytest.mark.parametrize("verb", ["DELETE", "PURGE", "LEADER.STEPDOWN"])
 async def test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_to_that_subject(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus, verb: str
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, verb: str
 ):
-    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     first = await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    metadata = await connect_bus("metadata", **nats_as_installed.options("metadata"))
-    word = a_word("stays")
+    metadata = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
+    word = make_event("stays")
     await metadata.publish(word)
-    access = nats_as_installed.access("reader")
+    access = nats_as_installed.nats_access("reader")
     thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
     nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.nobody"
     thief.send(nothing, reply=f"$JS.API.STREAM.{verb}.{STREAM}")
@@ -375,15 +383,15 @@ async def test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_t
 
 
 async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_and_nobody_is_acknowledged_so(
-    nats_as_installed: Bootstrapped, connect_bus: ConnectBus
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
 ):
     """A reply subject needs no permission, so even the weakest key can have a durable deleted.
 
-    See docs/decisions/0025-nats-keys-and-certificates.md.
+    See docs/decisions/0025-nats-keys-and-measure_certificates.md.
     """
-    watcher = await connect_bus("watcher", **nats_as_installed.options("watcher"))
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    access, refused = nats_as_installed.access("reader"), list[str]()
+    access, refused = nats_as_installed.nats_access("reader"), list[str]()
     thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
     nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.nobody"
     thief.send(nothing, reply=f"$JS.ACK.{STREAM}.csr-requests.1.1.1.1.0")
@@ -399,7 +407,7 @@ async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_an
     async def gone() -> bool:
         return not await there()
 
-    await eventually(gone, "the durable was deleted")
+    await wait_until(gone, "the durable was deleted")
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    await eventually(there, "it is made anew")
+    await wait_until(there, "it is made anew")
     await thief.abort("done")

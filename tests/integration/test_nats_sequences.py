@@ -10,8 +10,8 @@ from libs.common.nats_bus.bus import NatsBus
 from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.subjects import ALL_SUBJECTS, ENRICHED_NODE, LEADING, STREAM
 from libs.testbed.nats_server import NatsServer
-from tests.builders import leading
-from tests.bus_actors import MAX_BYTES, NODES, a_word, eventually
+from tests.builders import make_leading
+from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
 from tests.integration.conftest import QUICK, ConnectBus, operating, read_raw
 
 WEB_1 = f"{ENRICHED_NODE}.web-1"
@@ -20,7 +20,7 @@ WEB_1 = f"{ENRICHED_NODE}.web-1"
 async def test_after_ageing_out_zero_is_expected_and_an_old_value_refused(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    old = await nats_bus.publish(a_word(), expected_sequence=0)
+    old = await nats_bus.publish(make_event(), expected_sequence=0)
     async with operating(nats_server) as operator:
         info = await operator.stream_info(STREAM)
         info.config.max_age = 0.5
@@ -30,10 +30,10 @@ async def test_after_ageing_out_zero_is_expected_and_an_old_value_refused(
     async def gone() -> bool:
         return await nats_bus.get_last(WEB_1) is None
 
-    await eventually(gone, "aged out")
+    await wait_until(gone, "aged out")
     with pytest.raises(WrongLastSequence):
-        await nats_bus.publish(a_word(), expected_sequence=old)
-    assert await nats_bus.publish(a_word(), expected_sequence=0) > old
+        await nats_bus.publish(make_event(), expected_sequence=old)
+    assert await nats_bus.publish(make_event(), expected_sequence=0) > old
 
 
 async def test_a_stream_made_anew_is_another_incarnation_and_knows_no_old_sequence(
@@ -41,62 +41,62 @@ async def test_a_stream_made_anew_is_another_incarnation_and_knows_no_old_sequen
 ):
     incarnation = nats_bus.stream_id
     for order in range(3):
-        old = await nats_bus.publish(a_word(order=order))
+        old = await nats_bus.publish(make_event(order=order))
     async with operating(nats_server) as operator:
         await operator.delete_stream(STREAM)
     assert await nats_bus.provision((NODES,), max_bytes=MAX_BYTES) != incarnation
     with pytest.raises(WrongLastSequence):
-        await nats_bus.publish(a_word(), expected_sequence=old)
-    assert await nats_bus.publish(a_word(), expected_sequence=0) == 1
+        await nats_bus.publish(make_event(), expected_sequence=old)
+    assert await nats_bus.publish(make_event(), expected_sequence=0) == 1
 
 
 async def test_a_killed_server_comes_back_with_its_incarnation_sequences_and_messages(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
     incarnation = nats_bus.stream_id
-    sequence = await nats_bus.publish(a_word(order=1))
+    sequence = await nats_bus.publish(make_event(order=1))
     await nats_server.kill()
     await nats_server.restart()
     kept = await nats_bus.get_last(WEB_1)
     assert kept is not None
     assert kept.sequence == sequence
-    await eventually(lambda: nats_bus.problems() == ())
+    await wait_until(lambda: nats_bus.problems() == ())
     assert nats_bus.stream_id == incarnation
     with pytest.raises(WrongLastSequence):
-        await nats_bus.publish(a_word(order=2), expected_sequence=0)
-    await nats_bus.publish(a_word(order=2), expected_sequence=sequence)
+        await nats_bus.publish(make_event(order=2), expected_sequence=0)
+    await nats_bus.publish(make_event(order=2), expected_sequence=sequence)
 
 
 async def test_what_aged_out_while_the_server_was_down_leaves_nothing_to_expect(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    old = await nats_bus.publish(leading(), ttl_seconds=1)
+    old = await nats_bus.publish(make_leading(), ttl_seconds=1)
     await nats_server.kill()
     await nats_server.restart()
 
     async def gone() -> bool:
         return await nats_bus.get_last(LEADING) is None
 
-    await eventually(gone, "expired")
+    await wait_until(gone, "expired")
     with pytest.raises(WrongLastSequence):
-        await nats_bus.publish(leading(), expected_sequence=old, ttl_seconds=1)
-    await nats_bus.publish(leading(), expected_sequence=0, ttl_seconds=1)
+        await nats_bus.publish(make_leading(), expected_sequence=old, ttl_seconds=1)
+    await nats_bus.publish(make_leading(), expected_sequence=0, ttl_seconds=1)
 
 
 async def test_a_second_leader_with_a_stale_sequence_is_refused_although_messages_expire(nats_bus: NatsBus):
-    first = await nats_bus.publish(leading(holder="a"), expected_sequence=0, ttl_seconds=10)
-    second = await nats_bus.publish(leading(holder="b"), expected_sequence=first, ttl_seconds=10)
+    first = await nats_bus.publish(make_leading(holder="a"), expected_sequence=0, ttl_seconds=10)
+    second = await nats_bus.publish(make_leading(holder="b"), expected_sequence=first, ttl_seconds=10)
     with pytest.raises(WrongLastSequence):
-        await nats_bus.publish(leading(holder="a"), expected_sequence=first, ttl_seconds=10)
+        await nats_bus.publish(make_leading(holder="a"), expected_sequence=first, ttl_seconds=10)
     assert second > first
 
 
 async def test_no_message_id_is_sent_so_the_same_words_are_stored_again(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    first = await nats_bus.publish(a_word(order=1))
-    second = await nats_bus.publish(a_word(order=2))
-    third = await nats_bus.publish(a_word(order=1))
+    first = await nats_bus.publish(make_event(order=1))
+    second = await nats_bus.publish(make_event(order=2))
+    third = await nats_bus.publish(make_event(order=1))
     assert (second, third) == (first + 1, first + 2)
     headers = (await read_raw(nats_server, WEB_1)).headers or {}
     assert "Nats-Msg-Id" not in headers
@@ -108,7 +108,7 @@ async def test_a_publish_whose_acknowledgement_was_lost_is_recognised_as_ones_ow
     impatient = await connect_bus("metadata", timing=msgspec.structs.replace(QUICK, publish_deadline=0.3))
     incarnation = await impatient.provision((NODES,), max_bytes=MAX_BYTES)
     publisher = OrderedPublisher(impatient)
-    word = a_word(incarnation=incarnation)
+    word = make_event(incarnation=incarnation)
     nats_server.pause()
     with pytest.raises(BusError):
         await publisher.publish(word)
@@ -117,7 +117,7 @@ async def test_a_publish_whose_acknowledgement_was_lost_is_recognised_as_ones_ow
     async def stored() -> bool:
         return await impatient.get_last(WEB_1) is not None
 
-    await eventually(stored, "what the frozen server had already been sent")
+    await wait_until(stored, "what the frozen server had already been sent")
     with pytest.raises(WrongLastSequence):
         await impatient.publish(word, expected_sequence=0)
     assert await publisher.publish(word) is PublishOutcome.PUBLISHED
@@ -130,9 +130,9 @@ async def test_of_two_enrichments_the_stale_one_never_replaces_the_newer(
     nats_bus: NatsBus, connect_bus: ConnectBus
 ):
     other = await connect_bus("metadata")
-    await eventually(lambda: other.stream_id == nats_bus.stream_id)
-    newer = a_word(order=9, incarnation=nats_bus.stream_id)
-    stale = a_word(order=3, incarnation=nats_bus.stream_id)
+    await wait_until(lambda: other.stream_id == nats_bus.stream_id)
+    newer = make_event(order=9, incarnation=nats_bus.stream_id)
+    stale = make_event(order=3, incarnation=nats_bus.stream_id)
     outcomes = await asyncio.gather(
         OrderedPublisher(nats_bus).publish(newer), OrderedPublisher(other).publish(stale)
     )

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.testbed.control_plane.cluster import ControlPlane
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE
-from libs.testbed.machines import Machine, a_machine
-from tests.bus_actors import eventually
+from libs.testbed.machine_fleet import SimMachineFacts, make_machine
+from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, NODES, Cluster
 from tests.integration.ownership_cluster import (
     POD_CIDRS,
@@ -47,23 +47,23 @@ def of_team(team: str) -> dict[str, Any]:
     return {"nodeSelector": [{"matchExpressions": terms}]}
 
 
-def team_machines(team: str, net: int) -> dict[str, Machine]:
+def team_machines(team: str, net: int) -> dict[str, SimMachineFacts]:
     """One of each kind."""
     return {
-        "cloud": a_machine(f"two-{team}-cloud", f"10.242.{net}.1", platform="hcloud"),
-        "metal": a_machine(f"two-{team}-metal", f"10.242.{net}.2"),
-        "silent": a_machine(f"two-{team}-silent", f"10.242.{net}.3"),
-        "gone": a_machine(f"two-{team}-gone", f"10.242.{net}.4"),
+        "cloud": make_machine(f"two-{team}-cloud", f"10.242.{net}.1", platform="hcloud"),
+        "metal": make_machine(f"two-{team}-metal", f"10.242.{net}.2"),
+        "silent": make_machine(f"two-{team}-silent", f"10.242.{net}.3"),
+        "gone": make_machine(f"two-{team}-gone", f"10.242.{net}.4"),
     }
 
 
-async def team_joins(cluster: Cluster, team: str, machines: dict[str, Machine]) -> None:
-    await cluster.machines.put(machines["silent"])
-    await cluster.machines.fault(machines["silent"].id, unavailable=True)
+async def team_joins(cluster: Cluster, team: str, machines: dict[str, SimMachineFacts]) -> None:
+    await cluster.machines.put_machines(machines["silent"])
+    await cluster.machines.set_faults(machines["silent"].id, unavailable=True)
     await cluster.join(*machines.values(), labels={"team": team})
 
 
-async def until_served(cluster: Cluster, machines: dict[str, Machine]) -> list[str]:
+async def until_served(cluster: Cluster, machines: dict[str, SimMachineFacts]) -> list[str]:
     """Whoever answers is usable and has a pod CIDR, whoever does not says so; returns the pod CIDRs."""
     names = [machine.name for kind, machine in machines.items() if kind != "silent"]
     await cluster.until_usable(*names)
@@ -72,7 +72,7 @@ async def until_served(cluster: Cluster, machines: dict[str, Machine]) -> list[s
     async def all_have_some() -> bool:
         return all(["podCIDR" in (await cluster.node(name))["spec"] for name in names])
 
-    await eventually(all_have_some, "pod CIDRs", 60)
+    await wait_until(all_have_some, "pod CIDRs", 60)
     return [(await cluster.node(name))["spec"]["podCIDR"] for name in names]
 
 
@@ -81,9 +81,9 @@ async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other
 ):
     since = own.audit_mark()
     teams = {team: team_machines(team, net) for net, team in enumerate("ab")}
-    nobodys = a_machine("two-nobodys", "10.242.9.1")
+    nobodys = make_machine("two-nobodys", "10.242.9.1")
     everything = "*,node-ipam-controller,cloud-node-lifecycle"
-    await cluster.join(a_machine(CONTROL_PLANE, "10.242.8.1", control_plane=True), labels={"team": "a"})
+    await cluster.join(make_machine(CONTROL_PLANE, "10.242.8.1", control_plane=True), labels={"team": "a"})
     of_a: dict[str, Any] = {"ownership": of_team("a"), "controllers": everything}
     of_b: dict[str, Any] = {"ownership": of_team("b"), "controllers": everything, "instance": B}
     async with (
@@ -96,7 +96,9 @@ async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other
         requests = await requested(cluster, nobodys, *(machines["cloud"] for machines in teams.values()))
         blocks = [block for machines in teams.values() for block in await until_served(cluster, machines)]
         for team in teams:
-            assert (await cluster.kubelets.outcome_of(requests[f"two-{team}-cloud"], seconds=60)).certificate
+            assert (
+                await cluster.kubelets.wait_for_outcome(requests[f"two-{team}-cloud"], seconds=60)
+            ).certificate
             await cluster.replace(f"two-{team}-gone", by=f"two-{team}-next", labels={"team": team})
         await cluster.until_deleted("two-a-gone", "two-b-gone")  # each by the lifecycle that it belongs to
         await cluster.until_usable("two-a-next", "two-b-next")
@@ -119,9 +121,9 @@ async def zone_is(cluster: Cluster, name: str, zone: str) -> bool:
 async def test_a_node_that_gets_the_label_of_the_other_is_written_by_the_other_from_then_on(
     own: ControlPlane, cluster: Cluster, tmp_path: Path
 ):
-    moving = a_machine("moving", "10.242.7.1", platform="hcloud", zone="z1")
+    moving = make_machine("moving", "10.242.7.1", platform="hcloud", zone="z1")
     assert moving.platform is not None
-    await cluster.join(a_machine(CONTROL_PLANE, "10.242.8.1", control_plane=True), labels={"team": "a"})
+    await cluster.join(make_machine(CONTROL_PLANE, "10.242.8.1", control_plane=True), labels={"team": "a"})
     of_a: dict[str, Any] = {"ownership": of_team("a"), "controllers": "*"}
     of_b: dict[str, Any] = {"ownership": of_team("b"), "controllers": "*", "instance": B}
     async with (
@@ -136,6 +138,6 @@ async def test_a_node_that_gets_the_label_of_the_other_is_written_by_the_other_f
         await cluster.until_said("all-in-one", f"node={moving.name}", "outcome=not-ours")
         since = own.audit_mark()
         await cluster.change(moving.name, platform=msgspec.structs.replace(moving.platform, zone="z2"))
-        await eventually(lambda: zone_is(cluster, moving.name, "z2"), "in its new zone", 60)
+        await wait_until(lambda: zone_is(cluster, moving.name, "z2"), "in its new zone", 60)
     assert written_by(own, A, since) == set()
     assert written_by(own, B, since) == {moving.name}

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.machines import Machine, Platform, a_machine
-from libs.testbed.native_ccm import NODE_LIFECYCLE, Instance, NativeCcm
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.machine_fleet import Platform, SimMachineFacts, make_machine
+from libs.testbed.native_ccm import NODE_LIFECYCLE, CloudInstance, NativeCcm
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
 from tests.integration.ownership_cluster import (
     NATIVE,
@@ -44,10 +44,10 @@ async def cluster(own: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
         yield running
 
 
-def instance_of(machine: Machine) -> Instance:
+def instance_of(machine: SimMachineFacts) -> CloudInstance:
     """What its cloud knows of it: the same providerID that Talos was told."""
     assert machine.platform is not None
-    return Instance(
+    return CloudInstance(
         name=machine.name,
         provider_id=machine.platform.provider_id,
         instance_type="cx22",
@@ -60,13 +60,13 @@ def instance_of(machine: Machine) -> Instance:
 
 async def until_shut_down_and_gone(cluster: Cluster, native: NativeCcm, name: str) -> None:
     """Its cloud switches the machine off, and then has none of that name; the native manager acts on it."""
-    await cluster.kubelets.turn_not_ready(name)
+    await cluster.kubelets.set_not_ready(name)
     native.shut_down(name)
 
     async def is_tainted() -> bool:
         return SHUTDOWN in await cluster.taints(name)
 
-    await eventually(is_tainted, f"{name} is tainted", 60)
+    await wait_until(is_tainted, f"{name} is tainted", 60)
     native.terminate(name)
     await cluster.until_deleted(name)
 
@@ -76,10 +76,10 @@ async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_t
     own: ControlPlane, cluster: Cluster, nats_server: NatsServer, tmp_path: Path, *, apart: bool
 ):
     since = own.audit_mark()
-    clouds = [a_machine(f"apart-cloud-{n}", f"10.243.0.{n}", platform="hcloud") for n in range(1, 4)]
-    metals = [a_machine(f"apart-metal-{n}", f"10.243.1.{n}") for n in range(1, 4)]
+    clouds = [make_machine(f"apart-cloud-{n}", f"10.243.0.{n}", platform="hcloud") for n in range(1, 4)]
+    metals = [make_machine(f"apart-metal-{n}", f"10.243.1.{n}") for n in range(1, 4)]
     silent = clouds[2]
-    await cluster.join(a_machine(CONTROL_PLANE, "10.243.8.1", control_plane=True))
+    await cluster.join(make_machine(CONTROL_PLANE, "10.243.8.1", control_plane=True))
     everything = "*,node-ipam-controller,cloud-node-lifecycle"
     ours: dict[str, Any] = {"ownership": {"providerIDSchemes": ["talos"]}, "controllers": everything}
     ours |= {"nats": nats_server} if apart else {}
@@ -90,8 +90,8 @@ async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_t
             tmp_path / "native", own, scheme="hcloud", instances=instances, monitor_seconds=0.5
         ) as native,
     ):
-        await cluster.machines.put(silent)
-        await cluster.machines.fault(silent.id, unavailable=True)
+        await cluster.machines.put_machines(silent)
+        await cluster.machines.set_faults(silent.id, unavailable=True)
         await cluster.join(*clouds, *metals)
         requests = await requested(cluster, clouds[0], metals[0])
         await cluster.until_usable(*(machine.name for machine in (*clouds, *metals)))
@@ -100,7 +100,7 @@ async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_t
         }
         for machine in metals:
             assert (await provider_id(cluster, machine.name)).startswith("talos://")
-        assert (await cluster.kubelets.outcome_of(requests[metals[0].name], seconds=60)).certificate
+        assert (await cluster.kubelets.wait_for_outcome(requests[metals[0].name], seconds=60)).certificate
         assert await is_untouched(cluster, requests[clouds[0].name])
 
         await cluster.change(clouds[1].name, stage="shutting down")
@@ -120,12 +120,12 @@ async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_t
 async def test_beside_a_native_manager_that_only_deletes_the_provider_id_is_the_natives_and_ours_the_labels(
     own: ControlPlane, cluster: Cluster, tmp_path: Path
 ):
-    whole = a_machine("both-cloud", "10.244.200.1", platform="hcloud")
-    late = a_machine("both-late", "10.244.200.2", platform="hcloud")
-    metal = a_machine("both-metal", "10.244.200.3")
+    whole = make_machine("both-cloud", "10.244.200.1", platform="hcloud")
+    late = make_machine("both-late", "10.244.200.2", platform="hcloud")
+    metal = make_machine("both-metal", "10.244.200.3")
     ours: dict[str, Any] = {"ownership": {"providerIDSchemes": ["hcloud"]}, "controllers": "*"}
     instances = [instance_of(whole), instance_of(late)]
-    await cluster.join(a_machine(CONTROL_PLANE, "10.244.200.8", control_plane=True, platform="hcloud"))
+    await cluster.join(make_machine(CONTROL_PLANE, "10.244.200.8", control_plane=True, platform="hcloud"))
     async with (
         running(own, cluster, tmp_path, **ours),
         NativeCcm.start(

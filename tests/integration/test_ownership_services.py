@@ -9,13 +9,13 @@ import pytest
 
 from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS
 from libs.testbed.sim_apiserver.server import SimApiServer
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 FLAGS: Final = [
     "--allocate-node-cidrs",
@@ -25,13 +25,13 @@ FLAGS: Final = [
 OURS: Final = (
     "ownership: {nodeSelector: [{matchExpressions: [{key: metadata.name, operator: In, values: [%s]}]}]}\n"
 )
-SILENT: Final = Kubelet(name="silent-1", ips=("10.231.0.9",))  # no machine is there
+SILENT: Final = SimKubelet(name="silent-1", ips=("10.231.0.9",))  # no machine is there
 
 
 class Cluster:
     """A simulated API server on which ours-1, theirs-1 and silent-1 join, each with a request."""
 
-    def __init__(self, kubelets: Kubelets, file: Path) -> None:
+    def __init__(self, kubelets: KubeletFleet, file: Path) -> None:
         self.kubelets = kubelets
         self.file = file
         self.requests: dict[str, str] = {}
@@ -40,10 +40,10 @@ class Cluster:
         """The file says that these are ours."""
         self.file.write_text(OURS % ", ".join(names))
 
-    async def join(self, *joining: Kubelet) -> None:
+    async def join(self, *joining: SimKubelet) -> None:
         await self.kubelets.join_all(joining)
         for kubelet in joining:
-            self.requests[kubelet.name] = await self.kubelets.ask_for_certificate(kubelet)
+            self.requests[kubelet.name] = await self.kubelets.request_certificate(kubelet)
 
     async def node(self, name: str) -> dict[str, Any]:
         return dict((await self.kubelets.request("GET", f"/api/v1/nodes/{name}")).body)
@@ -70,34 +70,34 @@ class Cluster:
 
 @pytest.fixture(params=["all-in-one-memory", "separate-processes"])
 async def cluster(
-    request: pytest.FixtureRequest, tmp_path: Path, machines: Machines, nats_server: NatsServer
-) -> AsyncIterator[tuple[Cluster, RunningServices]]:
-    some = [a_machine("ours-1", "10.231.0.1"), a_machine("theirs-1", "10.231.0.2")]
+    request: pytest.FixtureRequest, tmp_path: Path, machines: MachineFleet, nats_server: NatsServer
+) -> AsyncIterator[tuple[Cluster, ServiceProcesses]]:
+    some = [make_machine("ours-1", "10.231.0.1"), make_machine("theirs-1", "10.231.0.2")]
     form = {"all_in_one": True, "bus": "memory"} if request.param == "all-in-one-memory" else {}
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(server))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
         there = Cluster(kubelets, tmp_path / "ccm.yaml")
         there.own("ours-1")
-        starting = RunningServices.start(
+        starting = ServiceProcesses.start(
             tmp_path / "services",
             server,
             kubelets,
             nats_url=nats_server.url,
-            talosconfig=machines.talosconfig(),
+            talosconfig=machines.write_talosconfig(),
             wirings=(*DEFAULT_SERVICES, IPAM),
             flags=[*FLAGS, f"--cloud-config={there.file}"],
             **form,  # type: ignore[arg-type]  # by name
         )
         services = await stack.enter_async_context(starting)
-        await services.ready()
-        await machines.put(*some)
-        stack.push_async_callback(machines.delete, *(machine.id for machine in some))
-        await there.join(*(Kubelet.on(machine) for machine in some), SILENT)
+        await services.wait_until_ready()
+        await machines.put_machines(*some)
+        stack.push_async_callback(machines.delete_machines, *(machine.id for machine in some))
+        await there.join(*(SimKubelet.of_machine(machine) for machine in some), SILENT)
         yield there, services
 
 
-async def left_alone(services: RunningServices, service: str, node: str) -> None:
+async def left_alone(services: ServiceProcesses, service: str, node: str) -> None:
     """Return when that service has told that it leaves the Node alone."""
     child = services.children.get(service) or services.children["all-in-one"]
 
@@ -105,16 +105,16 @@ async def left_alone(services: RunningServices, service: str, node: str) -> None
         words = (f" {service} ", f" node={node} ", " outcome=not-ours ")
         return any(all(word in line for word in words) for line in child.log.read_text().splitlines())
 
-    await eventually(is_told, f"{service} leaves {node} alone", 40)
+    await wait_until(is_told, f"{service} leaves {node} alone", 40)
 
 
 async def test_a_node_of_anothers_is_as_its_kubelet_left_it_until_the_file_gives_it_to_us(
-    cluster: tuple[Cluster, RunningServices],
+    cluster: tuple[Cluster, ServiceProcesses],
 ):
     there, services = cluster
     theirs = ("theirs-1", "silent-1")
     before = {name: await there.node(name) for name in theirs}
-    await eventually(lambda: there.is_served("ours-1"), "ours is served", 40)
+    await wait_until(lambda: there.is_served("ours-1"), "ours is served", 40)
     for service in ("labeler", "csr", "ipam"):
         for name in theirs:
             await left_alone(services, service, name)
@@ -125,6 +125,6 @@ async def test_a_node_of_anothers_is_as_its_kubelet_left_it_until_the_file_gives
     assert await there.told_about() <= {"ours-1"}
 
     there.own("ours-1", "theirs-1")
-    await eventually(lambda: there.is_served("theirs-1"), "the other one is served, too", 40)
+    await wait_until(lambda: there.is_served("theirs-1"), "the other one is served, too", 40)
     assert await there.node("silent-1") == before["silent-1"]
     assert "silent-1" not in await there.told_about()

@@ -10,7 +10,7 @@ import pytest
 
 from libs.common.nats_bus.bus import NatsBus
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import MAX_BYTES, NODES, eventually
+from tests.bus_actors import MAX_BYTES, NODES, wait_until
 from tests.integration.processes import AT_ONCE_SECONDS, ROOT, Process, a_process
 
 PROBE = "tests.integration.process_under_test"
@@ -49,7 +49,7 @@ async def built(process: Process) -> str:
         return "still starting" not in report
 
     await process.serves()
-    await eventually(all_there, "the services are built")
+    await wait_until(all_there, "the services are built")
     return report
 
 
@@ -102,7 +102,7 @@ async def test_with_nats_it_becomes_ready_and_an_unready_service_says_why(
     arguments = ("metadata", "--unready", "no certificate yet", "--secure-serving=false")
     async with a_process(tmp_path, PROBE, *arguments, NATS_URL=nats_server.url) as process:
         await process.serves("http")
-        await eventually(lambda: _unready(process), "its reason is told")
+        await wait_until(lambda: _unready(process), "its reason is told")
         assert (await process.ends_after_sigterm())[0] == 0
 
 
@@ -184,7 +184,7 @@ async def test_metadata_never_loads_a_kubernetes_client_and_nobody_loads_what_is
             line = next((line for line in lines if line.startswith("modules: ")), "")
             return line.endswith("\n")  # the end of a long line may come later than its beginning
 
-        await eventually(told, "all its modules")
+        await wait_until(told, "all its modules")
         loaded = {name.split(".")[0] for name in line.split()}
         assert not loaded & {"kubernetes_asyncio", "opentelemetry", "requests", "grpclib", "cryptography"}
         assert "libs.common.kube_api.api" not in line.split()

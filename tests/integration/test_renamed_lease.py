@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from libs.common.kube_api.lease import new_lease_document
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import a_machine
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import make_machine
 from tests.integration.operator_shell import talos_ccm
 
 NAMESPACE, LEASES, NAME = "renamed-ccm", "renamed-leases", "renamed"
@@ -45,7 +45,7 @@ WATCHER = {
 
 
 @pytest.fixture
-async def renamed(kubelets: Kubelets) -> AsyncIterator[None]:
+async def renamed(kubelets: KubeletFleet) -> AsyncIterator[None]:
     """The watcher's Deployment, its Lease with a holder, and a Node that waits."""
     lease = new_lease_document(LEASES, NAME, "watcher-7", 3600, datetime.now(UTC))
     deployments = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
@@ -54,9 +54,9 @@ async def renamed(kubelets: Kubelets) -> AsyncIterator[None]:
         await kubelets.request("POST", "/api/v1/namespaces", body=namespace)
     assert (await kubelets.request("POST", deployments, body=WATCHER)).status == 201
     assert (await kubelets.request("POST", PATH, body=lease)).status == 201
-    await kubelets.join(Kubelet.on(a_machine(NODE, "10.249.0.1")))
+    await kubelets.join(SimKubelet.of_machine(make_machine(NODE, "10.249.0.1")))
     yield
-    await kubelets.delete(NODE)
+    await kubelets.delete_node(NODE)
     for path in (f"{deployments}/ccm-watcher", f"{PATH}/{NAME}"):
         await kubelets.request("DELETE", path)
 
@@ -68,7 +68,7 @@ async def told(home: Path, server: ControlPlane, *words: str) -> Any:
     return json.loads(said.out)
 
 
-async def let_go(kubelets: Kubelets) -> None:
+async def let_go(kubelets: KubeletFleet) -> None:
     body = {"spec": {"holderIdentity": ""}}
     answer = await kubelets.request(
         "PATCH", f"{PATH}/{NAME}", body=body, content_type="application/merge-patch+json"
@@ -78,7 +78,7 @@ async def let_go(kubelets: Kubelets) -> None:
 
 @pytest.mark.usefixtures("renamed")
 async def test_status_names_the_holder_of_the_lease_that_the_watcher_was_told(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet
 ):
     found = await told(tmp_path, control_plane, "status")
     assert found["leader"]["holder"] == "watcher-7"
@@ -89,7 +89,7 @@ async def test_status_names_the_holder_of_the_lease_that_the_watcher_was_told(
 
 @pytest.mark.usefixtures("renamed")
 async def test_explain_says_that_nobody_leads_only_where_nobody_holds_that_lease(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet
 ):
     words = ("explain", "node", NODE, "--without-talos")
     found = await told(tmp_path, control_plane, *words)
@@ -102,7 +102,7 @@ async def test_explain_says_that_nobody_leads_only_where_nobody_holds_that_lease
 
 @pytest.mark.usefixtures("renamed")
 async def test_doctor_names_that_lease_and_asks_for_the_right_to_it_where_it_is(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet
 ):
     await let_go(kubelets)
     found = await told(tmp_path, control_plane, "doctor")

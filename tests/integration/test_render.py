@@ -14,20 +14,22 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from cli.render.changes import changes
+from cli.render.node_changes import diff_nodes
 from libs.common.node import Node
 from libs.common.platforms import PLATFORMS
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import ApiServer, Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines, a_machine
-from libs.testbed.running_services import RunningServices
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import ApiServer, KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 _SECONDS = 60
 FIFTY = [
-    a_machine(f"rendered-{number:02}", f"10.230.0.{number}", platform="hcloud" if number <= 20 else "metal")
+    make_machine(
+        f"rendered-{number:02}", f"10.230.0.{number}", platform="hcloud" if number <= 20 else "metal"
+    )
     for number in range(1, 51)
 ]
 RULES = """
@@ -77,7 +79,9 @@ class Said(NamedTuple):
 class Operator:
     """Somebody at a shell, with a kubeconfig and a talosconfig where kubectl and talosctl look for them."""
 
-    def __init__(self, home: Path, api_server: ApiServer, machines: Machines, kubelets: Kubelets) -> None:
+    def __init__(
+        self, home: Path, api_server: ApiServer, machines: MachineFleet, kubelets: KubeletFleet
+    ) -> None:
         self.home = home
         self.api_server = api_server
         self.machines = machines
@@ -86,15 +90,15 @@ class Operator:
             "HOME": str(home),
             "PATH": os.environ["PATH"],
             "KUBECONFIG": str(api_server.kubeconfig()),  # type: ignore[attr-defined]  # both kinds have it
-            "TALOSCONFIG": str(machines.talosconfig()),
+            "TALOSCONFIG": str(machines.write_talosconfig()),
         }
         (home / "rules.yaml").write_text(RULES)
         (home / "changed.yaml").write_text(CHANGED)
 
-    async def join(self, *machines: Machine) -> None:
+    async def join(self, *machines: SimMachineFacts) -> None:
         """These machines run, and their kubelets register."""
-        await self.machines.put(*machines)
-        await self.kubelets.join_all(map(Kubelet.on, machines))
+        await self.machines.put_machines(*machines)
+        await self.kubelets.join_all(map(SimKubelet.of_machine, machines))
 
     async def start(self, *arguments: str | Path, **environment: str) -> asyncio.subprocess.Process:
         """Begin a `talos-ccm render`."""
@@ -127,8 +131,8 @@ async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
     """On simulated parts of their own."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(server))
-        machines = await stack.enter_async_context(sim_machines.start(tmp_path / "talos"))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
+        machines = await stack.enter_async_context(sim_machines.start_machines(tmp_path / "talos"))
         home = tmp_path / "home"
         home.mkdir()
         yield Operator(home, server, machines, kubelets)
@@ -139,7 +143,7 @@ def requests_since(server: SimApiServer, mark: int) -> set[str]:
 
 
 async def test_a_node_of_the_cluster_is_shown_with_what_its_machine_says_now(operator: Operator):
-    await operator.join(a_machine("rendered", "10.230.1.1", platform="hcloud", talos_version="v1.13.9"))
+    await operator.join(make_machine("rendered", "10.230.1.1", platform="hcloud", talos_version="v1.13.9"))
     server = operator.api_server
     assert isinstance(server, SimApiServer)
     mark = server.audit_mark()
@@ -168,7 +172,7 @@ async def test_a_change_is_shown_for_every_node_of_the_cluster_and_nothing_is_wr
 
 async def test_nodes_whose_machines_do_not_answer_are_left_out_and_said(operator: Operator):
     await operator.join(*FIFTY[:3])
-    await operator.machines.fault(FIFTY[1].id, unavailable=True)
+    await operator.machines.set_faults(FIFTY[1].id, unavailable=True)
     said = await operator.render("rules.yaml", "--all-nodes")
     assert said.status == 2
     assert "rendered-01  hcloud" in said.out
@@ -178,7 +182,7 @@ async def test_nodes_whose_machines_do_not_answer_are_left_out_and_said(operator
 
 
 async def test_a_node_that_is_not_ours_is_left_out_without_an_error(operator: Operator):
-    await operator.kubelets.join(Kubelet(name="foreign", uninitialized=False))
+    await operator.kubelets.join(SimKubelet(name="foreign", is_uninitialized=False))
     said = await operator.render("rules.yaml", "--all-nodes")
     assert (said.status, said.out) == (0, "")
     assert said.err.startswith(
@@ -231,7 +235,7 @@ async def test_who_may_not_list_nodes_is_told_so(operator: Operator):
 
 async def test_an_expired_talosconfig_is_told_before_machines_are_asked(operator: Operator):
     old = datetime.now(UTC) - timedelta(days=2)
-    expired = operator.machines.talosconfig(operator.home / "expired", issued_at=old)
+    expired = operator.machines.write_talosconfig(operator.home / "expired", issued_at=old)
     await operator.join(FIFTY[0])
     said = await operator.render("rules.yaml", "--all-nodes", "--talosconfig", expired)
     assert said.status == 2
@@ -257,13 +261,13 @@ async def until_as_predicted(operator: Operator, before: dict[str, Node], told: 
 
     async def as_predicted() -> bool:
         after = await nodes_of(operator)
-        done = {name: msgspec.to_builtins(changes(before[name], after[name])) for name in after}
+        done = {name: msgspec.to_builtins(diff_nodes(before[name], after[name])) for name in after}
         differing.clear()
         differing.update({n: done[n] for n in done if list(done[n]) != predicted.get(n, [])})
         return not differing
 
     try:
-        await eventually(as_predicted, "as predicted", _SECONDS)
+        await wait_until(as_predicted, "as predicted", _SECONDS)
     except AssertionError:
         assert differing == {name: predicted.get(name, []) for name in differing}
         raise
@@ -272,7 +276,7 @@ async def until_as_predicted(operator: Operator, before: dict[str, Node], told: 
 async def test_what_is_shown_is_what_the_services_then_do(tmp_path: Path, operator: Operator):
     """With rules on joining nodes of every platform, and when the rules change under them."""
     everywhere = [
-        a_machine(f"shown-{n}", f"10.230.3.{n}", platform=platform)
+        make_machine(f"shown-{n}", f"10.230.3.{n}", platform=platform)
         for n, platform in enumerate(sorted(PLATFORMS), start=1)
     ]
     rules = operator.home / "rules.yaml"
@@ -282,17 +286,17 @@ async def test_what_is_shown_is_what_the_services_then_do(tmp_path: Path, operat
     before = await nodes_of(operator)
     told = await operator.render_json("rules.yaml", "--all-nodes")
     assert all(node["changes"] for node in told["nodes"])
-    async with RunningServices.start(
+    async with ServiceProcesses.start(
         tmp_path / "services",
         operator.api_server,  # type: ignore[arg-type]  # both kinds are one
         operator.kubelets,
         nats_url="",
-        talosconfig=operator.machines.talosconfig(),
+        talosconfig=operator.machines.write_talosconfig(),
         all_in_one=True,
         bus="memory",
         flags=[f"--cloud-config={rules}"],
     ) as services:
-        await services.ready()
+        await services.wait_until_ready()
         await until_as_predicted(operator, before, told)
         before = await nodes_of(operator)
         told = await operator.render_json("changed.yaml", "--against", "rules.yaml", "--all-nodes")
@@ -305,7 +309,7 @@ async def test_what_is_shown_is_what_the_services_then_do(tmp_path: Path, operat
 
 async def test_an_interrupt_ends_it_quietly_while_a_machine_keeps_it_waiting(operator: Operator):
     await operator.join(FIFTY[0])
-    await operator.machines.fault(FIFTY[0].id, hang=True)
+    await operator.machines.set_faults(FIFTY[0].id, hang=True)
 
     async def interrupted() -> bool:
         """Whether the interrupt came while it waited: it gives a machine 5 s, which a busy test may miss."""
@@ -313,10 +317,10 @@ async def test_an_interrupt_ends_it_quietly_while_a_machine_keeps_it_waiting(ope
         process = await operator.start("rules.yaml", "--all-nodes")
 
         async def is_asking() -> bool:
-            calls = await operator.machines.calls()
+            calls = await operator.machines.count_calls()
             return process.returncode is not None or any(call.node for call in calls)
 
-        await eventually(is_asking, "the machine is asked", _SECONDS)
+        await wait_until(is_asking, "the machine is asked", _SECONDS)
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
         async with asyncio.timeout(_SECONDS):
@@ -326,14 +330,14 @@ async def test_an_interrupt_ends_it_quietly_while_a_machine_keeps_it_waiting(ope
         assert (process.returncode, out, err) == (130, b"", b"")
         return True
 
-    await eventually(interrupted, "the interrupt came in time", 2 * _SECONDS)
+    await wait_until(interrupted, "the interrupt came in time", 2 * _SECONDS)
 
 
 async def test_the_real_parts_are_read_as_the_simulated_ones(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets, machines: Machines
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
 ):
     operator = Operator(tmp_path, control_plane, machines, kubelets)
-    machine = a_machine("rendered-real", "10.230.2.1", platform="hcloud")
+    machine = make_machine("rendered-real", "10.230.2.1", platform="hcloud")
     await operator.join(machine)
     try:
         mark = control_plane.audit_mark()
@@ -344,5 +348,5 @@ async def test_the_real_parts_are_read_as_the_simulated_ones(
         ours = [r for r in control_plane.audit_counts(mark) if r.user == "admin"]
         assert {request.verb for request in ours} <= {"list"}
     finally:
-        await machines.delete(machine.id)
+        await machines.delete_machines(machine.id)
         await kubelets.request("DELETE", f"/api/v1/nodes/{machine.name}")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
-from tests.bus_actors import eventually
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
+from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
 from tests.integration.processes import ROOT
 from tests.mounted_config_map import MountedConfigMap
@@ -31,8 +31,8 @@ def rules(team: str) -> str:
 async def test_a_mounted_file_that_changes_is_obeyed_and_a_bad_one_is_told_of(
     tmp_path: Path,
     start_services: StartServices,
-    kubelets: Kubelets,
-    machines: Machines,
+    kubelets: KubeletFleet,
+    machines: MachineFleet,
     form: dict[str, Any],
 ):
     labeler = "all-in-one" if form else "labeler"
@@ -40,10 +40,10 @@ async def test_a_mounted_file_that_changes_is_obeyed_and_a_bad_one_is_told_of(
     folder = tmp_path / "config"
     folder.mkdir()
     mounted = MountedConfigMap(folder, rules("red"))
-    machine = a_machine(f"ruled-{labeler}.example.com", "10.211.0.1", platform="metal")
-    await machines.put(machine)
+    machine = make_machine(f"ruled-{labeler}.example.com", "10.211.0.1", platform="metal")
+    await machines.put_machines(machine)
     services = await start_services(flags=[f"--cloud-config={mounted.path}"], **form)
-    await kubelets.join(Kubelet.on(machine))
+    await kubelets.join(SimKubelet.of_machine(machine))
 
     async def labels() -> dict[str, str]:
         node = await kubelets.request("GET", f"/api/v1/nodes/{machine.name}")
@@ -53,28 +53,30 @@ async def test_a_mounted_file_that_changes_is_obeyed_and_a_bad_one_is_told_of(
     async def team_is(team: str) -> bool:
         return (await labels()).get("team") == team
 
-    await eventually(lambda: team_is("red"), "the rule of the start is obeyed")
+    await wait_until(lambda: team_is("red"), "the rule of the start is obeyed")
     assert (await labels())["node-role.kubernetes.io/web"] == ""
-    mounted.swap(BAD)
+    mounted.replace_text(BAD)
 
     async def is_unready() -> bool:
-        report = await services.page(labeler, "/readyz?verbose")
+        report = await services.fetch_page(labeler, "/readyz?verbose")
         return "[-]labeler failed: " in report and 'line 3: transformations[0].labels["team"]' in report
 
-    await eventually(is_unready, "the mistake is told")
-    assert 'talosccm_rules_reload_success{service="labeler"} 0.0' in await services.page(labeler, "/metrics")
+    await wait_until(is_unready, "the mistake is told")
+    assert ('talosccm_rules_reload_success{service="labeler"} 0.0') in await services.fetch_page(
+        labeler, "/metrics"
+    )
 
     async def is_told() -> bool:
         events = (await kubelets.request("GET", f"{EVENTS}?fieldSelector={REJECTED}")).body["items"]
         return any(str(mounted.path) in event["message"] for event in events)
 
-    await eventually(is_told, "there is an Event")
+    await wait_until(is_told, "there is an Event")
     assert await team_is("red")
-    mounted.swap(rules("blue"))
-    await eventually(lambda: team_is("blue"), "the good one is obeyed", 15)  # what is promised
-    await services.ready()
-    await kubelets.delete(machine.name)
-    await machines.delete(machine.id)
+    mounted.replace_text(rules("blue"))
+    await wait_until(lambda: team_is("blue"), "the good one is obeyed", 15)  # what is promised
+    await services.wait_until_ready()
+    await kubelets.delete_node(machine.name)
+    await machines.delete_machines(machine.id)
 
 
 def test_a_process_that_starts_with_a_bad_file_ends_at_once_and_tells_every_mistake(tmp_path: Path):

@@ -9,12 +9,12 @@ import pytest
 
 from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{WATCHER_LEASE_NAME}"
 COUNT = 10
@@ -24,33 +24,33 @@ COUNT = 10
     "form", [{"all_in_one": True, "bus": "memory"}, {}], ids=["all-in-one-memory", "separate-processes"]
 )
 async def test_nodes_that_join_a_simulated_api_server_become_usable(
-    tmp_path: Path, machines: Machines, nats_server: NatsServer, form: dict[str, Any]
+    tmp_path: Path, machines: MachineFleet, nats_server: NatsServer, form: dict[str, Any]
 ):
-    some = [a_machine(f"sim-{n}", f"10.220.0.{n}", platform="hcloud", zone="z1") for n in range(COUNT)]
+    some = [make_machine(f"sim-{n}", f"10.220.0.{n}", platform="hcloud", zone="z1") for n in range(COUNT)]
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(server))
-        starting = RunningServices.start(
+        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
+        starting = ServiceProcesses.start(
             tmp_path / "services",
             server,
             kubelets,
             nats_url=nats_server.url,
-            talosconfig=machines.talosconfig(),
+            talosconfig=machines.write_talosconfig(),
             **form,
         )
         services = await stack.enter_async_context(starting)
-        await services.ready()
-        await machines.put(*some)
-        stack.push_async_callback(machines.delete, *(machine.id for machine in some))
+        await services.wait_until_ready()
+        await machines.put_machines(*some)
+        stack.push_async_callback(machines.delete_machines, *(machine.id for machine in some))
         mark = server.audit_mark()
-        await kubelets.join_all(Kubelet.on(machine) for machine in some)
+        await kubelets.join_all(SimKubelet.of_machine(machine) for machine in some)
 
         async def all_usable() -> bool:
             nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
             taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
             return len(nodes) == COUNT and UNINITIALIZED_TAINT not in taints
 
-        await eventually(all_usable, "all usable", 30)
+        await wait_until(all_usable, "all usable", 30)
         nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
         assert {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in nodes} == {"z1"}
         assert all(node["spec"]["providerID"].startswith("hcloud://") for node in nodes)
@@ -61,6 +61,6 @@ async def test_nodes_that_join_a_simulated_api_server_become_usable(
             assert all(request.succeeded for request, _ in ours), ours
             return Counter({f"{r.verb} {r.resource}": n for r, n in ours if r.verb in {"patch", "create"}})
 
-        await eventually(lambda: writes()["create events"] == COUNT, "all told", 10)
+        await wait_until(lambda: writes()["create events"] == COUNT, "all told", 10)
         assert writes()["patch nodes"] == COUNT
         assert (await kubelets.request("GET", LEASE)).body["spec"]["holderIdentity"]

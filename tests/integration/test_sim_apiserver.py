@@ -16,12 +16,18 @@ from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.kube_api.transport import Request as KubeRequest
 from libs.common.kube_api.watch_events import ListSnapshot
 from libs.common.node import Node
-from libs.testbed.control_plane.audit import Request
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.sim_apiserver.faults import EmptyClose, Expired, HalfOpen, Slow, TooMany
+from libs.testbed.control_plane.audit_log import AuditedRequest
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.sim_apiserver.faults import (
+    EmptyClose,
+    ExpiredFault,
+    HalfOpenFault,
+    SlowFault,
+    TooManyRequestsFault,
+)
 from libs.testbed.sim_apiserver.server import SimApiServer
-from tests.bus_actors import eventually
-from tests.kube_follower import following
+from tests.bus_actors import wait_until
+from tests.kube_follower import follow_nodes
 
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
@@ -33,8 +39,8 @@ async def server(tmp_path: Path) -> AsyncIterator[SimApiServer]:
 
 
 @pytest.fixture
-async def joining(server: SimApiServer) -> AsyncIterator[Kubelets]:
-    async with Kubelets.start(server) as running:
+async def joining(server: SimApiServer) -> AsyncIterator[KubeletFleet]:
+    async with KubeletFleet.start(server) as running:
         yield running
 
 
@@ -56,62 +62,62 @@ async def patient(server: SimApiServer) -> AsyncIterator[KubeApi]:
 
 
 async def test_a_storm_of_410_makes_a_reflector_list_again_until_it_is_over(
-    server: SimApiServer, api: KubeApi, joining: Kubelets
+    server: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
-    server.faults.inject(Expired(), verb="watch", times=2)
-    async with following(api) as (follower, _):
-        await eventually(lambda: follower.count(ListSnapshot) == 3, "listed three times", 20)
-        await joining.join(Kubelet(name="after"))
-        await eventually(lambda: "after" in follower.nodes, "watched again", 10)
-    assert [type(trouble) for trouble in follower.troubles] == [Gone, Gone]
+    server.faults.inject(ExpiredFault(), verb="watch", times=2)
+    async with follow_nodes(api) as (follower, _):
+        await wait_until(lambda: follower.count(ListSnapshot) == 3, "listed three times", 20)
+        await joining.join(SimKubelet(name="after"))
+        await wait_until(lambda: "after" in follower.nodes, "watched again", 10)
+    assert [type(trouble) for trouble in follower.errors] == [Gone, Gone]
 
 
 async def test_a_half_open_watch_says_nothing_and_is_replaced(
-    server: SimApiServer, api: KubeApi, joining: Kubelets
+    server: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
-    server.faults.inject(HalfOpen(), verb="watch", times=1)
-    async with following(api, watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _):
-        await eventually(lambda: follower.count(ListSnapshot) == 1)
-        await joining.join(Kubelet(name="unheard"))
-        await eventually(lambda: "unheard" in follower.nodes, "told by the next watch", 10)
-    assert "silent beyond the end of the watch" in str(follower.troubles[0])
+    server.faults.inject(HalfOpenFault(), verb="watch", times=1)
+    async with follow_nodes(api, watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _):
+        await wait_until(lambda: follower.count(ListSnapshot) == 1)
+        await joining.join(SimKubelet(name="unheard"))
+        await wait_until(lambda: "unheard" in follower.nodes, "told by the next watch", 10)
+    assert "silent beyond the end of the watch" in str(follower.errors[0])
 
 
 async def test_a_watch_that_ends_empty_goes_on_with_the_next_one(
-    server: SimApiServer, api: KubeApi, joining: Kubelets
+    server: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
     server.faults.inject(EmptyClose(), verb="watch", times=1)
-    async with following(api) as (follower, _):
-        await joining.join(Kubelet(name="late"))
-        await eventually(lambda: "late" in follower.nodes, "told by the next watch", 10)
+    async with follow_nodes(api) as (follower, _):
+        await joining.join(SimKubelet(name="late"))
+        await wait_until(lambda: "late" in follower.nodes, "told by the next watch", 10)
     assert follower.count(ListSnapshot) == 1
 
 
 async def test_a_server_that_asks_to_wait_is_waited_for(
-    server: SimApiServer, patient: KubeApi, api: KubeApi, joining: Kubelets
+    server: SimApiServer, patient: KubeApi, api: KubeApi, joining: KubeletFleet
 ):
-    await joining.join(Kubelet(name="busy"))
-    server.faults.inject(TooMany(retry_after_seconds=1), verb="get", resource="nodes", times=1)
+    await joining.join(SimKubelet(name="busy"))
+    server.faults.inject(TooManyRequestsFault(retry_after_seconds=1), verb="get", resource="nodes", times=1)
     started = time.monotonic()
     assert (await patient.get_node("busy")).name == "busy"
     assert time.monotonic() - started >= 1.0
-    server.faults.inject(TooMany(retry_after_seconds=1), verb="get")
+    server.faults.inject(TooManyRequestsFault(retry_after_seconds=1), verb="get")
     with pytest.raises((TooManyRequests, Unreachable)):
         await api.get_node("busy")
 
 
 async def test_a_slow_a_silent_and_a_closed_connection_strike_only_what_they_are_meant_for(
-    server: SimApiServer, api: KubeApi, joining: Kubelets
+    server: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
-    await joining.join(Kubelet(name="struck"))
-    server.faults.inject(Slow(0.3), verb="get", resource="nodes", times=1)
+    await joining.join(SimKubelet(name="struck"))
+    server.faults.inject(SlowFault(0.3), verb="get", resource="nodes", times=1)
     started = time.monotonic()
     await api.get_node("struck")
     assert time.monotonic() - started >= 0.3
     server.faults.inject(EmptyClose(), verb="patch", resource="nodes")
     with pytest.raises(Unreachable, match="closed the connection without an answer"):
         await api.patch_node("struck", [])
-    server.faults.inject(HalfOpen(), verb="get")
+    server.faults.inject(HalfOpenFault(), verb="get")
     with pytest.raises(Unreachable, match="no answer within"):
         await api.get_node("struck")
     server.faults.clear()
@@ -122,9 +128,9 @@ async def test_a_slow_a_silent_and_a_closed_connection_strike_only_what_they_are
 
 
 async def test_what_was_compacted_is_expired_for_watches_and_for_pages(
-    server: SimApiServer, api: KubeApi, joining: Kubelets
+    server: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
-    await joining.join_all(Kubelet(name=f"n{i}") for i in range(3))
+    await joining.join_all(SimKubelet(name=f"n{i}") for i in range(3))
     first = (await joining.request("GET", "/api/v1/nodes?limit=1")).body["metadata"]
     server.compact()
     page = await joining.request("GET", f"/api/v1/nodes?limit=1&continue={first['continue']}")
@@ -134,39 +140,42 @@ async def test_what_was_compacted_is_expired_for_watches_and_for_pages(
     query = {"watch": "1", "resourceVersion": first["resourceVersion"]}
     request = KubeRequest(verb="watch", resource="nodes", path=NODES.path, query=query)
     async with api.transport.open_watch(request, seconds=10.0) as read_line:  # the present is never forgotten
-        await joining.join(Kubelet(name="news"))
+        await joining.join(SimKubelet(name="news"))
         assert b'"ADDED"' in await read_line()
 
 
 async def test_a_page_shows_the_moment_of_the_first_one_whatever_came_since(
-    server: SimApiServer, joining: Kubelets
+    server: SimApiServer, joining: KubeletFleet
 ):
-    await joining.join_all(Kubelet(name=f"n{i}") for i in range(3))
+    await joining.join_all(SimKubelet(name=f"n{i}") for i in range(3))
     first = (await joining.request("GET", "/api/v1/nodes?limit=2")).body["metadata"]
-    await joining.delete("n2")
+    await joining.delete_node("n2")
     second = (await joining.request("GET", f"/api/v1/nodes?limit=2&continue={first['continue']}")).body
     assert [node["metadata"]["name"] for node in second["items"]] == ["n2"]
     assert second["metadata"]["resourceVersion"] == first["resourceVersion"]
 
 
 async def test_a_short_history_is_compacted_by_itself(tmp_path: Path):
-    async with SimApiServer.start(tmp_path, history_limit=10) as server, Kubelets.start(server) as joining:
-        await joining.join_all(Kubelet(name=f"n{i}") for i in range(10))
+    async with (
+        SimApiServer.start(tmp_path, history_limit=10) as server,
+        KubeletFleet.start(server) as joining,
+    ):
+        await joining.join_all(SimKubelet(name=f"n{i}") for i in range(10))
         watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
         assert (watch.body["type"], watch.body["object"]["reason"]) == ("ERROR", "Expired")
 
 
 async def test_a_server_that_was_stopped_goes_on_with_what_it_had(
-    server: SimApiServer, api: KubeApi, joining: Kubelets
+    server: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
-    await joining.join(Kubelet(name="survivor"))
-    async with following(api) as (follower, _):
-        await eventually(lambda: "survivor" in follower.nodes)
+    await joining.join(SimKubelet(name="survivor"))
+    async with follow_nodes(api) as (follower, _):
+        await wait_until(lambda: "survivor" in follower.nodes)
         await server.stop()
-        await eventually(lambda: bool(follower.troubles), "noticed")
+        await wait_until(lambda: bool(follower.errors), "noticed")
         await server.resume()
-        await joining.join(Kubelet(name="later"))
-        await eventually(lambda: "later" in follower.nodes, "caught up", 20)
+        await joining.join(SimKubelet(name="later"))
+        await wait_until(lambda: "later" in follower.nodes, "caught up", 20)
 
 
 # ---- many, and what is missing
@@ -178,14 +187,14 @@ def is_ready(node: Node) -> bool:
 
 
 async def test_a_burst_is_told_in_order_and_without_a_gap(
-    server: SimApiServer, api: KubeApi, joining: Kubelets
+    server: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
-    async with following(api) as (follower, _):
-        await eventually(lambda: follower.count(ListSnapshot) == 1)
-        await asyncio.gather(*(joining.join(Kubelet(name=f"n{i}")) for i in range(200)))
-        await eventually(lambda: len(follower.nodes) == 200, "all told")
-        await eventually(lambda: all(map(is_ready, follower.nodes.values())), "all ready")
-    versions = [int(h.item.metadata.resource_version) for h in follower.told if hasattr(h, "item")]
+    async with follow_nodes(api) as (follower, _):
+        await wait_until(lambda: follower.count(ListSnapshot) == 1)
+        await asyncio.gather(*(joining.join(SimKubelet(name=f"n{i}")) for i in range(200)))
+        await wait_until(lambda: len(follower.nodes) == 200, "all told")
+        await wait_until(lambda: all(map(is_ready, follower.nodes.values())), "all ready")
+    versions = [int(h.item.metadata.resource_version) for h in follower.events if hasattr(h, "item")]
     assert versions == sorted(versions)
     assert follower.count(ListSnapshot) == 1
 
@@ -196,7 +205,7 @@ async def test_requests_are_counted_with_who_made_them_and_whether_they_succeede
     mark = server.audit_mark()
     with pytest.raises(Exception, match="not found"):
         await api.get_node("absent")
-    assert server.audit_counts(mark) == {Request("admin", "get", "nodes", succeeded=False): 1}
+    assert server.audit_counts(mark) == {AuditedRequest("admin", "get", "nodes", succeeded=False): 1}
 
 
 @pytest.mark.parametrize(
@@ -207,10 +216,10 @@ async def test_requests_are_counted_with_who_made_them_and_whether_they_succeede
     ],
 )
 async def test_an_approved_serving_certificate_is_issued_if_its_request_is_one(
-    server: SimApiServer, joining: Kubelets, asked: dict[str, Any], issued: bool, why: str
+    server: SimApiServer, joining: KubeletFleet, asked: dict[str, Any], issued: bool, why: str
 ):
-    kubelet = Kubelet(name="serves", ips=("10.7.0.2",))
-    path = f"{CSRS}/{await joining.ask_for_certificate(kubelet, **asked)}"
+    kubelet = SimKubelet(name="serves", ips=("10.7.0.2",))
+    path = f"{CSRS}/{await joining.request_certificate(kubelet, **asked)}"
     csr = (await joining.request("GET", path)).body
     csr["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]}
     assert (await joining.request("PUT", f"{path}/approval", body=csr)).status == 200
@@ -233,9 +242,9 @@ async def test_an_approved_serving_certificate_is_issued_if_its_request_is_one(
     ],
 )
 async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(
-    server: SimApiServer, api: KubeApi, joining: Kubelets, patch: list[dict[str, Any]]
+    server: SimApiServer, api: KubeApi, joining: KubeletFleet, patch: list[dict[str, Any]]
 ):
-    await joining.join(Kubelet(name="odd"))
+    await joining.join(SimKubelet(name="odd"))
     with pytest.raises(Invalid, match="not simulated"):
         await api.patch_node("odd", patch)
 
@@ -247,14 +256,14 @@ async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(
         "/api/v1/pods",
     ],
 )
-async def test_a_resource_that_is_not_simulated_is_not_found(joining: Kubelets, path: str):
+async def test_a_resource_that_is_not_simulated_is_not_found(joining: KubeletFleet, path: str):
     answer = await joining.request("GET", path)
     assert (answer.status, answer.body["reason"]) == (404, "NotFound")
 
 
-async def test_a_generated_name_that_is_taken_is_drawn_again(joining: Kubelets, server: SimApiServer):
-    kubelet = Kubelet(name="web-1")
-    first = await joining.ask_for_certificate(kubelet)
+async def test_a_generated_name_that_is_taken_is_drawn_again(joining: KubeletFleet, server: SimApiServer):
+    kubelet = SimKubelet(name="web-1")
+    first = await joining.request_certificate(kubelet)
     drawn = iter([first.removeprefix("csr-"), "free1", "uid"])
     server.api._new_uid = lambda: next(drawn)
-    assert await joining.ask_for_certificate(kubelet) == "csr-free1"
+    assert await joining.request_certificate(kubelet) == "csr-free1"

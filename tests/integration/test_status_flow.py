@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelets
-from libs.testbed.machines import Machines
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.machine_fleet import MachineFleet
 from tests.architecture.sources import ROOT
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.status_cluster import NAMESPACE, WIRINGS, Installed, installed
 
 _SECONDS = 60
@@ -23,8 +23,8 @@ SILENT, PLAIN = "status-gone", "status-plain"
 async def cluster(
     tmp_path_factory: pytest.TempPathFactory,
     control_plane: ControlPlane,
-    kubelets: Kubelets,
-    machines: Machines,
+    kubelets: KubeletFleet,
+    machines: MachineFleet,
 ) -> AsyncIterator[Installed]:
     """With a node that is usable, and two that are not."""
     async with installed(
@@ -52,7 +52,7 @@ async def test_what_keeps_nodes_from_being_usable_is_told_and_the_services_are_t
         stuck = {one["name"]: one for one in found["nodes"]["uninitialized"]}
         return "status-web" not in stuck and stuck[SILENT]["blocked"]
 
-    await eventually(blocked, "one node is usable, and the other's condition says why not", _SECONDS)
+    await wait_until(blocked, "one node is usable, and the other's condition says why not", _SECONDS)
     stuck = {one["name"]: one["why"] for one in found["nodes"]["uninitialized"]}
     assert "TalosUnreachable" in stuck[SILENT]
     assert "provided-node-ip" in stuck[PLAIN]
@@ -89,7 +89,7 @@ async def test_who_may_only_list_nodes_is_told_what_is_missing(cluster: Installe
     async def sees_nodes() -> bool:
         return (await cluster.status(**as_user)).out != ""
 
-    await eventually(sees_nodes, "RBAC has heard of it", _SECONDS)
+    await wait_until(sees_nodes, "RBAC has heard of it", _SECONDS)
     said = await cluster.status(**as_user)
     assert said.status in (1, 2)
     assert "CSRs: list certificatesigningrequests: 403" in said.out
@@ -117,7 +117,7 @@ async def test_the_rights_that_the_page_names_suffice_for_all_of_it(cluster: Ins
         told = json.loads(said.out) if said.out else {}
         return told.get("unknown") == []
 
-    await eventually(sees_everything, "nothing is unknown", _SECONDS)
+    await wait_until(sees_everything, "nothing is unknown", _SECONDS)
     assert told["stream"]
     assert {one["name"] for one in told["certificates"]} >= {"nats-server", "talos"}
 

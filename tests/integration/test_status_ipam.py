@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
-from libs.testbed.running_services import RunningServices
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.ipam.pages import NAME_PREFIX
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Said, Server, talos_ccm
 
 _SECONDS = 60
@@ -35,7 +35,7 @@ CONFIG_MAPS = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 class Cluster:
     """A cluster in which ipam runs, and a shell in which kubectl would work."""
 
-    def __init__(self, home: Path, server: Server, kubelets: Kubelets) -> None:
+    def __init__(self, home: Path, server: Server, kubelets: KubeletFleet) -> None:
         self.home = home
         self.server = server
         self.kubelets = kubelets
@@ -57,28 +57,28 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, machines: Machines) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path, machines: MachineFleet) -> AsyncIterator[Cluster]:
     """All in one process with ipam, and nodes that have their pod CIDRs."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(server))
-        starting = RunningServices.start(
+        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
+        starting = ServiceProcesses.start(
             tmp_path / "services",
             server,
             kubelets,
             nats_url="",
-            talosconfig=machines.talosconfig(),
+            talosconfig=machines.write_talosconfig(),
             all_in_one=True,
             bus="memory",
             flags=FLAGS,
             wirings=(*DEFAULT_SERVICES, IPAM),
         )
         services = await stack.enter_async_context(starting)
-        await services.ready()
-        some = [a_machine(f"status-{n}", f"10.229.0.{n + 1}") for n in range(COUNT)]
-        await machines.put(*some)
-        stack.push_async_callback(machines.delete, *(machine.id for machine in some))
-        await kubelets.join_all(Kubelet.on(machine) for machine in some)
+        await services.wait_until_ready()
+        some = [make_machine(f"status-{n}", f"10.229.0.{n + 1}") for n in range(COUNT)]
+        await machines.put_machines(*some)
+        stack.push_async_callback(machines.delete_machines, *(machine.id for machine in some))
+        await kubelets.join_all(SimKubelet.of_machine(machine) for machine in some)
         home = tmp_path / "home"
         home.mkdir()
         cluster = Cluster(home, server, kubelets)
@@ -87,7 +87,7 @@ async def cluster(tmp_path: Path, machines: Machines) -> AsyncIterator[Cluster]:
             nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
             return sum("podCIDRs" in node["spec"] for node in nodes) == COUNT
 
-        await eventually(served, "all have pod CIDRs", _SECONDS)
+        await wait_until(served, "all have pod CIDRs", _SECONDS)
         yield cluster
 
 
@@ -137,14 +137,14 @@ async def test_pools_of_the_config_file_are_those_of_ipam(cluster: Cluster):
 async def test_the_block_of_a_node_that_is_gone_is_told_with_its_end(cluster: Cluster):
     before = await cluster.told()
     blocks = {held["podCIDR"] for held in before["podCIDRs"] if held["node"] == "status-2"}
-    await cluster.kubelets.delete("status-2")
+    await cluster.kubelets.delete_node("status-2")
     found: dict[str, Any] = {}
 
     async def rests() -> bool:
         found.update(await cluster.told())
         return len(found["quarantined"]) == 2
 
-    await eventually(rests, "both blocks of it rest", _SECONDS)
+    await wait_until(rests, "both blocks of it rest", _SECONDS)
     assert {one["block"] for one in found["quarantined"]} == blocks
     assert {one["node"] for one in found["quarantined"]} == {"status-2"}
     assert [(pool["inUse"], pool["quarantined"]) for pool in found["pools"]] == [(4, 1), (4, 1)]
@@ -192,7 +192,7 @@ async def test_what_cannot_be_told_is_said_with_why(cluster: Cluster):
 
 
 async def test_the_real_api_server_is_asked_in_the_same_way(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: Kubelets
+    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet
 ):
     cluster = Cluster(tmp_path, control_plane, kubelets)
     await cluster.create_node("status-really", "10.228.7.0/24")
@@ -205,4 +205,4 @@ async def test_the_real_api_server_is_asked_in_the_same_way(
         assert (nobody.status, nobody.out) == (2, "")
         assert "forbidden" in nobody.err
     finally:
-        await kubelets.delete("status-really")
+        await kubelets.delete_node("status-really")

@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from libs.common.service_spec import DEFAULT_SERVICES, IPAM, LABELER
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
-from libs.testbed.service_rights import user_of
+from libs.testbed.service_permissions import get_user_name
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster, Said
 
 _SECONDS = 90
@@ -44,14 +44,14 @@ class Stuck(NamedTuple):
     """A cluster in which the services run, and what they run on."""
 
     cluster: Cluster
-    services: RunningServices
+    services: ServiceProcesses
     nats: NatsServer
     talosconfig: Path  # metadata's
 
     async def join(self, name: str, ip: str, **of_kubelet: Any) -> None:
-        machine = a_machine(name, ip)
-        await self.cluster.machines.put(machine)
-        await self.cluster.kubelets.join(Kubelet.on(machine, **of_kubelet))
+        machine = make_machine(name, ip)
+        await self.cluster.machines.put_machines(machine)
+        await self.cluster.kubelets.join(SimKubelet.of_machine(machine, **of_kubelet))
 
     async def explain(self, name: str, *arguments: str) -> Said:
         return await self.cluster.explain(name, *arguments, NATS_URL=self.nats.url, TALOSCONFIG="none")
@@ -69,7 +69,7 @@ class Stuck(NamedTuple):
             )
 
         try:
-            await eventually(says, "", _SECONDS)
+            await wait_until(says, "", _SECONDS)
         except AssertionError:
             if not found:
                 raise
@@ -87,16 +87,16 @@ async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck
     file.write_text(FILE)
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(SimApiServer.start(home / "api"))
-        kubelets = await stack.enter_async_context(Kubelets.start(server))
-        machines = await stack.enter_async_context(sim_machines.start(home / "talos"))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
+        machines = await stack.enter_async_context(sim_machines.start_machines(home / "talos"))
         nats = await stack.enter_async_context(NatsServer.start(home / "nats"))
         services = await stack.enter_async_context(
-            RunningServices.start(
+            ServiceProcesses.start(
                 home / "services",
                 server,
                 kubelets,
                 nats_url=nats.url,
-                talosconfig=machines.talosconfig(home / "talosconfig"),
+                talosconfig=machines.write_talosconfig(home / "talosconfig"),
                 flags=(f"--cloud-config={file}",),
                 own_flags={
                     "ipam": (
@@ -109,7 +109,7 @@ async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck
                 wirings=(*DEFAULT_SERVICES, IPAM),
             )
         )
-        await services.ready()
+        await services.wait_until_ready()
         yield Stuck(Cluster("node", home, server, machines, kubelets), services, nats, home / "talosconfig")
 
 
@@ -117,7 +117,7 @@ async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck
 
 
 async def test_a_kubelet_without_external_cloud_provider(stuck: Stuck):
-    await stuck.cluster.kubelets.join(Kubelet(name="plain", ips=("10.233.0.1",), uninitialized=False))
+    await stuck.cluster.kubelets.join(SimKubelet(name="plain", ips=("10.233.0.1",), is_uninitialized=False))
     await stuck.told(
         "plain",
         "Its kubelet runs without --cloud-provider=external",
@@ -127,7 +127,7 @@ async def test_a_kubelet_without_external_cloud_provider(stuck: Stuck):
 
 
 async def test_a_kubelet_that_gives_no_address(stuck: Stuck):
-    await stuck.cluster.kubelets.join(Kubelet(name="no-ip", ips=("10.233.0.2",), provided_node_ip=""))
+    await stuck.cluster.kubelets.join(SimKubelet(name="no-ip", ips=("10.233.0.2",), provided_node_ip=""))
     await stuck.told(
         "no-ip",
         "It has the taint, and no annotation alpha.kubernetes.io/provided-node-ip",
@@ -137,7 +137,7 @@ async def test_a_kubelet_that_gives_no_address(stuck: Stuck):
 
 async def test_a_kubelet_that_gives_an_address_which_nobody_may_ask(stuck: Stuck):
     await stuck.cluster.kubelets.join(
-        Kubelet(name="bad-ip", ips=("10.233.0.3",), provided_node_ip="127.0.0.1")
+        SimKubelet(name="bad-ip", ips=("10.233.0.3",), provided_node_ip="127.0.0.1")
     )
     await stuck.told("bad-ip", "it is a loopback address", "machine.kubelet.nodeIP.validSubnets")
 
@@ -146,10 +146,10 @@ async def test_a_kubelet_that_gives_an_address_which_nobody_may_ask(stuck: Stuck
 
 
 async def test_a_machine_whose_talos_does_not_answer(stuck: Stuck):
-    machine = a_machine("silent", "10.233.0.4")
-    await stuck.cluster.machines.put(machine)
-    await stuck.cluster.machines.fault(machine.id, unavailable=True)
-    await stuck.cluster.kubelets.join(Kubelet.on(machine))
+    machine = make_machine("silent", "10.233.0.4")
+    await stuck.cluster.machines.put_machines(machine)
+    await stuck.cluster.machines.set_faults(machine.id, unavailable=True)
+    await stuck.cluster.kubelets.join(SimKubelet.of_machine(machine))
     said = await stuck.told(
         "silent", "Its machine does not answer the Talos API: ", "talosctl -n 10.233.0.4 version"
     )
@@ -157,16 +157,16 @@ async def test_a_machine_whose_talos_does_not_answer(stuck: Stuck):
 
 
 async def test_a_role_that_talos_refuses(stuck: Stuck):
-    machine = a_machine("refused", "10.233.0.5")
-    await stuck.cluster.machines.put(machine)
-    await stuck.cluster.machines.fault(machine.id, permission_denied=True)
-    await stuck.cluster.kubelets.join(Kubelet.on(machine))
+    machine = make_machine("refused", "10.233.0.5")
+    await stuck.cluster.machines.put_machines(machine)
+    await stuck.cluster.machines.set_faults(machine.id, permission_denied=True)
+    await stuck.cluster.kubelets.join(SimKubelet.of_machine(machine))
     await stuck.told("refused", "Talos refuses the role that it is asked with", "allowedRoles: [os:reader]")
 
 
 async def test_another_machine_at_its_address(stuck: Stuck):
-    await stuck.cluster.machines.put(a_machine("newcomer", "10.233.0.6"))
-    await stuck.cluster.kubelets.join(Kubelet(name="replaced", ips=("10.233.0.6",)))
+    await stuck.cluster.machines.put_machines(make_machine("newcomer", "10.233.0.6"))
+    await stuck.cluster.kubelets.join(SimKubelet(name="replaced", ips=("10.233.0.6",)))
     await stuck.told(
         "replaced",
         "Another machine answers at its address: ",
@@ -175,9 +175,9 @@ async def test_another_machine_at_its_address(stuck: Stuck):
 
 
 async def test_a_kubelet_that_announces_an_address_of_another_machine(stuck: Stuck):
-    other = a_machine("announcer", "10.233.0.17", ip6="fd00:233::17")
-    await stuck.cluster.machines.put(a_machine("rightful", "10.233.0.16"), other)
-    await stuck.cluster.kubelets.join(Kubelet.on(other, ips=("10.233.0.16", "fd00:233::17")))
+    other = make_machine("announcer", "10.233.0.17", ip6="fd00:233::17")
+    await stuck.cluster.machines.put_machines(make_machine("rightful", "10.233.0.16"), other)
+    await stuck.cluster.kubelets.join(SimKubelet.of_machine(other, ips=("10.233.0.16", "fd00:233::17")))
     said = await stuck.told(
         "announcer",
         "Its kubelet announces an address of another machine: ",
@@ -206,12 +206,12 @@ async def test_a_node_of_others(stuck: Stuck):
 
 
 async def test_a_node_that_another_controller_has(stuck: Stuck):
-    await stuck.cluster.kubelets.join(Kubelet(name="hetzner", ips=("10.233.0.9",)))
+    await stuck.cluster.kubelets.join(SimKubelet(name="hetzner", ips=("10.233.0.9",)))
     body = {"spec": {"providerID": "hcloud://7"}}
     await stuck.cluster.kubelets.request(
         "PATCH", "/api/v1/nodes/hetzner", body=body, content_type="application/merge-patch+json"
     )
-    await stuck.cluster.machines.put(a_machine("hetzner", "10.233.0.9"))
+    await stuck.cluster.machines.put_machines(make_machine("hetzner", "10.233.0.9"))
     await stuck.told(
         "hetzner",
         "belongs to another cloud controller manager",
@@ -225,8 +225,8 @@ async def test_a_node_that_another_controller_has(stuck: Stuck):
 
 async def test_a_certificate_that_is_denied(stuck: Stuck):
     await stuck.join("asks-much", "10.233.0.10")
-    kubelet = Kubelet(name="asks-much", ips=("10.233.0.10",))
-    name = await stuck.cluster.kubelets.ask_for_certificate(kubelet, dns=("kubernetes",))
+    kubelet = SimKubelet(name="asks-much", ips=("10.233.0.10",))
+    name = await stuck.cluster.kubelets.request_certificate(kubelet, dns=("kubernetes",))
     said = await stuck.told(
         "asks-much",
         f"The serving certificate {name} is denied, so logs and exec fail on it once it has no older one: ",
@@ -248,7 +248,7 @@ async def test_no_pod_cidr_is_left(stuck: Stuck):
         without[:] = [each["involvedObject"]["name"] for each in said]
         return bool(without)
 
-    await eventually(one_is_left, "a Node has no pod CIDR", _SECONDS)
+    await wait_until(one_is_left, "a Node has no pod CIDR", _SECONDS)
     await stuck.told(
         without[0],
         f"no free IPv4 block of /26 in {POOL}",
@@ -264,7 +264,7 @@ async def test_a_node_that_all_have_done_their_part_for_is_well(stuck: Stuck):
     async def is_well() -> bool:
         return "fine" in (await stuck.explain("fine")).out.splitlines()[0]
 
-    await eventually(is_well, "it is told", _SECONDS)
+    await wait_until(is_well, "it is told", _SECONDS)
     told = (await stuck.explain("fine")).out
     assert "  labeler     taint removed\n" in told
 
@@ -280,7 +280,7 @@ async def without(stuck: Stuck, service: str) -> AsyncIterator[None]:
         yield
     finally:
         stuck.services.restart(service)
-        await stuck.services.ready(_SECONDS)
+        await stuck.services.wait_until_ready(_SECONDS)
 
 
 async def test_metadata_does_not_run(stuck: Stuck):
@@ -321,7 +321,7 @@ async def _rights_of_labeler(stuck: Stuck) -> tuple[str, Any]:
     """The binding by which it has them on Nodes."""
     bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
     answer = await stuck.cluster.kubelets.request("GET", bindings)
-    user = user_of(LABELER)
+    user = get_user_name(LABELER)
     [found] = [one for one in answer.body["items"] if user in [each["name"] for each in one["subjects"]]]
     metadata = {"name": found["metadata"]["name"]}
     kept = {key: value for key, value in found.items() if key in ("roleRef", "subjects")}
@@ -350,14 +350,14 @@ async def test_nats_does_not_run(stuck: Stuck):
         )
     finally:
         await stuck.nats.restart()
-        await stuck.services.ready(_SECONDS)
+        await stuck.services.wait_until_ready(_SECONDS)
 
 
 async def test_the_certificate_for_talos_has_expired(stuck: Stuck):
     """The last one: nothing is asked of machines from here on."""
-    machines: Machines = stuck.cluster.machines
+    machines: MachineFleet = stuck.cluster.machines
     before = datetime.now(UTC) - timedelta(hours=12)
-    machines.talosconfig(stuck.talosconfig, issued_at=before, lifetime=timedelta(hours=6))
+    machines.write_talosconfig(stuck.talosconfig, issued_at=before, lifetime=timedelta(hours=6))
     await stuck.services.kill("metadata")
     stuck.services.restart("metadata")
     await stuck.join("expired", "10.233.0.17")

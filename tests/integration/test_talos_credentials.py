@@ -9,21 +9,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.talos_pki import TalosPki
 from services.metadata.talos_api.api import TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
-from tests.talos_actors import fault_of
+from tests.talos_actors import query_fault
 
 IP = "10.74.0.1"
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture(scope="module")
-async def rotating(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machines]:
+async def rotating(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MachineFleet]:
     """Machines whose CA the tests of this module replace."""
-    async with Machines.start(tmp_path_factory.mktemp("rotating")) as machines:
-        await machines.put(a_machine("rotating-1", IP, control_plane=True))
+    async with MachineFleet.start(tmp_path_factory.mktemp("rotating")) as machines:
+        await machines.put_machines(make_machine("rotating-1", IP, control_plane=True))
         yield machines
 
 
@@ -38,12 +38,12 @@ async def asking(config: Path, *, recheck_seconds: float = 0.0) -> AsyncIterator
 
 
 async def test_a_renewed_certificate_is_used_without_a_restart_or_a_failed_look(
-    rotating: Machines, tmp_path: Path
+    rotating: MachineFleet, tmp_path: Path
 ):
-    config = rotating.talosconfig(tmp_path / "config")
+    config = rotating.write_talosconfig(tmp_path / "config")
     async with asking(config) as api:
         for hours in range(1, 6):
-            rotating.talosconfig(config, lifetime=hours * HOUR)
+            rotating.write_talosconfig(config, lifetime=hours * HOUR)
             looks = await asyncio.gather(*(api.fetch_facts(IP, deadline_seconds=5) for _ in range(20)))
             assert len(looks) == 20
             expires = api.certificate_expires_at()
@@ -51,87 +51,91 @@ async def test_a_renewed_certificate_is_used_without_a_restart_or_a_failed_look(
             assert expires < datetime.now(UTC) + hours * HOUR
 
 
-async def test_looks_under_way_when_the_file_changes_are_answered(rotating: Machines, tmp_path: Path):
-    config = rotating.talosconfig(tmp_path / "config")
-    await rotating.fault("rotating-1", delay_ms=200)
+async def test_looks_under_way_when_the_file_changes_are_answered(rotating: MachineFleet, tmp_path: Path):
+    config = rotating.write_talosconfig(tmp_path / "config")
+    await rotating.set_faults("rotating-1", delay_ms=200)
     async with asking(config) as api:
         old = [asyncio.create_task(api.fetch_facts(IP, deadline_seconds=5)) for _ in range(5)]
-        await rotating.calls()
-        rotating.talosconfig(config, lifetime=HOUR)
+        await rotating.count_calls()
+        rotating.write_talosconfig(config, lifetime=HOUR)
         new = [asyncio.create_task(api.fetch_facts(IP, deadline_seconds=5)) for _ in range(5)]
         assert all(facts.node_name == "rotating-1" for facts in await asyncio.gather(*old, *new))
-    await rotating.fault("rotating-1")
+    await rotating.set_faults("rotating-1")
 
 
 async def test_an_open_watch_outlives_the_certificate_that_it_was_opened_with(
-    rotating: Machines, tmp_path: Path
+    rotating: MachineFleet, tmp_path: Path
 ):
-    config = rotating.talosconfig(tmp_path / "config")
+    config = rotating.write_talosconfig(tmp_path / "config")
     async with asking(config) as api:
         signals = api.watch_machine(IP, read_deadline_seconds=30)
         assert await anext(signals) is not None
-        rotating.talosconfig(config, lifetime=HOUR)
+        rotating.write_talosconfig(config, lifetime=HOUR)
         await api.fetch_facts(IP, deadline_seconds=5)
-        await rotating.change("rotating-1", talos_version="v1", name="rotating-1b")
+        await rotating.change_machine("rotating-1", talos_version="v1", name="rotating-1b")
         async with asyncio.timeout(30):
             assert await anext(signals) is None
         await signals.aclose()
-        await rotating.change("rotating-1", name="rotating-1")
+        await rotating.change_machine("rotating-1", name="rotating-1")
 
 
 async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_then_none(
-    rotating: Machines, tmp_path: Path
+    rotating: MachineFleet, tmp_path: Path
 ):
-    config = rotating.talosconfig(tmp_path / "config")
+    config = rotating.write_talosconfig(tmp_path / "config")
     async with asking(config, recheck_seconds=3600) as api:
         await api.fetch_facts(IP, deadline_seconds=5)
         rotating.pki.rotate()
-        await rotating.cut(0)
-        await rotating.restore(0)
-        fault = await fault_of(api, IP)
+        await rotating.cut_endpoint(0)
+        await rotating.restore_endpoint(0)
+        fault = await query_fault(api, IP)
         assert (fault.kind, fault.step) == ("certificate", "connect")
         assert "its certificate is not accepted" in fault.message
-        rotating.talosconfig(config)
+        rotating.write_talosconfig(config)
         # Nobody waits for the next look at the file: the refusal itself makes it due.
         assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
 
 
-async def test_many_looks_that_meet_a_replaced_ca_all_use_the_new_file(rotating: Machines, tmp_path: Path):
-    config = rotating.talosconfig(tmp_path / "config")
+async def test_many_looks_that_meet_a_replaced_ca_all_use_the_new_file(
+    rotating: MachineFleet, tmp_path: Path
+):
+    config = rotating.write_talosconfig(tmp_path / "config")
     async with asking(config, recheck_seconds=3600) as api:
         await api.fetch_facts(IP, deadline_seconds=5)
         rotating.pki.rotate()
-        rotating.talosconfig(config)
-        await rotating.cut(0)
-        await rotating.restore(0)
+        rotating.write_talosconfig(config)
+        await rotating.cut_endpoint(0)
+        await rotating.restore_endpoint(0)
         looks = await asyncio.gather(*(api.fetch_facts(IP, deadline_seconds=5) for _ in range(50)))
         assert len(looks) == 50
 
 
 async def test_an_expired_certificate_is_a_certificate_fault_with_its_time(
-    rotating: Machines, tmp_path: Path
+    rotating: MachineFleet, tmp_path: Path
 ):
-    config = rotating.talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) - 7 * HOUR)
+    config = rotating.write_talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) - 7 * HOUR)
     async with asking(config) as api:
-        fault = await fault_of(api, IP)
+        fault = await query_fault(api, IP)
         assert (fault.kind, fault.step) == ("certificate", "connect")
         assert "our client certificate expired 60 min ago" in fault.message
         assert "is the clock of this host ahead?" in fault.message  # the file was written just now
         assert "expired" in api.problem()
-        rotating.talosconfig(config)
+        rotating.write_talosconfig(config)
         assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
         assert api.problem() == ""
 
 
-async def test_a_certificate_of_the_future_blames_the_clock(rotating: Machines, tmp_path: Path):
-    config = rotating.talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) + HOUR)
+async def test_a_certificate_of_the_future_blames_the_clock(rotating: MachineFleet, tmp_path: Path):
+    config = rotating.write_talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) + HOUR)
     async with asking(config) as api:
-        fault = await fault_of(api, IP)
+        fault = await query_fault(api, IP)
     assert fault.kind == "certificate"
     assert "is the clock of this host behind?" in fault.message
 
 
-async def test_a_certificate_of_another_cluster_is_not_accepted_by_talos(rotating: Machines, tmp_path: Path):
+async def test_a_certificate_of_another_cluster_is_not_accepted_by_talos(
+    rotating: MachineFleet, tmp_path: Path
+):
     """Their CA is trusted by us, but ours not by them: with TLS 1.3 our own handshake succeeds."""
     foreign = TalosPki(tmp_path / "pki", ["127.0.0.1"])
     ours, theirs = (
@@ -141,36 +145,36 @@ async def test_a_certificate_of_another_cluster_is_not_accepted_by_talos(rotatin
     config = tmp_path / "config"
     config.write_bytes(msgspec.yaml.encode(ours))
     async with asking(config) as api:
-        fault = await fault_of(api, IP)
+        fault = await query_fault(api, IP)
     assert (fault.kind, fault.step) == ("certificate", "connect")
     assert "our certificate is not accepted" in fault.message
 
 
-async def test_a_server_of_another_cluster_is_not_trusted_by_us(rotating: Machines, tmp_path: Path):
+async def test_a_server_of_another_cluster_is_not_trusted_by_us(rotating: MachineFleet, tmp_path: Path):
     foreign = TalosPki(tmp_path / "pki", ["127.0.0.1"])
     config = tmp_path / "config"
     config.write_text(foreign.talosconfig(rotating.endpoints))
     async with asking(config) as api:
-        fault = await fault_of(api, IP)
+        fault = await query_fault(api, IP)
     assert (fault.kind, fault.step) == ("certificate", "connect")
 
 
 async def test_without_a_file_there_is_no_endpoint_and_the_file_is_found_when_it_comes(
-    rotating: Machines, tmp_path: Path
+    rotating: MachineFleet, tmp_path: Path
 ):
     config = tmp_path / "config"
     async with asking(config) as api:
-        fault = await fault_of(api, IP)
+        fault = await query_fault(api, IP)
         assert (fault.kind, fault.step) == ("no_endpoint", "credentials")
         assert str(config) in fault.message
         assert api.certificate_expires_at() is None
         assert str(config) in api.problem()
-        rotating.talosconfig(config)
+        rotating.write_talosconfig(config)
         assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
 
 
-async def test_a_file_that_breaks_stops_no_look(rotating: Machines, tmp_path: Path):
-    config = rotating.talosconfig(tmp_path / "config")
+async def test_a_file_that_breaks_stops_no_look(rotating: MachineFleet, tmp_path: Path):
+    config = rotating.write_talosconfig(tmp_path / "config")
     async with asking(config) as api:
         await api.fetch_facts(IP, deadline_seconds=5)
         config.write_text("context: gone")
@@ -178,9 +182,9 @@ async def test_a_file_that_breaks_stops_no_look(rotating: Machines, tmp_path: Pa
         assert "there is no context 'gone'" in api.problem()
 
 
-async def test_endpoints_that_change_in_the_file_are_used(rotating: Machines, tmp_path: Path):
-    config = rotating.talosconfig(tmp_path / "config", endpoints=["127.0.0.1:1"])
+async def test_endpoints_that_change_in_the_file_are_used(rotating: MachineFleet, tmp_path: Path):
+    config = rotating.write_talosconfig(tmp_path / "config", endpoints=["127.0.0.1:1"])
     async with asking(config) as api:
-        assert (await fault_of(api, IP)).kind == "refused"
-        rotating.talosconfig(config)
+        assert (await query_fault(api, IP)).kind == "refused"
+        rotating.write_talosconfig(config)
         assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"

@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from libs.testbed.children import free_port
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.child_process import allocate_port
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from services.metadata.talos_api import frames
 from services.metadata.talos_api.api import MachineUnavailable, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
-from tests.bus_actors import eventually
-from tests.talos_actors import fault_of
+from tests.bus_actors import wait_until
+from tests.talos_actors import query_fault
 
 
 @pytest.fixture(scope="module")
-async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Machines]:
+async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MachineFleet]:
     """Machines behind two endpoints that the tests of this module cut."""
-    async with Machines.start(tmp_path_factory.mktemp("two-endpoints"), endpoints=2) as machines:
-        await machines.put(*(a_machine(f"pair-{i}", f"10.73.0.{i}") for i in range(1, 9)))
+    async with MachineFleet.start(tmp_path_factory.mktemp("two-endpoints"), endpoints=2) as machines:
+        await machines.put_machines(*(make_machine(f"pair-{i}", f"10.73.0.{i}") for i in range(1, 9)))
         yield machines
 
 
 @asynccontextmanager
 async def asking(
-    machines: Machines, tmp_path: Path, *endpoints: str, connect_seconds: float = 3.0
+    machines: MachineFleet, tmp_path: Path, *endpoints: str, connect_seconds: float = 3.0
 ) -> AsyncIterator[TalosApi]:
-    config = machines.talosconfig(tmp_path / "config", endpoints=endpoints or None)
+    config = machines.write_talosconfig(tmp_path / "config", endpoints=endpoints or None)
     api = TalosApi(
         CredentialStore([config]), clock=lambda: datetime.now(UTC), connect_seconds=connect_seconds
     )
@@ -41,13 +41,13 @@ async def asking(
 
 
 @asynccontextmanager
-async def without(machines: Machines, endpoint: int) -> AsyncIterator[None]:
+async def without(machines: MachineFleet, endpoint: int) -> AsyncIterator[None]:
     """While that endpoint is cut."""
-    await machines.cut(endpoint)
+    await machines.cut_endpoint(endpoint)
     try:
         yield
     finally:
-        await machines.restore(endpoint)
+        await machines.restore_endpoint(endpoint)
 
 
 async def answers(api: TalosApi, node_ip: str) -> bool:
@@ -59,7 +59,7 @@ async def answers(api: TalosApi, node_ip: str) -> bool:
 
 
 async def test_machines_are_spread_over_the_endpoints_and_all_answer_when_one_is_cut(
-    pair: Machines, tmp_path: Path
+    pair: MachineFleet, tmp_path: Path
 ):
     ips = [f"10.73.0.{i}" for i in range(1, 9)]
     async with asking(pair, tmp_path) as api:
@@ -71,34 +71,36 @@ async def test_machines_are_spread_over_the_endpoints_and_all_answer_when_one_is
 
 
 async def test_a_call_under_way_on_the_endpoint_that_is_cut_is_made_again_on_the_other(
-    pair: Machines, tmp_path: Path
+    pair: MachineFleet, tmp_path: Path
 ):
     async with asking(pair, tmp_path) as api:
         await api.fetch_facts("10.73.0.1", deadline_seconds=5)
-        await pair.fault("pair-1", delay_ms=300)
+        await pair.set_faults("pair-1", delay_ms=300)
         try:
             for endpoint in (0, 1):  # one of them is the one that the machine is asked by
                 look = asyncio.create_task(api.fetch_facts("10.73.0.1", deadline_seconds=5))
-                await pair.calls()
+                await pair.count_calls()
                 async with without(pair, endpoint):
                     assert (await look).node_name == "pair-1"
         finally:
-            await pair.fault("pair-1")
+            await pair.set_faults("pair-1")
 
 
-async def test_the_only_endpoint_cut_is_a_refusal_that_ends_when_it_is_back(pair: Machines, tmp_path: Path):
+async def test_the_only_endpoint_cut_is_a_refusal_that_ends_when_it_is_back(
+    pair: MachineFleet, tmp_path: Path
+):
     async with asking(pair, tmp_path, pair.endpoints[0]) as api:
         await api.fetch_facts("10.73.0.2", deadline_seconds=5)
         assert api.problem() == ""
         async with without(pair, 0):
-            fault = await fault_of(api, "10.73.0.2")
+            fault = await query_fault(api, "10.73.0.2")
             assert (fault.kind, fault.step, fault.endpoint) == ("refused", "connect", pair.endpoints[0])
             assert "Connect call failed" in api.problem()
-        await eventually(lambda: answers(api, "10.73.0.2"), "the machine answers", 10)
+        await wait_until(lambda: answers(api, "10.73.0.2"), "the machine answers", 10)
         assert api.problem() == ""
 
 
-async def test_an_endpoint_that_refuses_is_left_alone_between_attempts(pair: Machines, tmp_path: Path):
+async def test_an_endpoint_that_refuses_is_left_alone_between_attempts(pair: MachineFleet, tmp_path: Path):
     attempts = 0
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -109,13 +111,13 @@ async def test_an_endpoint_that_refuses_is_left_alone_between_attempts(pair: Mac
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         async with asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
-            faults = [await fault_of(api, f"10.73.0.{i}") for i in (1, 2, 3, 4)]
+            faults = [await query_fault(api, f"10.73.0.{i}") for i in (1, 2, 3, 4)]
     assert attempts == 1
     assert {fault.kind for fault in faults} == {"refused"}
 
 
 async def test_a_watch_on_the_endpoint_that_is_cut_ends_and_opens_on_the_other(
-    pair: Machines, tmp_path: Path
+    pair: MachineFleet, tmp_path: Path
 ):
     async with asking(pair, tmp_path) as api:
         for endpoint in (0, 1):
@@ -127,7 +129,7 @@ async def test_a_watch_on_the_endpoint_that_is_cut_ends_and_opens_on_the_other(
                     await second.aclose()
 
 
-async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: Machines, tmp_path: Path):
+async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: MachineFleet, tmp_path: Path):
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -136,18 +138,18 @@ async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: M
         hole = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with asking(pair, tmp_path, hole, connect_seconds=0.3) as api:
             begun = asyncio.get_running_loop().time()
-            fault = await fault_of(api, "10.73.0.4", deadline_seconds=60)
+            fault = await query_fault(api, "10.73.0.4", deadline_seconds=60)
             assert asyncio.get_running_loop().time() - begun < 30, "not the deadline of the look"
             assert (fault.kind, fault.step) == ("timeout", "connect")
         async with asking(pair, tmp_path, hole, pair.endpoints[0], connect_seconds=2) as api:
             for i in range(1, 9):
                 assert (await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=30)).node_name == f"pair-{i}"
         async with asking(pair, tmp_path, hole, connect_seconds=30) as api:
-            fault = await fault_of(api, "10.73.0.4", deadline_seconds=0.3)
+            fault = await query_fault(api, "10.73.0.4", deadline_seconds=0.3)
             assert (fault.kind, fault.step) == ("timeout", "connect")
 
 
-async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: Machines, tmp_path: Path):
+async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: MachineFleet, tmp_path: Path):
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n")
         await writer.drain()
@@ -156,7 +158,7 @@ async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: Machines,
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         async with asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
-            fault = await fault_of(api, "10.73.0.4")
+            fault = await query_fault(api, "10.73.0.4")
     assert fault.kind == "refused"
     assert "does not speak TLS" in fault.message
 
@@ -170,7 +172,7 @@ async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: Machines,
     ids=["not HTTP/2", "on its way out"],
 )
 async def test_an_endpoint_that_ends_each_connection_leaves_its_machines_to_the_others(
-    pair: Machines, tmp_path: Path, greeting: bytes, reason: str
+    pair: MachineFleet, tmp_path: Path, greeting: bytes, reason: str
 ):
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting)
@@ -182,7 +184,7 @@ async def test_an_endpoint_that_ends_each_connection_leaves_its_machines_to_the_
     async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=tls) as server:
         bad = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with asking(pair, tmp_path, bad) as api:
-            fault = await fault_of(api, "10.73.0.4")
+            fault = await query_fault(api, "10.73.0.4")
             assert fault.kind == "refused"
             assert reason in fault.message
             assert reason in api.problem()
@@ -191,54 +193,54 @@ async def test_an_endpoint_that_ends_each_connection_leaves_its_machines_to_the_
                 assert (await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=5)).node_name == f"pair-{i}"
 
 
-async def test_an_endpoint_whose_name_does_not_resolve_is_refused_by_name(pair: Machines, tmp_path: Path):
+async def test_an_endpoint_whose_name_does_not_resolve_is_refused_by_name(pair: MachineFleet, tmp_path: Path):
     async with asking(pair, tmp_path, "talos.invalid") as api:
-        fault = await fault_of(api, "10.73.0.4")
+        fault = await query_fault(api, "10.73.0.4")
     assert fault.kind == "refused"
     assert "talos.invalid:50000" in fault.message
 
 
-async def test_a_machine_that_is_down_does_not_put_its_endpoint_aside(pair: Machines, tmp_path: Path):
+async def test_a_machine_that_is_down_does_not_put_its_endpoint_aside(pair: MachineFleet, tmp_path: Path):
     async with asking(pair, tmp_path) as api:
-        await pair.fault("pair-5", unavailable=True)
+        await pair.set_faults("pair-5", unavailable=True)
         try:
             for _ in range(3):
-                assert (await fault_of(api, "10.73.0.5")).kind == "refused"
+                assert (await query_fault(api, "10.73.0.5")).kind == "refused"
             assert api.problem() == ""
             for i in (1, 2, 3, 4, 6, 7, 8):
                 await api.fetch_facts(f"10.73.0.{i}", deadline_seconds=5)
         finally:
-            await pair.fault("pair-5")
+            await pair.set_faults("pair-5")
 
 
 async def test_a_machine_that_is_not_reached_is_asked_by_the_other_endpoint_next(
-    pair: Machines, tmp_path: Path
+    pair: MachineFleet, tmp_path: Path
 ):
     async with asking(pair, tmp_path) as api:
-        await pair.fault("pair-6", unavailable=True)
+        await pair.set_faults("pair-6", unavailable=True)
         try:
-            faults = [await fault_of(api, "10.73.0.6") for _ in range(2)]
+            faults = [await query_fault(api, "10.73.0.6") for _ in range(2)]
         finally:
-            await pair.fault("pair-6")
+            await pair.set_faults("pair-6")
         assert {fault.endpoint.split(" ")[0] for fault in faults} == set(pair.endpoints)
 
 
-async def test_nothing_listens_at_an_unused_port(pair: Machines, tmp_path: Path):
-    async with asking(pair, tmp_path, f"127.0.0.1:{free_port()}") as api:
-        fault = await fault_of(api, "10.73.0.7")
+async def test_nothing_listens_at_an_unused_port(pair: MachineFleet, tmp_path: Path):
+    async with asking(pair, tmp_path, f"127.0.0.1:{allocate_port()}") as api:
+        fault = await query_fault(api, "10.73.0.7")
         assert fault.kind == "refused"
         with pytest.raises(MachineUnavailable):
             await api.fetch_cluster_networks(deadline_seconds=2)
 
 
-async def test_a_closed_api_does_not_connect_again(pair: Machines, tmp_path: Path):
+async def test_a_closed_api_does_not_connect_again(pair: MachineFleet, tmp_path: Path):
     async with asking(pair, tmp_path) as api:
         await api.fetch_facts("10.73.0.8", deadline_seconds=5)
-        await pair.fault("pair-8", hang=True)
+        await pair.set_faults("pair-8", hang=True)
         try:
-            look = asyncio.create_task(fault_of(api, "10.73.0.8"))
-            await pair.calls()
+            look = asyncio.create_task(query_fault(api, "10.73.0.8"))
+            await pair.count_calls()
             await api.close()
             assert (await look).kind == "refused"
         finally:
-            await pair.fault("pair-8")
+            await pair.set_faults("pair-8")

@@ -28,7 +28,7 @@ from tests.integration.scripted_endpoint import (
     ScriptedEndpoint,
     scripted_endpoint,
 )
-from tests.talos_actors import fault_of
+from tests.talos_actors import query_fault
 
 HOSTILE, HONEST = "10.75.0.1", "10.75.0.2"
 
@@ -116,7 +116,7 @@ async def test_a_hostile_machine_gets_a_fault_and_others_on_the_same_connection_
 ):
     async with asking(tmp_path, hostile(misbehave)) as (api, endpoint):
         fault, honest = await asyncio.gather(
-            fault_of(api, HOSTILE),
+            query_fault(api, HOSTILE),
             asyncio.gather(*(api.fetch_facts(HONEST, deadline_seconds=5) for _ in range(5))),
         )
         assert (fault.kind, fault.step) == (kind, "PlatformMetadata"), name
@@ -162,7 +162,7 @@ async def test_a_connection_that_goes_away_is_replaced_and_the_call_made_again(t
 
 async def test_a_call_that_is_always_reset_is_tried_twice_and_no_more(tmp_path: Path):
     async with asking(tmp_path, hostile(lambda request: request.reset())) as (api, endpoint):
-        fault = await fault_of(api, HOSTILE)
+        fault = await query_fault(api, HOSTILE)
         assert fault.kind == "refused"
         assert "connection lost twice" in fault.message
         of_platform = [r for r in endpoint.requests if r.asked.type.startswith("PlatformMetadatas")]
@@ -190,7 +190,7 @@ async def test_no_more_calls_are_under_way_than_the_endpoint_allows(tmp_path: Pa
 async def test_an_endpoint_that_takes_no_call_is_told_as_such(tmp_path: Path):
     async with asking(tmp_path, lambda request: request.answer_well()) as (api, endpoint):
         endpoint.settings = {SettingCodes.INITIAL_WINDOW_SIZE: 16}
-        fault = await fault_of(api, HONEST)
+        fault = await query_fault(api, HONEST)
         assert fault.kind == "refused"
         assert "no more than 16 bytes" in fault.message
 
@@ -236,7 +236,7 @@ async def test_an_endpoint_that_cannot_serve_leaves_the_call_to_the_others(
 ):
     async with scripted_endpoint(tmp_path / "pki", refusing(headers)) as (bad, pki):
         alone = an_api(tmp_path, pki, bad.address)
-        assert (await fault_of(alone, HOSTILE)).kind == kind
+        assert (await query_fault(alone, HOSTILE)).kind == kind
         await alone.close()
         # The good endpoint has the same certificates.
         async with scripted_endpoint_of(pki, tmp_path) as good:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from libs.common.machine import Inventory, Processors
-from libs.testbed.machines import Extension, Machines, MemoryModule, Processor, Route, a_machine
+from libs.testbed.machine_fleet import Extension, MachineFleet, MemoryModule, Processor, Route, make_machine
 from services.metadata.talos_api.api import InventoryResponse, Part, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.resources import INVENTORY
@@ -17,12 +17,12 @@ ALL = tuple(part for part in INVENTORY if part != "RouteStatus")  # what rules m
 
 
 @pytest.fixture
-async def talos(machines: Machines, tmp_path: Path) -> AsyncIterator[TalosApi]:
+async def talos(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosApi]:
     api = TalosApi(
-        CredentialStore([machines.talosconfig(tmp_path / "config")]), clock=lambda: datetime.now(UTC)
+        CredentialStore([machines.write_talosconfig(tmp_path / "config")]), clock=lambda: datetime.now(UTC)
     )
-    await machines.put(
-        a_machine(
+    await machines.put_machines(
+        make_machine(
             "inventory-1",
             NODE,
             talos_version="v1.13.5",
@@ -36,7 +36,7 @@ async def talos(machines: Machines, tmp_path: Path) -> AsyncIterator[TalosApi]:
     )
     yield api
     await api.close()
-    await machines.delete("inventory-1")
+    await machines.delete_machines("inventory-1")
 
 
 async def asked(talos: TalosApi, *parts: Part, deadline_seconds: float = 5) -> InventoryResponse:
@@ -55,7 +55,7 @@ async def test_everything_that_rules_may_name(talos: TalosApi):
     )
 
 
-async def test_gateways_are_those_of_all_routes_but_the_local_ones(machines: Machines, talos: TalosApi):
+async def test_gateways_are_those_of_all_routes_but_the_local_ones(machines: MachineFleet, talos: TalosApi):
     answer = await asked(talos, "RouteStatus")
     assert answer.inventory == Inventory(gateways=()), "asked, and it has none"
     routes = (
@@ -66,35 +66,35 @@ async def test_gateways_are_those_of_all_routes_but_the_local_ones(machines: Mac
         Route(destination="10.73.1.0/24"),
         Route(destination="10.96.0.1/32", gateway="10.9.9.9", table="local", link="kube-ipvs0"),
     )
-    await machines.change("inventory-1", routes=routes)
+    await machines.change_machine("inventory-1", routes=routes)
     answer = await asked(talos, "RouteStatus")
     assert answer == InventoryResponse(inventory=Inventory(gateways=("10.73.1.254", "fd00:73::fe")))
 
 
-async def test_only_what_is_needed_is_asked_for(machines: Machines, talos: TalosApi):
+async def test_only_what_is_needed_is_asked_for(machines: MachineFleet, talos: TalosApi):
     await machines.reset_calls()
     answer = await asked(talos, "MachineType")
     assert answer == InventoryResponse(inventory=Inventory(machine_type="worker"))
-    assert {call.type: count for call, count in (await machines.calls()).items()} == {
+    assert {call.type: count for call, count in (await machines.count_calls()).items()} == {
         "MachineTypes.config.talos.dev": 1
     }
 
 
 async def test_what_an_old_talos_or_a_container_does_not_have_is_known_to_be_absent(
-    machines: Machines, talos: TalosApi
+    machines: MachineFleet, talos: TalosApi
 ):
     types = [one.type for one in INVENTORY.values()]
     nothing = Inventory(
         talos_version="", machine_type="", extensions={}, processors=Processors(), memory_mib=0
     )
-    await machines.fault("inventory-1", unsupported=types)
+    await machines.set_faults("inventory-1", unsupported=types)
     assert await asked(talos) == InventoryResponse(inventory=nothing)
-    await machines.fault("inventory-1", not_found=types)
+    await machines.set_faults("inventory-1", not_found=types)
     assert await asked(talos) == InventoryResponse(inventory=nothing)
 
 
-async def test_what_our_role_may_not_read_is_unknown_and_says_so(machines: Machines, talos: TalosApi):
-    await machines.fault("inventory-1", forbidden=[INVENTORY["Processor"].type])
+async def test_what_our_role_may_not_read_is_unknown_and_says_so(machines: MachineFleet, talos: TalosApi):
+    await machines.set_faults("inventory-1", forbidden=[INVENTORY["Processor"].type])
     answer = await asked(talos, "Processor", "Version")
     assert answer.inventory == Inventory(talos_version="v1.13.5")
     assert answer.faults["Processor"].kind == "permission"
@@ -102,9 +102,9 @@ async def test_what_our_role_may_not_read_is_unknown_and_says_so(machines: Machi
 
 
 async def test_a_part_that_hangs_ends_at_the_deadline_and_takes_no_other_with_it(
-    machines: Machines, talos: TalosApi
+    machines: MachineFleet, talos: TalosApi
 ):
-    await machines.fault("inventory-1", slow=[INVENTORY["MemoryModule"].type])
+    await machines.set_faults("inventory-1", slow=[INVENTORY["MemoryModule"].type])
     answer = await asked(talos, "MemoryModule", "Version", deadline_seconds=0.5)
     assert answer.inventory == Inventory(talos_version="v1.13.5")
     assert {part: (fault.kind, fault.step) for part, fault in answer.faults.items()} == {
@@ -113,11 +113,13 @@ async def test_a_part_that_hangs_ends_at_the_deadline_and_takes_no_other_with_it
 
 
 async def test_a_machine_that_says_too_much_of_itself_is_invalid_in_that_part_only(
-    machines: Machines, talos: TalosApi
+    machines: MachineFleet, talos: TalosApi
 ):
     many = tuple(MemoryModule(locator=f"DIMM {i}") for i in range(600))
     extensions = tuple(Extension(name=f"{i:0>1000}", version="v1") for i in range(40))
-    await machines.change("inventory-1", memory_modules=many, talos_version="v" * 2000, extensions=extensions)
+    await machines.change_machine(
+        "inventory-1", memory_modules=many, talos_version="v" * 2000, extensions=extensions
+    )
     answer = await asked(talos)
     assert {part: fault.kind for part, fault in answer.faults.items()} == {
         "ExtensionStatus": "invalid",

@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from libs.common.machine import AddressStatus, MachineFacts
-from libs.testbed.machines import Address, Call, Machines, Platform, a_machine
+from libs.testbed.machine_fleet import Address, CallKey, MachineFleet, Platform, make_machine
 from services.metadata.talos_api.api import MachineConfigNetworks, TalosApi
 from services.metadata.talos_api.credentials import CredentialStore
 from services.metadata.talos_api.resources import NODENAME, PLATFORM_METADATA
-from tests.talos_actors import fault_of
+from tests.talos_actors import query_fault
 
-CONTROL_PLANE = a_machine("looks-cp", "10.70.0.1", control_plane=True, cluster_name="testbed")
+CONTROL_PLANE = make_machine("looks-cp", "10.70.0.1", control_plane=True, cluster_name="testbed")
 
 
 class Observed(list[tuple[str, bool]]):
@@ -32,17 +32,17 @@ def observed() -> Observed:
 
 
 @pytest.fixture
-async def talos(machines: Machines, tmp_path: Path, observed: Observed) -> AsyncIterator[TalosApi]:
-    await machines.put(CONTROL_PLANE)
-    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
+async def talos(machines: MachineFleet, tmp_path: Path, observed: Observed) -> AsyncIterator[TalosApi]:
+    await machines.put_machines(CONTROL_PLANE)
+    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
     api = TalosApi(store, clock=lambda: datetime.now(UTC), observe=observed, queries_cluster_name=True)
     yield api
     await api.close()
-    await machines.delete(CONTROL_PLANE.id)
+    await machines.delete_machines(CONTROL_PLANE.id)
 
 
-async def test_a_look_gives_everything_a_machine_says(machines: Machines, talos: TalosApi):
-    machine = a_machine(
+async def test_a_look_gives_everything_a_machine_says(machines: MachineFleet, talos: TalosApi):
+    machine = make_machine(
         "looks-1",
         "10.70.1.1",
         ip6="2001:db8:70::1",
@@ -51,7 +51,7 @@ async def test_a_look_gives_everything_a_machine_says(machines: Machines, talos:
         spot=True,
         tags={"team": "blüe"},
     )
-    await machines.put(machine)
+    await machines.put_machines(machine)
     before = datetime.now(UTC)
     facts = await talos.fetch_facts("10.70.1.1", deadline_seconds=5)
     assert machine.platform is not None
@@ -74,13 +74,13 @@ async def test_a_look_gives_everything_a_machine_says(machines: Machines, talos:
 
 
 async def test_one_look_is_four_calls_and_the_cluster_is_asked_once(
-    machines: Machines, talos: TalosApi, observed: Observed
+    machines: MachineFleet, talos: TalosApi, observed: Observed
 ):
-    await machines.put(a_machine("looks-2", "10.70.1.2"))
+    await machines.put_machines(make_machine("looks-2", "10.70.1.2"))
     await machines.reset_calls()
     for _ in range(3):
         await talos.fetch_facts("10.70.1.2", deadline_seconds=5)
-    calls = await machines.calls()
+    calls = await machines.count_calls()
     of_machine = {call.type.split(".")[0]: count for call, count in calls.items() if call.node == "10.70.1.2"}
     assert of_machine == {
         "PlatformMetadatas": 3,
@@ -88,165 +88,167 @@ async def test_one_look_is_four_calls_and_the_cluster_is_asked_once(
         "AddressStatuses": 3,
         "Nodenames": 3,
     }
-    assert calls[Call("", "Get", "Infos.cluster.talos.dev")] == 1
+    assert calls[CallKey("", "Get", "Infos.cluster.talos.dev")] == 1
     assert sorted(observed) == sorted(
         [(name, False) for name in ("platformmetadata", "systeminformation", "addresses", "nodename")] * 3
         + [("clusterinfo", False)]
     )
 
 
-async def test_a_machine_by_its_ipv6_address(machines: Machines, talos: TalosApi):
-    await machines.put(a_machine("looks-3", "10.70.1.3", ip6="2001:db8:70::3"))
+async def test_a_machine_by_its_ipv6_address(machines: MachineFleet, talos: TalosApi):
+    await machines.put_machines(make_machine("looks-3", "10.70.1.3", ip6="2001:db8:70::3"))
     assert (await talos.fetch_facts("2001:db8:70::3", deadline_seconds=5)).node_name == "looks-3"
 
 
 async def test_a_container_has_no_smbios_and_that_is_no_fault(
-    machines: Machines, talos: TalosApi, observed: Observed
+    machines: MachineFleet, talos: TalosApi, observed: Observed
 ):
-    await machines.put(a_machine("looks-4", "10.70.1.4", platform="container"))
+    await machines.put_machines(make_machine("looks-4", "10.70.1.4", platform="container"))
     facts = await talos.fetch_facts("10.70.1.4", deadline_seconds=5)
     assert facts.system is None
     assert facts.platform.platform == "container"
     assert ("systeminformation", False) in observed
 
 
-async def test_a_machine_whose_node_name_is_not_known_yet_has_facts(machines: Machines, talos: TalosApi):
-    await machines.put(a_machine("looks-5", "10.70.1.5"))
-    await machines.fault("looks-5", not_found=[NODENAME.type])
+async def test_a_machine_whose_node_name_is_not_known_yet_has_facts(machines: MachineFleet, talos: TalosApi):
+    await machines.put_machines(make_machine("looks-5", "10.70.1.5"))
+    await machines.set_faults("looks-5", not_found=[NODENAME.type])
     assert (await talos.fetch_facts("10.70.1.5", deadline_seconds=5)).node_name == ""
 
 
 async def test_a_machine_without_platform_metadata_is_not_found(
-    machines: Machines, talos: TalosApi, observed: Observed
+    machines: MachineFleet, talos: TalosApi, observed: Observed
 ):
-    await machines.put(a_machine("looks-6", "10.70.1.6"))
-    await machines.fault("looks-6", not_found=[PLATFORM_METADATA.type])
-    fault = await fault_of(talos, "10.70.1.6")
+    await machines.put_machines(make_machine("looks-6", "10.70.1.6"))
+    await machines.set_faults("looks-6", not_found=[PLATFORM_METADATA.type])
+    fault = await query_fault(talos, "10.70.1.6")
     assert (fault.kind, fault.step) == ("not_found", "PlatformMetadata")
     assert fault.endpoint == f"{machines.endpoints[0]} for 10.70.1.6"
     assert ("platformmetadata", True) in observed
 
 
 async def test_an_address_where_nobody_listens_is_refused(talos: TalosApi):
-    fault = await fault_of(talos, "10.70.1.250")
+    fault = await query_fault(talos, "10.70.1.250")
     assert fault.kind == "refused"
     assert "10.70.1.250:50000: connect: connection refused" in fault.message
 
 
 async def test_a_machine_that_is_down_is_refused_and_others_are_not_held_up(
-    machines: Machines, talos: TalosApi
+    machines: MachineFleet, talos: TalosApi
 ):
-    await machines.put(a_machine("looks-7", "10.70.1.7"), a_machine("looks-8", "10.70.1.8"))
-    await machines.fault("looks-7", unavailable=True)
-    assert (await fault_of(talos, "10.70.1.7")).kind == "refused"
+    await machines.put_machines(make_machine("looks-7", "10.70.1.7"), make_machine("looks-8", "10.70.1.8"))
+    await machines.set_faults("looks-7", unavailable=True)
+    assert (await query_fault(talos, "10.70.1.7")).kind == "refused"
     assert (await talos.fetch_facts("10.70.1.8", deadline_seconds=5)).node_name == "looks-8"
-    await machines.fault("looks-7")
+    await machines.set_faults("looks-7")
     assert (await talos.fetch_facts("10.70.1.7", deadline_seconds=5)).node_name == "looks-7"
 
 
-async def test_a_machine_that_hangs_ends_at_the_deadline(machines: Machines, talos: TalosApi):
-    await machines.put(a_machine("looks-9", "10.70.1.9"))
-    await machines.fault("looks-9", hang=True)
+async def test_a_machine_that_hangs_ends_at_the_deadline(machines: MachineFleet, talos: TalosApi):
+    await machines.put_machines(make_machine("looks-9", "10.70.1.9"))
+    await machines.set_faults("looks-9", hang=True)
     begun = asyncio.get_running_loop().time()
-    fault = await fault_of(talos, "10.70.1.9", deadline_seconds=0.5)
+    fault = await query_fault(talos, "10.70.1.9", deadline_seconds=0.5)
     assert asyncio.get_running_loop().time() - begun > 0.4
     assert fault.kind == "timeout"
     assert fault.step in {"PlatformMetadata", "SystemInformation", "AddressStatus", "Nodename"}
-    await machines.fault("looks-9")
+    await machines.set_faults("looks-9")
 
 
-async def test_a_machine_that_is_slow_but_in_time_is_looked_at(machines: Machines, talos: TalosApi):
-    await machines.put(a_machine("looks-10", "10.70.1.10"))
-    await machines.fault("looks-10", delay_ms=300)
+async def test_a_machine_that_is_slow_but_in_time_is_looked_at(machines: MachineFleet, talos: TalosApi):
+    await machines.put_machines(make_machine("looks-10", "10.70.1.10"))
+    await machines.set_faults("looks-10", delay_ms=300)
     assert (await talos.fetch_facts("10.70.1.10", deadline_seconds=5)).node_name == "looks-10"
 
 
-async def test_a_resource_we_may_not_read_is_a_permission_fault(machines: Machines, talos: TalosApi):
-    await machines.put(a_machine("looks-11", "10.70.1.11"))
-    await machines.fault("looks-11", permission_denied=True)
-    fault = await fault_of(talos, "10.70.1.11")
+async def test_a_resource_we_may_not_read_is_a_permission_fault(machines: MachineFleet, talos: TalosApi):
+    await machines.put_machines(make_machine("looks-11", "10.70.1.11"))
+    await machines.set_faults("looks-11", permission_denied=True)
+    fault = await query_fault(talos, "10.70.1.11")
     assert fault.kind == "permission"
     assert "os:reader" in fault.message
 
 
 async def test_a_client_certificate_without_the_role_is_a_permission_fault(
-    machines: Machines, tmp_path: Path
+    machines: MachineFleet, tmp_path: Path
 ):
-    await machines.put(a_machine("looks-12", "10.70.1.12"))
-    config = machines.talosconfig(tmp_path / "config", roles=("os:etcd:backup",))
+    await machines.put_machines(make_machine("looks-12", "10.70.1.12"))
+    config = machines.write_talosconfig(tmp_path / "config", roles=("os:etcd:backup",))
     api = TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC))
-    assert (await fault_of(api, "10.70.1.12")).kind == "permission"
+    assert (await query_fault(api, "10.70.1.12")).kind == "permission"
     await api.close()
 
 
-async def test_what_is_not_an_address_is_never_sent(machines: Machines, talos: TalosApi):
+async def test_what_is_not_an_address_is_never_sent(machines: MachineFleet, talos: TalosApi):
     await machines.reset_calls()
     for text in ("web-1", "10.0.0.1:50000", "", "10.0.0.1\nnodes: 10.0.0.2"):
-        assert (await fault_of(talos, text)).kind == "bad_node_ip"
-    assert not await machines.calls()
+        assert (await query_fault(talos, text)).kind == "bad_node_ip"
+    assert not await machines.count_calls()
 
 
-async def test_thousands_of_service_addresses_of_ipvs_are_left_out(machines: Machines, talos: TalosApi):
-    machine = a_machine("looks-13", "10.70.1.13")
+async def test_thousands_of_service_addresses_of_ipvs_are_left_out(machines: MachineFleet, talos: TalosApi):
+    machine = make_machine("looks-13", "10.70.1.13")
     services = tuple(
         Address(address=f"10.96.{i // 250}.{i % 250 + 1}/32", link="kube-ipvs0", link_index=9)
         for i in range(1500)
     )
-    await machines.put(machine)
-    await machines.change("looks-13", addresses=(*machine.addresses, *services))
+    await machines.put_machines(machine)
+    await machines.change_machine("looks-13", addresses=(*machine.addresses, *services))
     facts = await talos.fetch_facts("10.70.1.13", deadline_seconds=10)
     assert [status.link for status in facts.addresses] == ["eth0", "lo"]
 
 
 async def test_a_machine_that_floods_its_addresses_is_invalid_and_harms_only_itself(
-    machines: Machines, talos: TalosApi
+    machines: MachineFleet, talos: TalosApi
 ):
     flood = tuple(
         Address(address=f"10.97.{i // 250}.{i % 250 + 1}/32", link="eth1", link_index=9) for i in range(3000)
     )
-    await machines.put(a_machine("looks-14", "10.70.1.14"), a_machine("looks-15", "10.70.1.15"))
-    await machines.change("looks-14", addresses=flood)
+    await machines.put_machines(
+        make_machine("looks-14", "10.70.1.14"), make_machine("looks-15", "10.70.1.15")
+    )
+    await machines.change_machine("looks-14", addresses=flood)
     fault, facts = await asyncio.gather(
-        fault_of(talos, "10.70.1.14", deadline_seconds=20),
+        query_fault(talos, "10.70.1.14", deadline_seconds=20),
         talos.fetch_facts("10.70.1.15", deadline_seconds=20),
     )
     assert (fault.kind, fault.step) == ("invalid", "AddressStatus")
     assert isinstance(facts, MachineFacts)
-    await machines.delete("looks-14")
+    await machines.delete_machines("looks-14")
 
 
-async def test_a_text_without_end_is_invalid(machines: Machines, talos: TalosApi):
-    await machines.put(a_machine("looks-16", "10.70.1.16"))
+async def test_a_text_without_end_is_invalid(machines: MachineFleet, talos: TalosApi):
+    await machines.put_machines(make_machine("looks-16", "10.70.1.16"))
     for size, told in ((2_000, "hostname is longer than"), (200_000, "bytes (at most 65536)")):
-        await machines.change("looks-16", platform=Platform(platform="metal", hostname="x" * size))
-        fault = await fault_of(talos, "10.70.1.16")
+        await machines.change_machine("looks-16", platform=Platform(platform="metal", hostname="x" * size))
+        fault = await query_fault(talos, "10.70.1.16")
         assert (fault.kind, fault.step) == ("invalid", "PlatformMetadata")
         assert told in fault.message
-    await machines.delete("looks-16")
+    await machines.delete_machines("looks-16")
 
 
-async def test_many_looks_at_once_all_answer(machines: Machines, talos: TalosApi):
-    fleet = [a_machine(f"looks-many-{i}", f"10.71.{i // 250}.{i % 250 + 1}") for i in range(300)]
-    await machines.put(*fleet)
+async def test_many_looks_at_once_all_answer(machines: MachineFleet, talos: TalosApi):
+    fleet = [make_machine(f"looks-many-{i}", f"10.71.{i // 250}.{i % 250 + 1}") for i in range(300)]
+    await machines.put_machines(*fleet)
     facts = await asyncio.gather(
         *(talos.fetch_facts(machine.reachable_at[0], deadline_seconds=5) for machine in fleet)
     )
     assert [each.node_name for each in facts] == [machine.name for machine in fleet]
-    await machines.delete(*(machine.id for machine in fleet))
+    await machines.delete_machines(*(machine.id for machine in fleet))
 
 
-async def test_a_cancelled_look_leaves_nothing_running(machines: Machines, talos: TalosApi):
-    await machines.put(a_machine("looks-17", "10.70.1.17"))
+async def test_a_cancelled_look_leaves_nothing_running(machines: MachineFleet, talos: TalosApi):
+    await machines.put_machines(make_machine("looks-17", "10.70.1.17"))
     await talos.fetch_facts("10.70.1.17", deadline_seconds=5)
-    await machines.fault("looks-17", hang=True)
+    await machines.set_faults("looks-17", hang=True)
     before = asyncio.all_tasks()
     look = asyncio.create_task(talos.fetch_facts("10.70.1.17", deadline_seconds=30))
-    await machines.calls()  # a round trip: the look has begun
+    await machines.count_calls()  # a round trip: the look has begun
     look.cancel()
     with pytest.raises(asyncio.CancelledError):
         await look
     assert asyncio.all_tasks() - before <= {look}
-    await machines.fault("looks-17")
+    await machines.set_faults("looks-17")
 
 
 async def test_the_networks_of_the_cluster_come_from_a_control_plane(talos: TalosApi):
@@ -255,16 +257,16 @@ async def test_the_networks_of_the_cluster_come_from_a_control_plane(talos: Talo
     )
 
 
-async def test_a_machine_cannot_name_the_cluster_for_others(machines: Machines, talos: TalosApi):
-    await machines.put(a_machine("looks-21", "10.70.1.21", cluster_name="mine"))
+async def test_a_machine_cannot_name_the_cluster_for_others(machines: MachineFleet, talos: TalosApi):
+    await machines.put_machines(make_machine("looks-21", "10.70.1.21", cluster_name="mine"))
     assert (await talos.fetch_facts("10.70.1.21", deadline_seconds=5)).cluster_name == "testbed"
 
 
 async def test_only_the_talosconfig_names_the_cluster_unless_the_cluster_is_to_be_asked(
-    machines: Machines, tmp_path: Path, observed: Observed, talos: TalosApi
+    machines: MachineFleet, tmp_path: Path, observed: Observed, talos: TalosApi
 ):
-    await machines.put(a_machine("looks-22", "10.70.1.22"))
-    unnamed = machines.talosconfig(tmp_path / "unnamed")
+    await machines.put_machines(make_machine("looks-22", "10.70.1.22"))
+    unnamed = machines.write_talosconfig(tmp_path / "unnamed")
     document = yaml.safe_load(unnamed.read_text())
     document["contexts"][document["context"]]["cluster"] = "by-talosconfig"
     named = tmp_path / "named"
@@ -276,9 +278,11 @@ async def test_only_the_talosconfig_names_the_cluster_unless_the_cluster_is_to_b
     assert "clusterinfo" not in {request for request, _ in observed}
 
 
-async def test_a_client_certificate_beside_auth_is_used(machines: Machines, tmp_path: Path, talos: TalosApi):
-    await machines.put(a_machine("looks-23", "10.70.1.23"))
-    config = machines.talosconfig(tmp_path / "with-auth")
+async def test_a_client_certificate_beside_auth_is_used(
+    machines: MachineFleet, tmp_path: Path, talos: TalosApi
+):
+    await machines.put_machines(make_machine("looks-23", "10.70.1.23"))
+    config = machines.write_talosconfig(tmp_path / "with-auth")
     document = yaml.safe_load(config.read_text())
     auth = {"basic": {"username": "u", "password": "p"}, "siderov1": {"identity": "a@example.com"}}
     document["contexts"][document["context"]]["auth"] = auth
@@ -289,22 +293,22 @@ async def test_a_client_certificate_beside_auth_is_used(machines: Machines, tmp_
 
 
 async def test_without_a_control_plane_the_cluster_has_no_name_and_nodes_have_facts(
-    machines: Machines, talos: TalosApi, observed: Observed
+    machines: MachineFleet, talos: TalosApi, observed: Observed
 ):
-    await machines.put(a_machine("looks-19", "10.70.1.19"))
-    await machines.delete(CONTROL_PLANE.id)
+    await machines.put_machines(make_machine("looks-19", "10.70.1.19"))
+    await machines.delete_machines(CONTROL_PLANE.id)
     facts = await talos.fetch_facts("10.70.1.19", deadline_seconds=5)
-    await machines.put(CONTROL_PLANE)
+    await machines.put_machines(CONTROL_PLANE)
     assert facts.cluster_name == ""
     assert ("clusterinfo", True) in observed
 
 
 async def test_the_deadline_of_a_look_does_not_run_while_it_waits_for_a_slot(
-    machines: Machines, tmp_path: Path
+    machines: MachineFleet, tmp_path: Path
 ):
-    await machines.put(a_machine("looks-20", "10.70.1.20"))
-    await machines.fault("looks-20", delay_ms=150)
-    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
+    await machines.put_machines(make_machine("looks-20", "10.70.1.20"))
+    await machines.set_faults("looks-20", delay_ms=150)
+    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
     api = TalosApi(store, clock=lambda: datetime.now(UTC), max_concurrent_queries=1)
     facts = await asyncio.gather(*(api.fetch_facts("10.70.1.20", deadline_seconds=1) for _ in range(8)))
     times = sorted(each.queried_at for each in facts)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.testbed.machines import Address, Machine, Machines, Platform, a_machine
+from libs.testbed.machine_fleet import Address, MachineFleet, Platform, SimMachineFacts, make_machine
 from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSnapshot
 from services.metadata.talos_api.credentials import CredentialStore
 
@@ -16,8 +16,8 @@ SILENCE_SECONDS = 0.5
 
 
 @pytest.fixture
-async def talos(machines: Machines, tmp_path: Path) -> AsyncIterator[TalosApi]:
-    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
+async def talos(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosApi]:
+    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
     api = TalosApi(store, clock=lambda: datetime.now(UTC))
     yield api
     await api.close()
@@ -34,56 +34,58 @@ async def ended(signals: AsyncGenerator[WatchSnapshot | None, None]) -> bool:
 
 
 async def opened(
-    talos: TalosApi, machine: Machine, *, silence: float = 30
+    talos: TalosApi, machine: SimMachineFacts, *, silence: float = 30
 ) -> AsyncGenerator[WatchSnapshot | None, None]:
     signals = talos.watch_machine(machine.reachable_at[0], read_deadline_seconds=silence)
     assert isinstance(await following(signals), WatchSnapshot)
     return signals
 
 
-async def test_each_fact_that_changes_is_told(machines: Machines, talos: TalosApi):
-    machine = a_machine("watch-1", "10.72.0.1")
-    await machines.put(machine)
+async def test_each_fact_that_changes_is_told(machines: MachineFleet, talos: TalosApi):
+    machine = make_machine("watch-1", "10.72.0.1")
+    await machines.put_machines(machine)
     async with aclosing(await opened(talos, machine)) as signals:
-        await machines.change("watch-1", name="watch-1b")
+        await machines.change_machine("watch-1", name="watch-1b")
         assert await following(signals) is None
-        await machines.change("watch-1", platform=Platform(platform="metal", region="r"))
+        await machines.change_machine("watch-1", platform=Platform(platform="metal", region="r"))
         assert await following(signals) is None
-        await machines.change("watch-1", addresses=(*machine.addresses, Address(address="10.72.9.9/24")))
+        await machines.change_machine(
+            "watch-1", addresses=(*machine.addresses, Address(address="10.72.9.9/24"))
+        )
         assert await following(signals) is None
-        await machines.change("watch-1", addresses=machine.addresses)
+        await machines.change_machine("watch-1", addresses=machine.addresses)
         assert await following(signals) is None
 
 
-async def test_nothing_is_told_when_nothing_that_we_watch_changes(machines: Machines, talos: TalosApi):
-    machine = a_machine("watch-2", "10.72.0.2")
-    await machines.put(machine)
+async def test_nothing_is_told_when_nothing_that_we_watch_changes(machines: MachineFleet, talos: TalosApi):
+    machine = make_machine("watch-2", "10.72.0.2")
+    await machines.put_machines(machine)
     async with aclosing(await opened(talos, machine, silence=SILENCE_SECONDS)) as signals:
-        await machines.put(machine)
-        await machines.change("watch-2", talos_version="v9.9.9", hostname="other")
+        await machines.put_machines(machine)
+        await machines.change_machine("watch-2", talos_version="v9.9.9", hostname="other")
         assert await ended(signals)
 
 
 async def test_a_watch_opens_before_the_resource_exists_and_tells_when_it_does(
-    machines: Machines, talos: TalosApi
+    machines: MachineFleet, talos: TalosApi
 ):
-    machine = a_machine("watch-3", "10.72.0.3")
-    await machines.put(machine)
-    await machines.change("watch-3", platform=None, name="")
+    machine = make_machine("watch-3", "10.72.0.3")
+    await machines.put_machines(machine)
+    await machines.change_machine("watch-3", platform=None, name="")
     async with aclosing(await opened(talos, machine)) as signals:
-        await machines.put(machine)
+        await machines.put_machines(machine)
         assert await following(signals) is None
 
 
 async def test_a_burst_of_changes_is_told_less_often_than_it_happens_and_the_last_is_not_lost(
-    machines: Machines, talos: TalosApi
+    machines: MachineFleet, talos: TalosApi
 ):
-    machine = a_machine("watch-4", "10.72.0.4")
-    await machines.put(machine)
+    machine = make_machine("watch-4", "10.72.0.4")
+    await machines.put_machines(machine)
     told = 0
     async with aclosing(await opened(talos, machine)) as signals:
         for i in range(40):
-            await machines.change("watch-4", name=f"watch-4-{i}")
+            await machines.change_machine("watch-4", name=f"watch-4-{i}")
         while (
             await talos.fetch_facts("10.72.0.4", deadline_seconds=5)
         ).node_name != "watch-4-39" or not told:
@@ -92,67 +94,73 @@ async def test_a_burst_of_changes_is_told_less_often_than_it_happens_and_the_las
     assert told < 40
 
 
-async def test_service_addresses_of_ipvs_wake_nobody(machines: Machines, talos: TalosApi):
-    machine = a_machine("watch-5", "10.72.0.5")
-    await machines.put(machine)
+async def test_service_addresses_of_ipvs_wake_nobody(machines: MachineFleet, talos: TalosApi):
+    machine = make_machine("watch-5", "10.72.0.5")
+    await machines.put_machines(machine)
     async with aclosing(await opened(talos, machine, silence=SILENCE_SECONDS)) as signals:
         service = Address(address="10.96.0.10/32", link="kube-ipvs0", link_index=9)
-        await machines.change("watch-5", addresses=(*machine.addresses, service))
+        await machines.change_machine("watch-5", addresses=(*machine.addresses, service))
         assert await ended(signals)
 
 
-async def test_a_half_open_watch_ends_at_its_read_deadline(machines: Machines, talos: TalosApi):
-    machine = a_machine("watch-6", "10.72.0.6")
-    await machines.put(machine)
+async def test_a_half_open_watch_ends_at_its_read_deadline(machines: MachineFleet, talos: TalosApi):
+    machine = make_machine("watch-6", "10.72.0.6")
+    await machines.put_machines(machine)
     async with aclosing(await opened(talos, machine, silence=SILENCE_SECONDS)) as signals:
         await machines.mute_watches("watch-6")
-        await machines.change("watch-6", name="watch-6b")
+        await machines.change_machine("watch-6", name="watch-6b")
         assert await ended(signals)
 
 
-async def test_a_machine_that_goes_down_ends_its_watch_with_the_reason(machines: Machines, talos: TalosApi):
-    machine = a_machine("watch-7", "10.72.0.7")
-    await machines.put(machine)
+async def test_a_machine_that_goes_down_ends_its_watch_with_the_reason(
+    machines: MachineFleet, talos: TalosApi
+):
+    machine = make_machine("watch-7", "10.72.0.7")
+    await machines.put_machines(machine)
     async with aclosing(await opened(talos, machine)) as signals:
-        await machines.delete("watch-7")
+        await machines.delete_machines("watch-7")
         with pytest.raises(MachineUnavailable) as unavailable:
             await following(signals)
     assert unavailable.value.fault.kind == "refused"
     assert unavailable.value.fault.endpoint.endswith("for 10.72.0.7")
 
 
-async def test_a_machine_that_cannot_be_watched_says_why(machines: Machines, talos: TalosApi):
-    machine = a_machine("watch-8", "10.72.0.8")
-    await machines.put(machine)
-    await machines.fault("watch-8", permission_denied=True)
+async def test_a_machine_that_cannot_be_watched_says_why(machines: MachineFleet, talos: TalosApi):
+    machine = make_machine("watch-8", "10.72.0.8")
+    await machines.put_machines(machine)
+    await machines.set_faults("watch-8", permission_denied=True)
     with pytest.raises(MachineUnavailable) as unavailable:
         await following(talos.watch_machine("10.72.0.8", read_deadline_seconds=30))
     assert unavailable.value.fault.kind == "permission"
 
 
-async def test_a_watch_on_a_machine_that_hangs_does_not_open_for_ever(machines: Machines, talos: TalosApi):
-    machine = a_machine("watch-9", "10.72.0.9")
-    await machines.put(machine)
-    await machines.fault("watch-9", hang=True)
+async def test_a_watch_on_a_machine_that_hangs_does_not_open_for_ever(
+    machines: MachineFleet, talos: TalosApi
+):
+    machine = make_machine("watch-9", "10.72.0.9")
+    await machines.put_machines(machine)
+    await machines.set_faults("watch-9", hang=True)
     with pytest.raises(MachineUnavailable) as unavailable:
         await following(talos.watch_machine("10.72.0.9", read_deadline_seconds=30, open_seconds=0.5))
     assert unavailable.value.fault.kind == "timeout"
-    await machines.fault("watch-9")
+    await machines.set_faults("watch-9")
 
 
-async def test_a_look_while_watches_are_open_is_not_held_up_by_them(machines: Machines, tmp_path: Path):
-    machine = a_machine("watch-10", "10.72.0.10")
-    await machines.put(machine)
-    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
+async def test_a_look_while_watches_are_open_is_not_held_up_by_them(machines: MachineFleet, tmp_path: Path):
+    machine = make_machine("watch-10", "10.72.0.10")
+    await machines.put_machines(machine)
+    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
     api = TalosApi(store, clock=lambda: datetime.now(UTC), max_concurrent_queries=1)
     async with aclosing(await opened(api, machine)), aclosing(await opened(api, machine)):
         assert (await api.fetch_facts("10.72.0.10", deadline_seconds=5)).node_name == "watch-10"
     await api.close()
 
 
-async def test_a_closed_watch_leaves_neither_a_stream_nor_a_task_behind(machines: Machines, talos: TalosApi):
-    machine = a_machine("watch-11", "10.72.0.11")
-    await machines.put(machine)
+async def test_a_closed_watch_leaves_neither_a_stream_nor_a_task_behind(
+    machines: MachineFleet, talos: TalosApi
+):
+    machine = make_machine("watch-11", "10.72.0.11")
+    await machines.put_machines(machine)
     await talos.fetch_facts("10.72.0.11", deadline_seconds=5)
     before = asyncio.all_tasks()
     channels = talos._session._channels.values()
@@ -163,10 +171,10 @@ async def test_a_closed_watch_leaves_neither_a_stream_nor_a_task_behind(machines
     assert not asyncio.all_tasks() - before
 
 
-async def test_closing_the_api_ends_its_watches(machines: Machines, tmp_path: Path):
-    machine = a_machine("watch-12", "10.72.0.12")
-    await machines.put(machine)
-    store = CredentialStore([machines.talosconfig(tmp_path / "config")])
+async def test_closing_the_api_ends_its_watches(machines: MachineFleet, tmp_path: Path):
+    machine = make_machine("watch-12", "10.72.0.12")
+    await machines.put_machines(machine)
+    store = CredentialStore([machines.write_talosconfig(tmp_path / "config")])
     api = TalosApi(store, clock=lambda: datetime.now(UTC))
     async with aclosing(await opened(api, machine)) as signals:
         await api.close()

@@ -12,13 +12,13 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common.node import UNINITIALIZED_TAINT
 from libs.common.service_spec import SERVICES
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.running_services import RunningServices
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
-from tests.bus_actors import eventually
-from tests.collector import Collector, a_collector, attributes_of
+from tests.bus_actors import wait_until
+from tests.collector import OtlpCollector, get_attributes, run_collector
 
 FIRST = "journey-1.example.com"
 FLEET = 200
@@ -32,7 +32,7 @@ OBSERVED_CSR, ENRICHED_CSR = "talosccm.v1.flow.observed.csr", "talosccm.v1.flow.
 class Told(NamedTuple):
     """All that was told of the run."""
 
-    collector: Collector
+    collector: OtlpCollector
     csr: str
     pages: dict[str, str]  # by service, in OpenMetrics
     lines: dict[str, list[dict[str, Any]]]  # by service
@@ -42,12 +42,12 @@ class Told(NamedTuple):
         return journey(self.collector, root, **attributes)
 
 
-def journey(collector: Collector, root: str, **attributes: str) -> list[ExportedSpan]:
+def journey(collector: OtlpCollector, root: str, **attributes: str) -> list[ExportedSpan]:
     wanted = {key.replace("_", "."): value for key, value in attributes.items()}
     begun = [
         span
         for span in collector.all
-        if span.name == root and not span.parent_span_id and wanted.items() <= attributes_of(span).items()
+        if span.name == root and not span.parent_span_id and wanted.items() <= get_attributes(span).items()
     ]
     if not begun:
         return []
@@ -57,25 +57,25 @@ def journey(collector: Collector, root: str, **attributes: str) -> list[Exported
 
 
 @pytest.fixture(scope="module")
-async def told(tmp_path_factory: pytest.TempPathFactory, machines: Machines) -> AsyncIterator[Told]:
+async def told(tmp_path_factory: pytest.TempPathFactory, machines: MachineFleet) -> AsyncIterator[Told]:
     """One Node with its certificate, then a fleet, then a machine that falls silent: all six services."""
     run_dir = tmp_path_factory.mktemp("telemetry")
     first, *fleet = (
-        a_machine(name, f"10.230.{n // 250}.{n % 250 + 1}", platform="metal")
+        make_machine(name, f"10.230.{n // 250}.{n % 250 + 1}", platform="metal")
         for n, name in enumerate([FIRST, *(f"fleet-{n:03}.example.com" for n in range(FLEET))])
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         nats = await enter(NatsServer.start(run_dir / "nats"))
         server = await enter(SimApiServer.start(run_dir / "api"))
-        kubelets = await enter(Kubelets.start(server))
-        collector = await enter(a_collector())
-        starting = RunningServices.start(
+        kubelets = await enter(KubeletFleet.start(server))
+        collector = await enter(run_collector())
+        starting = ServiceProcesses.start(
             run_dir / "services",
             server,
             kubelets,
             nats_url=nats.url,
-            talosconfig=machines.talosconfig(),
+            talosconfig=machines.write_talosconfig(),
             wirings=SERVICES,
             flags=["--logging-format=json"],
             own_flags={
@@ -84,32 +84,32 @@ async def told(tmp_path_factory: pytest.TempPathFactory, machines: Machines) -> 
             env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},
         )
         services = await enter(starting)
-        await services.ready()
-        await machines.put(first)
-        await kubelets.join(Kubelet.on(first))
-        csr = await kubelets.ask_for_certificate(Kubelet.on(first))
-        await kubelets.outcome_of(csr, seconds=60)
+        await services.wait_until_ready()
+        await machines.put_machines(first)
+        await kubelets.join(SimKubelet.of_machine(first))
+        csr = await kubelets.request_certificate(SimKubelet.of_machine(first))
+        await kubelets.wait_for_outcome(csr, seconds=60)
         await until_usable(kubelets, 1)
-        await machines.put(*fleet)
-        stack.push_async_callback(machines.delete, *(machine.id for machine in fleet))
-        await kubelets.join_all(Kubelet.on(machine) for machine in fleet)
+        await machines.put_machines(*fleet)
+        stack.push_async_callback(machines.delete_machines, *(machine.id for machine in fleet))
+        await kubelets.join_all(SimKubelet.of_machine(machine) for machine in fleet)
         await until_usable(kubelets, 1 + FLEET)
-        await machines.delete(first.id)
-        await eventually(lambda: is_kept(services), "lifecycle has looked at it", 90)
-        await eventually(lambda: is_exported(collector, csr), "both journeys are exported", 60)
-        await eventually(lambda: counts_the_fleet(services), "the watcher has counted all Nodes", 60)
+        await machines.delete_machines(first.id)
+        await wait_until(lambda: is_kept(services), "lifecycle has looked at it", 90)
+        await wait_until(lambda: is_exported(collector, csr), "both journeys are exported", 60)
+        await wait_until(lambda: counts_the_fleet(services), "the watcher has counted all Nodes", 60)
         pages = {name: await open_metrics(port) for name, port in services.ports.items()}
-        await eventually(lambda: named_in(pages) <= exported(collector), "what buckets name is exported", 60)
+        await wait_until(lambda: named_in(pages) <= exported(collector), "what buckets name is exported", 60)
         yield Told(collector, csr, pages, {name: lines_of(services, name) for name in services.children})
 
 
-async def until_usable(kubelets: Kubelets, count: int) -> None:
+async def until_usable(kubelets: KubeletFleet, count: int) -> None:
     async def all_usable() -> bool:
         nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
         taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
         return len(nodes) == count and UNINITIALIZED_TAINT not in taints
 
-    await eventually(all_usable, f"{count} are usable", 120)
+    await wait_until(all_usable, f"{count} are usable", 120)
 
 
 async def open_metrics(port: int) -> str:
@@ -120,13 +120,13 @@ async def open_metrics(port: int) -> str:
         return await answer.text()
 
 
-def is_kept(services: RunningServices) -> bool:
+def is_kept(services: ServiceProcesses) -> bool:
     lines = lines_of(services, "lifecycle")
     return any((line["node"], line["event"]) == (FIRST, "NodeUnreachable") for line in lines)
 
 
-async def counts_the_fleet(services: RunningServices) -> bool:
-    page = await services.page("watcher", "/metrics")
+async def counts_the_fleet(services: ServiceProcesses) -> bool:
+    page = await services.fetch_page("watcher", "/metrics")
     return f'talosccm_nodes{{state="usable"}} {FLEET + 1}.0' in page
 
 
@@ -134,18 +134,18 @@ def named_in(pages: dict[str, str]) -> set[str]:
     return {name for page in pages.values() for name in re.findall(r'# {trace_id="(\w+)"}', page)}
 
 
-def exported(collector: Collector) -> set[str]:
+def exported(collector: OtlpCollector) -> set[str]:
     return {span.trace_id.hex() for span in collector.all}
 
 
-def lines_of(services: RunningServices, name: str) -> list[dict[str, Any]]:
+def lines_of(services: ServiceProcesses, name: str) -> list[dict[str, Any]]:
     """Of handled events."""
     complete = [text for text in services.children[name].log.read_text().splitlines(True) if text[-1] == "\n"]
     lines = (json.loads(text) for text in complete if text.startswith("{"))
     return [line for line in lines if "event" in line]
 
 
-def is_exported(collector: Collector, csr: str) -> bool:
+def is_exported(collector: OtlpCollector, csr: str) -> bool:
     of_node = names(journey(collector, "watch event", k8s_node_name=FIRST))
     of_csr = names(journey(collector, "watch event", k8s_csr_name=csr))
     return of_node.count("patch nodes") >= 2 and "patch certificatesigningrequests/approval" in of_csr
@@ -171,7 +171,7 @@ def path_to(span: ExportedSpan, spans: list[ExportedSpan]) -> list[str]:
 def test_a_node_s_journey_is_one_trace_over_each_hop_to_the_removed_taint(told: Told):
     spans = told.journey("watch event", k8s_node_name=FIRST)
     hops = ["watch event", f"send {OBSERVED_NODE}", f"send {ENRICHED_NODE}", f"process {ENRICHED_NODE}"]
-    (initialized,) = (s for s in spans if attributes_of(s).get("talosccm.outcome") == "initialized")
+    (initialized,) = (s for s in spans if get_attributes(s).get("talosccm.outcome") == "initialized")
     patches = [s for s in spans if s.name == "patch nodes" and s.parent_span_id == initialized.span_id]
     assert path_to(patches[-1], spans) == [*hops, "patch nodes"]
     (look,) = (span for span in spans if span.name == "look at machine")
@@ -194,14 +194,14 @@ def test_a_request_s_journey_is_one_trace_to_the_approval(told: Told):
         "patch certificatesigningrequests/approval",
     ]
     assert told.collector.service_of[approval.span_id] == "csr"
-    assert attributes_of(approval)["http.response.status_code"] == 200
+    assert get_attributes(approval)["http.response.status_code"] == 200
 
 
 def test_spans_of_messages_say_what_the_conventions_want(told: Told):
     spans = {span.name: span for span in told.journey("watch event", k8s_node_name=FIRST)}
     sent, processed = spans[f"send {OBSERVED_NODE}"], spans[f"process {ENRICHED_NODE}"]
     assert (sent.kind, processed.kind) == (ExportedSpan.SPAN_KIND_PRODUCER, ExportedSpan.SPAN_KIND_CONSUMER)
-    said = attributes_of(sent)
+    said = get_attributes(sent)
     assert (
         said.items()
         >= {
@@ -216,7 +216,7 @@ def test_spans_of_messages_say_what_the_conventions_want(told: Told):
     assert int(said["messaging.message.body.size"]) > 100
     assert said["talosccm.stream.seq"]
     assert said["talosccm.event.resource_version"]
-    done = attributes_of(processed)
+    done = get_attributes(processed)
     assert (
         done.items()
         >= {
@@ -235,7 +235,7 @@ def test_what_is_said_of_a_node_later_is_a_trace_of_its_own_that_names_the_one_b
         (
             s
             for s in begun
-            if "k8s.csr.name" not in attributes_of(s) and attributes_of(s)["k8s.node.name"] == FIRST
+            if "k8s.csr.name" not in get_attributes(s) and get_attributes(s)["k8s.node.name"] == FIRST
         ),
         key=lambda span: span.start_time_unix_nano,
     )

@@ -13,20 +13,21 @@ import nats
 import nats.errors
 import pytest
 
-from libs.testbed.children import Child, ChildDied, free_port, until
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets, Refused
-from libs.testbed.machines import Machines, a_machine
+from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port
+from libs.testbed.child_process import wait_until as wait_for_child
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
-async def test_an_approved_serving_certificate_is_issued(kubelets: Kubelets) -> None:
-    kubelet = Kubelet(name="tb-csr", ips=("10.7.0.2",))
+async def test_an_approved_serving_certificate_is_issued(kubelets: KubeletFleet) -> None:
+    kubelet = SimKubelet(name="tb-csr", ips=("10.7.0.2",))
     await kubelets.join(kubelet)
-    name = await kubelets.ask_for_certificate(kubelet)
+    name = await kubelets.request_certificate(kubelet)
     csr = (await kubelets.request("GET", f"{CSRS}/{name}")).body
     assert csr["spec"]["username"] == "system:node:tb-csr"
     assert csr["spec"]["groups"] == ["system:nodes", "system:authenticated"]
@@ -36,26 +37,26 @@ async def test_an_approved_serving_certificate_is_issued(kubelets: Kubelets) -> 
     async def issued() -> bool:
         return "certificate" in (await kubelets.request("GET", f"{CSRS}/{name}")).body["status"]
 
-    await eventually(issued, "issued", 20)
-    await kubelets.delete("tb-csr")
+    await wait_until(issued, "issued", 20)
+    await kubelets.delete_node("tb-csr")
 
 
-async def test_a_node_cannot_ask_for_a_certificate_in_the_name_of_another(kubelets: Kubelets) -> None:
-    with pytest.raises(Refused, match="403"):
-        await kubelets.ask_for_certificate(Kubelet(name="tb-thief"), common_name="system:node:tb-victim")
+async def test_a_node_cannot_ask_for_a_certificate_in_the_name_of_another(kubelets: KubeletFleet) -> None:
+    with pytest.raises(RequestRejected, match="403"):
+        await kubelets.request_certificate(SimKubelet(name="tb-thief"), common_name="system:node:tb-victim")
 
 
 async def test_a_killed_apiserver_comes_back_with_what_etcd_holds(tmp_path: Path) -> None:
     async with ControlPlane.start(tmp_path / "own", controller_manager=False, audit=False) as own:
-        async with Kubelets.start(own) as kubelets:
-            await kubelets.join(Kubelet(name="survivor"))
+        async with KubeletFleet.start(own) as kubelets:
+            await kubelets.join(SimKubelet(name="survivor"))
             await own.apiserver.kill()
             with pytest.raises(OSError, match="Cannot connect"):
                 await kubelets.request("GET", "/api/v1/nodes/survivor")
             await own.restart_apiserver()
             assert (await kubelets.request("GET", "/api/v1/nodes/survivor")).status == 200
         servers = [own.etcd, own.apiserver]
-    assert not any(server.running for server in servers)
+    assert not any(server.is_running for server in servers)
 
 
 async def test_a_restarted_nats_server_keeps_its_port_and_store_and_a_wiped_one_only_its_port(
@@ -91,27 +92,27 @@ async def test_a_paused_nats_server_is_silent_until_it_resumes(nats_server: Nats
 
 
 async def test_a_server_that_ends_at_once_tells_the_last_words_of_its_log(tmp_path: Path) -> None:
-    child = Child.start("poor", ["sh", "-c", "echo no such disk; exit 3"], tmp_path)
+    child = ChildProcess.start("poor", ["sh", "-c", "echo no such disk; exit 3"], tmp_path)
 
     async def never() -> bool:
         return False
 
-    with pytest.raises(ChildDied, match=r"status 3[\s\S]*no such disk"):
-        await until(never, child, what="ready", seconds=10)
+    with pytest.raises(ChildExited, match=r"status 3[\s\S]*no such disk"):
+        await wait_for_child(never, child, what="ready", seconds=10)
 
 
 async def test_machines_that_are_killed_say_so_instead_of_waiting(tmp_path: Path) -> None:
-    async with Machines.start(tmp_path) as talos:
-        await talos.put(a_machine())
+    async with MachineFleet.start(tmp_path) as talos:
+        await talos.put_machines(make_machine())
         with pytest.raises(ValueError, match='no machine "other"'):
-            await talos.fault("other", hang=True)
+            await talos.set_faults("other", hang=True)
         await talos.child.kill()
-        with pytest.raises(ChildDied):
-            await talos.calls()
+        with pytest.raises(ChildExited):
+            await talos.count_calls()
 
 
 async def test_machines_that_do_not_listen_any_more_are_killed_at_the_end(tmp_path: Path) -> None:
-    async with Machines.start(tmp_path) as talos:
+    async with MachineFleet.start(tmp_path) as talos:
         talos.child.pause()
     assert talos.child.process.returncode == -signal.SIGKILL
 
@@ -120,7 +121,7 @@ async def test_machines_that_do_not_listen_any_more_are_killed_at_the_end(tmp_pa
 async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys, time\n"
-        "from libs.testbed.children import Child\n"
+        "from libs.testbed.child_process import Child\n"
         f"child = Child.start('sleeper', ['sleep', '600'], pathlib.Path({str(tmp_path)!r}))\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -134,7 +135,7 @@ async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None
     parent.kill()
     await parent.wait()
 
-    await eventually(lambda: not _alive(pid), "dead with its parent", 20)
+    await wait_until(lambda: not _alive(pid), "dead with its parent", 20)
 
 
 def _alive(pid: int) -> bool:
@@ -146,11 +147,14 @@ def _alive(pid: int) -> bool:
 
 
 def test_no_port_of_a_process_is_handed_out_by_another_one():
-    program = "import random; from libs.testbed.children import free_port; random.seed(5); print(free_port())"
+    program = (
+        "import random; from libs.testbed.children import allocate_port; random.seed(5); "
+        "print(allocate_port())"
+    )
     state = random.getstate()
     try:
         random.seed(5)
-        ours = free_port()
+        ours = allocate_port()
     finally:
         random.setstate(state)
     theirs = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
@@ -161,8 +165,8 @@ def test_no_port_is_handed_out_twice_even_before_its_server_listens():
     state = random.getstate()
     try:
         random.seed(4)
-        first = free_port()
+        first = allocate_port()
         random.seed(4)
-        assert free_port() != first
+        assert allocate_port() != first
     finally:
         random.setstate(state)

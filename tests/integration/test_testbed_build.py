@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from libs.testbed.control_plane.build import MACHINES, BuildError, Program, built, cache_dir, find_go
+from libs.testbed.control_plane.build import (
+    MACHINES,
+    BuildError,
+    GoProgram,
+    build_program,
+    find_go_toolchain,
+    get_cache_dir,
+)
 
 GOOD = 'package main\n\nfunc main() { println("built") }\n'
 
@@ -18,17 +25,19 @@ GOOD = 'package main\n\nfunc main() { println("built") }\n'
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Our programs are in no cache yet; Go keeps its own, else it would compile its runtime for each test."""
-    of_go = subprocess.run([find_go(MACHINES).path, "env", "GOCACHE"], check=True, capture_output=True)
+    of_go = subprocess.run(
+        [find_go_toolchain(MACHINES).path, "env", "GOCACHE"], check=True, capture_output=True
+    )
     monkeypatch.setenv("GOCACHE", of_go.stdout.decode().strip())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return cache_dir()
+    return get_cache_dir()
 
 
-def a_program(folder: Path, source: str = GOOD) -> Program:
+def a_program(folder: Path, source: str = GOOD) -> GoProgram:
     folder.mkdir(exist_ok=True)
     (folder / "go.mod").write_text("module example\n\ngo 1.26.0\n")
     (folder / "main.go").write_text(source)
-    return Program("example", folder)
+    return GoProgram("example", folder)
 
 
 def kept(cache: Path) -> set[Path]:
@@ -50,8 +59,8 @@ async def test_a_program_is_built_once_even_by_two_builders_at_once(
     cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program = a_program(tmp_path / "module")
-    first, second = await asyncio.gather(built(program), built(program))
-    again = await built(program)
+    first, second = await asyncio.gather(build_program(program), build_program(program))
+    again = await build_program(program)
     assert first == second == again
     assert os.access(first, os.X_OK)
     assert capfd.readouterr().err.count("building the testbed's example (once") == 1
@@ -59,19 +68,19 @@ async def test_a_program_is_built_once_even_by_two_builders_at_once(
 
 
 async def test_a_changed_source_is_another_program(cache: Path, tmp_path: Path) -> None:
-    before = await built(a_program(tmp_path / "module"))
-    after = await built(a_program(tmp_path / "module", GOOD.replace("built", "changed")))
+    before = await build_program(a_program(tmp_path / "module"))
+    after = await build_program(a_program(tmp_path / "module", GOOD.replace("built", "changed")))
     assert before != after
     assert {before.parent, after.parent} == {cache}
 
 
 async def test_whoever_waits_for_another_builder_can_be_cancelled(cache: Path, tmp_path: Path) -> None:
     program = a_program(tmp_path / "module")
-    target = await built(program)
+    target = await build_program(program)
     target.unlink()
     with target.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another builder is at work
-        waiting = asyncio.create_task(built(program))
+        waiting = asyncio.create_task(build_program(program))
         await until_open(2, Path(lock.name))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -85,7 +94,7 @@ async def test_a_failed_build_leaves_the_words_of_the_compiler_and_no_program(
 ) -> None:
     program = a_program(tmp_path / "module", "package main\n\nfunc main() { undefinedWord() }\n")
     with pytest.raises(BuildError, match="ended with status 1"):
-        await built(program)
+        await build_program(program)
     assert "undefined: undefinedWord" in capfd.readouterr().err
     assert kept(cache) == set()
 
@@ -96,7 +105,7 @@ def test_without_go_the_error_names_both_ways_to_get_one(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
     with pytest.raises(BuildError, match=r"none found.*on PATH.*make testbed"):
-        find_go(MACHINES)
+        find_go_toolchain(MACHINES)
 
 
 def test_a_go_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -106,9 +115,9 @@ def test_a_go_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "no-wheel"))
     with pytest.raises(BuildError, match=r"go is 1\.21\.3"):
-        find_go(MACHINES)
+        find_go_toolchain(MACHINES)
 
 
 def test_the_cache_is_where_the_user_wants_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", os.sep + "elsewhere")
-    assert cache_dir() == Path("/elsewhere/talos-ccm/testbed")
+    assert get_cache_dir() == Path("/elsewhere/talos-ccm/testbed")

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from libs.common.node import UNINITIALIZED_TAINT
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.native_ccm import Instance, NativeCcm
-from tests.bus_actors import eventually
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.native_ccm import CloudInstance, NativeCcm
+from tests.bus_actors import wait_until
 
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
-HERE = Instance(
+HERE = CloudInstance(
     name="native-1",
     provider_id="hcloud://1",
     instance_type="cx22",
@@ -34,12 +34,12 @@ async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Control
 
 
 @pytest.fixture
-async def joined(own: ControlPlane) -> AsyncIterator[Kubelets]:
+async def joined(own: ControlPlane) -> AsyncIterator[KubeletFleet]:
     """One Node of that cloud, one of no cloud, and one that another cloud has initialized."""
-    async with Kubelets.start(own) as kubelets:
+    async with KubeletFleet.start(own) as kubelets:
         names = ("native-1", "native-metal", "native-other")
         for name in names:
-            await kubelets.join(Kubelet(name=name))
+            await kubelets.join(SimKubelet(name=name))
         await kubelets.request(
             "PATCH",
             "/api/v1/nodes/native-other",
@@ -48,10 +48,10 @@ async def joined(own: ControlPlane) -> AsyncIterator[Kubelets]:
         )
         yield kubelets
         for name in names:
-            await kubelets.delete(name)
+            await kubelets.delete_node(name)
 
 
-async def node(kubelets: Kubelets, name: str) -> dict[str, Any]:
+async def node(kubelets: KubeletFleet, name: str) -> dict[str, Any]:
     return dict((await kubelets.request("GET", f"/api/v1/nodes/{name}")).body)
 
 
@@ -59,7 +59,7 @@ def taints(node: dict[str, Any]) -> set[str]:
     return {taint["key"] for taint in node["spec"].get("taints", [])}
 
 
-async def until_initialized(kubelets: Kubelets, name: str) -> dict[str, Any]:
+async def until_initialized(kubelets: KubeletFleet, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     async def is_synced() -> bool:
@@ -68,12 +68,12 @@ async def until_initialized(kubelets: Kubelets, name: str) -> dict[str, Any]:
         types = {address["type"] for address in found["status"]["addresses"]}
         return UNINITIALIZED_TAINT not in taints(found) and "ExternalIP" in types
 
-    await eventually(is_synced, f"{name} initialized", 60)
+    await wait_until(is_synced, f"{name} initialized", 60)
     return found
 
 
 async def test_it_initializes_its_own_node_and_writes_to_no_other(
-    own: ControlPlane, joined: Kubelets, tmp_path: Path
+    own: ControlPlane, joined: KubeletFleet, tmp_path: Path
 ):
     async with NativeCcm.start(tmp_path / "native", own, scheme="hcloud", instances=[HERE]):
         found = await until_initialized(joined, "native-1")
@@ -83,52 +83,54 @@ async def test_it_initializes_its_own_node_and_writes_to_no_other(
     assert labels["topology.kubernetes.io/region"] == "fsn1"
     assert labels["node.kubernetes.io/instance-type"] == "cx22"
     assert {"type": "ExternalIP", "address": "203.0.113.5"} in found["status"]["addresses"]
-    fields = {change.field for change in own.node_changes() if change.user == USER}
+    fields = {change.field for change in own.list_node_changes() if change.user == USER}
     assert {"spec.providerID", "status.addresses", "metadata.labels[topology.kubernetes.io/zone]"} <= fields
     assert f"spec.taints[{UNINITIALIZED_TAINT}:NoSchedule].key" in fields
-    assert {write.about for write in own.node_writes() if write.user == USER} == {"native-1"}
+    assert {write.about for write in own.list_node_writes() if write.user == USER} == {"native-1"}
     assert UNINITIALIZED_TAINT in taints(await node(joined, "native-metal"))
 
 
 async def test_it_taints_what_is_switched_off_and_deletes_what_is_gone_but_nothing_while_its_cloud_is_silent(
-    own: ControlPlane, joined: Kubelets, tmp_path: Path
+    own: ControlPlane, joined: KubeletFleet, tmp_path: Path
 ):
     async with NativeCcm.start(
         tmp_path / "native", own, scheme="hcloud", instances=[HERE], monitor_seconds=0.2
     ) as native:
         await until_initialized(joined, "native-1")
         for name in ("native-1", "native-other"):
-            await joined.turn_not_ready(name)
+            await joined.set_not_ready(name)
         native.shut_down("native-1")
 
         async def is_tainted() -> bool:
             return SHUTDOWN in taints(await node(joined, "native-1"))
 
-        await eventually(is_tainted, "the taint of a machine that is switched off", 60)
-        await joined.turn_ready("native-1")
+        await wait_until(is_tainted, "the taint of a machine that is switched off", 60)
+        await joined.set_ready("native-1")
         native.switch_on("native-1")
 
         async def is_clean() -> bool:
             return not await is_tainted()
 
-        await eventually(is_clean, "no taint of a machine that runs", 60)
+        await wait_until(is_clean, "no taint of a machine that runs", 60)
 
-        native.go_down()
+        native.fail_api()
         native.terminate("native-1")
         since = own.audit_mark()
-        await joined.turn_not_ready("native-1")
+        await joined.set_not_ready("native-1")
         asked = native.child.log.stat().st_size
-        await eventually(
+        await wait_until(
             lambda: native.child.log.read_bytes()[asked:].count(b"does not answer") >= 3, "asked in vain"
         )
-        assert not [write for write in own.node_writes(since) if write.user == USER]
+        assert not [write for write in own.list_node_writes(since) if write.user == USER]
 
-        native.come_back()
+        native.restore_api()
 
         async def is_gone() -> bool:
             return (await joined.request("GET", "/api/v1/nodes/native-1")).status == 404
 
-        await eventually(is_gone, "deleted", 60)
-    deleted = [write.about for write in own.node_writes() if write.user == USER and write.verb == "delete"]
+        await wait_until(is_gone, "deleted", 60)
+    deleted = [
+        write.about for write in own.list_node_writes() if write.user == USER and write.verb == "delete"
+    ]
     assert deleted == ["native-1"]
     assert (await joined.request("GET", "/api/v1/nodes/native-other")).status == 200

@@ -15,9 +15,9 @@ from services.watcher.informer import Informer
 from services.watcher.kinds import CSR, NODE
 from services.watcher.service import KUBERNETES_CONNECTIONS
 from services.watcher.store import Store
-from tests.bus_actors import doing, eventually
-from tests.kube_loopback import Loopback, a_list, a_node_object, api_of, stream
-from tests.watcher_actors import Flow, a_watcher
+from tests.bus_actors import run_during, wait_until
+from tests.kube_loopback import LoopbackServer, make_node_object, open_api, respond_list, respond_stream
+from tests.watcher_actors import WatcherFlow, make_watcher
 
 
 async def test_nodes_are_listed_and_watched_while_all_other_connections_hang_in_writes(tmp_path: Path):
@@ -25,20 +25,23 @@ async def test_nodes_are_listed_and_watched_while_all_other_connections_hang_in_
         if request.method == "PATCH":
             await asyncio.Event().wait()
         if request.query.get("watch"):
-            return await stream(request, then_silent=True)
-        return a_list(a_node_object("web-1"))
+            return await respond_stream(request, stays_open=True)
+        return respond_list(make_node_object("web-1"))
 
     def asked(method: str) -> int:
-        return sum(request.method == method for request in server.asked)
+        return sum(request.method == method for request in server.requests)
 
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    async with Loopback.start() as server, api_of(server.url, tmp_path, deadline_seconds=60.0) as kube:
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    async with (
+        LoopbackServer.start() as server,
+        open_api(server.url, tmp_path, deadline_seconds=60.0) as kube,
+    ):
         server.answer = answer
         writes = [asyncio.create_task(kube.patch_node(f"n-{i}", [])) for i in range(2 * CONNECTIONS)]
-        await eventually(lambda: asked("PATCH") == CONNECTIONS, "every connection is taken")
-        async with doing(a_watcher(bus, kube=kube, observe_only=True).run()), flow.following(bus):
-            await flow.hears(lambda f: f.existing() == {"web-1"}, "the Node", seconds=20.0)
-            await eventually(lambda: asked("GET") == 4, "a list and a watch of Nodes, and of CSRs")
+        await wait_until(lambda: asked("PATCH") == CONNECTIONS, "every connection is taken")
+        async with run_during(make_watcher(bus, kube=kube, observe_only=True).run()), flow.follow(bus):
+            await flow.wait_for(lambda f: f.existing() == {"web-1"}, "the Node", seconds=20.0)
+            await wait_until(lambda: asked("GET") == 4, "a list and a watch of Nodes, and of CSRs")
         assert not any(write.done() for write in writes)
         for write in writes:
             write.cancel()
@@ -50,15 +53,15 @@ async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path
         if "leases" in request.path:
             return web.json_response({"kind": "Lease", "spec": {"holderIdentity": "host-a"}})
         if request.query.get("watch"):
-            return await stream(request, then_silent=True)
+            return await respond_stream(request, stays_open=True)
         if request.query.get("limit") == "1":
             await asyncio.Event().wait()
-        return a_list()
+        return respond_list()
 
     def pending(resource: str) -> int:
-        return sum(r.path.endswith(resource) and r.query.get("limit") == "1" for r in server.asked)
+        return sum(r.path.endswith(resource) and r.query.get("limit") == "1" for r in server.requests)
 
-    async with Loopback.start() as server, api_of(server.url, tmp_path) as kube:
+    async with LoopbackServer.start() as server, open_api(server.url, tmp_path) as kube:
         server.answer = answer
         api = kube.with_own_connections(connections=KUBERNETES_CONNECTIONS)
 
@@ -73,14 +76,14 @@ async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path
             )
 
         nodes, requests = a_watch(NODE, NODES), a_watch(CSR, SIGNING_REQUESTS)
-        async with doing(nodes.run()), doing(requests.run()):
-            await eventually(lambda: sum("watch" in r.query for r in server.asked) == 2)
+        async with run_during(nodes.run()), run_during(requests.run()):
+            await wait_until(lambda: sum("watch" in r.query for r in server.requests) == 2)
             waiting = [
                 asyncio.create_task(each.absent_as_of(f"n-{i}"))
                 for i in range(64)
                 for each in (nodes, requests)
             ]
-            await eventually(lambda: pending("nodes") > 0 and pending("certificatesigningrequests") > 0)
+            await wait_until(lambda: pending("nodes") > 0 and pending("certificatesigningrequests") > 0)
             async with asyncio.timeout(5.0):
                 assert (await api.get_lease("kube-system", "ccm", deadline_seconds=4.0)).holder == "host-a"
             assert (pending("nodes"), pending("certificatesigningrequests")) == (1, 1)

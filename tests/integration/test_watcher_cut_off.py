@@ -10,13 +10,13 @@ import pytest
 from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.lease_lock import STANDBY_REPORT_ANNOTATION
 from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelets
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_server import NatsServer
 from services.watcher.leader_elector import LeadershipLost
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import ConnectBus
-from tests.watcher_actors import QUICK, Flow, a_watcher
+from tests.watcher_actors import QUICK, WatcherFlow, make_watcher
 
 LEASE = "watcher-cut-off"
 PATH = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE}"
@@ -78,14 +78,14 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 @pytest.fixture
-async def kube(control_plane: ControlPlane, kubelets: Kubelets) -> AsyncIterator[KubeApi]:
+async def kube(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[KubeApi]:
     made = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="talos-ccm/test")
     yield made
     await made.close()
     await kubelets.request("DELETE", PATH)
 
 
-async def the_lease(kubelets: Kubelets) -> dict[str, Any]:
+async def the_lease(kubelets: KubeletFleet) -> dict[str, Any]:
     answer = await kubelets.request("GET", PATH)
     assert answer.status == 200, answer
     lease: dict[str, Any] = answer.body
@@ -93,20 +93,20 @@ async def the_lease(kubelets: Kubelets) -> dict[str, Any]:
 
 
 async def test_a_leader_that_alone_is_cut_off_steps_down_for_a_standby_that_is_not(
-    connect_bus: ConnectBus, nats_server: NatsServer, kube: KubeApi, kubelets: Kubelets
+    connect_bus: ConnectBus, nats_server: NatsServer, kube: KubeApi, kubelets: KubeletFleet
 ):
-    flow = Flow()
+    flow = WatcherFlow()
     async with AsyncExitStack() as stack:
         line = await stack.enter_async_context(Line.to(nats_server.port))
-        await stack.enter_async_context(flow.following(await connect_bus("flow")))
-        cut_off = a_watcher(
+        await stack.enter_async_context(flow.follow(await connect_bus("flow")))
+        cut_off = make_watcher(
             await connect_bus(servers=(line.url,)), kube=kube, identity="cut-off", lease_name=LEASE
         )
         leading = asyncio.create_task(cut_off.run())
-        await flow.hears(lambda f: f.snapshots(), "the first leads")
-        standby = a_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
-        await stack.enter_async_context(doing(standby.run()))
-        await eventually(lambda: standby.problems() == (), "the standby is ready")
+        await flow.wait_for(lambda f: f.snapshots(), "the first leads")
+        standby = make_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
+        await stack.enter_async_context(run_during(standby.run()))
+        await wait_until(lambda: standby.problems() == (), "the standby is ready")
         line.cut()
         seen: set[str] = set()
 
@@ -114,62 +114,62 @@ async def test_a_leader_that_alone_is_cut_off_steps_down_for_a_standby_that_is_n
             seen.update((*cut_off.problems(), *standby.problems()))
             return leading.done()
 
-        await eventually(tell, "it steps down", 20)
+        await wait_until(tell, "it steps down", 20)
         with pytest.raises(LeadershipLost, match="stepped down"):
             await leading
-        await flow.hears(lambda f: f.leadings()[-1].holder == "standby", "the standby leads", 10)
-        await flow.hears(lambda f: f.snapshots()[-1].epoch > 1)
+        await flow.wait_for(lambda f: f.leadings()[-1].holder == "standby", "the standby leads", 10)
+        await flow.wait_for(lambda f: f.snapshots()[-1].epoch > 1)
         assert any("holds the Lease, and NATS does not answer" in problem for problem in seen)
         assert any("cut-off holds the Lease and has published nothing" in problem for problem in seen)
-        await eventually(lambda: standby.problems() == (), "ready again")
-        again = a_watcher(
+        await wait_until(lambda: standby.problems() == (), "ready again")
+        again = make_watcher(
             await connect_bus(servers=(line.url,)), kube=kube, identity="again", lease_name=LEASE
         )
-        async with doing(again.run()):
-            await eventually(lambda: any("does not take the Lease" in why for why in again.problems()))
+        async with run_during(again.run()):
+            await wait_until(lambda: any("does not take the Lease" in why for why in again.problems()))
             line.mend()
-            await eventually(lambda: again.problems() == (), "it stands by")
+            await wait_until(lambda: again.problems() == (), "it stands by")
         assert (await the_lease(kubelets))["spec"]["holderIdentity"] == "standby"
 
 
 async def test_the_lease_stays_while_nats_is_down_for_everybody(
-    connect_bus: ConnectBus, nats_server: NatsServer, kube: KubeApi, kubelets: Kubelets
+    connect_bus: ConnectBus, nats_server: NatsServer, kube: KubeApi, kubelets: KubeletFleet
 ):
-    flow = Flow()
+    flow = WatcherFlow()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(flow.following(await connect_bus("flow")))
-        leader = a_watcher(await connect_bus(), kube=kube, identity="leader", lease_name=LEASE)
-        running = await stack.enter_async_context(doing(leader.run()))
-        await flow.hears(lambda f: f.snapshots(), "it leads")
-        standby = a_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
-        await stack.enter_async_context(doing(standby.run()))
-        await eventually(lambda: standby.problems() == (), "the standby is ready")
+        await stack.enter_async_context(flow.follow(await connect_bus("flow")))
+        leader = make_watcher(await connect_bus(), kube=kube, identity="leader", lease_name=LEASE)
+        running = await stack.enter_async_context(run_during(leader.run()))
+        await flow.wait_for(lambda f: f.snapshots(), "it leads")
+        standby = make_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
+        await stack.enter_async_context(run_during(standby.run()))
+        await wait_until(lambda: standby.problems() == (), "the standby is ready")
         before = (await the_lease(kubelets))["spec"]["leaseTransitions"]
         opened = len(flow.opened)
         await nats_server.kill()
         down = asyncio.get_running_loop().time()
-        await eventually(
+        await wait_until(
             lambda: asyncio.get_running_loop().time() - down > 3 * QUICK["lease_duration_seconds"]
         )
         assert not running.done()
         await nats_server.restart()
-        await flow.hears(lambda f: len(f.opened) > opened and f.leadings(), "it goes on", 30)
+        await flow.wait_for(lambda f: len(f.opened) > opened and f.leadings(), "it goes on", 30)
         lease = await the_lease(kubelets)
         assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("leader", before)
         assert STANDBY_REPORT_ANNOTATION not in lease["metadata"].get("annotations", {})
 
 
 async def test_a_standby_beside_another_program_that_holds_the_lease_reports_nothing(
-    connect_bus: ConnectBus, kube: KubeApi, kubelets: Kubelets
+    connect_bus: ConnectBus, kube: KubeApi, kubelets: KubeletFleet
 ):
     spec = {"holderIdentity": "reference", "leaseDurationSeconds": 600, "leaseTransitions": 1}
     document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}}
     answer = await kubelets.request("POST", PATH.rpartition("/")[0], body={**document, "spec": spec})
     assert answer.status == 201, answer
-    standby = a_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
-    async with doing(standby.run()):
+    standby = make_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
+    async with run_during(standby.run()):
         began = asyncio.get_running_loop().time()
-        await eventually(
+        await wait_until(
             lambda: asyncio.get_running_loop().time() - began > 3 * QUICK["lease_duration_seconds"]
         )
         assert standby.problems() == ()

@@ -15,17 +15,17 @@ from libs.common.kube_api.watch_events import ListSnapshot, WatchEvent
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.service_spec import WATCHER
 from libs.common.signing_request import SigningRequest
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.service_rights import path_of, role_objects, user_of
-from libs.testbed.signing_requests import CSRS, request_pem
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.service_permissions import build_role_objects, get_collection_path, get_user_name
+from libs.testbed.signing_requests import CSRS, make_request_pem
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER
 from services.watcher.store import Store
-from tests.builders import a_request
-from tests.bus_actors import doing, eventually
+from tests.builders import make_request
+from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import ConnectBus
-from tests.watcher_actors import Flow, ScriptedNodes, ScriptedRequests, a_watcher
+from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
 
 CLIENTS = "kubernetes.io/kube-apiserver-client"
 OPERATOR = "system:serviceaccount:kube-system:operator"
@@ -46,14 +46,14 @@ def api_server(request: pytest.FixtureRequest) -> ApiServer:
 
 
 @pytest.fixture
-async def admin(api_server: ApiServer) -> AsyncIterator[Kubelets]:
-    async with Kubelets.start(api_server) as running:
+async def admin(api_server: ApiServer) -> AsyncIterator[KubeletFleet]:
+    async with KubeletFleet.start(api_server) as running:
         await no_requests(running)
         yield running
         await no_requests(running)
 
 
-async def no_requests(admin: Kubelets) -> None:
+async def no_requests(admin: KubeletFleet) -> None:
     for request in (await admin.request("GET", CSRS)).body["items"]:
         await admin.request("DELETE", f"{CSRS}/{request['metadata']['name']}")
 
@@ -66,60 +66,62 @@ async def kube(api_server: ApiServer) -> AsyncIterator[KubeApi]:
 
 
 async def test_a_request_is_said_when_it_is_filed_issued_and_deleted_and_nobody_elses_is(
-    admin: Kubelets, kube: KubeApi
+    admin: KubeletFleet, kube: KubeApi
 ):
-    asks = Kubelet(name="asks.example", ips=("10.7.0.2",))
-    early = await admin.ask_for_certificate(asks)
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    async with doing(a_watcher(bus, kube=kube, observe_only=True).run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots(), "a snapshot")
+    asks = SimKubelet(name="asks.example", ips=("10.7.0.2",))
+    early = await admin.request_certificate(asks)
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    async with run_during(make_watcher(bus, kube=kube, observe_only=True).run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
         assert flow.snapshots()[0].requests == 1
-        pem = request_pem(common_name="operator", dns=[], ips=[])
+        pem = make_request_pem(common_name="operator", dns=[], ips=[])
         foreign = [
             await admin.file_request(
                 pem, user=OPERATOR, groups=MASTERS, signer=CLIENTS, usages=("client auth",)
             ),
             await admin.file_request(pem, user=OPERATOR, groups=MASTERS),
         ]
-        filed = await admin.ask_for_certificate(asks)
-        await flow.hears(lambda f: f.existing_requests() == {early, filed})
+        filed = await admin.request_certificate(asks)
+        await flow.wait_for(lambda f: f.existing_requests() == {early, filed})
         said = flow.last_request(filed)
         assert isinstance(said, CsrObserved)
         assert (said.request.node_name, said.request.is_pending) == ("asks.example", True)
         assert said.request.spec.request.startswith(b"-----BEGIN CERTIFICATE REQUEST-----")
         await admin.approve(filed)
-        await flow.hears(lambda f: _is_issued(f, filed), "that it was issued")
+        await flow.wait_for(lambda f: _is_issued(f, filed), "that it was issued")
         await admin.request("DELETE", f"{CSRS}/{filed}")
-        await flow.hears(lambda f: isinstance(f.last_request(filed), CsrGone), "its end")
-        assert not any(flow.of_request(name) for name in foreign)
+        await flow.wait_for(lambda f: isinstance(f.last_request(filed), CsrGone), "its end")
+        assert not any(flow.list_request_events(name) for name in foreign)
 
 
-def _is_issued(flow: Flow, name: str) -> bool:
+def _is_issued(flow: WatcherFlow, name: str) -> bool:
     said = flow.last_request(name)
     return (
         isinstance(said, CsrObserved) and said.request.status.issued and not said.request.status.certificate
     )
 
 
-async def test_a_kubelet_that_asks_again_and_again_has_no_more_than_its_share(admin: Kubelets, kube: KubeApi):
-    noisy, quiet = Kubelet(name="noisy", ips=("10.7.0.3",)), Kubelet(name="quiet", ips=("10.7.0.4",))
-    first = [await admin.ask_for_certificate(noisy) for _ in range(MAX_PENDING_PER_REQUESTER + 4)]
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    async with doing(a_watcher(bus, kube=kube, observe_only=True).run()), flow.following(bus):
-        await flow.hears(lambda f: f.snapshots())
+async def test_a_kubelet_that_asks_again_and_again_has_no_more_than_its_share(
+    admin: KubeletFleet, kube: KubeApi
+):
+    noisy, quiet = SimKubelet(name="noisy", ips=("10.7.0.3",)), SimKubelet(name="quiet", ips=("10.7.0.4",))
+    first = [await admin.request_certificate(noisy) for _ in range(MAX_PENDING_PER_REQUESTER + 4)]
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    async with run_during(make_watcher(bus, kube=kube, observe_only=True).run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots())
         assert flow.snapshots()[0].requests == MAX_PENDING_PER_REQUESTER == len(flow.existing_requests())
-        then = [await admin.ask_for_certificate(noisy) for _ in range(4)]
-        last = await admin.ask_for_certificate(quiet)
-        await flow.hears(lambda f: last in f.existing_requests())
-        await flow.hears(lambda f: len(f.existing_requests()) == MAX_PENDING_PER_REQUESTER + 1)
+        then = [await admin.request_certificate(noisy) for _ in range(4)]
+        last = await admin.request_certificate(quiet)
+        await flow.wait_for(lambda f: last in f.existing_requests())
+        await flow.wait_for(lambda f: len(f.existing_requests()) == MAX_PENDING_PER_REQUESTER + 1)
         assert flow.existing_requests() <= {*first, *then, last}
 
 
 async def test_of_a_long_list_only_what_is_worth_saying_is_remembered_until_its_end(
-    admin: Kubelets, kube: KubeApi
+    admin: KubeletFleet, kube: KubeApi
 ):
-    noisy = Kubelet(name="noisy", ips=("10.7.0.3",))
-    filed = [await admin.ask_for_certificate(noisy) for _ in range(2 * MAX_PENDING_PER_REQUESTER)]
+    noisy = SimKubelet(name="noisy", ips=("10.7.0.3",))
+    filed = [await admin.request_certificate(noisy) for _ in range(2 * MAX_PENDING_PER_REQUESTER)]
     held: list[int] = []
 
     class Counted(Store[SigningRequest]):
@@ -139,8 +141,8 @@ async def test_of_a_long_list_only_what_is_worth_saying_is_remembered_until_its_
         new_collector=lambda: Counted(CSR),
         page_size=10,
     )
-    async with doing(reflector.run(hear)):
-        await eventually(lambda: bool(heard))
+    async with run_during(reflector.run(hear)):
+        await wait_until(lambda: bool(heard))
     listed = heard[0]
     assert isinstance(listed, ListSnapshot)
     assert {request.name for request in listed.items} < set(filed)
@@ -148,45 +150,45 @@ async def test_of_a_long_list_only_what_is_worth_saying_is_remembered_until_its_
 
 
 async def test_an_old_cluster_role_costs_no_node_its_initialization_and_the_new_one_is_noticed(
-    api_server: ApiServer, admin: Kubelets
+    api_server: ApiServer, admin: KubeletFleet
 ):
     old = msgspec.structs.replace(
         WATCHER, policy_rules=tuple(r for r in WATCHER.policy_rules if r.group == "")
     )
-    for manifest in role_objects(old):  # others may have left theirs on the same server
-        await admin.request("DELETE", f"{path_of(manifest)}/{manifest['metadata']['name']}")
-        assert (await admin.request("POST", path_of(manifest), body=manifest)).status == 201
-    filed = await admin.ask_for_certificate(Kubelet(name="asks.example", ips=("10.7.0.2",)))
-    kubeconfig = api_server.kubeconfig(user_of(WATCHER))
+    for manifest in build_role_objects(old):  # others may have left theirs on the same server
+        await admin.request("DELETE", f"{get_collection_path(manifest)}/{manifest['metadata']['name']}")
+        assert (await admin.request("POST", get_collection_path(manifest), body=manifest)).status == 201
+    filed = await admin.request_certificate(SimKubelet(name="asks.example", ips=("10.7.0.2",)))
+    kubeconfig = api_server.kubeconfig(get_user_name(WATCHER))
     kube = KubeApi(load_kube_config(kubeconfig, {}), user_agent="talos-ccm/test")
-    bus, flow = MemoryBus(MemoryServer()), Flow()
-    watcher = a_watcher(bus, kube=kube, observe_only=True)
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, kube=kube, observe_only=True)
     try:
-        async with doing(watcher.run()), flow.following(bus):
-            await flow.hears(lambda f: f.snapshots(), "a snapshot of the Nodes")
-            await admin.join(Kubelet(name="joins", ips=("10.7.0.5",)))
-            await flow.hears(lambda f: "joins" in f.existing())
+        async with run_during(watcher.run()), flow.follow(bus):
+            await flow.wait_for(lambda f: f.snapshots(), "a snapshot of the Nodes")
+            await admin.join(SimKubelet(name="joins", ips=("10.7.0.5",)))
+            await flow.wait_for(lambda f: "joins" in f.existing())
             assert {said.requests for said in flow.snapshots()} == {None}
             told = "; ".join(watcher.problems())
             assert "missing RBAC rule: apiGroups ['certificates.k8s.io']" in told
             await grant_all(admin)
-            await flow.hears(lambda f: filed in f.existing_requests(), "the request")
-            await flow.hears(lambda f: bool(f.snapshots()[-1].requests), "a snapshot of all")
-            await eventually(lambda: watcher.problems() == (), "ready")
+            await flow.wait_for(lambda f: filed in f.existing_requests(), "the request")
+            await flow.wait_for(lambda f: bool(f.snapshots()[-1].requests), "a snapshot of all")
+            await wait_until(lambda: watcher.problems() == (), "ready")
     finally:
         await kube.close()
-        await admin.delete("joins")
-        for manifest in role_objects(WATCHER):
-            await admin.request("DELETE", f"{path_of(manifest)}/{manifest['metadata']['name']}")
+        await admin.delete_node("joins")
+        for manifest in build_role_objects(WATCHER):
+            await admin.request("DELETE", f"{get_collection_path(manifest)}/{manifest['metadata']['name']}")
 
 
-async def grant_all(admin: Kubelets) -> None:
+async def grant_all(admin: KubeletFleet) -> None:
     """As a chart's upgrade does."""
-    for manifest in role_objects(WATCHER):
+    for manifest in build_role_objects(WATCHER):
         if manifest["kind"] == "ClusterRole":
-            path = f"{path_of(manifest)}/{manifest['metadata']['name']}"
+            path = f"{get_collection_path(manifest)}/{manifest['metadata']['name']}"
             await admin.request("DELETE", path)
-            assert (await admin.request("POST", path_of(manifest), body=manifest)).status == 201
+            assert (await admin.request("POST", get_collection_path(manifest), body=manifest)).status == 201
 
 
 async def test_a_request_whose_name_no_subject_can_bear_does_not_cost_the_connection_to_nats(
@@ -194,16 +196,16 @@ async def test_a_request_whose_name_no_subject_can_bear_does_not_cost_the_connec
 ):
     # NATS ends the connection at 4096 characters; the API server takes 300 000, and control characters
     named = [
-        a_request(name, uid=f"uid-{name[:2]}", node="evil") for name in ("x" * 5000, "a\x1b[31m", "a\x00b")
+        make_request(name, uid=f"uid-{name[:2]}", node="evil") for name in ("x" * 5000, "a\x1b[31m", "a\x00b")
     ]
-    script = ScriptedRequests(*named, a_request("good", uid="uid-good"))
+    script = ScriptedRequests(*named, make_request("good", uid="uid-good"))
     lost: list[str] = []
     bus = await connect_bus("watcher", hooks=BusHooks(disconnected=lost.append))
-    flow = Flow()
+    flow = WatcherFlow()
     async with (
-        doing(a_watcher(bus, ScriptedNodes().source, requests=script.source).run()),
-        flow.following(bus),
+        run_during(make_watcher(bus, ScriptedNodes().source, requests=script.source).run()),
+        flow.follow(bus),
     ):
-        await flow.hears(lambda f: f.snapshots(), "a snapshot")
+        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
         assert flow.existing_requests() == {"good"}
     assert lost == []

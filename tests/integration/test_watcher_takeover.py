@@ -17,15 +17,15 @@ from libs.common.kube_api.api import KubeApi
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import Node
 from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
-from libs.testbed.children import Child, free_port
-from libs.testbed.control_plane.cluster import ControlPlane
-from libs.testbed.kubelets import Kubelet, Kubelets
+from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
 from services.watcher.leader_elector import LeadershipLost
 from services.watcher.service import WatcherService
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import ConnectBus
-from tests.watcher_actors import QUICK, Flow, a_watcher
+from tests.watcher_actors import QUICK, WatcherFlow, make_watcher
 
 ROOT = Path(__file__).parents[2]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -35,7 +35,7 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
-async def lease(kubelets: Kubelets) -> AsyncIterator[str]:
+async def lease(kubelets: KubeletFleet) -> AsyncIterator[str]:
     """The name of a Lease of one's own."""
     name = f"watcher-test-{next(_numbers)}"
     yield name
@@ -43,11 +43,11 @@ async def lease(kubelets: Kubelets) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def joined(kubelets: Kubelets) -> AsyncIterator[list[str]]:
+async def joined(kubelets: KubeletFleet) -> AsyncIterator[list[str]]:
     """Twelve nodes; those that are left at the end are deleted."""
     number = next(_numbers)
     names = [f"watched-{number}-{i}.example" for i in range(12)]
-    await kubelets.join_all(Kubelet(name=name, ips=(f"10.99.{number}.1",)) for name in names)
+    await kubelets.join_all(SimKubelet(name=name, ips=(f"10.99.{number}.1",)) for name in names)
     yield names
     for name in names:
         await kubelets.request("DELETE", f"/api/v1/nodes/{name}")
@@ -64,7 +64,7 @@ class World:
     lease: str
 
     async def watcher(self, identity: str = "first", **settings: Any) -> WatcherService:
-        return a_watcher(
+        return make_watcher(
             await self.bus(), kube=self.kube, identity=identity, lease_name=self.lease, **settings
         )
 
@@ -79,14 +79,14 @@ async def world(
 
 
 @pytest.fixture
-async def flow(connect_bus: ConnectBus) -> AsyncIterator[Flow]:
+async def flow(connect_bus: ConnectBus) -> AsyncIterator[WatcherFlow]:
     """Followed from before anybody speaks."""
-    async with Flow().following(await connect_bus("flow")) as followed:
+    async with WatcherFlow().follow(await connect_bus("flow")) as followed:
         yield followed
 
 
 @asynccontextmanager
-async def a_watcher_process(run_dir: Path, world: World) -> AsyncIterator[Child]:
+async def a_watcher_process(run_dir: Path, world: World) -> AsyncIterator[ChildProcess]:
     """`python -m services.watcher` with the quick timing of the other watchers here."""
     flags = [
         f"--kubeconfig={world.control_plane.kubeconfig()}",
@@ -95,84 +95,84 @@ async def a_watcher_process(run_dir: Path, world: World) -> AsyncIterator[Child]
         f"--leader-elect-lease-duration={QUICK['lease_duration_seconds']:g}s",
         f"--leader-elect-renew-deadline={QUICK['renew_deadline_seconds']:g}s",
         f"--leader-elect-retry-period={QUICK['retry_period_seconds']:g}s",
-        f"--secure-port={free_port()}",
+        f"--secure-port={allocate_port()}",
     ]
     command = [sys.executable, "-m", "services.watcher", *flags]
-    child = Child.start("watcher", command, run_dir, env={"PYTHONPATH": str(ROOT)})
+    child = ChildProcess.start("watcher", command, run_dir, env={"PYTHONPATH": str(ROOT)})
     try:
         yield child
     finally:
         await child.kill()
 
 
-async def change(kubelets: Kubelets, path: str, body: dict[str, Any]) -> None:
+async def change(kubelets: KubeletFleet, path: str, body: dict[str, Any]) -> None:
     answer = await kubelets.request("PATCH", path, body=body, content_type="application/merge-patch+json")
     assert answer.status == 200
 
 
-async def annotate(kubelets: Kubelets, name: str, **annotations: str) -> None:
+async def annotate(kubelets: KubeletFleet, name: str, **annotations: str) -> None:
     await change(kubelets, f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotations}})
 
 
 async def test_a_killed_leader_is_replaced_within_the_lease_duration_and_the_dead_nodes_are_said(
-    tmp_path: Path, world: World, flow: Flow, kubelets: Kubelets, joined: list[str]
+    tmp_path: Path, world: World, flow: WatcherFlow, kubelets: KubeletFleet, joined: list[str]
 ):
     async with a_watcher_process(tmp_path, world) as first:
-        await flow.hears(lambda f: f.snapshots(), "the first leads", 30)
+        await flow.wait_for(lambda f: f.snapshots(), "the first leads", 30)
         assert set(joined) <= flow.existing()
         old = flow.uid(joined[1])
         standby = await world.watcher("standby")
-        async with doing(standby.run()):
-            await eventually(lambda: standby.problems() == (), "a standby is ready")
+        async with run_during(standby.run()):
+            await wait_until(lambda: standby.problems() == (), "a standby is ready")
             await first.kill()
-            await kubelets.delete(joined[0])
-            await kubelets.delete(joined[1])
-            await kubelets.join(Kubelet(name=joined[1], ips=("10.99.0.99",)))
-            await flow.hears(lambda f: len(f.snapshots()) == 2, "the standby has taken over")
+            await kubelets.delete_node(joined[0])
+            await kubelets.delete_node(joined[1])
+            await kubelets.join(SimKubelet(name=joined[1], ips=("10.99.0.99",)))
+            await flow.wait_for(lambda f: len(f.snapshots()) == 2, "the standby has taken over")
             assert isinstance(flow.last(joined[0]), NodeGone)
             assert flow.uid(joined[1]) not in {"", old}
             assert {flow.epoch(name) for name in joined} == {flow.leadings()[-1].epoch}
             assert flow.leadings()[-1].holder == "standby"
-            await eventually(lambda: standby.problems() == (), "ready")
+            await wait_until(lambda: standby.problems() == (), "ready")
 
 
 async def test_a_frozen_leader_that_thaws_after_it_was_replaced_ends_and_changes_nothing(
-    tmp_path: Path, world: World, flow: Flow, joined: list[str]
+    tmp_path: Path, world: World, flow: WatcherFlow, joined: list[str]
 ):
     async with a_watcher_process(tmp_path, world) as frozen:
-        await flow.hears(lambda f: f.snapshots(), "the first leads", 30)
-        async with doing((await world.watcher("standby")).run()):
+        await flow.wait_for(lambda f: f.snapshots(), "the first leads", 30)
+        async with run_during((await world.watcher("standby")).run()):
             frozen.pause()
-            await flow.hears(lambda f: len(f.snapshots()) == 2, "the standby has taken over")
+            await flow.wait_for(lambda f: len(f.snapshots()) == 2, "the standby has taken over")
             epoch = flow.leadings()[-1].epoch
             frozen.resume()
             async with asyncio.timeout(30):
                 assert await frozen.wait() == 1
             assert "the Lease is lost" in frozen.log.read_text()
             renewed = len(flow.leadings())
-            await flow.hears(lambda f: len(f.leadings()) > renewed)
+            await flow.wait_for(lambda f: len(f.leadings()) > renewed)
             assert (flow.leadings()[-1].holder, flow.leadings()[-1].epoch) == ("standby", epoch)
             assert {flow.epoch(name) for name in joined} == {epoch}
 
 
 async def test_a_leader_that_stops_releases_its_lease_and_the_next_one_leads_at_once(
-    world: World, flow: Flow, joined: list[str]
+    world: World, flow: WatcherFlow, joined: list[str]
 ):
     first = await world.watcher("first", **PATIENT)
     second = await world.watcher("second", **PATIENT)
     async with AsyncExitStack() as stack:
-        async with doing(first.run()):
-            await flow.hears(lambda f: f.snapshots())
-            await stack.enter_async_context(doing(second.run()))
-        await flow.hears(lambda f: f.leadings()[-1].holder == "second", seconds=10)
-        await flow.hears(lambda f: len(f.snapshots()) == 2 and set(joined) <= f.existing())
+        async with run_during(first.run()):
+            await flow.wait_for(lambda f: f.snapshots())
+            await stack.enter_async_context(run_during(second.run()))
+        await flow.wait_for(lambda f: f.leadings()[-1].holder == "second", seconds=10)
+        await flow.wait_for(lambda f: len(f.snapshots()) == 2 and set(joined) <= f.existing())
 
 
 async def test_a_leader_that_cannot_renew_ends_before_another_one_may_begin(
-    world: World, flow: Flow, kubelets: Kubelets
+    world: World, flow: WatcherFlow, kubelets: KubeletFleet
 ):
     running = asyncio.create_task((await world.watcher()).run())
-    await flow.hears(lambda f: f.snapshots())
+    await flow.wait_for(lambda f: f.snapshots())
     world.control_plane.apiserver.pause()
     try:
         async with asyncio.timeout(QUICK["lease_duration_seconds"]):
@@ -180,26 +180,26 @@ async def test_a_leader_that_cannot_renew_ends_before_another_one_may_begin(
                 await running
     finally:
         world.control_plane.apiserver.resume()
-        await eventually(lambda: _serves(kubelets), "the API server serves")
+        await wait_until(lambda: _serves(kubelets), "the API server serves")
 
 
-async def _serves(kubelets: Kubelets) -> bool:
+async def _serves(kubelets: KubeletFleet) -> bool:
     return (await kubelets.request("GET", "/readyz")).status == 200
 
 
 async def test_the_late_word_of_a_replaced_leader_is_refused_and_loses(
-    world: World, flow: Flow, kubelets: Kubelets, joined: list[str]
+    world: World, flow: WatcherFlow, kubelets: KubeletFleet, joined: list[str]
 ):
     name = joined[3]
     first_bus = await world.bus()
     late = OrderedPublisher(first_bus)
-    async with doing((await world.watcher("first")).run()):
-        await flow.hears(lambda f: f.snapshots())
+    async with run_during((await world.watcher("first")).run()):
+        await flow.wait_for(lambda f: f.snapshots())
     stale = flow.observed(name)
     late.record_sequence(flow.subject_of(name), flow.sequence_of(name))
     await annotate(kubelets, name, later="yes")
-    async with doing((await world.watcher("second")).run()):
-        await flow.hears(lambda f: len(f.snapshots()) == 2)
+    async with run_during((await world.watcher("second")).run()):
+        await flow.wait_for(lambda f: len(f.snapshots()) == 2)
         assert await late.publish(stale) is PublishOutcome.SUPERSEDED
         message = await first_bus.get_last(flow.subject_of(name))
         assert message is not None
@@ -208,21 +208,23 @@ async def test_the_late_word_of_a_replaced_leader_is_refused_and_loses(
 
 
 async def test_a_leader_whom_the_stream_contradicts_asks_the_lease_and_goes_on_above(
-    world: World, flow: Flow, joined: list[str]
+    world: World, flow: WatcherFlow, joined: list[str]
 ):
     watcher = await world.watcher("holder")
-    async with doing(watcher.run()):
-        await flow.hears(lambda f: f.snapshots())
+    async with run_during(watcher.run()):
+        await flow.wait_for(lambda f: f.snapshots())
         pretended = msgspec.structs.replace(flow.leadings()[-1], epoch=41, holder="pretender")
         await (await world.bus()).publish(pretended)
-        await flow.hears(lambda f: f.leadings()[-1].epoch == 42, "the holder speaks above the pretender")
-        await flow.hears(lambda f: {f.epoch(name) for name in joined} == {42})
-        await eventually(lambda: watcher.problems() == (), "ready again")
+        await flow.wait_for(lambda f: f.leadings()[-1].epoch == 42, "the holder speaks above the pretender")
+        await flow.wait_for(lambda f: {f.epoch(name) for name in joined} == {42})
+        await wait_until(lambda: watcher.problems() == (), "ready again")
 
 
-async def test_a_leader_whose_lease_another_one_holds_ends(world: World, flow: Flow, kubelets: Kubelets):
+async def test_a_leader_whose_lease_another_one_holds_ends(
+    world: World, flow: WatcherFlow, kubelets: KubeletFleet
+):
     running = asyncio.create_task((await world.watcher()).run())
-    await flow.hears(lambda f: f.snapshots())
+    await flow.wait_for(lambda f: f.snapshots())
     await change(kubelets, f"{LEASES}/{world.lease}", {"spec": {"holderIdentity": "thief"}})
     async with asyncio.timeout(5):
         with pytest.raises(LeadershipLost, match="thief"):
@@ -230,17 +232,17 @@ async def test_a_leader_whose_lease_another_one_holds_ends(world: World, flow: F
 
 
 async def test_heartbeats_of_kubelets_publish_nothing_and_news_do(
-    world: World, flow: Flow, kubelets: Kubelets, joined: list[str]
+    world: World, flow: WatcherFlow, kubelets: KubeletFleet, joined: list[str]
 ):
-    async with doing((await world.watcher()).run()):
-        await flow.hears(lambda f: f.snapshots() and set(joined) <= f.existing())
-        await flow.hears(lambda f: _is_settled(f.observed(joined[0]).node), "left alone by the manager")
-        said = len(flow.of(joined[0]))
+    async with run_during((await world.watcher()).run()):
+        await flow.wait_for(lambda f: f.snapshots() and set(joined) <= f.existing())
+        await flow.wait_for(lambda f: _is_settled(f.observed(joined[0]).node), "left alone by the manager")
+        said = len(flow.list_node_events(joined[0]))
         for _ in range(5):
             await kubelets.heartbeat(joined[0])
         await annotate(kubelets, joined[1], marker="after the heartbeats")
-        await flow.hears(lambda f: "marker" in f.observed(joined[1]).node.annotations)
-        assert len(flow.of(joined[0])) == said
+        await flow.wait_for(lambda f: "marker" in f.observed(joined[1]).node.annotations)
+        assert len(flow.list_node_events(joined[0])) == said
 
 
 def _is_settled(node: Node) -> bool:
@@ -249,41 +251,43 @@ def _is_settled(node: Node) -> bool:
 
 
 async def test_an_apiserver_that_restarts_costs_nothing_but_time(
-    world: World, flow: Flow, kubelets: Kubelets, joined: list[str]
+    world: World, flow: WatcherFlow, kubelets: KubeletFleet, joined: list[str]
 ):
-    async with doing((await world.watcher(**PATIENT)).run()):
-        await flow.hears(lambda f: f.snapshots() and set(joined) <= f.existing())
+    async with run_during((await world.watcher(**PATIENT)).run()):
+        await flow.wait_for(lambda f: f.snapshots() and set(joined) <= f.existing())
         await world.control_plane.apiserver.kill()
         await world.control_plane.restart_apiserver()
         await annotate(kubelets, joined[2], marker="after the restart")
-        await kubelets.delete(joined[4])
-        await flow.hears(lambda f: "marker" in f.observed(joined[2]).node.annotations, seconds=40)
-        await flow.hears(lambda f: isinstance(f.last(joined[4]), NodeGone), seconds=40)
+        await kubelets.delete_node(joined[4])
+        await flow.wait_for(lambda f: "marker" in f.observed(joined[2]).node.annotations, seconds=40)
+        await flow.wait_for(lambda f: isinstance(f.last(joined[4]), NodeGone), seconds=40)
         assert flow.leadings()[-1].epoch == flow.leadings()[0].epoch
 
 
 async def test_a_wiped_nats_server_is_filled_again_from_the_cluster(
-    world: World, flow: Flow, kubelets: Kubelets, joined: list[str]
+    world: World, flow: WatcherFlow, kubelets: KubeletFleet, joined: list[str]
 ):
     watcher = await world.watcher()
-    async with doing(watcher.run()):
-        await flow.hears(lambda f: f.snapshots() and set(joined) <= f.existing())
+    async with run_during(watcher.run()):
+        await flow.wait_for(lambda f: f.snapshots() and set(joined) <= f.existing())
         before = flow.snapshots()[-1].stream_id
         await world.nats.wipe()
-        await kubelets.delete(joined[5])
-        await flow.hears(lambda f: f.opened[-1].stream_id != before and f.snapshots(), "a snapshot", 30)
-        await flow.hears(lambda f: set(joined) - f.existing() == {joined[5]})
-        await eventually(lambda: watcher.problems() == (), "ready again")
+        await kubelets.delete_node(joined[5])
+        await flow.wait_for(lambda f: f.opened[-1].stream_id != before and f.snapshots(), "a snapshot", 30)
+        await flow.wait_for(lambda f: set(joined) - f.existing() == {joined[5]})
+        await wait_until(lambda: watcher.problems() == (), "ready again")
 
 
-async def test_observing_only_writes_nothing_to_kubernetes(world: World, flow: Flow, joined: list[str]):
+async def test_observing_only_writes_nothing_to_kubernetes(
+    world: World, flow: WatcherFlow, joined: list[str]
+):
     user = f"observer-{next(_numbers)}"
     config = load_kube_config(world.control_plane.kubeconfig(user, ("system:masters",)), {})
     kube = KubeApi(config, user_agent="talos-ccm/test")
     mark = world.control_plane.audit_mark()
-    async with doing(a_watcher(await world.bus(), kube=kube, observe_only=True).run()):
-        await flow.hears(lambda f: f.snapshots() and set(joined) <= f.existing())
-        await flow.hears(lambda f: len(f.leadings()) > 2, "who leads is said again and again")
+    async with run_during(make_watcher(await world.bus(), kube=kube, observe_only=True).run()):
+        await flow.wait_for(lambda f: f.snapshots() and set(joined) <= f.existing())
+        await flow.wait_for(lambda f: len(f.leadings()) > 2, "who leads is said again and again")
     await kube.close()
     asked = {(r.verb, r.resource) for r in world.control_plane.audit_counts(mark) if r.user == user}
     assert asked == {(v, r) for v in ("list", "watch") for r in ("nodes", "certificatesigningrequests")}

@@ -11,14 +11,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from libs.common.service_spec import LIFECYCLE_LEASE_NAME, WATCHER, WATCHER_LEASE_NAME
 from libs.common.subjects import DECIDED, ENRICHED_NODE
-from libs.testbed.kubelet_node import first_node
-from libs.testbed.kubelets import MERGE, Kubelet
-from libs.testbed.machines import a_machine
-from libs.testbed.service_rights import user_of
-from libs.testbed.sim_apiserver.faults import TooMany
+from libs.testbed.kubelet_node import build_registered_node
+from libs.testbed.kubelets import MERGE, SimKubelet
+from libs.testbed.machine_fleet import make_machine
+from libs.testbed.service_permissions import get_user_name
+from libs.testbed.sim_apiserver.faults import TooManyRequestsFault
 from services.bootstrap.certificates import AUTHORITY_LIFETIME, make_authority
 from services.bootstrap.resource_names import CERTIFICATE, KEY
-from tests.bus_actors import doing
+from tests.bus_actors import run_during
 from tests.integration.processes import a_process
 from tests.observe.watched_cluster import BLOCKS, CONFIG, WORKERS, Watched, gone
 
@@ -37,7 +37,7 @@ async def no_watcher(watched: Watched) -> AsyncIterator[None]:
         "DELETE", f"{_LEASES}/{WATCHER_LEASE_NAME}"
     )  # else it waits for the dead one's end
     watched.services.restart("watcher")
-    await watched.services.ready()
+    await watched.services.wait_until_ready()
 
 
 @asynccontextmanager
@@ -45,13 +45,13 @@ async def no_nats(watched: Watched) -> AsyncIterator[None]:
     await watched.bus.server.kill()
     yield
     await watched.bus.server.restart()
-    await watched.services.ready()
+    await watched.services.wait_until_ready()
 
 
 @asynccontextmanager
 async def refused_watch(watched: Watched) -> AsyncIterator[None]:
     """All connections break, and watches of Nodes are refused from then on."""
-    watched.server.faults.inject(TooMany(), verb="watch", resource="nodes")
+    watched.server.faults.inject(TooManyRequestsFault(), verb="watch", resource="nodes")
     await watched.server.stop()
     await watched.server.resume()
     yield
@@ -66,7 +66,7 @@ async def no_consumer(watched: Watched) -> AsyncIterator[None]:
         await watched.ask_for_certificate(f"well-{n}")
     yield
     watched.services.restart("csr")
-    await watched.services.ready()
+    await watched.services.wait_until_ready()
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def flooded_stream(watched: Watched) -> AsyncIterator[None]:
     await watched.publish_as("labeler", junk)
     yield
     await watched.bus.server.wipe()  # as its runbook says
-    await watched.services.ready()
+    await watched.services.wait_until_ready()
 
 
 @asynccontextmanager
@@ -104,17 +104,17 @@ async def wrong_key(watched: Watched) -> AsyncIterator[None]:
     """A process of csr has the key that may only read."""
     arguments = [
         f"--nats-url={watched.bus.url}",
-        *watched.bus.flags("reader"),
-        f"--kubeconfig={watched.server.kubeconfig(user_of(WATCHER))}",
+        *watched.bus.nats_flags("reader"),
+        f"--kubeconfig={watched.server.kubeconfig(get_user_name(WATCHER))}",
         "--bind-address=127.0.0.1",
         "--secure-serving=false",
     ]
     async with a_process(watched.run_dir, "services.csr", *arguments) as process:
         await process.serves("http")
         addresses = watched.addresses()
-        watched.prometheus.scrape(addresses | {"wrong-key": f"127.0.0.1:{process.port}"})
+        watched.prometheus.set_targets(addresses | {"wrong-key": f"127.0.0.1:{process.port}"})
         yield
-        watched.prometheus.scrape(addresses)
+        watched.prometheus.set_targets(addresses)
         await watched.until_scraped(**{"wrong-key": False})
 
 
@@ -139,10 +139,10 @@ async def old_authority(watched: Watched) -> AsyncIterator[None]:
 @asynccontextmanager
 async def silent_machine(watched: Watched) -> AsyncIterator[None]:
     """A Node joins whose machine answers nothing."""
-    machine = a_machine("silent", "10.240.0.60")
-    await watched.machines.put(machine)
-    await watched.machines.fault(machine.id, unavailable=True)
-    await watched.kubelets.join(Kubelet.on(machine))
+    machine = make_machine("silent", "10.240.0.60")
+    await watched.machines.put_machines(machine)
+    await watched.machines.set_faults(machine.id, unavailable=True)
+    await watched.kubelets.join(SimKubelet.of_machine(machine))
     yield
     await gone(watched, "silent")
 
@@ -150,16 +150,16 @@ async def silent_machine(watched: Watched) -> AsyncIterator[None]:
 @asynccontextmanager
 async def silent_endpoint(watched: Watched) -> AsyncIterator[None]:
     """The Talos API answers nothing, of any machine."""
-    await watched.machines.cut(0)
+    await watched.machines.cut_endpoint(0)
     yield
-    await watched.machines.restore(0)
+    await watched.machines.restore_endpoint(0)
 
 
 @asynccontextmanager
 async def ending_credential(watched: Watched) -> AsyncIterator[None]:
-    watched.machines.talosconfig(watched.talosconfig, lifetime=timedelta(minutes=20))
+    watched.machines.write_talosconfig(watched.talosconfig, lifetime=timedelta(minutes=20))
     yield
-    watched.machines.talosconfig(watched.talosconfig)
+    watched.machines.write_talosconfig(watched.talosconfig)
 
 
 @asynccontextmanager
@@ -185,9 +185,9 @@ async def exhausted_pool(watched: Watched) -> AsyncIterator[None]:
 @asynccontextmanager
 async def foreign_allocator(watched: Watched) -> AsyncIterator[None]:
     """A Node comes with a pod CIDR that somebody else has given it."""
-    machine = a_machine("foreign", "10.240.0.61")
-    await watched.machines.put(machine)
-    node = first_node(Kubelet.on(machine), datetime.now(UTC))
+    machine = make_machine("foreign", "10.240.0.61")
+    await watched.machines.put_machines(machine)
+    node = build_registered_node(SimKubelet.of_machine(machine), datetime.now(UTC))
     node["spec"] |= {"podCIDR": "10.99.0.0/24", "podCIDRs": ["10.99.0.0/24"]}
     created = await watched.kubelets.request("POST", "/api/v1/nodes", body=node)
     assert created.status == 201, created
@@ -202,7 +202,7 @@ async def replaced_machine(watched: Watched) -> AsyncIterator[None]:
     await watched.cluster.until_usable("replaced")
     await watched.cluster.replace("replaced", by="successor")
     yield
-    await watched.kubelets.delete("replaced")
+    await watched.kubelets.delete_node("replaced")
     await gone(watched, "successor")
 
 
@@ -233,15 +233,15 @@ async def starved_process(watched: Watched) -> AsyncIterator[None]:
         finally:
             child.resume()
 
-    async with doing(starve()):
+    async with run_during(starve()):
         yield
 
 
 @asynccontextmanager
 async def nobody_to_scrape(watched: Watched) -> AsyncIterator[None]:
-    watched.prometheus.scrape({})
+    watched.prometheus.set_targets({})
     yield
-    watched.prometheus.scrape(watched.addresses())
+    watched.prometheus.set_targets(watched.addresses())
 
 
 class Fault(NamedTuple):

@@ -10,16 +10,16 @@ import nats
 from libs.common.nats_bus.nats_access import NatsAccess
 from libs.common.service_spec import SERVICES
 from libs.common.subjects import ENRICHED_NODE
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machines, a_machine
-from libs.testbed.prometheus import Prometheus, prometheus_running
-from libs.testbed.running_services import RunningServices
-from libs.testbed.sim_apiserver.faults import TooMany
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.prometheus import PrometheusServer, start_prometheus
+from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.sim_apiserver.faults import TooManyRequestsFault
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.architecture.sources import ROOT
-from tests.bootstrap_actors import Bootstrapped, bootstrapped
-from tests.bus_actors import eventually
-from tests.collector import Collector, a_collector
+from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.bus_actors import wait_until
+from tests.collector import OtlpCollector, run_collector
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, Cluster
 
 RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
@@ -44,9 +44,9 @@ class Fleet:
         self,
         server: SimApiServer,
         cluster: Cluster,
-        bus: Bootstrapped,
-        prometheus: Prometheus,
-        collector: Collector,
+        bus: BootstrapInstallation,
+        prometheus: PrometheusServer,
+        collector: OtlpCollector,
     ) -> None:
         self.prometheus = prometheus
         self.collector = collector
@@ -58,26 +58,26 @@ class Fleet:
         """Nodes join and get certificates, in waves that Prometheus can tell apart."""
         for wave in range(WAVES):
             first = 10 * wave + 10
-            some = [a_machine(f"seen-{n}", f"10.240.0.{n}") for n in range(first, first + NODES_A_WAVE)]
+            some = [make_machine(f"seen-{n}", f"10.240.0.{n}") for n in range(first, first + NODES_A_WAVE)]
             await self._cluster.join(*some)
             for machine in some:
-                request = await self._cluster.kubelets.ask_for_certificate(Kubelet.on(machine))
-                await self._cluster.kubelets.outcome_of(request, seconds=LONG_SECONDS)
+                request = await self._cluster.kubelets.request_certificate(SimKubelet.of_machine(machine))
+                await self._cluster.kubelets.wait_for_outcome(request, seconds=LONG_SECONDS)
             became = "sum(node_controller_cloud_provider_taint_removal_delay_seconds_count)"
             await self.until(became, (wave + 1) * NODES_A_WAVE)
 
     async def break_much(self) -> None:
         """One fault of each kind that a panel is there to show."""
         kubelets, machines = self._cluster.kubelets, self._cluster.machines
-        silent, liar = a_machine("seen-silent", "10.240.0.60"), a_machine("seen-liar", "10.240.0.61")
-        await machines.put(silent)
-        await machines.fault(silent.id, unavailable=True)
-        await kubelets.join(Kubelet.on(silent))
-        await kubelets.ask_for_certificate(Kubelet.on(silent))
+        silent, liar = make_machine("seen-silent", "10.240.0.60"), make_machine("seen-liar", "10.240.0.61")
+        await machines.put_machines(silent)
+        await machines.set_faults(silent.id, unavailable=True)
+        await kubelets.join(SimKubelet.of_machine(silent))
+        await kubelets.request_certificate(SimKubelet.of_machine(silent))
         await self._cluster.join(liar)
-        await kubelets.ask_for_certificate(Kubelet.on(liar), dns=["liar.example.com"])
-        self._server.faults.inject(TooMany(), verb="patch", resource="nodes", times=3)
-        await self._cluster.join(a_machine("seen-late", "10.240.0.62"))
+        await kubelets.request_certificate(SimKubelet.of_machine(liar), dns=["liar.example.com"])
+        self._server.faults.inject(TooManyRequestsFault(), verb="patch", resource="nodes", times=3)
+        await self._cluster.join(make_machine("seen-late", "10.240.0.62"))
         for name in ("bad-1", "bad-2"):
             await put_as_metadata(self._bus, f"{ENRICHED_NODE}.{name}", b"\xff{no event")
         await self._cluster.replace("seen-10", "seen-successor")
@@ -89,12 +89,12 @@ class Fleet:
             found = await self.prometheus.query(promql)
             return bool(found) and found[0].value >= least
 
-        await eventually(is_reached, promql, seconds)
+        await wait_until(is_reached, promql, seconds)
 
 
-async def put_as_metadata(bus: Bootstrapped, subject: str, payload: bytes) -> None:
+async def put_as_metadata(bus: BootstrapInstallation, subject: str, payload: bytes) -> None:
     """Bytes that metadata's key lets one publish, though they are nobody's event."""
-    access: NatsAccess = bus.access("metadata")
+    access: NatsAccess = bus.nats_access("metadata")
     client = await nats.connect(
         bus.url, nkeys_seed_str=access.read_seed(), tls=access.tls_context(), allow_reconnect=False
     )
@@ -113,23 +113,23 @@ async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         server = await enter(SimApiServer.start(run_dir / "api"))
-        kubelets = await enter(Kubelets.start(server))
-        machines = await enter(Machines.start(run_dir / "machines"))
-        bus = await enter(bootstrapped(run_dir / "nats"))
-        await enter(bus.kept())
-        collector = await enter(a_collector())
+        kubelets = await enter(KubeletFleet.start(server))
+        machines = await enter(MachineFleet.start(run_dir / "machines"))
+        bus = await enter(install_bootstrap(run_dir / "nats"))
+        await enter(bus.run_sidecar())
+        collector = await enter(run_collector())
         cluster = Cluster(kubelets, machines)
-        await cluster.join(a_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
-        own: dict[str, list[str]] = {wiring.service: bus.flags(wiring.service) for wiring in SERVICES}
+        await cluster.join(make_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
+        own: dict[str, list[str]] = {wiring.service: bus.nats_flags(wiring.service) for wiring in SERVICES}
         own["lifecycle"] += QUICK
         own["ipam"] += ["--pod-cidr-quarantine=1s"]
         services = await enter(
-            RunningServices.start(
+            ServiceProcesses.start(
                 run_dir / "services",
                 server,
                 kubelets,
                 nats_url=bus.url,
-                talosconfig=machines.talosconfig(),
+                talosconfig=machines.write_talosconfig(),
                 wirings=SERVICES,
                 flags=[*FLAGS, f"--cloud-config={config}"],
                 own_flags=own,
@@ -139,6 +139,6 @@ async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
         cluster.services = services
         targets = {name: f"127.0.0.1:{port}" for name, port in services.ports.items()}
         targets["keeper"] = f"127.0.0.1:{bus.health_port}"
-        prometheus = await enter(prometheus_running(targets, rules=RULES, scrape_seconds=1))
-        await services.ready()
+        prometheus = await enter(start_prometheus(targets, rules=RULES, scrape_seconds=1))
+        await services.wait_until_ready()
         yield Fleet(server, cluster, bus, prometheus, collector)

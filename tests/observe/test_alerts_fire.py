@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 import yaml
 
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.observe.fault_runs import fires_exactly_its_alert
 from tests.observe.fault_table import OF_MACHINES, ONLY_BY_PROMTOOL, STALLED, TRIED
 from tests.observe.faults import Fault, no_consumer
@@ -52,18 +52,18 @@ async def test_nothing_fires_while_nodes_join_and_get_certificates(watched: Watc
     await watched.cluster.until_usable(*names)
     for name in names:
         request = await watched.ask_for_certificate(name)
-        assert (await watched.kubelets.outcome_of(request, seconds=60)).certificate
+        assert (await watched.kubelets.wait_for_outcome(request, seconds=60)).certificate
 
     async def longest_for_is_over() -> bool:
-        alerts = await watched.prometheus.alerts()
+        alerts = await watched.prometheus.list_alerts()
         assert all(alert.state == "pending" for alert in alerts), alerts
         samples = await watched.prometheus.query('count_over_time(up{target="watcher"}[2m])')
         return samples[0].value > 20
 
-    await eventually(longest_for_is_over, "longer than the longest `for`", 90)
+    await wait_until(longest_for_is_over, "longer than the longest `for`", 90)
     for name in names:
-        await watched.kubelets.delete(name)
-    await watched.machines.delete(*names)
+        await watched.kubelets.delete_node(name)
+    await watched.machines.delete_machines(*names)
     assert await watched.fired_within(120) == set()
 
 
@@ -76,7 +76,7 @@ async def test_a_queue_that_nobody_works_on_fires_its_alert_and_all_is_quiet_whe
     watched: Watched, stalling: AsyncExitStack
 ):
     await watched.until_fires(STALLED)
-    (durable,) = [a.labels["durable"] for a in await watched.prometheus.alerts() if a.name == STALLED]
+    (durable,) = [a.labels["durable"] for a in await watched.prometheus.list_alerts() if a.name == STALLED]
     assert durable.startswith("csr")
     await stalling.aclose()
     await watched.until_quiet()

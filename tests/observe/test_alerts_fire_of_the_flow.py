@@ -40,7 +40,7 @@ async def test_a_watch_that_is_refused_fires_its_alert_until_it_is_not(
     watched: Watched, staling: AsyncExitStack
 ):
     await watched.until_fires(STALE)
-    (resource,) = [a.labels["resource"] for a in await watched.prometheus.alerts() if a.name == STALE]
+    (resource,) = [a.labels["resource"] for a in await watched.prometheus.list_alerts() if a.name == STALE]
     assert resource == "nodes"
     await staling.aclose()
     await watched.until_gone(STALE)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from libs.testbed.dashboards.boards import FOLDER
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 from tests.observe.running_fleet import Fleet, a_fleet
 
 # What Grafana puts in for variables and for the width of the screen.
@@ -87,7 +87,7 @@ async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet
             return {*(await painted(running)).values()} <= {"green", "blue"}
 
         try:
-            await eventually(all_is_well, "every number is green or blue", 120)
+            await wait_until(all_is_well, "every number is green or blue", 120)
         except AssertionError as error:
             raise AssertionError(f"{error}: {await painted(running)}") from error
         await running.break_much()
@@ -104,7 +104,7 @@ async def test_a_panel_has_data(fleet: Fleet, where: tuple[str, str, str]):
     if where in NEVER_HERE:
         assert not await has_data(), "it can be had: away from the list with it"
         return
-    await eventually(has_data, query, 240)
+    await wait_until(has_data, query, 240)
 
 
 async def test_numbers_that_were_green_while_all_was_well_are_not_when_much_is_broken(fleet: Fleet):
@@ -123,7 +123,7 @@ async def test_numbers_that_were_green_while_all_was_well_are_not_when_much_is_b
         bad.update(title for (_, title, _), now in (await painted(fleet)).items() if now in ("orange", "red"))
         return wanted <= bad
 
-    await eventually(told, "what is broken is told", 240)
+    await wait_until(told, "what is broken is told", 240)
 
 
 @pytest.mark.parametrize("query", WITH_DOTS)
@@ -132,11 +132,11 @@ async def test_the_dots_of_a_panel_lead_to_traces_that_were_exported(fleet: Flee
     asked = {"query": as_sent(query), "start": f"{now - 3600}", "end": f"{now + 3600}"}
 
     async def one_leads_there() -> bool:
-        found = await fleet.prometheus._ask("/api/v1/query_exemplars", asked)
+        found = await fleet.prometheus._request("/api/v1/query_exemplars", asked)
         dots = {each["labels"]["trace_id"] for series in found for each in series["exemplars"]}
         return bool(dots & {span.trace_id.hex() for span in fleet.collector.all})
 
-    await eventually(one_leads_there, query, 240)
+    await wait_until(one_leads_there, query, 240)
 
 
 async def test_what_the_node_journey_searches_traces_for_is_on_the_span_that_begins_them(fleet: Fleet):
@@ -149,7 +149,7 @@ async def test_what_the_node_journey_searches_traces_for_is_on_the_span_that_beg
             if pair.key == "k8s.node.name"
         }
 
-    await eventually(lambda: "seen-11" in begun(), "the journey of seen-11", 60)
+    await wait_until(lambda: "seen-11" in begun(), "the journey of seen-11", 60)
     assert fleet.collector.services["watch event"] == "watcher", "Jaeger is asked for traces with it"
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from libs.testbed.children import free_port
-from libs.testbed.prometheus import NoPrometheus, QueryRefused, find_or_fetch, prometheus_running
-from tests.bus_actors import eventually
+from libs.testbed.child_process import allocate_port
+from libs.testbed.prometheus import PrometheusUnavailable, QueryRejected, find_or_fetch, start_prometheus
+from tests.bus_actors import wait_until
 
 
 @contextlib.asynccontextmanager
@@ -24,7 +24,7 @@ async def metrics_page(text: str) -> AsyncIterator[str]:
     app.router.add_get("/metrics", page)
     runner = web.AppRunner(app)
     await runner.setup()
-    port = free_port()
+    port = allocate_port()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     try:
         yield f"127.0.0.1:{port}"
@@ -40,29 +40,31 @@ async def test_it_scrapes_what_it_is_told_to_and_keeps_the_labels_of_a_service(t
     async with (
         metrics_page('degrees{service="cellar"} -3\n') as cold,
         metrics_page("degrees 20\n") as warm,
-        prometheus_running({"a": cold, "b": warm}, rules=rules, run_dir=tmp_path) as prometheus,
+        start_prometheus({"a": cold, "b": warm}, rules=rules, run_dir=tmp_path) as prometheus,
     ):
 
         async def both_are_known():
             known = {(sample.labels["target"], sample.value) for sample in await prometheus.query("degrees")}
             return known == {("a", -3), ("b", 20)}
 
-        await eventually(both_are_known, "both are scraped")
+        await wait_until(both_are_known, "both are scraped")
         assert [sample.value for sample in await prometheus.query('degrees{service="cellar"}')] == [-3]
-        assert await prometheus.up() == {"a": True, "b": True}
+        assert await prometheus.get_target_states() == {"a": True, "b": True}
 
         async def it_is_cold():
-            seen = [(alert.name, alert.labels["service"], alert.state) for alert in await prometheus.alerts()]
+            seen = [
+                (alert.name, alert.labels["service"], alert.state) for alert in await prometheus.list_alerts()
+            ]
             return seen == [("Cold", "cellar", "firing")]
 
-        await eventually(it_is_cold, "it is cold")
-        prometheus.scrape({"b": warm})
+        await wait_until(it_is_cold, "it is cold")
+        prometheus.set_targets({"b": warm})
 
         async def it_is_not_cold_any_more():
-            return not await prometheus.alerts()
+            return not await prometheus.list_alerts()
 
-        await eventually(it_is_not_cold_any_more, "it is not cold any more")
-        with pytest.raises(QueryRefused, match="parse error"):
+        await wait_until(it_is_not_cold_any_more, "it is not cold any more")
+        with pytest.raises(QueryRejected, match="parse error"):
             await prometheus.query("degrees{")
 
 
@@ -75,12 +77,16 @@ def test_programs_that_are_named_are_taken_and_the_other_from_beside_it(tmp_path
 
 
 def test_a_program_that_is_named_and_not_there_is_told(tmp_path: Path):
-    with pytest.raises(NoPrometheus, match=r"PROMETHEUS: /nowhere/p is no program .*PROMETHEUS=/path/to"):
+    with pytest.raises(
+        PrometheusUnavailable,
+        match=r"PROMETHEUS: /nowhere/p is no program "
+        r".*PROMETHEUS=/path/to",
+    ):
         find_or_fetch({"PROMETHEUS": "/nowhere/p", "PATH": "/nowhere"})
 
 
 def test_without_debians_tools_the_fix_is_named():
     with pytest.raises(
-        NoPrometheus, match=r"no apt-get and no dpkg-deb .*\n.*PROMETHEUS=/path/to/prometheus"
+        PrometheusUnavailable, match=r"no apt-get and no dpkg-deb .*\n.*PROMETHEUS=/path/to/prometheus"
     ):
         find_or_fetch({"PATH": "/nowhere"})

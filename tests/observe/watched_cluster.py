@@ -10,14 +10,14 @@ import nats
 import yaml
 
 from libs.common.service_spec import SERVICES
-from libs.testbed.kubelets import Kubelet, Kubelets
-from libs.testbed.machines import Machine, Machines, a_machine
-from libs.testbed.prometheus import Prometheus, prometheus_running
-from libs.testbed.running_services import RunningServices
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.prometheus import PrometheusServer, start_prometheus
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.architecture.sources import ROOT
-from tests.bootstrap_actors import Bootstrapped, bootstrapped
-from tests.bus_actors import eventually
+from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, Cluster
 from tests.observe.shortened import shortened
 
@@ -48,26 +48,28 @@ _FIRES_SECONDS: Final = 150
 class Watched:
     """The cluster, its parts, and which alerts it has given."""
 
-    def __init__(self, run_dir: Path, server: SimApiServer, cluster: Cluster, bus: Bootstrapped) -> None:
+    def __init__(
+        self, run_dir: Path, server: SimApiServer, cluster: Cluster, bus: BootstrapInstallation
+    ) -> None:
         self.run_dir = run_dir
         self.server = server
         self.cluster = cluster
         self.bus = bus
-        self.prometheus: Prometheus
+        self.prometheus: PrometheusServer
         self.talosconfig: Path
         self.config = run_dir / "cloud-config.yaml"
         self._expected: set[str] = set()  # what has fired, and what was begun and is yet to fire
 
     @property
-    def kubelets(self) -> Kubelets:
+    def kubelets(self) -> KubeletFleet:
         return self.cluster.kubelets
 
     @property
-    def machines(self) -> Machines:
+    def machines(self) -> MachineFleet:
         return self.cluster.machines
 
     @property
-    def services(self) -> RunningServices:
+    def services(self) -> ServiceProcesses:
         return self.cluster.services
 
     def addresses(self) -> dict[str, str]:
@@ -75,16 +77,16 @@ class Watched:
         found = {name: f"127.0.0.1:{port}" for name, port in self.services.ports.items()}
         return found | {"keeper": f"127.0.0.1:{self.bus.health_port}"}
 
-    async def join(self, *names: str, first: int, **flags: Any) -> list[Machine]:
+    async def join(self, *names: str, first: int, **flags: Any) -> list[SimMachineFacts]:
         """Machines of these names run and have joined; `first` is their first address."""
-        some = [a_machine(name, f"10.240.0.{first + n}") for n, name in enumerate(names)]
+        some = [make_machine(name, f"10.240.0.{first + n}") for n, name in enumerate(names)]
         await self.cluster.join(*some, **flags)
         return some
 
     async def ask_for_certificate(self, name: str, **wishes: Any) -> str:
         """The kubelet of that Node files a request; its name."""
-        machine = self.machines.machine(name)
-        return await self.kubelets.ask_for_certificate(Kubelet.on(machine), **wishes)
+        machine = self.machines.get_machine(name)
+        return await self.kubelets.request_certificate(SimKubelet.of_machine(machine), **wishes)
 
     def expect(self, alert: str) -> None:
         """It has been provoked."""
@@ -92,7 +94,7 @@ class Watched:
 
     async def firing(self) -> set[str]:
         """What fires now."""
-        return {alert.name for alert in await self.prometheus.alerts() if alert.state == "firing"}
+        return {alert.name for alert in await self.prometheus.list_alerts() if alert.state == "firing"}
 
     async def fired_within(self, seconds: float) -> set[str]:
         """What has fired at any time since then."""
@@ -105,22 +107,22 @@ class Watched:
         self.expect(alert)
 
         async def fires() -> bool:
-            alerts = await self.prometheus.alerts()
+            alerts = await self.prometheus.list_alerts()
             firing = {each.name for each in alerts if each.state == "firing"}
             assert firing <= self._expected, alerts
             return alert in firing
 
-        await eventually(fires, f"{alert} fires", _FIRES_SECONDS)
+        await wait_until(fires, f"{alert} fires", _FIRES_SECONDS)
 
     async def until_calm(self, but_for: frozenset[str] = frozenset()) -> None:
         """All processes answer, and no alert is about to fire; those that did may still fade."""
 
         async def calm() -> bool:
-            alerts = await self.prometheus.alerts()
+            alerts = await self.prometheus.list_alerts()
             assert {each.name for each in alerts if each.state == "firing"} <= self._expected, alerts
             return not {each.name for each in alerts if each.state == "pending"} - but_for
 
-        await eventually(calm, "nothing is pending", _CALM_SECONDS)
+        await wait_until(calm, "nothing is pending", _CALM_SECONDS)
 
     async def until_gone(self, alert: str) -> None:
         """That one fires no more."""
@@ -128,28 +130,28 @@ class Watched:
         async def is_gone() -> bool:
             return alert not in await self.firing()
 
-        await eventually(is_gone, f"{alert} is gone", _CALM_SECONDS)
+        await wait_until(is_gone, f"{alert} is gone", _CALM_SECONDS)
 
     async def until_quiet(self) -> None:
         """No alert at all."""
 
         async def quiet() -> bool:
-            return not await self.prometheus.alerts()
+            return not await self.prometheus.list_alerts()
 
-        await eventually(quiet, "no alert", _CALM_SECONDS)
+        await wait_until(quiet, "no alert", _CALM_SECONDS)
 
     async def until_scraped(self, **wanted: bool) -> None:
         """Prometheus has (or has not) an answer of these processes."""
 
         async def scraped() -> bool:
-            up = await self.prometheus.up()
+            up = await self.prometheus.get_target_states()
             return all(up.get(name, False) is answers for name, answers in wanted.items())
 
-        await eventually(scraped, f"scraped: {wanted}", _CALM_SECONDS)
+        await wait_until(scraped, f"scraped: {wanted}", _CALM_SECONDS)
 
     async def publish_as(self, user: str, messages: Mapping[str, bytes]) -> None:
         """Bytes by subject, with that user's key."""
-        access = self.bus.access(user)
+        access = self.bus.nats_access(user)
         client = await nats.connect(
             self.bus.url, nkeys_seed_str=access.read_seed(), tls=access.tls_context(), allow_reconnect=False
         )
@@ -167,17 +169,17 @@ async def a_watched_cluster(run_dir: Path) -> AsyncIterator[Watched]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         server = await enter(SimApiServer.start(run_dir / "api"))
-        kubelets = await enter(Kubelets.start(server))
-        machines = await enter(Machines.start(run_dir / "machines"))
+        kubelets = await enter(KubeletFleet.start(server))
+        machines = await enter(MachineFleet.start(run_dir / "machines"))
         # A store in which the stream cannot grow: a flood of 58 MiB fills it.
-        bus = await enter(bootstrapped(run_dir / "nats", flags=[f"--store-bytes={64 * 2**20}"]))
-        await enter(bus.kept())
+        bus = await enter(install_bootstrap(run_dir / "nats", flags=[f"--store-bytes={64 * 2**20}"]))
+        await enter(bus.run_sidecar())
         watched = Watched(run_dir, server, Cluster(kubelets, machines), bus)
         watched.config.write_text(CONFIG)
-        watched.talosconfig = machines.talosconfig()
-        await watched.cluster.join(a_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
+        watched.talosconfig = machines.write_talosconfig()
+        await watched.cluster.join(make_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
         watched.cluster.services = await enter(_services(watched))
-        await watched.services.ready()
+        await watched.services.wait_until_ready()
         names = [f"well-{n}" for n in range(WORKERS)]
         await watched.join(*names, first=10)
         await watched.cluster.until_usable(CONTROL_PLANE, *names)
@@ -185,18 +187,20 @@ async def a_watched_cluster(run_dir: Path) -> AsyncIterator[Watched]:
         rules.write_text(yaml.safe_dump(shortened(yaml.safe_load(RULES.read_text()))))
         targets = watched.addresses()
         watched.prometheus = await enter(
-            prometheus_running(targets, rules=rules, scrape_seconds=SCRAPE_SECONDS)
+            start_prometheus(targets, rules=rules, scrape_seconds=SCRAPE_SECONDS)
         )
         await watched.until_scraped(**dict.fromkeys(targets, True))
         yield watched
 
 
 def _services(watched: Watched) -> Any:
-    own: dict[str, list[str]] = {wiring.service: watched.bus.flags(wiring.service) for wiring in SERVICES}
+    own: dict[str, list[str]] = {
+        wiring.service: watched.bus.nats_flags(wiring.service) for wiring in SERVICES
+    }
     own["lifecycle"] += _LIFECYCLE
     own["ipam"] += ["--pod-cidr-quarantine=1s"]
     own["metadata"] += ["--talos-watched-machines=0"]  # all are looked at so often
-    return RunningServices.start(
+    return ServiceProcesses.start(
         watched.run_dir / "services",
         watched.server,
         watched.kubelets,
@@ -211,6 +215,6 @@ def _services(watched: Watched) -> Any:
 async def gone(watched: Watched, *names: str) -> None:
     """These Nodes and their machines."""
     for name in names:
-        await watched.kubelets.delete(name)
+        await watched.kubelets.delete_node(name)
         watched.cluster.joined.discard(name)
     await asyncio.gather(*(watched.cluster.fall_silent(name) for name in names))

@@ -10,7 +10,7 @@ import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
 from cli.__main__ import main
-from cli.doctor.names import NAMES as CHECKS
+from cli.doctor.check_names import CHECK_NAMES as CHECKS
 from libs.common import metrics
 from libs.common.service_spec import SERVICES
 from tests.architecture.sources import ROOT

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from libs.testbed.control_plane.audit import Request, count, end_of_whole_lines
+from libs.testbed.control_plane.audit_log import AuditedRequest, count_requests, find_last_line_end
 
 LINE = b'{"stage":"ResponseComplete","verb":"get","user":{"username":"a"},"requestURI":"/readyz?x=1"}\n'
 
@@ -12,13 +12,13 @@ LINE = b'{"stage":"ResponseComplete","verb":"get","user":{"username":"a"},"reque
 @pytest.mark.parametrize("half", [b"", LINE[:40], LINE[:-1]])
 def test_a_mark_never_lies_within_a_line_that_is_being_written(half: bytes):
     log = io.BytesIO(LINE * 3 + half)
-    mark = end_of_whole_lines(log)
+    mark = find_last_line_end(log)
     assert mark == 3 * len(LINE)
     log = io.BytesIO(LINE * 4)  # the rest has been written
     log.seek(mark)
-    assert count(log) == {Request("a", "get", "/readyz"): 1}
+    assert count_requests(log) == {AuditedRequest("a", "get", "/readyz"): 1}
 
 
 @pytest.mark.parametrize("text", [b"", LINE[:-1]])
 def test_a_log_without_a_whole_line_is_marked_at_its_beginning(text: bytes):
-    assert end_of_whole_lines(io.BytesIO(text)) == 0
+    assert find_last_line_end(io.BytesIO(text)) == 0

@@ -9,31 +9,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import cpu, lag
-from bench.certificates import certificate_problems, early_figures, early_problems, filed_figures
-from bench.costs import per_node
-from bench.cpu import cpu_figures
-from bench.figures import Run, issued_figures, joins_figures, percentile, ratio, summaries, untainted_figures
-from bench.fleet import fleet
+from bench import cpu, event_loop_lag
+from bench.certificates import (
+    compute_early_figures,
+    compute_filed_figures,
+    find_certificate_problems,
+    find_early_problems,
+)
+from bench.costs import compute_per_node
+from bench.cpu import compute_cpu_figures
+from bench.figures import (
+    BenchRun,
+    compute_issued_figures,
+    compute_join_figures,
+    compute_percentile,
+    compute_ratio,
+    compute_untainted_figures,
+    summarize_runs,
+)
+from bench.fleet import make_fleet
+from bench.loop_speed import measure_speed
 from bench.pod_cidr_figures import (
     RATIO,
-    carried_figures,
-    compared,
-    killed_figures,
-    killed_problems,
-    pod_cidr_problems,
-    served_figures,
+    compare_bursts,
+    compute_carried_figures,
+    compute_killed_figures,
+    compute_served_figures,
+    find_killed_problems,
+    find_pod_cidr_problems,
 )
-from bench.pod_cidr_writes import Writes, counted
-from bench.rule_change import rule_figures, rule_problems, wanted_labels, write_rule
-from bench.speed import speed_measured
+from bench.pod_cidr_writes import IpamWrites, count_writes
+from bench.rule_change import compute_expected_labels, compute_rule_figures, find_rule_problems, write_rule
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.testbed.control_plane.node_history import Write
-from libs.testbed.kubelets_in_go import Joined, Request
-from libs.testbed.running_services import Usage
+from libs.testbed.control_plane.node_history import WriteRequest
+from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
+from libs.testbed.service_processes import ProcessUsage
 from services.labeler.rules import apply_rules, compile_rules
-from tests.builders import some_facts
-from tests.bus_actors import eventually
+from tests.builders import make_facts
+from tests.bus_actors import wait_until
 
 PAGE = """\
 # TYPE talosccm_event_loop_lag_seconds histogram
@@ -44,33 +57,35 @@ talosccm_event_loop_lag_seconds_count 100.0
 """
 
 
-def joined(name: str, begun: float, at: float, untainted: float, served: float = 0) -> Joined:
-    return Joined(name=name, begun=begun, joined=at, untainted=untainted, served=served)
+def joined(name: str, begun: float, at: float, untainted: float, served: float = 0) -> GoNodeJoin:
+    return GoNodeJoin(name=name, begun=begun, joined=at, untainted=untainted, served=served)
 
 
-def asked(node: str, begun: float, *, writes: int = 0, **steps: float) -> Request:
+def asked(node: str, begun: float, *, writes: int = 0, **steps: float) -> GoCertificateRequest:
     times = {"begun": begun, "filed": begun, **steps}
-    return msgspec.convert({"name": f"csr-{node}-{begun}", "node": node, "writes": writes, **times}, Request)
+    return msgspec.convert(
+        {"name": f"csr-{node}-{begun}", "node": node, "writes": writes, **times}, GoCertificateRequest
+    )
 
 
-def a_run(number: int, **figures: float) -> Run:
-    return Run(scenario="burst", mode="separate", number=number, figures=figures)
+def a_run(number: int, **figures: float) -> BenchRun:
+    return BenchRun(scenario="burst", mode="separate", number=number, figures=figures)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 100))
 def test_a_percentile_is_one_of_the_values_and_enough_of_them_do_not_exceed_it(values, percent):
-    found = percentile(values, percent)
+    found = compute_percentile(values, percent)
     assert found in values
     assert sum(value <= found for value in values) >= percent / 100 * len(values) - 1e-6
 
 
 def test_a_percentile_of_nothing_is_no_number():
-    assert math.isnan(percentile([], 50))
+    assert math.isnan(compute_percentile([], 50))
 
 
 def test_joining_lasts_from_the_first_ones_begin_to_the_last_ones_end():
     nodes = [joined("a", 10.0, 11.0, 0), joined("b", 10.5, 10.9, 0)]
-    figures = joins_figures(nodes, "joins only: ")
+    figures = compute_join_figures(nodes, "joins only: ")
     assert figures["joins only: all joined s"] == pytest.approx(1.0)
     assert figures["joins only: joined p50 ms"] == pytest.approx(400)
     assert figures["joins only: joined p99 ms"] == pytest.approx(1000)
@@ -78,55 +93,59 @@ def test_joining_lasts_from_the_first_ones_begin_to_the_last_ones_end():
 
 def test_a_node_that_never_lost_its_taint_is_counted_and_spoils_no_other_figure():
     nodes = [joined("a", 10.0, 10.1, 12.0), joined("b", 10.0, 10.1, 0.0)]
-    figures = untainted_figures(nodes)
+    figures = compute_untainted_figures(nodes)
     assert figures["never untainted"] == 1
     assert figures["all untainted s"] == pytest.approx(2.0)
     assert figures["untainted p99 ms"] == pytest.approx(2000)
 
 
 def test_nobody_untainted_gives_no_time_at_all():
-    figures = untainted_figures([joined("a", 10.0, 10.1, 0.0)])
+    figures = compute_untainted_figures([joined("a", 10.0, 10.1, 0.0)])
     assert math.isnan(figures["all untainted s"])
     assert figures["never untainted"] == 1
 
 
 def test_runs_become_a_median_with_the_least_and_the_most():
     runs = [a_run(1, seconds=3.0), a_run(2, seconds=1.0), a_run(3, seconds=2.5)]
-    summary = summaries(runs)["burst", "separate"]["seconds"]
+    summary = summarize_runs(runs)["burst", "separate"]["seconds"]
     assert (summary.median, summary.least, summary.most) == (2.5, 1.0, 3.0)
 
 
 def test_a_figure_that_a_run_does_not_have_is_left_out_of_its_median():
     runs = [a_run(1, seconds=math.nan), a_run(2, seconds=4.0), a_run(3)]
-    assert summaries(runs)["burst", "separate"]["seconds"].median == 4.0
+    assert summarize_runs(runs)["burst", "separate"]["seconds"].median == 4.0
 
 
 def test_nothing_is_no_unit():
-    assert math.isnan(ratio(1.0, 0.0))
-    assert ratio(6.0, 4.0) == 1.5
+    assert math.isnan(compute_ratio(1.0, 0.0))
+    assert compute_ratio(6.0, 4.0) == 1.5
 
 
 def test_lateness_is_told_as_the_bound_of_its_bucket():
-    page = lag.histogram(PAGE)
-    assert lag.at_most(page, 50) == 0.001
-    assert lag.at_most(page, 99) == 0.25
-    assert lag.at_most(page, 100) == math.inf
+    page = event_loop_lag.parse_histogram(PAGE)
+    assert event_loop_lag.compute_percentile_bound(page, 50) == 0.001
+    assert event_loop_lag.compute_percentile_bound(page, 99) == 0.25
+    assert event_loop_lag.compute_percentile_bound(page, 100) == math.inf
 
 
 def test_only_the_lateness_of_the_measured_time_counts():
-    before = lag.histogram(PAGE)
+    before = event_loop_lag.parse_histogram(PAGE)
     after = {**before, 0.25: 104.0, math.inf: 105.0}
-    assert lag.at_most(lag.between(before, after), 100) == 0.25
-    assert math.isnan(lag.at_most(lag.between(before, before), 99))
+    assert (
+        event_loop_lag.compute_percentile_bound(event_loop_lag.subtract_histogram(before, after), 100) == 0.25
+    )
+    assert math.isnan(
+        event_loop_lag.compute_percentile_bound(event_loop_lag.subtract_histogram(before, before), 99)
+    )
 
 
 def test_a_page_without_the_histogram_has_no_lateness():
-    assert math.isnan(lag.at_most(lag.histogram(""), 99))
+    assert math.isnan(event_loop_lag.compute_percentile_bound(event_loop_lag.parse_histogram(""), 99))
 
 
 def test_requests_are_told_per_node_and_the_lease_is_not_the_nodes_doing():
     counts = Counter({"patch nodes": 20, "create events": 10, "update leases": 7, "Version": 5})
-    figures = per_node("Kubernetes", counts, 10)
+    figures = compute_per_node("Kubernetes", counts, 10)
     assert figures == {
         "Kubernetes: all per node": 3.5,
         "Kubernetes: Version per node": 0.5,
@@ -136,7 +155,7 @@ def test_requests_are_told_per_node_and_the_lease_is_not_the_nodes_doing():
 
 
 def test_a_changed_rule_is_told_by_the_last_node_and_those_that_never_follow():
-    figures = rule_figures([1.0, 2.0, None, 4.0])
+    figures = compute_rule_figures([1.0, 2.0, None, 4.0])
     assert figures["all applied s"] == 4.0
     assert figures["first applied s"] == 1.0
     assert figures["applied p50 s"] == 2.0
@@ -144,25 +163,25 @@ def test_a_changed_rule_is_told_by_the_last_node_and_those_that_never_follow():
 
 
 def test_promises_about_a_changed_rule_that_do_not_hold_are_problems():
-    kept = rule_figures([1.0, 14.0])
-    assert rule_problems(kept, writes=4, changed=2, settled=True) == []
-    assert rule_problems(kept, writes=5, changed=2, settled=True) == ["5 writes for 2 changes of nodes"]
-    assert "quiet" in rule_problems(kept, writes=2, changed=2, settled=False)[0]
-    late, missing = rule_figures([15.1]), rule_figures([None, 1.0])
-    assert "after more than 15 s" in rule_problems(late, writes=1, changed=1, settled=True)[0]
-    assert "1 nodes did not bear" in rule_problems(missing, writes=1, changed=2, settled=True)[0]
+    kept = compute_rule_figures([1.0, 14.0])
+    assert find_rule_problems(kept, writes=4, changed=2, settled=True) == []
+    assert find_rule_problems(kept, writes=5, changed=2, settled=True) == ["5 writes for 2 changes of nodes"]
+    assert "quiet" in find_rule_problems(kept, writes=2, changed=2, settled=False)[0]
+    late, missing = compute_rule_figures([15.1]), compute_rule_figures([None, 1.0])
+    assert "after more than 15 s" in find_rule_problems(late, writes=1, changed=1, settled=True)[0]
+    assert "1 nodes did not bear" in find_rule_problems(missing, writes=1, changed=2, settled=True)[0]
 
 
 def test_the_rule_of_the_bench_gives_what_is_waited_for_and_spares_one_platform(tmp_path: Path):
     file = tmp_path / "rules.yaml"
     write_rule(file, revision=7)
     rules = compile_rules(parse_cloud_config(file.read_bytes(), "rules.yaml"))
-    machines = fleet("n", 8)
-    wanted = wanted_labels(machines, 7)
+    machines = make_fleet("n", 8)
+    wanted = compute_expected_labels(machines, 7)
     assert len(wanted) == 7
     for machine in machines:
         assert machine.platform is not None
-        given = apply_rules(rules, some_facts(platform=machine.platform.platform)).labels
+        given = apply_rules(rules, make_facts(platform=machine.platform.platform)).labels
         assert list(given.values()) == [wanted[name] for name in wanted if name == machine.name]
 
 
@@ -171,7 +190,7 @@ def test_a_certificate_is_timed_from_the_filing_of_its_request_and_all_of_them_f
         asked("a", 10.0, filed=10.1, approved=10.2, issued=10.5),
         asked("b", 10.0, filed=10.2, approved=10.6, issued=11.2),
     ]
-    figures = issued_figures(requests, 9.0)
+    figures = compute_issued_figures(requests, 9.0)
     assert figures["all issued s"] == pytest.approx(2.2)
     assert figures["filed to issued p50 ms"] == pytest.approx(400)
     assert figures["filed to issued p99 ms"] == pytest.approx(1000)
@@ -181,14 +200,18 @@ def test_a_certificate_is_timed_from_the_filing_of_its_request_and_all_of_them_f
 
 
 def test_a_request_that_was_never_issued_is_counted_and_spoils_no_other_figure():
-    figures = issued_figures([asked("a", 1.0, approved=1.1, issued=1.2), asked("b", 1.0, denied=1.1)], 1.0)
+    figures = compute_issued_figures(
+        [asked("a", 1.0, approved=1.1, issued=1.2), asked("b", 1.0, denied=1.1)], 1.0
+    )
     assert figures["never issued"] == 1
     assert figures["all issued s"] == pytest.approx(0.2)
-    assert math.isnan(issued_figures([asked("b", 1.0)], 1.0)["all issued s"])
+    assert math.isnan(compute_issued_figures([asked("b", 1.0)], 1.0)["all issued s"])
 
 
 def test_requests_sent_together_are_timed_from_the_first_ones_sending():
-    figures = filed_figures([asked("a", 5.0, issued=8.0), asked("b", 5.5, filed=6.0, issued=7.0)], "us: ")
+    figures = compute_filed_figures(
+        [asked("a", 5.0, issued=8.0), asked("b", 5.5, filed=6.0, issued=7.0)], "us: "
+    )
     assert figures["us: all issued s"] == pytest.approx(3.0)
     assert figures["us: all filed s"] == pytest.approx(1.0)
 
@@ -203,48 +226,50 @@ def test_of_a_node_that_asked_twice_before_it_joined_only_the_last_request_is_to
         asked("c", 1.0),
         asked("c", 2.0),
     ]
-    figures = early_figures(nodes, requests)
+    figures = compute_early_figures(nodes, requests)
     assert figures["all issued s"] == pytest.approx(2.5)
     assert figures["join to issued p50 ms"] == pytest.approx(1000)
     assert (figures["older"], figures["older written"], figures["newest never issued"]) == (3, 1, 1)
-    assert early_problems(figures, settled=True) == [
+    assert find_early_problems(figures, settled=True) == [
         "1 nodes did not get the certificate that they asked for last",
         "1 older requests were written, though a newer one was there",
     ]
 
 
 def test_a_certificate_that_came_before_its_node_is_a_problem():
-    figures = early_figures((joined("a", 10.0, 10.1, 12.0),), [asked("a", 2.0, issued=9.0)])
-    assert early_problems(figures, settled=True) == ["1 certificates were issued to nodes that did not exist"]
-    assert "quiet" in early_problems(figures, settled=False)[0]
+    figures = compute_early_figures((joined("a", 10.0, 10.1, 12.0),), [asked("a", 2.0, issued=9.0)])
+    assert find_early_problems(figures, settled=True) == [
+        "1 certificates were issued to nodes that did not exist"
+    ]
+    assert "quiet" in find_early_problems(figures, settled=False)[0]
 
 
 def test_promises_about_certificates_that_do_not_hold_are_problems():
     kept = {"never issued": 0.0, "issued / approve everything": 1.9}
     patches = Counter({"patch certificatesigningrequests/approval": 2000, "update leases": 9})
-    assert certificate_problems(kept, patches, count=2000, settled=True) == []
+    assert find_certificate_problems(kept, patches, count=2000, settled=True) == []
     slow = kept | {"issued / approve everything": 2.1}
-    assert "2 times as long" in certificate_problems(slow, patches, count=2000, settled=True)[0]
-    assert certificate_problems(slow, patches, count=1999, settled=True)[1:] == [
+    assert "2 times as long" in find_certificate_problems(slow, patches, count=2000, settled=True)[0]
+    assert find_certificate_problems(slow, patches, count=1999, settled=True)[1:] == [
         "2000 API requests for 1999 certificates"
     ]
     more = patches + Counter({"get nodes": 1, "watch nodes": 5})
-    assert certificate_problems(kept, more, count=2000, settled=True) == [
+    assert find_certificate_problems(kept, more, count=2000, settled=True) == [
         "2001 API requests for 2000 certificates"
     ]
     missing = kept | {"never issued": 3.0}
-    assert "3 requests" in certificate_problems(missing, patches, count=2000, settled=True)[0]
-    assert "quiet" in certificate_problems(kept, patches, count=2000, settled=False)[0]
+    assert "3 requests" in find_certificate_problems(missing, patches, count=2000, settled=True)[0]
+    assert "quiet" in find_certificate_problems(kept, patches, count=2000, settled=False)[0]
 
 
 def test_the_ratio_of_few_requests_promises_nothing():
     few = {"never issued": 0.0, "issued / approve everything": 5.0}
-    assert certificate_problems(few, Counter(), count=50, settled=True) == []
+    assert find_certificate_problems(few, Counter(), count=50, settled=True) == []
 
 
 def test_a_node_is_of_use_once_it_has_lost_its_taint_and_has_pod_cidrs_whichever_came_last():
     nodes = [joined("a", 10.0, 10.1, 11.0, 13.0), joined("b", 10.5, 10.6, 12.5, 11.0)]
-    figures = served_figures(nodes)
+    figures = compute_served_figures(nodes)
     assert figures["all usable s"] == pytest.approx(3.0)
     assert figures["all with pod CIDRs s"] == pytest.approx(3.0)
     assert figures["usable p50 ms"] == pytest.approx(2000)
@@ -252,10 +277,10 @@ def test_a_node_is_of_use_once_it_has_lost_its_taint_and_has_pod_cidrs_whichever
 
 
 def test_a_node_without_pod_cidrs_is_counted_and_spoils_no_other_figure():
-    figures = served_figures([joined("a", 10.0, 10.1, 11.0, 12.0), joined("b", 10.0, 10.1, 15.0)])
+    figures = compute_served_figures([joined("a", 10.0, 10.1, 11.0, 12.0), joined("b", 10.0, 10.1, 15.0)])
     assert figures["never with pod CIDRs"] == 1
     assert figures["all usable s"] == pytest.approx(2.0)
-    assert math.isnan(served_figures([joined("b", 10.0, 10.1, 15.0)])["all usable s"])
+    assert math.isnan(compute_served_figures([joined("b", 10.0, 10.1, 15.0)])["all usable s"])
 
 
 @pytest.mark.parametrize(
@@ -269,23 +294,23 @@ def test_a_node_without_pod_cidrs_is_counted_and_spoils_no_other_figure():
     ids=["disjoint", "the-same", "one-in-another", "two-families-at-the-same-number"],
 )
 def test_blocks_that_touch_another_one_are_counted(carried: list[tuple[str, ...]], twice: int):
-    assert carried_figures(carried)["pod CIDRs: given twice"] == twice
+    assert compute_carried_figures(carried)["pod CIDRs: given twice"] == twice
 
 
 def test_nodes_that_lack_a_family_or_all_are_counted():
     carried = [("10.0.0.0/24",), (), ("10.0.1.0/24", "10.0.2.0/24"), ("fd00::/80", "10.0.3.0/24")]
-    assert carried_figures(carried)["pod CIDRs: nodes without both families"] == 3
+    assert compute_carried_figures(carried)["pod CIDRs: nodes without both families"] == 3
 
 
 def cpu_of(ours: float, *, loop_ms: float, kubelets: float) -> dict[str, float]:
     before = {"all-in-one": 1.0, "kube-apiserver": 20.0, "kubelets": 3.0, "machines": 1.0, "bench": 5.0}
     spent = {"all-in-one": ours, "kube-apiserver": ours, "kubelets": kubelets, "machines": 9.0, "bench": 7.0}
     after = {name: used(seconds + spent[name]) for name, seconds in before.items()}
-    return cpu_figures({name: used(seconds) for name, seconds in before.items()}, after, loop_ms)
+    return compute_cpu_figures({name: used(seconds) for name, seconds in before.items()}, after, loop_ms)
 
 
-def used(cpu_seconds: float) -> Usage:
-    return Usage(cpu_seconds=cpu_seconds, peak_rss_bytes=0, threads=1)
+def used(cpu_seconds: float) -> ProcessUsage:
+    return ProcessUsage(cpu_seconds=cpu_seconds, peak_rss_bytes=0, threads=1)
 
 
 def pod_cidr_figures_of(**more: float) -> dict[str, float]:
@@ -299,7 +324,7 @@ def pod_cidr_figures_of(**more: float) -> dict[str, float]:
         "ours: all CPU s": 7.0,
         "context: kube-apiserver CPU s": 8.0,
         "context: kubelets CPU s": 2.0,
-    } | per_node("Kubernetes", Counter({"patch nodes": 100, "create events": 100}), 100)
+    } | compute_per_node("Kubernetes", Counter({"patch nodes": 100, "create events": 100}), 100)
     asked = Counter(
         {
             "patch nodes": 200,
@@ -319,10 +344,10 @@ def pod_cidr_figures_of(**more: float) -> dict[str, float]:
         "context: kube-apiserver CPU s": 10.0,
         "context: kubelets CPU s": 3.0,
         "never with pod CIDRs": 0.0,
-        **carried_figures([("10.0.0.0/24", "fd00::/80")]),
-        **per_node("Kubernetes", asked, 100),
+        **compute_carried_figures([("10.0.0.0/24", "fd00::/80")]),
+        **compute_per_node("Kubernetes", asked, 100),
     }
-    return compared(without, served | more)
+    return compare_bursts(without, served | more)
 
 
 def test_what_pod_cidrs_cost_is_what_the_burst_without_them_did_not():
@@ -347,13 +372,13 @@ def test_cpu_is_compared_without_who_measures_and_by_how_fast_the_machine_was_me
 
 
 async def test_a_fixed_loop_tells_how_fast_the_machine_is():
-    async with speed_measured() as speed:
-        await eventually(lambda: len(speed.costs) > 3, "measured again and again")
+    async with measure_speed() as speed:
+        await wait_until(lambda: len(speed.costs) > 3, "measured again and again")
     assert 0 < speed.loop_ms < 1000
 
 
 def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
-    assert pod_cidr_problems(pod_cidr_figures_of(), nodes=1000) == []
+    assert find_pod_cidr_problems(pod_cidr_figures_of(), nodes=1000) == []
     broken = pod_cidr_figures_of(
         **{
             "all usable s": 13.1,
@@ -368,20 +393,20 @@ def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
         "2 pod CIDRs overlap another one",
         "4 nodes do not carry one pod CIDR of each family",
     ]
-    assert pod_cidr_problems(broken, nodes=999) == always, "few nodes say little of time and of sharing"
-    assert pod_cidr_problems(broken, nodes=1000) == [
+    assert find_pod_cidr_problems(broken, nodes=999) == always, "few nodes say little of time and of sharing"
+    assert find_pod_cidr_problems(broken, nodes=1000) == [
         *always,
         "with pod CIDRs it took more than 1.3 times as long",
         "more than 0.1 writes of claims per node",
     ]
 
 
-def write(verb: str, resource: str, name: str, code: int, user: str = "talos-ccm-ipam") -> Write:
-    return Write(user, verb, resource, name, code, "")
+def write(verb: str, resource: str, name: str, code: int, user: str = "talos-ccm-ipam") -> WriteRequest:
+    return WriteRequest(user, verb, resource, name, code, "")
 
 
 def test_what_ipam_wrote_is_counted_by_node_and_by_what_became_of_it():
-    writes = counted(
+    writes = count_writes(
         [
             write("create", "configmaps", "p", 201),
             write("update", "configmaps", "p", 409),
@@ -397,21 +422,21 @@ def test_what_ipam_wrote_is_counted_by_node_and_by_what_became_of_it():
     assert writes.patches_cut_off == {"c": 1}
 
 
-def killed_figures_of(writes: Writes, carried: list[tuple[str, ...]], **more: float) -> dict[str, float]:
-    served = served_figures([joined("a", 10.0, 10.1, 11.0, 13.0)])
-    figures = killed_figures(writes, 1000) | served | carried_figures(carried)
+def killed_figures_of(writes: IpamWrites, carried: list[tuple[str, ...]], **more: float) -> dict[str, float]:
+    served = compute_served_figures([joined("a", 10.0, 10.1, 11.0, 13.0)])
+    figures = compute_killed_figures(writes, 1000) | served | compute_carried_figures(carried)
     return figures | {"pod CIDRs: nodes served before the kill": 340.0} | more
 
 
 def test_a_burst_in_which_all_went_well_though_a_replica_was_killed_has_no_problem():
-    writes = Writes(claims=60, claims_refused=39, patched=Counter(a=1, b=1))
+    writes = IpamWrites(claims=60, claims_refused=39, patched=Counter(a=1, b=1))
     figures = killed_figures_of(writes, [("10.0.0.0/24", "fd00::/80")])
     assert figures["pod CIDRs: writes of claims per node, refused ones too"] == pytest.approx(0.099)
-    assert killed_problems(figures, nodes=1000, settled=True) == []
+    assert find_killed_problems(figures, nodes=1000, settled=True) == []
 
 
 def test_what_goes_wrong_when_a_replica_is_killed_is_a_problem():
-    writes = Writes(claims=60, claims_refused=41, patched=Counter(a=2, b=1))
+    writes = IpamWrites(claims=60, claims_refused=41, patched=Counter(a=2, b=1))
     wrong = {"never with pod CIDRs": 1.0, "pod CIDRs: nodes served before the kill": 990.0}
     figures = killed_figures_of(writes, [("10.0.0.0/24", "fd00::/80")] * 2, **wrong)
     always = [
@@ -420,8 +445,8 @@ def test_what_goes_wrong_when_a_replica_is_killed_is_a_problem():
         "2 pod CIDRs overlap another one",
     ]
     again = "1 nodes were patched more than once"
-    assert killed_problems(figures, nodes=999, settled=False) == [*always, again]
-    assert killed_problems(figures, nodes=1000, settled=False) == [
+    assert find_killed_problems(figures, nodes=999, settled=False) == [*always, again]
+    assert find_killed_problems(figures, nodes=1000, settled=False) == [
         *always,
         "a replica was killed only when 990 nodes were served",
         again,

@@ -10,24 +10,24 @@ from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
 from bench.__main__ import main
-from bench.figures import Run
-from bench.fleet import elsewhere, fleet
-from bench.host import Host
-from bench.results import Results, Unreadable, decode, encode, of_scenarios
-from bench.run import plan
-from bench.tables import comparison, grouped, number, tables
-from bench.wanted import Wanted
+from bench.bench_options import BenchOptions
+from bench.figures import BenchRun
+from bench.fleet import make_fleet, move_external_address
+from bench.host import HostInfo
+from bench.results import BenchResults, InvalidResults, decode_results, encode_results, select_scenarios
+from bench.run_bench import plan_runs
+from bench.tables import format_number, group_figures, render_comparison, render_results
 
-HOST = Host(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
-WANTED = Wanted()
-
-
-def results(*runs: Run, host: Host = HOST, wanted: Wanted = WANTED) -> Results:
-    return Results(begun_at=datetime(2026, 1, 2, tzinfo=UTC), host=host, wanted=wanted, runs=runs)
+HOST = HostInfo(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
+WANTED = BenchOptions()
 
 
-def a_burst(number: int = 1, *, problems: tuple[str, ...] = (), **figures: float) -> Run:
-    return Run(scenario="burst", mode="separate", number=number, figures=figures, problems=problems)
+def results(*runs: BenchRun, host: HostInfo = HOST, wanted: BenchOptions = WANTED) -> BenchResults:
+    return BenchResults(begun_at=datetime(2026, 1, 2, tzinfo=UTC), host=host, wanted=wanted, runs=runs)
+
+
+def a_burst(number: int = 1, *, problems: tuple[str, ...] = (), **figures: float) -> BenchRun:
+    return BenchRun(scenario="burst", mode="separate", number=number, figures=figures, problems=problems)
 
 
 def text_of(shown: RenderableType, width: int = 200) -> str:
@@ -44,32 +44,34 @@ def row(text: str, name: str) -> list[str]:
 
 def test_what_is_written_can_be_read_again_and_has_the_medians():
     written = results(a_burst(1, seconds=1.0, nothing=math.nan), a_burst(2, seconds=3.0))
-    text = encode(written)
-    assert decode(text).runs[0].figures == {"seconds": 1.0}
+    text = encode_results(written)
+    assert decode_results(text).runs[0].figures == {"seconds": 1.0}
     assert msgspec.json.decode(text)["medians"] == {"burst separate": {"seconds": 2.0}}
 
 
 def test_results_tell_where_their_logs_and_profiles_were_kept():
-    wanted = Wanted(keep_logs=Path("logs"), profile=Path("profiles"))
-    assert decode(encode(results(a_burst(s=1.0), wanted=wanted))).wanted == wanted
+    wanted = BenchOptions(keep_logs=Path("logs"), profile=Path("profiles"))
+    assert decode_results(encode_results(results(a_burst(s=1.0), wanted=wanted))).wanted == wanted
 
 
 def test_a_file_of_another_kind_or_format_is_refused_with_the_reason():
-    with pytest.raises(Unreadable, match="no results of this bench"):
-        decode(b'{"a": 1}')
-    later = encode(msgspec.structs.replace(results(), format=2))
-    with pytest.raises(Unreadable, match="format 2"):
-        decode(later)
+    with pytest.raises(InvalidResults, match="no results of this bench"):
+        decode_results(b'{"a": 1}')
+    later = encode_results(msgspec.structs.replace(results(), format=2))
+    with pytest.raises(InvalidResults, match="format 2"):
+        decode_results(later)
 
 
 def test_the_table_tells_the_median_and_what_lies_around_it():
-    text = text_of(tables(results(a_burst(1, seconds=1.0), a_burst(2, seconds=2.0), a_burst(3, seconds=9.0))))
+    text = text_of(
+        render_results(results(a_burst(1, seconds=1.0), a_burst(2, seconds=2.0), a_burst(3, seconds=9.0)))
+    )
     assert row(text, "seconds") == ["seconds", "2  1..9"]
 
 
 def test_figures_stand_in_groups_whatever_order_the_modes_bring_them_in():
     names = ["context: etcd CPU s", "all s", "ours: watcher CPU s", "ours: labeler CPU s", "Talos: all"]
-    assert grouped(names) == [
+    assert group_figures(names) == [
         ["all s"],
         ["Talos: all"],
         ["ours: labeler CPU s", "ours: watcher CPU s"],
@@ -79,7 +81,7 @@ def test_figures_stand_in_groups_whatever_order_the_modes_bring_them_in():
 
 def test_a_comparison_tells_by_how_much_each_median_changed():
     old, new = results(a_burst(seconds=2.0, writes=0.0)), results(a_burst(seconds=3.0, writes=4.0))
-    text = text_of(comparison(old, new))
+    text = text_of(render_comparison(old, new))
     assert row(text, "seconds") == ["seconds", "2", "3", "1.5"]
     assert row(text, "writes") == ["writes", "0", "4", "was none"]
 
@@ -87,34 +89,36 @@ def test_a_comparison_tells_by_how_much_each_median_changed():
 def test_a_comparison_says_first_what_was_not_alike():
     other = msgspec.structs.replace(HOST, cores=8)
     text = text_of(
-        comparison(results(a_burst(s=1.0), host=other), results(a_burst(s=1.0), wanted=Wanted(nodes=10)))
+        render_comparison(
+            results(a_burst(s=1.0), host=other), results(a_burst(s=1.0), wanted=BenchOptions(nodes=10))
+        )
     )
     assert "cores differ: 8 then, 2 now" in text
     assert "nodes differ: 1000 then, 10 now" in text
 
 
 def test_joins_that_ask_for_certificates_are_told_in_the_title_and_when_two_are_compared():
-    asking = Wanted(certificates=True)
-    shown = text_of(tables(results(a_burst(s=1.0), wanted=asking)))
+    asking = BenchOptions(certificates=True)
+    shown = text_of(render_results(results(a_burst(s=1.0), wanted=asking)))
     assert "1000 nodes join, 64 at a time, each asks for its certificate" in " ".join(shown.split())
-    compared = text_of(comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=asking)))
+    compared = text_of(render_comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=asking)))
     assert "certificates differ: False then, True now" in compared
 
 
 def test_joins_that_get_pod_cidrs_are_told_in_the_title_and_when_two_are_compared():
-    served = Wanted(pod_cidrs=True)
-    shown = text_of(tables(results(a_burst(s=1.0), wanted=served)))
+    served = BenchOptions(pod_cidrs=True)
+    shown = text_of(render_results(results(a_burst(s=1.0), wanted=served)))
     assert "1000 nodes join, 64 at a time, each gets pod CIDRs" in " ".join(shown.split())
-    compared = text_of(comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=served)))
+    compared = text_of(render_comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=served)))
     assert "pod CIDRs differ: False then, True now" in compared
 
 
 def test_two_results_without_a_common_scenario_are_not_compared():
-    assert "no scenario in common" in text_of(comparison(results(), results(a_burst(s=1.0))))
+    assert "no scenario in common" in text_of(render_comparison(results(), results(a_burst(s=1.0))))
 
 
 def test_numbers_have_three_digits_that_count():
-    shown = [number(value) for value in (0.01234, 12.345, 1234.5, math.nan, math.inf)]
+    shown = [format_number(value) for value in (0.01234, 12.345, 1234.5, math.nan, math.inf)]
     assert shown == ["0.0123", "12.3", "1234", "-", "> 5000"]
 
 
@@ -125,13 +129,13 @@ def test_problems_name_their_run():
 def test_only_the_scenarios_that_were_asked_for_are_shown():
     steady = msgspec.structs.replace(a_burst(), scenario="steady")
     both = results(a_burst(), steady)
-    assert of_scenarios(both, {"steady"}).runs == (steady,)
-    assert of_scenarios(both, ()) == both
+    assert select_scenarios(both, {"steady"}).runs == (steady,)
+    assert select_scenarios(both, ()) == both
 
 
 def test_modes_take_turns_within_a_scenario():
-    wanted = Wanted(scenarios=("burst",), modes=("separate", "all-in-one-memory"), runs=2)
-    assert [(mode, number) for _, mode, number in plan(wanted)] == [
+    wanted = BenchOptions(scenarios=("burst",), modes=("separate", "all-in-one-memory"), runs=2)
+    assert [(mode, number) for _, mode, number in plan_runs(wanted)] == [
         ("separate", 1),
         ("all-in-one-memory", 1),
         ("separate", 2),
@@ -140,23 +144,23 @@ def test_modes_take_turns_within_a_scenario():
 
 
 def test_a_replica_is_killed_only_where_there_are_several():
-    wanted = Wanted(scenarios=("pod-cidrs-killed",), modes=("all-in-one-memory", "separate"), runs=1)
-    assert plan(wanted) == [("pod-cidrs-killed", "separate", 1)]
+    wanted = BenchOptions(scenarios=("pod-cidrs-killed",), modes=("all-in-one-memory", "separate"), runs=1)
+    assert plan_runs(wanted) == [("pod-cidrs-killed", "separate", 1)]
     refused = CliRunner().invoke(main, ["pod-cidrs-killed", "--mode", "all-in-one-memory"])
     assert refused.exit_code == 2
     assert "with --mode separate only" in refused.output
 
 
 def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
-    machines = fleet("n", 1500)
+    machines = make_fleet("n", 1500)
     addresses = [each.address for machine in machines for each in machine.addresses if each.link != "lo"]
     assert len({machine.name for machine in machines}) == 1500
     assert len(set(addresses)) == len(addresses)
 
 
 def test_a_machine_elsewhere_has_another_external_address_and_else_the_same():
-    (machine,) = fleet("n", 1, ("hcloud",))
-    addresses, external = elsewhere(machine, 7)
+    (machine,) = make_fleet("n", 1, ("hcloud",))
+    addresses, external = move_external_address(machine, 7)
     assert f"{external}/32" not in {each.address for each in machine.addresses}
     assert {each.address for each in addresses} ^ {each.address for each in machine.addresses} == {
         f"{external}/32",
@@ -183,8 +187,8 @@ def test_a_wrong_argument_is_named(arguments: list[str], words: str):
 
 def test_a_result_file_is_shown_without_measuring_and_its_problems_are_the_exit_status(tmp_path: Path):
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
-    good.write_bytes(encode(results(a_burst(seconds=1.5))))
-    bad.write_bytes(encode(results(a_burst(seconds=3.0, problems=("it broke",)))))
+    good.write_bytes(encode_results(results(a_burst(seconds=1.5))))
+    bad.write_bytes(encode_results(results(a_burst(seconds=3.0, problems=("it broke",)))))
     shown = CliRunner().invoke(main, ["--show", str(good)])
     assert shown.exit_code == 0
     assert row(shown.output, "seconds") == ["seconds", "1.5"]
@@ -203,7 +207,7 @@ def test_a_file_that_is_no_result_is_refused_in_words(tmp_path: Path):
 
 def test_results_of_a_bench_that_was_told_to_end_say_so(tmp_path: Path):
     part = tmp_path / "part.json"
-    part.write_bytes(encode(msgspec.structs.replace(results(a_burst(seconds=1.5)), complete=False)))
+    part.write_bytes(encode_results(msgspec.structs.replace(results(a_burst(seconds=1.5)), complete=False)))
     shown = CliRunner().invoke(main, ["--show", str(part)])
     assert shown.exit_code == 130
     assert "not complete" in shown.output

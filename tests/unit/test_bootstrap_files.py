@@ -22,7 +22,7 @@ from services.bootstrap.server_files import (
 )
 from services.bootstrap.server_reconciler import ServerReconciler
 from services.bootstrap.settings import BootstrapSettings
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 NAMES = ResourceNames(namespace="kube-system", prefix="ccm")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -147,6 +147,6 @@ async def test_an_authority_that_has_ended_or_is_of_the_future_is_named_and_kept
     assert not (out / "nats.conf").exists()
     keeper = ServerReconciler(store, NAMES, out, wanted, now=lambda: now, interval_seconds=3600)
     looking = asyncio.create_task(keeper.run())
-    await eventually(lambda: any("good until" in problem for problem in keeper.problems()))
+    await wait_until(lambda: any("good until" in problem for problem in keeper.problems()))
     assert not looking.done(), "who looks again sees the authority that somebody makes"
     looking.cancel()

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.doctor.installation import lease_held_by
-from cli.doctor.objects import Container
-from cli.leases import LeaseName, UnknownLease, read_lease
+from cli.doctor.installation import get_lease_name
+from cli.doctor.kube_objects import Container
+from cli.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
 from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
 from libs.common.kube_api.lease import Lease, LeaseSpec
 from libs.common.kube_api.transport import Request
@@ -61,8 +61,8 @@ class FakeKube:
 async def read(kube: FakeKube, **said: str) -> tuple[str, str]:
     """Where the Lease is, and who holds it."""
     where = {"namespace": "ccm", "release": "", **said}
-    found = await read_lease(kube, **where)  # type: ignore[arg-type]
-    return str(found.place), found.lease.holder if found.lease else ""
+    found = await fetch_watcher_lease(kube, **where)  # type: ignore[arg-type]
+    return str(found.lease_name), found.lease.holder if found.lease else ""
 
 
 async def test_the_lease_is_the_one_that_the_watchers_workload_is_told():
@@ -94,7 +94,7 @@ async def test_a_lease_that_nobody_has_made_is_told_with_its_place():
 async def test_of_several_releases_the_one_that_is_named_counts():
     two = (RENAMED, a_deployment("b"))
     assert await read(FakeKube(*two, held=(MINE,)), release="a") == ("talos/mine", "holder of mine")
-    with pytest.raises(UnknownLease, match="several releases, choose by --release"):
+    with pytest.raises(LeaseNameUnknown, match="several releases, choose by --release"):
         await read(FakeKube(*two))
 
 
@@ -107,7 +107,7 @@ async def test_who_may_not_read_the_workload_hears_of_the_default_lease_only_wha
     refusal = Forbidden("no right to list deployments", status=403)
     kube = FakeKube(RENAMED, held=(DEFAULT,), refusal=refusal)
     assert await read(kube) == (str(LeaseName()), f"holder of {WATCHER_LEASE_NAME}")
-    with pytest.raises(UnknownLease, match=r"no right to list deployments.*--lease-name"):
+    with pytest.raises(LeaseNameUnknown, match=r"no right to list deployments.*--lease-name"):
         await read(FakeKube(RENAMED, refusal=refusal))
 
 
@@ -116,6 +116,6 @@ def test_each_service_that_leads_has_a_lease_of_its_own_in_the_same_namespace():
         name="all",
         args=("--leader-elect-resource-namespace=talos", "--lifecycle-lease-name", "gone"),
     )
-    assert lease_held_by(container, "watcher") == ("talos", WATCHER_LEASE_NAME)
-    assert lease_held_by(container, "lifecycle") == ("talos", "gone")
-    assert lease_held_by(Container(name="all"), "lifecycle") == ("kube-system", LIFECYCLE_LEASE_NAME)
+    assert get_lease_name(container, "watcher") == ("talos", WATCHER_LEASE_NAME)
+    assert get_lease_name(container, "lifecycle") == ("talos", "gone")
+    assert get_lease_name(Container(name="all"), "lifecycle") == ("kube-system", LIFECYCLE_LEASE_NAME)

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from cli.__main__ import main
 from cli.config.command import check
-from cli.nearest import or_meant
+from cli.name_suggestion import suggest_name
 
 NAMES = ["web-1", "worker-pool-a-7d9f", "cp-1"]
 
@@ -23,11 +23,11 @@ NAMES = ["web-1", "worker-pool-a-7d9f", "cp-1"]
     ],
 )
 def test_a_name_that_is_mistyped_is_told_as_it_is(said: str, meant: str):
-    assert or_meant(said, NAMES) == f"; did you mean {meant}?"
+    assert suggest_name(said, NAMES) == f"; did you mean {meant}?"
 
 
 def test_nothing_is_guessed_of_a_name_that_is_like_no_other():
-    assert or_meant("db-master", NAMES) == or_meant("", NAMES) == or_meant("web-1", []) == "."
+    assert suggest_name("db-master", NAMES) == suggest_name("", NAMES) == suggest_name("web-1", []) == "."
 
 
 def fails_with(number: int, monkeypatch: pytest.MonkeyPatch) -> Result:

@@ -16,7 +16,7 @@ from libs.common.cloud_config.fact_fields import (
 )
 from libs.common.cloud_config.required_resources import list_queried_fields, required_resources
 from libs.common.machine import Inventory, PlatformMetadata, Processors, SystemInformation
-from tests.builders import some_facts
+from tests.builders import make_facts
 
 ASKED = Inventory(
     talos_version="v1.13.9",
@@ -42,7 +42,7 @@ def test_every_field_of_metadata_and_system_information_can_be_named():
 
 
 def test_empty_fields_are_absent_for_selectors_and_spot_is_always_there():
-    fields = fact_values(some_facts(platform="metal", node_name=""))
+    fields = fact_values(make_facts(platform="metal", node_name=""))
     assert fields.texts == {"platform": "metal", "spot": "false"}
     assert fields.values["Region"] == ""
     assert fields.values["Spot"] is False
@@ -51,7 +51,7 @@ def test_empty_fields_are_absent_for_selectors_and_spot_is_always_there():
 
 
 def test_a_machine_says_all_that_it_was_asked_for():
-    facts = some_facts(spot=True, tags={"Role": "db", "empty": ""}, uuid="U-1")
+    facts = make_facts(spot=True, tags={"Role": "db", "empty": ""}, uuid="U-1")
     fields = fact_values(msgspec.structs.replace(facts, inventory=ASKED))
     assert fields.unqueried == frozenset()
     expected = {
@@ -76,7 +76,7 @@ def test_a_machine_says_all_that_it_was_asked_for():
 
 def test_what_was_asked_for_and_is_not_there_is_absent_and_not_unasked():
     facts = msgspec.structs.replace(
-        some_facts(), inventory=Inventory(talos_version="", processors=Processors())
+        make_facts(), inventory=Inventory(talos_version="", processors=Processors())
     )
     fields = fact_values(facts)
     assert "talosversion" not in fields.texts
@@ -132,5 +132,5 @@ def test_talos_is_asked_for_more_only_where_a_rule_names_it(rule: str, resources
     assert required_resources(config.rules) == resources
     names = {field.name for field in list_queried_fields(config.rules[0])}
     assert bool(names) == bool(resources)
-    assert names <= fact_values(some_facts()).unqueried
-    assert not names & fact_values(msgspec.structs.replace(some_facts(), inventory=ASKED)).unqueried
+    assert names <= fact_values(make_facts()).unqueried
+    assert not names & fact_values(msgspec.structs.replace(make_facts(), inventory=ASKED)).unqueried

@@ -48,12 +48,12 @@ def test_what_changed_between_reading_and_watching_is_found(file: Path):
 def test_a_config_map_s_swap_of_symlinks_is_a_change(tmp_path: Path):
     mounted = MountedConfigMap(tmp_path, ONE)
     watch = watched(mounted.path)
-    mounted.swap(TWO)
+    mounted.replace_text(TWO)
     assert watch.poll() is None
     assert names(watch.poll()) == ["two"]
-    mounted.swap(TWO)
+    mounted.replace_text(TWO)
     assert [watch.poll(), watch.poll()] == [None, None]  # another directory with the same content
-    mounted.swap(ONE)
+    mounted.replace_text(ONE)
     assert watch.poll() is None
     assert names(watch.poll()) == ["one"]
 
@@ -158,11 +158,11 @@ async def test_changes_are_called_back_while_the_file_is_watched(tmp_path: Path)
     watch = CloudConfigReloader(mounted.path, parse_cloud_config(ONE, str(mounted.path)))
     watching = asyncio.create_task(watch.watch(heard.put_nowait, poll_seconds=0.01))
     try:
-        mounted.swap(TWO)
+        mounted.replace_text(TWO)
         assert names(await asyncio.wait_for(heard.get(), 10)) == ["two"]
-        mounted.swap(BAD)
+        mounted.replace_text(BAD)
         assert isinstance(await asyncio.wait_for(heard.get(), 10), CloudConfigError)
-        mounted.swap(TWO)
+        mounted.replace_text(TWO)
         assert names(await asyncio.wait_for(heard.get(), 10)) == ["two"]
     finally:
         watching.cancel()

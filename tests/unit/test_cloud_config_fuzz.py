@@ -15,11 +15,11 @@ from libs.common.cloud_config.required_resources import (
     required_resources_of_pools,
 )
 from libs.common.cloud_config.selectors import match_selector
-from tests.builders import some_facts
-from tests.cloud_config_mutations import SEEDS, mutations
+from tests.builders import make_facts
+from tests.cloud_config_mutations import SEEDS, generate_mutations
 
 MUTATIONS = int(os.environ.get("MUTATIONS", "400"))
-FIELDS = fact_values(some_facts(platform="metal", hostname="web-1", zone="7", tags={"Role": "db"}))
+FIELDS = fact_values(make_facts(platform="metal", hostname="web-1", zone="7", tags={"Role": "db"}))
 
 
 def use(config: CloudConfig) -> None:
@@ -58,12 +58,12 @@ def test_the_seeds_are_right():
 
 
 def test_a_broken_file_is_a_config_or_its_mistakes_and_never_a_traceback():
-    right = sum(is_right(text) for text in mutations(MUTATIONS))
+    right = sum(is_right(text) for text in generate_mutations(MUTATIONS))
     assert MUTATIONS / 10 < right < MUTATIONS * 9 / 10  # mutations that always or never break prove little
 
 
 def test_broken_bytes_are_too():
-    for number, text in enumerate(mutations(MUTATIONS // 4, seed=6)):
+    for number, text in enumerate(generate_mutations(MUTATIONS // 4, seed=6)):
         broken = text.encode(errors="replace")
         at = number * 31 % (len(broken) + 1)
         is_right(broken[:at] + bytes([0x80 + number % 0x80]) + broken[at:])

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from libs.testbed.compose.cluster import wanted_nodes
-from libs.testbed.compose.credentials import make
-from libs.testbed.compose.fleet import MOST, fleet
-from libs.testbed.compose.usable import what_is_missing
+from libs.testbed.compose.addresses import read_node_count
+from libs.testbed.compose.credentials import write_credentials
+from libs.testbed.compose.fleet import MAX_NODES, make_fleet
+from libs.testbed.compose.node_readiness import list_missing
 from libs.testbed.kubelet_node import UNINITIALIZED
 
 SERVICES = ("watcher", "metadata", "labeler", "csr", "ipam", "lifecycle")
@@ -24,34 +24,34 @@ def a_node(**spec: Any) -> dict[str, Any]:
 def test_a_node_without_taint_with_cidrs_and_certificate_is_usable():
     other = {"key": "example.com/other", "effect": "NoSchedule"}
     for node in (a_node(), a_node(taints=[other])):
-        assert what_is_missing([node], [ISSUED], {"csr-1": "web-1"}) == []
+        assert list_missing([node], [ISSUED], {"csr-1": "web-1"}) == []
 
 
 def test_what_a_node_lacks_is_told():
     pending = {"metadata": {"name": "csr-1"}, "status": {}}
     bare = {"metadata": {"name": "web-1"}, "spec": {"taints": [UNINITIALIZED]}}
-    assert what_is_missing([bare], [pending], {"csr-1": "web-1"}) == [
+    assert list_missing([bare], [pending], {"csr-1": "web-1"}) == [
         "web-1 lacks initialization, providerID, podCIDRs, certificate"
     ]
-    assert what_is_missing([], [ISSUED], {"csr-1": "web-1"}) == ["web-1 lacks Node"]
+    assert list_missing([], [ISSUED], {"csr-1": "web-1"}) == ["web-1 lacks Node"]
 
 
 def test_anothers_certificate_does_not_count():
     of_another = {"metadata": {"name": "csr-2"}, "status": {"certificate": "AAAA"}}
-    assert what_is_missing([a_node()], [of_another], {"csr-1": "web-1"}) == ["web-1 lacks certificate"]
+    assert list_missing([a_node()], [of_another], {"csr-1": "web-1"}) == ["web-1 lacks certificate"]
 
 
 def test_no_two_machines_of_the_largest_fleet_share_a_name_or_an_address():
-    machines = fleet(MOST)
-    assert len({machine.name for machine in machines}) == MOST
-    assert len({ip for machine in machines for ip in machine.reachable_at}) == 2 * MOST
+    machines = make_fleet(MAX_NODES)
+    assert len({machine.name for machine in machines}) == MAX_NODES
+    assert len({ip for machine in machines for ip in machine.reachable_at}) == 2 * MAX_NODES
 
 
 @pytest.mark.parametrize("text", ["0", "many", "-1", "5001", ""])
 def test_a_number_of_nodes_that_is_none_is_told(text: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NODES", text)
     with pytest.raises(SystemExit, match="NODES"):
-        wanted_nodes()
+        read_node_count()
 
 
 def made(folder: Path) -> Path:
@@ -61,7 +61,7 @@ def made(folder: Path) -> Path:
         (folder / "keys" / f"compose-nats-{name}").mkdir(parents=True)
         (folder / "keys" / f"compose-nats-{name}" / "seed.nk").write_text(f"seed of {name}")
     (folder / "keys" / "ca.crt").write_text("who vouches for NATS")
-    make(folder, SERVICES)
+    write_credentials(folder, SERVICES)
     return folder
 
 

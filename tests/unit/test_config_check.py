@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.__main__ import main
-from cli.config.checking import check
+from cli.config.config_check import check_config
 from libs.common.platforms import PLATFORMS
 
 GOOD = """\
@@ -150,7 +150,7 @@ def test_what_is_no_config_file_at_all_is_an_error_and_no_traceback(content: str
 
 def test_more_rules_than_the_labeler_takes_are_an_error():
     rules = "".join(f"  - {{name: r{number}, labels: {{a: b}}}}\n" for number in range(1001))
-    (mistake,) = check(f"transformations:\n{rules}", "f").mistakes
+    (mistake,) = check_config(f"transformations:\n{rules}", "f").mistakes
     assert "more than 1000 rules" in mistake.problem
 
 
@@ -158,7 +158,7 @@ def test_more_rules_than_the_labeler_takes_are_an_error():
 def test_templates_are_tried_on_a_machine_of_every_platform(platform: str):
     template = '{{ if eq .Platform "PLATFORM" }}{{ upper }}{{ end }}'.replace("PLATFORM", platform)
     content = f"transformations:\n  - labels: {{a: '{template}'}}\n"
-    (mistake,) = check(content, "f").mistakes
+    (mistake,) = check_config(content, "f").mistakes
     assert "wrong number of args for upper" in mistake.problem
 
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.__main__ import main
-from cli.config.chart_schema import CHART, judge_schema
+from cli.config.chart_schema import CHART, check_schema
 from cli.config.chart_values import check_values
-from libs.testbed.helm.embedded import EMBEDDED, embedded
+from libs.testbed.helm.embedded_chart import EMBEDDED, render_embedded
 from tests.architecture.sources import ROOT
 
 FOLDER = ROOT / "deploy" / "k8s" / "chart"
@@ -24,7 +24,9 @@ PATHS = "--authorization-always-allow-paths=/healthz,/metrics"
 
 
 def test_the_embedded_chart_is_the_chart():
-    assert EMBEDDED.read_text() == embedded(), "run `make manifests`, look at the difference, and commit it"
+    assert EMBEDDED.read_text() == render_embedded(), (
+        "run `make manifests`, look at the difference, and commit it"
+    )
 
 
 def checked(text: str) -> tuple[list[str], list[str]]:
@@ -158,7 +160,7 @@ def test_the_verdict_is_that_of_json_schema(data: st.DataObject):
         holder = holder[key]
     holder[place[-1]] = copy.deepcopy(data.draw(ODD))
     validator = jsonschema.Draft7Validator(CHART["schema"])
-    assert bool(judge_schema(values).mistakes) == (not validator.is_valid(values)), json.dumps(values)
+    assert bool(check_schema(values).mistakes) == (not validator.is_valid(values)), json.dumps(values)
 
 
 @given(st.data())

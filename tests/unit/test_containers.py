@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.testbed.containers.packages import Missing, check_machine
-from libs.testbed.containers.run import CommandFailed, kept, run
+from libs.testbed.containers.commands import CommandFailed, get_or_make, run_command
+from libs.testbed.containers.packages import MissingPrerequisite, check_machine
 
 
 def machine_with(folder: Path, *tools: str) -> str:
@@ -17,18 +17,20 @@ def machine_with(folder: Path, *tools: str) -> str:
 def test_a_user_who_is_not_root_is_told_of_both_ways_out(tmp_path: Path):
     path = machine_with(tmp_path, "apt-get", "dpkg-deb", "tar", "umount")
     check_machine(0, path)
-    with pytest.raises(Missing, match=r"needs root: sudo make compose-local\n.*make compose-up"):
+    with pytest.raises(MissingPrerequisite, match=r"needs root: sudo make compose-local\n.*make compose-up"):
         check_machine(1000, path)
 
 
 def test_a_machine_that_is_no_debian_is_told_what_it_lacks(tmp_path: Path):
-    with pytest.raises(Missing, match="needs a Debian machine: there is no apt-get, dpkg-deb here"):
+    with pytest.raises(
+        MissingPrerequisite, match="needs a Debian machine: there is no apt-get, dpkg-deb here"
+    ):
         check_machine(0, machine_with(tmp_path, "tar", "umount"))
 
 
 def test_a_command_that_fails_is_told_with_its_words():
     with pytest.raises(CommandFailed, match=r"ended with status 3:\nout of luck"):
-        run(["sh", "-c", "echo out of luck >&2; exit 3"])
+        run_command(["sh", "-c", "echo out of luck >&2; exit 3"])
 
 
 def test_what_is_kept_is_made_once(tmp_path: Path):
@@ -38,8 +40,8 @@ def test_what_is_kept_is_made_once(tmp_path: Path):
         made.append(path)
         path.write_text("whole")
 
-    assert kept("wheel", "a wheel", make, folder=tmp_path).read_text() == "whole"
-    assert kept("wheel", "a wheel", make, folder=tmp_path).read_text() == "whole"
+    assert get_or_make("wheel", "a wheel", make, folder=tmp_path).read_text() == "whole"
+    assert get_or_make("wheel", "a wheel", make, folder=tmp_path).read_text() == "whole"
     assert len(made) == 1
 
 
@@ -55,5 +57,7 @@ def test_what_was_made_by_half_is_made_again(tmp_path: Path):
         (path / "whole").touch()
 
     with pytest.raises(CommandFailed):
-        kept("wheels", "wheels", break_off, folder=tmp_path)
-    assert [each.name for each in kept("wheels", "wheels", make, folder=tmp_path).iterdir()] == ["whole"]
+        get_or_make("wheels", "wheels", break_off, folder=tmp_path)
+    assert [each.name for each in get_or_make("wheels", "wheels", make, folder=tmp_path).iterdir()] == [
+        "whole"
+    ]

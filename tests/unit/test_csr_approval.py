@@ -13,11 +13,11 @@ from services.csr.approval_writer import MAX_CONCURRENT_WRITES, ApprovalWriter
 from services.csr.decision import Approve
 from services.csr.request_evaluator import SkipRequest
 from tests import json_patch
-from tests.builders import a_request
-from tests.bus_actors import eventually
+from tests.builders import make_request
+from tests.bus_actors import wait_until
 
 APPROVED = SigningRequestCondition(type="Approved", reason="r", message="m")
-JUDGED = a_request(pem=b"-----BEGIN", usages=("digital signature", "server auth"))
+JUDGED = make_request(pem=b"-----BEGIN", usages=("digital signature", "server auth"))
 
 
 def held(judged: SigningRequest = JUDGED, **spec: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def held(judged: SigningRequest = JUDGED, **spec: Any) -> dict[str, Any]:
 
 
 def test_what_was_judged_is_approved():
-    after = json_patch.apply(held(), build_approval_patch(JUDGED, APPROVED))
+    after = json_patch.apply_json_patch(held(), build_approval_patch(JUDGED, APPROVED))
     assert after["status"]["conditions"] == [
         {"type": "Approved", "status": "True", "reason": "r", "message": "m"}
     ]
@@ -43,7 +43,9 @@ def test_what_was_judged_is_approved():
 def test_status_may_be_absent_or_its_conditions_null():
     absent = {key: value for key, value in held().items() if key != "status"} | {"status": {}}
     for document in (absent, held() | {"status": {"conditions": None}}):
-        assert json_patch.apply(document, build_approval_patch(JUDGED, APPROVED))["status"]["conditions"]
+        assert json_patch.apply_json_patch(document, build_approval_patch(JUDGED, APPROVED))["status"][
+            "conditions"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -67,40 +69,42 @@ def test_status_may_be_absent_or_its_conditions_null():
 )
 def test_any_other_request_is_not(spec: dict[str, Any]):
     with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply(held(**spec), build_approval_patch(JUDGED, APPROVED))
+        json_patch.apply_json_patch(held(**spec), build_approval_patch(JUDGED, APPROVED))
 
 
 def test_nor_is_one_of_the_same_name_filed_later():
     later = msgspec.structs.replace(JUDGED, metadata=msgspec.structs.replace(JUDGED.metadata, uid="other"))
     with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply(held(later), build_approval_patch(JUDGED, APPROVED))
+        json_patch.apply_json_patch(held(later), build_approval_patch(JUDGED, APPROVED))
 
 
 @pytest.mark.parametrize("kind", ["Approved", "Denied", "Failed", "Something"])
 def test_nor_is_one_that_somebody_has_decided(kind: str):
     decided = held() | {"status": {"conditions": [{"type": kind, "status": "True"}]}}
     with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply(decided, build_approval_patch(JUDGED, APPROVED))
+        json_patch.apply_json_patch(decided, build_approval_patch(JUDGED, APPROVED))
 
 
 @pytest.mark.parametrize("seconds", [None, 600, 2**31 - 1])
 def test_a_time_that_was_judged_is_the_time_that_is_held(seconds: int | None):
-    judged = a_request(expiration_seconds=3600)
-    assert json_patch.apply(held(judged), build_approval_patch(judged, APPROVED))
+    judged = make_request(expiration_seconds=3600)
+    assert json_patch.apply_json_patch(held(judged), build_approval_patch(judged, APPROVED))
     with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply(held(judged, expirationSeconds=seconds), build_approval_patch(judged, APPROVED))
+        json_patch.apply_json_patch(
+            held(judged, expirationSeconds=seconds), build_approval_patch(judged, APPROVED)
+        )
 
 
 def test_an_oversized_request_is_denied_without_its_bytes_but_never_another_ones():
-    judged = a_request(pem=b"")
+    judged = make_request(pem=b"")
     patch = build_approval_patch(judged, SigningRequestCondition(type="Denied"))
-    assert json_patch.apply(held(judged, request="QUFBQQ=="), patch)["status"]["conditions"]
+    assert json_patch.apply_json_patch(held(judged, request="QUFBQQ=="), patch)["status"]["conditions"]
     assert not [step for step in patch if step["path"] == "/spec/request"]
 
 
 def test_a_request_without_its_bytes_is_never_approved():
     with pytest.raises(ValueError, match="csr-1"):
-        build_approval_patch(a_request(pem=b""), APPROVED)
+        build_approval_patch(make_request(pem=b""), APPROVED)
 
 
 async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_is_written():
@@ -121,9 +125,9 @@ async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_i
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(MAX_CONCURRENT_WRITES):
-            tasks.create_task(api.write(a_request(f"csr-{number}"), lambda: approve))
-        last = tasks.create_task(api.write(a_request("last"), lambda: verdicts[-1]))
-        await eventually(lambda: len(patched) == MAX_CONCURRENT_WRITES, "all slots are taken")
+            tasks.create_task(api.write(make_request(f"csr-{number}"), lambda: approve))
+        last = tasks.create_task(api.write(make_request("last"), lambda: verdicts[-1]))
+        await wait_until(lambda: len(patched) == MAX_CONCURRENT_WRITES, "all slots are taken")
         verdicts.append(SkipRequest("not-ours", "it is another's"))
         going.set()
     assert last.result() == verdicts[-1]

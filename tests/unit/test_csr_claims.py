@@ -11,7 +11,7 @@ from libs.common.events import NodeEnriched, NodeUnreachable
 from libs.common.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.node import Node, NodeAddress
 from services.csr.claim_index import Claim, ClaimIndex, ClaimRank
-from tests.builders import INCARNATION, NOW, a_node, enriched, some_facts
+from tests.builders import NOW, STREAM_ID, make_facts, make_node, make_node_enriched
 
 IPS = ("10.0.0.1", "10.0.0.2", "fd00::1")
 NAMES = ("a", "b", "c")
@@ -20,7 +20,7 @@ DNS = (*NAMES, "a.example", "b.example", "a.b")
 
 def unreachable(node: Node, last_known: MachineFacts | None = None) -> NodeUnreachable:
     return NodeUnreachable(
-        stream_id=INCARNATION,
+        stream_id=STREAM_ID,
         observed_sequence=1,
         node=node,
         fault=MachineFault(kind="timeout", step="connect", message="no answer"),
@@ -34,7 +34,7 @@ def unreachable(node: Node, last_known: MachineFacts | None = None) -> NodeUnrea
 
 def facts_of(name: str, *addresses: str, **fields: Any) -> MachineFacts:
     statuses = tuple(AddressStatus(address=address, link="eth0") for address in addresses)
-    return some_facts(node_name=name, addresses=statuses, **fields)
+    return make_facts(node_name=name, addresses=statuses, **fields)
 
 
 def claims_of(*told: Node | NodeEnriched | NodeUnreachable) -> ClaimIndex:
@@ -49,12 +49,14 @@ def claims_of(*told: Node | NodeEnriched | NodeUnreachable) -> ClaimIndex:
 
 def writes(name: str, *addresses: str, ip: str = "", uid: str = "uid-1") -> Node:
     status = tuple(NodeAddress(type="InternalIP", address=address) for address in addresses)
-    return a_node(name, ip=ip, addresses=status, uid=uid)
+    return make_node(name, ip=ip, addresses=status, uid=uid)
 
 
 def test_where_a_machine_answered_with_its_node_name_is_the_highest_claim():
     node = writes("a", "10.0.0.3", ip="10.0.0.1")
-    claims = claims_of(node, enriched(node, facts_of("a", "10.0.0.1/24", "10.0.0.2/24", node_ip="10.0.0.1")))
+    claims = claims_of(
+        node, make_node_enriched(node, facts_of("a", "10.0.0.1/24", "10.0.0.2/24", node_ip="10.0.0.1"))
+    )
     assert claims.find_by_address("10.0.0.1") == (Claim(node="a", rank=ClaimRank.ANSWERED),)
     assert claims.find_by_address("10.0.0.2") == (Claim(node="a", rank=ClaimRank.ATTESTED),)
     assert claims.find_by_address("10.0.0.3") == (Claim(node="a", rank=ClaimRank.NODE_OBJECT),)
@@ -63,7 +65,7 @@ def test_where_a_machine_answered_with_its_node_name_is_the_highest_claim():
 
 def test_a_machine_that_is_recognized_by_its_uuid_has_not_answered_as_that_node():
     node = writes("a", ip="10.0.0.1")
-    claims = claims_of(node, enriched(node, facts_of("other", "10.0.0.1/24", node_ip="10.0.0.1")))
+    claims = claims_of(node, make_node_enriched(node, facts_of("other", "10.0.0.1/24", node_ip="10.0.0.1")))
     assert claims.find_by_address("10.0.0.1") == (Claim(node="a", rank=ClaimRank.ATTESTED),)
 
 
@@ -89,7 +91,7 @@ def test_what_a_node_writes_whose_machine_was_never_asked_may_be_true(word: Node
 
 def test_only_existing_nodes_claim_anything():
     node = writes("a", "10.0.0.1")
-    claims = claims_of(enriched(node, facts_of("a", "10.0.0.1/24")))
+    claims = claims_of(make_node_enriched(node, facts_of("a", "10.0.0.1/24")))
     assert claims.find_by_address("10.0.0.1") == claims.find_by_name("a") == ()
     claims.upsert_node(node)
     assert claims.find_by_address("10.0.0.1")
@@ -100,15 +102,15 @@ def test_only_existing_nodes_claim_anything():
 
 def test_what_was_said_of_an_earlier_node_of_that_name_is_not_said_of_this_one():
     earlier, now = writes("a", ip="10.0.0.1"), writes("a", "10.0.0.2", uid="uid-2")
-    claims = claims_of(now, enriched(earlier, facts_of("a", "10.0.0.1/24", node_ip="10.0.0.1")))
+    claims = claims_of(now, make_node_enriched(earlier, facts_of("a", "10.0.0.1/24", node_ip="10.0.0.1")))
     assert claims.find_by_address("10.0.0.1") == ()
     assert claims.find_by_address("10.0.0.2") == (Claim(node="a", rank=ClaimRank.UNVERIFIED),)
 
 
 def test_a_name_belongs_to_the_node_that_bears_it_and_what_is_below_to_its_namesake():
-    attests = some_facts(node_name="b", hostname="A.example", addresses=())
-    b = a_node("b")
-    claims = claims_of(a_node("a"), b, enriched(b, attests))
+    attests = make_facts(node_name="b", hostname="A.example", addresses=())
+    b = make_node("b")
+    claims = claims_of(make_node("a"), b, make_node_enriched(b, attests))
     assert claims.find_by_name("A") == (Claim(node="a", rank=ClaimRank.NODE_NAME),)
     assert claims.find_by_name("a.EXAMPLE") == (
         Claim(node="a", rank=ClaimRank.NODE_NAME_PREFIX),
@@ -119,7 +121,7 @@ def test_a_name_belongs_to_the_node_that_bears_it_and_what_is_below_to_its_names
 
 def test_addresses_are_compared_not_their_spelling():
     node = writes("a", "FD00:0::1", "::ffff:10.0.0.2")
-    claims = claims_of(node, enriched(node, facts_of("a", "fd00:0:0::1/64")))
+    claims = claims_of(node, make_node_enriched(node, facts_of("a", "fd00:0:0::1/64")))
     assert [claim.rank for claim in claims.find_by_address("fd00::1")] == [ClaimRank.ATTESTED]
     assert [claim.rank for claim in claims.find_by_address("10.0.0.2")] == [ClaimRank.NODE_OBJECT]
 
@@ -131,7 +133,9 @@ def test_an_annotation_that_no_kubelet_writes_claims_nothing():
 
 def test_what_is_too_long_to_be_a_name_or_an_address_claims_nothing():
     node = writes("a", "x" * 10_000, "10.0.0.1/" + "0" * 100)
-    claims = claims_of(node, enriched(node, facts_of("a", "fd00::1%" + "x" * 100, hostname="y" * 10_000)))
+    claims = claims_of(
+        node, make_node_enriched(node, facts_of("a", "fd00::1%" + "x" * 100, hostname="y" * 10_000))
+    )
     assert claims.find_by_name("x" * 10_000) == claims.find_by_name("y" * 10_000) == ()
     assert claims.find_by_address("10.0.0.1") == claims.find_by_address("fd00::1") == ()
 
@@ -141,7 +145,9 @@ def test_nothing_is_left_of_nodes_that_are_gone():
     for number in range(50):
         node = writes(f"n{number}", f"10.0.0.{number}", ip="10.0.1.1")
         claims.upsert_node(node)
-        claims.upsert_report(enriched(node, facts_of(node.name, "10.0.2.1/24", hostname="h.example")))
+        claims.upsert_report(
+            make_node_enriched(node, facts_of(node.name, "10.0.2.1/24", hostname="h.example"))
+        )
     for number in range(50):
         claims.remove_node(f"n{number}")
         claims.remove_report(f"n{number}")
@@ -174,7 +180,7 @@ def machine_facts() -> st.SearchStrategy[MachineFacts]:
 def told() -> st.SearchStrategy[Told]:
     return st.one_of(
         nodes(),
-        st.builds(enriched, nodes(), machine_facts()),
+        st.builds(make_node_enriched, nodes(), machine_facts()),
         st.builds(unreachable, nodes(), st.none() | machine_facts()),
         st.tuples(st.sampled_from(("node", "enriched")), st.sampled_from(NAMES)),
     )

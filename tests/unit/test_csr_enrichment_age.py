@@ -10,14 +10,22 @@ from hypothesis import strategies as st
 from libs.common.bus import Message
 from libs.common.events import EnrichedCsrGone, Event
 from services.csr.enrichment_ages import EnrichmentAges
-from tests.builders import INCARNATION, NOW, a_message, a_node, a_request, csr_enriched, observed
+from tests.builders import (
+    NOW,
+    STREAM_ID,
+    make_csr_enriched,
+    make_message,
+    make_node,
+    make_node_observed,
+    make_request,
+)
 
-ENRICHED = csr_enriched(a_request())
-OTHER = observed(a_node())
+ENRICHED = make_csr_enriched(make_request())
+OTHER = make_node_observed(make_node())
 
 
 def message(event: Event, sequence: int, stamp: float) -> Message:
-    taken = a_message(event, sequence=sequence)
+    taken = make_message(event, sequence=sequence)
     return msgspec.structs.replace(taken, published_at=NOW + timedelta(seconds=stamp))
 
 
@@ -96,7 +104,7 @@ def test_the_age_of_what_was_never_heard_or_is_gone_is_unknown(ages):
     ages.dropped(enriched.subject)
     assert ages.seconds(enriched, 50) is None
     ages.heard(enriched, at=50, is_live=True)
-    gone = EnrichedCsrGone(stream_id=INCARNATION, observed_sequence=2, name="csr-1", uid="csr-uid-1")
+    gone = EnrichedCsrGone(stream_id=STREAM_ID, observed_sequence=2, name="csr-1", uid="csr-uid-1")
     ages.heard(message(gone, 2, 1), at=51, is_live=True)
     assert ages.seconds(enriched, 51) is None
     ages.heard(enriched, at=50, is_live=True)

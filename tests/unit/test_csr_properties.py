@@ -13,9 +13,9 @@ from libs.common.node import Node
 from libs.common.node_ips import parse_ip
 from services.csr.claim_index import ClaimIndex
 from services.csr.decide import Approve, Wait, decide
-from tests.builders import a_node, a_request, csr_enriched, enriched
+from tests.builders import make_csr_enriched, make_node, make_node_enriched, make_request
 from tests.csr_cases import POLICY
-from tests.csr_der import CN, ORGANIZATION, Fields, dns, ip, pem_of
+from tests.csr_der import CN, ORGANIZATION, RequestFields, encode_dns_name, encode_ip, encode_pem
 from tests.unit.test_csr_claims import claims_of, facts_of, unreachable, writes
 
 # What is true: each machine has these addresses, answers at the first, and has this full name.
@@ -33,11 +33,15 @@ Word = NodeEnriched | NodeUnreachable | None
 @functools.cache
 def pem_for(name: str, names: tuple[str, ...], ips: tuple[str, ...]) -> bytes:
     subject = (((ORGANIZATION, "system:nodes"),), ((CN, f"system:node:{name}"),))
-    return pem_of(Fields(subject=subject, sans=(*map(dns, names), *map(ip, ips))).der())
+    return encode_pem(
+        RequestFields(subject=subject, sans=(*map(encode_dns_name, names), *map(encode_ip, ips))).sign()
+    )
 
 
 def asks(name: str, names: tuple[str, ...], ips: tuple[str, ...], **fields: Any) -> CsrEnriched:
-    return csr_enriched(a_request(node=name, pem=pem_for(name, names, ips)), node_uid="uid-1", **fields)
+    return make_csr_enriched(
+        make_request(node=name, pem=pem_for(name, names, ips)), node_uid="uid-1", **fields
+    )
 
 
 def honest_facts(name: str) -> MachineFacts:
@@ -53,7 +57,12 @@ def honest_node(name: str) -> Node:
 def honest(draw: st.DrawFn, name: str) -> tuple[Node, Word]:
     """A Node that says what is true; its machine answers, is silent, or was never asked."""
     node, facts = honest_node(name), honest_facts(name)
-    words: tuple[Word, ...] = (enriched(node, facts), unreachable(node, facts), unreachable(node), None)
+    words: tuple[Word, ...] = (
+        make_node_enriched(node, facts),
+        unreachable(node, facts),
+        unreachable(node),
+        None,
+    )
     return node, draw(st.sampled_from(words))
 
 
@@ -81,7 +90,7 @@ def hostile(draw: st.DrawFn, name: str) -> tuple[Node, Word]:
     said = draw(st.none() | lies(name))
     if said is None:
         return node, draw(st.sampled_from((None, unreachable(node))))
-    words: tuple[Word, ...] = (enriched(node, said), unreachable(node, said))
+    words: tuple[Word, ...] = (make_node_enriched(node, said), unreachable(node, said))
     return node, draw(st.sampled_from(words))
 
 
@@ -128,7 +137,7 @@ def test_what_is_its_own_and_where_it_answers_is_never_withheld(a: Told, c: Told
     node, facts = honest_node("b"), honest_facts("b")
     names, ips = ("b", FULL_NAMES["b"]), ADDRESSES["b"]
     event = asks("b", names, ips, facts=facts, answered_at=ips)
-    judgement = decide(event, claims_from(a, c, (node, enriched(node, facts))), POLICY)
+    judgement = decide(event, claims_from(a, c, (node, make_node_enriched(node, facts))), POLICY)
     assert isinstance(judgement.decision, Approve), judgement
 
 
@@ -174,8 +183,8 @@ def test_a_wait_names_the_node_that_asks_and_every_rival(
 def test_nodes_that_claim_nothing_of_it_change_nothing(
     told: tuple[Told, ...], said: MachineFacts, sans: Sans
 ):
-    event, unrelated = asks("a", *sans, facts=said), a_node("unrelated", ip="192.0.2.1")
-    more = (unrelated, enriched(unrelated, facts_of("unrelated", "192.0.2.1/24")))
+    event, unrelated = asks("a", *sans, facts=said), make_node("unrelated", ip="192.0.2.1")
+    more = (unrelated, make_node_enriched(unrelated, facts_of("unrelated", "192.0.2.1/24")))
     assert decide(event, claims_from(*told), POLICY) == decide(event, claims_from(*told, more), POLICY)
 
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from libs.common.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
 from services.csr.pending_requests import PendingRequests
-from tests.builders import NOW, a_request
+from tests.builders import NOW, make_request
 
 
 def filed(name: str, at: float = 0.0, *, node: str = "web-1", version: int = 100) -> SigningRequest:
     created = NOW + timedelta(seconds=at)
-    return a_request(name, uid=f"uid-{name}", node=node, created=created, resource_version=str(version))
+    return make_request(name, uid=f"uid-{name}", node=node, created=created, resource_version=str(version))
 
 
 def approved(request: SigningRequest, **status: object) -> SigningRequest:

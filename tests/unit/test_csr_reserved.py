@@ -17,13 +17,20 @@ from libs.common.events import CsrEnriched
 from libs.common.kube_api.server_identity import ServerIdentity, parse_server_identity
 from libs.common.machine import AddressStatus, MachineFacts
 from libs.common.node import CONTROL_PLANE_LABEL, NodeAddress
-from libs.testbed.pki import Authority
+from libs.testbed.pki import CertificateAuthority
 from services.csr.api_endpoint import ApiEndpoint, ServerIdentityCache
 from services.csr.claim_index import ClaimIndex
 from services.csr.decide import ApprovalPolicy, Approve, Decision, Deny, Wait, decide
 from services.csr.service_networks import ServiceNetworks, merge_service_networks
-from tests.builders import NOW, a_node, cluster_networks, csr_enriched, enriched, some_facts
-from tests.csr_actors import asks
+from tests.builders import (
+    NOW,
+    make_cluster_networks,
+    make_csr_enriched,
+    make_facts,
+    make_node,
+    make_node_enriched,
+)
+from tests.csr_actors import make_serving_request
 
 SAN = "2.5.29.17"
 SERVICES = ("10.96.0.0/12",)
@@ -56,7 +63,7 @@ def machine(name: str, node_ip: str, *addresses: str, link: str = "eth0", **plat
     """`addresses` with their prefix length, besides the node IP in its /24."""
     found = (f"{node_ip}/24", *addresses)
     statuses = tuple(AddressStatus(address=text, link=link, flags=128) for text in found)
-    return some_facts(node_name=name, node_ip=node_ip, addresses=statuses, **platform)
+    return make_facts(node_name=name, node_ip=node_ip, addresses=statuses, **platform)
 
 
 def decided(
@@ -77,18 +84,18 @@ def decided(
     claims = ClaimIndex()
     for each in (facts, *also):
         is_own = each is facts
-        node = a_node(
+        node = make_node(
             each.node_name,
             uid=f"uid-{each.node_name}",
             ip=(node_ips if is_own else "") or each.node_ip,
             labels={CONTROL_PLANE_LABEL: ""} if is_own and control_plane else {},
         )
         claims.upsert_node(node)
-        claims.upsert_report(enriched(node, each))
+        claims.upsert_report(make_node_enriched(node, each))
     name = facts.node_name
-    request = asks(node=name, dns=(name,) if dns is None else dns, ips=ips)
+    request = make_serving_request(node=name, dns=(name,) if dns is None else dns, ips=ips)
     answered = (facts.node_ip, *answered_at)
-    event = csr_enriched(request, facts=facts, node_uid=f"uid-{name}", answered_at=answered)
+    event = make_csr_enriched(request, facts=facts, node_uid=f"uid-{name}", answered_at=answered)
     return decide(event, claims, known).decision
 
 
@@ -195,13 +202,15 @@ def test_a_second_node_ip_of_a_worker_counts_once_its_machine_has_answered_there
     worker, ips = machine("web-1", "10.0.0.5", "2001:db8::7/64"), ("10.0.0.5", "2001:db8::7")
     waits = decided(worker, policy(balancer), ips=ips, node_ips=node_ips)
     assert isinstance(waits, Wait), "kubelet and machine say so themselves: nobody has answered there"
-    passed = decided(worker, policy(balancer), ips=ips, node_ips=node_ips, answered_at=("2001:db8::7",))
+    passed = decided(
+        worker, policy(balancer), ips=ips, node_ips=node_ips, answering_addresses=("2001:db8::7",)
+    )
     assert isinstance(passed, Approve)
 
 
 def test_an_endpoint_address_at_which_a_worker_answers_but_which_is_no_node_ip_waits():
     worker = machine("web-1", "10.0.0.5", "192.0.2.7/24")
-    waits = decided(worker, policy(HOSTED), ips=("192.0.2.7",), answered_at=("192.0.2.7",))
+    waits = decided(worker, policy(HOSTED), ips=("192.0.2.7",), answering_addresses=("192.0.2.7",))
     assert isinstance(waits, Wait)
 
 
@@ -372,8 +381,10 @@ def alone(known: ApprovalPolicy, *, dns: tuple[str, ...] = ("cp-1",), ips: tuple
     written = (*(("InternalIP", ip) for ip in ips), *(("InternalDNS", name) for name in dns))
     addresses = tuple(NodeAddress(type=kind, address=text) for kind, text in written)
     claims = ClaimIndex()
-    claims.upsert_node(a_node("cp-1", uid="uid-1", addresses=addresses))
-    event: CsrEnriched = csr_enriched(asks(node="cp-1", dns=dns, ips=ips), without_talos=True)
+    claims.upsert_node(make_node("cp-1", uid="uid-1", addresses=addresses))
+    event: CsrEnriched = make_csr_enriched(
+        make_serving_request(node="cp-1", dns=dns, ips=ips), without_talos=True
+    )
     return decide(event, claims, msgspec.structs.replace(known, allowed_networks=("10.0.0.0/8",))).decision
 
 
@@ -400,7 +411,7 @@ def test_without_talos_unknown_networks_wait_and_name_the_flag():
 
 
 def test_service_networks_are_those_of_the_flag_and_of_the_report():
-    report = cluster_networks(service_cidrs=("fd00:96::/108",))
+    report = make_cluster_networks(service_cidrs=("fd00:96::/108",))
     assert merge_service_networks((), None) is None
     assert merge_service_networks(SERVICES, None) == SERVICES
     assert merge_service_networks((), report) == ("fd00:96::/108",)
@@ -409,7 +420,7 @@ def test_service_networks_are_those_of_the_flag_and_of_the_report():
 
 @pytest.mark.parametrize("cidrs", [(), ("odd",), ("odd", "10.96.0.0/12")], ids=str)
 def test_a_report_of_no_network_or_of_one_that_cannot_be_read_is_no_knowledge(cidrs: tuple[str, ...]):
-    assert merge_service_networks((), cluster_networks(service_cidrs=cidrs)) is None
+    assert merge_service_networks((), make_cluster_networks(service_cidrs=cidrs)) is None
 
 
 def test_where_no_machine_is_asked_missing_networks_are_a_problem_and_else_they_are_awaited():
@@ -417,8 +428,8 @@ def test_where_no_machine_is_asked_missing_networks_are_a_problem_and_else_they_
     networks = ServiceNetworks((), on_change=lambda: changes.append(1))
     assert not networks.problems(without_talos=False)
     assert any("--service-cluster-ip-range" in problem for problem in networks.problems(without_talos=True))
-    networks.apply(cluster_networks(service_cidrs=SERVICES))
-    networks.apply(cluster_networks(service_cidrs=SERVICES))
+    networks.apply(make_cluster_networks(service_cidrs=SERVICES))
+    networks.apply(make_cluster_networks(service_cidrs=SERVICES))
     assert (networks.problems(without_talos=True), networks.cidrs, changes) == ((), SERVICES, [1])
     networks.forget_report()
     assert (networks.cidrs, changes) == (None, [1, 1])
@@ -460,7 +471,7 @@ def test_with_several_control_planes_behind_a_balancer_the_identities_do_not_fla
 
 def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards():
     hosts = ["API.Example.com", "*.example.com", "10.0.0.1", "fd00:0:0::1"]
-    pem = Authority.make(common_name="x").server(hosts).certificate
+    pem = CertificateAuthority.make(common_name="x").issue_server(hosts).certificate
     found = parse_server_identity(der(pem), host="lb.example.com")
     assert found.names == {"api.example.com", "lb.example.com"}
     assert found.addresses == {"10.0.0.1", "fd00::1"}
@@ -468,7 +479,7 @@ def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards(
 
 def test_a_name_that_only_a_wildcard_covers_is_not_reserved():
     # docs/certificates.md tells operators to add such a name to certSANs
-    pem = Authority.make(common_name="x").server(["*.example.com"]).certificate
+    pem = CertificateAuthority.make(common_name="x").issue_server(["*.example.com"]).certificate
     known = policy(parse_server_identity(der(pem), host="10.0.0.1"))
     worker = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
     assert isinstance(decided(worker, known, dns=("web-1", "web-1.example.com")), Approve)

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from libs.testbed.dashboards.boards import BOARDS, FOLDER, path_of
-from libs.testbed.dashboards.grafana import TAG, text_of
-from libs.testbed.dashboards.layout import placed
-from libs.testbed.dashboards.panels import Board, stat
-from libs.testbed.dashboards.promql import metrics_in, scoped
-from libs.testbed.registered_metrics import registered
+from libs.testbed.dashboards.boards import BOARDS, FOLDER, get_board_path
+from libs.testbed.dashboards.grafana import TAG, render_board
+from libs.testbed.dashboards.layout import place_panels
+from libs.testbed.dashboards.panels import Board, make_stat
+from libs.testbed.dashboards.promql import add_selection, list_metrics
+from libs.testbed.registered_metrics import list_registered_metrics
 from tests.architecture.sources import ROOT
 
 FILES: Final = {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
@@ -31,7 +31,7 @@ every_panel = pytest.mark.parametrize(
 def series() -> dict[str, set[str]]:
     """The names under which Prometheus has our metrics, with their labels."""
     found: dict[str, set[str]] = {name: set() for name in ("up", *OF_THE_PROCESS)}
-    for metric in registered():
+    for metric in list_registered_metrics():
         labels = set(metric.labels)
         if metric.type == "histogram":
             found |= {f"{metric.name}_{part}": labels for part in ("count", "sum")}
@@ -51,12 +51,12 @@ def of_prometheus(panel: dict[str, Any]) -> list[dict[str, Any]]:
 def labels_of(expr: str) -> set[str]:
     """What its metrics have before anything is summed up."""
     alerts = OF_ALERTS if "ALERTS" in expr else set()
-    return alerts | OF_PROMETHEUS.union(*(SERIES[name] for name in metrics_in(expr)))
+    return alerts | OF_PROMETHEUS.union(*(SERIES[name] for name in list_metrics(expr)))
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
 def test_a_file_is_what_make_dashboards_writes(board: Board):
-    assert path_of(board).read_text() == text_of(board), "stale: `make dashboards`"
+    assert get_board_path(board).read_text() == render_board(board), "stale: `make dashboards`"
 
 
 def test_every_file_is_of_a_board_and_the_six_that_operators_want_are_there():
@@ -95,8 +95,13 @@ def test_a_board_has_few_panels_and_none_covers_another(name: str):
 
 def test_panels_that_do_not_fit_into_a_row_begin_another_below_its_highest():
     sizes = [(12, 4), (8, 9), (6, 3), (24, 2)]
-    panels = [stat("t", "up", good="", bad="", width=width, height=height) for width, height in sizes]
-    assert [(where["x"], where["y"]) for _, where in placed(panels)] == [(0, 0), (12, 0), (0, 9), (0, 12)]
+    panels = [make_stat("t", "up", good="", bad="", width=width, height=height) for width, height in sizes]
+    assert [(where["x"], where["y"]) for _, where in place_panels(panels)] == [
+        (0, 0),
+        (12, 0),
+        (0, 9),
+        (0, 12),
+    ]
 
 
 @every_file
@@ -151,7 +156,7 @@ def test_a_panel_leads_to_the_runbooks_of_its_alerts(name: str, panel: dict[str,
 def test_a_query_names_metrics_and_labels_that_the_code_has(name: str, panel: dict[str, Any]):
     for target in of_prometheus(panel):
         expr = target["expr"]
-        named = metrics_in(expr)
+        named = list_metrics(expr)
         assert named or "ALERTS" in expr
         assert set(named) <= set(SERIES)
         for metric, selected in re.findall(r"\b(\w+)\{([^}]*)\}", expr):
@@ -187,7 +192,7 @@ def test_a_legend_names_labels_that_are_left(name: str, panel: dict[str, Any]):
 @every_panel
 def test_every_metric_is_narrowed_to_the_clusters_and_jobs_that_are_chosen(name: str, panel: dict[str, Any]):
     for target in of_prometheus(panel):
-        for metric in metrics_in(target["expr"]):
+        for metric in list_metrics(target["expr"]):
             assert re.search(rf'\b{metric}\{{cluster=~"\$cluster", job=~"\$job"[,}}]', target["expr"])
 
 
@@ -202,4 +207,4 @@ def test_every_metric_is_narrowed_to_the_clusters_and_jobs_that_are_chosen(name:
     ],
 )
 def test_a_query_is_narrowed_where_a_metric_stands_and_nowhere_else(query: str, narrowed: str):
-    assert scoped(query) == narrowed.replace("CHOSEN", 'cluster=~"$cluster", job=~"$job"')
+    assert add_selection(query) == narrowed.replace("CHOSEN", 'cluster=~"$cluster", job=~"$job"')

@@ -5,16 +5,19 @@ import msgspec
 from libs.common.bus import UnreadablePayload
 from libs.common.dead_letters import make_dead_letter
 from libs.common.events import MAX_EVENT_BYTES, DeadLetter, encode
-from tests.builders import a_message, a_node, observed
+from tests.builders import make_message, make_node, make_node_observed
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_letter_can_be_published_however_large_what_it_is_about():
-    huge = a_node(annotations={f"key-{number}": "x" * 1000 for number in range(300)})
-    for event in (observed(huge), UnreadablePayload(reason="no JSON", payload=b"\x00" * MAX_EVENT_BYTES)):
+    huge = make_node(annotations={f"key-{number}": "x" * 1000 for number in range(300)})
+    for event in (
+        make_node_observed(huge),
+        UnreadablePayload(reason="no JSON", payload=b"\x00" * MAX_EVENT_BYTES),
+    ):
         letter = make_dead_letter(
-            a_message(event, subject="talosccm.v1.flow.enriched.node.web-1"),
+            make_message(event, subject="talosccm.v1.flow.enriched.node.web-1"),
             service="labeler",
             reason="why " * MAX_EVENT_BYTES,
             at=AT,

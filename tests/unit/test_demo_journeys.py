@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from cli.demo.cast import compared
-from cli.demo.given import given
-from cli.demo.journeys import Journeys, hop_percentiles, percentile
-from cli.demo.log_line import read_line
-from cli.demo.watching import Logs
-from tests.builders import NOW, a_node
+from cli.demo.log_line import parse_log_line
+from cli.demo.node_progress import DemoProgress, compute_milestone_percentiles, compute_percentile
+from cli.demo.progress_sources import LogFollower
+from cli.demo.rule_values import format_rule_values
+from cli.demo.simulated_machines import diff_node_lines
+from tests.builders import NOW, make_node
 
 OBSERVED = {"message": "node observed", "service": "watcher", "event": "NodeObserved", "outcome": "published"}
 ANSWERED = {"message": "the machine says what it is", "service": "metadata"}
@@ -35,20 +35,20 @@ def a_line(fields: dict[str, str], seconds: float, node: str = "one") -> bytes:
     return json.dumps({"time": after(seconds).isoformat(), "level": "info", "node": node, **fields}).encode()
 
 
-def a_run() -> Journeys:
-    journeys = Journeys()
+def a_run() -> DemoProgress:
+    journeys = DemoProgress()
     for name in ("one", "two", "three"):
-        journeys.joined(name, "metal", NOW)
+        journeys.add_node(name, "metal", NOW)
     return journeys
 
 
-def told(journeys: Journeys, fields: dict[str, str], seconds: float, node: str = "one") -> None:
-    line = read_line(a_line(fields, seconds, node))
+def told(journeys: DemoProgress, fields: dict[str, str], seconds: float, node: str = "one") -> None:
+    line = parse_log_line(a_line(fields, seconds, node))
     assert line
-    journeys.told(line)
+    journeys.apply_log_line(line)
 
 
-def first(journeys: Journeys):
+def first(journeys: DemoProgress):
     return next(iter(journeys))
 
 
@@ -56,13 +56,17 @@ def test_a_node_passes_its_hops_once_and_the_first_time_counts():
     journeys = a_run()
     told(journeys, OBSERVED, 0.01)
     told(journeys, ANSWERED, 0.02)
-    journeys.seen(a_node("one", taints=()), after(0.05))
+    journeys.apply_node(make_node("one", taints=()), after(0.05))
     told(journeys, OBSERVED, 9.0)
     told(journeys, ANSWERED, 9.0)
-    journeys.seen(a_node("one", taints=()), after(9.0))
-    assert [first(journeys).seconds(hop) for hop in ("observed", "answered", "ready")] == [0.01, 0.02, 0.05]
-    assert journeys.counts() == {"ready": 1, "joining": 2}
-    assert not journeys.all_ready
+    journeys.apply_node(make_node("one", taints=()), after(9.0))
+    assert [first(journeys).seconds_until(hop) for hop in ("observed", "answered", "ready")] == [
+        0.01,
+        0.02,
+        0.05,
+    ]
+    assert journeys.count_states() == {"ready": 1, "joining": 2}
+    assert not journeys.are_all_ready
 
 
 @pytest.mark.parametrize(
@@ -94,14 +98,14 @@ def test_a_blocked_node_says_why_and_moves_on_when_its_machine_answers(fields: d
 def test_a_node_that_ran_out_of_patience_says_whether_it_had_joined():
     journeys = a_run()
     assert first(journeys).why_not_ready == "patience was over before it had joined"
-    journeys.seen(a_node("one"), after(0.1))
+    journeys.apply_node(make_node("one"), after(0.1))
     assert first(journeys).why_not_ready == "patience was over on its way"
 
 
 def test_a_node_that_is_not_of_this_run_is_nobodys_journey():
     journeys = a_run()
     told(journeys, OBSERVED, 0.1, node="stranger")
-    journeys.seen(a_node("stranger"), after(0.1))
+    journeys.apply_node(make_node("stranger"), after(0.1))
     assert len(journeys) == 3
 
 
@@ -109,29 +113,29 @@ def test_a_node_that_is_not_of_this_run_is_nobodys_journey():
     "line", [b"Traceback (most recent call last):", b'{"time":', b'{"message": "ready"}', b""]
 )
 def test_a_line_about_no_node_tells_nothing(line: bytes):
-    assert read_line(line) is None
+    assert parse_log_line(line) is None
 
 
 def test_a_log_is_read_line_by_line_however_it_grows():
     file, journeys = io.BytesIO(), a_run()
-    logs = Logs([file], journeys)
+    logs = LogFollower([file], journeys)
     whole = a_line(OBSERVED, 0.25) + b"\n"
     for part in (whole[:10], whole[10:]):
         assert first(journeys).state == "joining"
         at = file.tell()
         file.write(part)
         file.seek(at)
-        logs.catch_up()
-    assert first(journeys).seconds("observed") == 0.25
+        logs.read_new_lines()
+    assert first(journeys).seconds_until("observed") == 0.25
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(50, 2.0), (90, 4.0), (99, 4.0), (100, 4.0), (1, 1.0)])
 def test_percentiles_are_values_that_were_measured(percent, expected):
-    assert percentile([4.0, 1.0, 3.0, 2.0], percent) == expected
+    assert compute_percentile([4.0, 1.0, 3.0, 2.0], percent) == expected
 
 
 def test_percentiles_of_nothing_are_not_a_number():
-    assert math.isnan(hop_percentiles([])["ready"]["p50"])
+    assert math.isnan(compute_milestone_percentiles([])["ready"]["p50"])
 
 
 def test_what_became_of_a_node_is_what_was_added_and_removed_around_its_addresses():
@@ -146,7 +150,7 @@ def test_what_became_of_a_node_is_what_was_added_and_removed_around_its_addresse
         "spec": {"providerID": "metal://1", "taints": [of_others]},
         "status": {"addresses": [address]},
     }
-    assert compared(before, now) == [
+    assert diff_node_lines(before, now) == [
         ("+", "providerID metal://1"),
         (" ", "address    InternalIP 10.0.0.5"),
         ("+", "label      zone=a"),
@@ -160,10 +164,12 @@ def test_what_rules_gave_is_counted_by_value_and_other_keys_are_left_out():
 
     keys = frozenset({("labels", "team"), ("taints", "web"), ("annotations", "os")})
     busy = {"key": "web", "effect": "NoSchedule"}
-    assert given(keys, [node("red"), node("red", busy), node("blue", {**busy, "value": "x"})]) == [
+    assert format_rule_values(
+        keys, [node("red"), node("red", busy), node("blue", {**busy, "value": "x"})]
+    ) == [
         "    1 node   label team=blue",
         "    2 nodes  label team=red",
         "    1 node   taint web:NoSchedule",
         "    1 node   taint web=x:NoSchedule",
     ]
-    assert given(frozenset(), [node("red")]) == ["nothing: no rule is about these nodes"]
+    assert format_rule_values(frozenset(), [node("red")]) == ["nothing: no rule is about these nodes"]

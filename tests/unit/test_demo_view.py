@@ -7,17 +7,17 @@ import pytest
 from rich.console import Console, RenderableType
 
 from cli.demo import view
-from cli.demo.journeys import Journeys
-from cli.demo.wanted import MOST_NODES, Wanted, other_runs
-from tests.builders import NOW, a_node
+from cli.demo.demo_options import MAX_NODES, DemoOptions, suggest_next_runs
+from cli.demo.node_progress import DemoProgress
+from tests.builders import NOW, make_node
 
 
-def a_run(count: int, *, ready: int = 0) -> Journeys:
-    journeys = Journeys()
+def a_run(count: int, *, ready: int = 0) -> DemoProgress:
+    journeys = DemoProgress()
     for number in range(count):
-        journeys.joined(f"openstack-{number:04}", "openstack", NOW)
+        journeys.add_node(f"openstack-{number:04}", "openstack", NOW)
     for number in range(ready):
-        journeys.seen(a_node(f"openstack-{number:04}", taints=()), NOW + timedelta(seconds=number))
+        journeys.apply_node(make_node(f"openstack-{number:04}", taints=()), NOW + timedelta(seconds=number))
     return journeys
 
 
@@ -28,18 +28,22 @@ def lines_of(picture: RenderableType, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 200])
-@pytest.mark.parametrize("count", [1, 3, MOST_NODES])
+@pytest.mark.parametrize("count", [1, 3, MAX_NODES])
 def test_every_picture_fits_its_terminal(width: int, count: int):
     journeys = a_run(count, ready=1)
-    picture = lines_of(view.live(journeys, seconds=119.9, width=width, height=24), width)
-    stuck = view.troubles([journey for journey in journeys if not journey.ready_at])
+    picture = lines_of(view.render_progress(journeys, seconds=119.9, width=width, height=24), width)
+    stuck = view.render_problems([journey for journey in journeys if not journey.ready_at])
     next_runs = [
-        view.commands("Try next", other_runs(Wanted(bus=bus, nodes=count, real=real), all_ready=all_ready))
+        view.render_commands(
+            "Try next", suggest_next_runs(DemoOptions(bus=bus, nodes=count, real=real), all_ready=all_ready)
+        )
         for bus in ("nats", "memory")
         for real in (True, False)
         for all_ready in (True, False)
     ]
-    others = [line for part in (view.summary(journeys), stuck, *next_runs) for line in lines_of(part, width)]
+    others = [
+        line for part in (view.render_summary(journeys), stuck, *next_runs) for line in lines_of(part, width)
+    ]
     assert max(map(len, picture + others)) <= width
     assert len(picture) < 24
     assert f"1/{count} ready" in picture[0]
@@ -47,33 +51,35 @@ def test_every_picture_fits_its_terminal(width: int, count: int):
 
 def test_nothing_in_the_picture_moves_sideways_while_nodes_move_on():
     def columns(ready: int) -> list[int]:
-        lines = lines_of(view.live(a_run(200, ready=ready), seconds=1.0, width=80, height=24), 80)
+        lines = lines_of(view.render_progress(a_run(200, ready=ready), seconds=1.0, width=80, height=24), 80)
         return [lines[1].index("ready"), lines[1].index("blocked"), lines[2].index("STATE"), len(lines[2])]
 
     assert columns(0) == columns(1) == columns(120)
 
 
 def test_who_arrived_last_stands_first_among_those_who_arrived():
-    lines = lines_of(view.live(a_run(30, ready=29), seconds=1.0, width=80, height=12), 80)
+    lines = lines_of(view.render_progress(a_run(30, ready=29), seconds=1.0, width=80, height=12), 80)
     assert [line.split()[0] for line in lines[3:6]] == ["openstack-0029", "openstack-0028", "openstack-0027"]
     assert lines[-1] == "... and 23 more"
 
 
 def test_in_a_pipe_one_line_says_it_all():
-    assert view.line(a_run(3), seconds=1.25) == "   1.2 s  0/3 ready  (3 joining)"
+    assert view.format_progress(a_run(3), seconds=1.25) == "   1.2 s  0/3 ready  (3 joining)"
 
 
 def test_only_the_first_of_many_stuck_nodes_are_named():
-    lines = lines_of(view.troubles(list(a_run(25))), 80)
+    lines = lines_of(view.render_problems(list(a_run(25))), 80)
     assert lines[-1] == "... and 5 more"
 
 
 def test_what_to_try_next_is_never_what_has_just_run():
-    assert 'make demo ARGS="--bus memory"' in dict(other_runs(Wanted(), all_ready=True))
-    assert 'make demo ARGS="--bus memory"' not in dict(other_runs(Wanted(bus="memory"), all_ready=True))
-    assert "make demo ARGS=--real" not in dict(other_runs(Wanted(real=True), all_ready=True))
+    assert 'make demo ARGS="--bus memory"' in dict(suggest_next_runs(DemoOptions(), all_ready=True))
+    assert ('make demo ARGS="--bus memory"') not in dict(
+        suggest_next_runs(DemoOptions(bus="memory"), all_ready=True)
+    )
+    assert "make demo ARGS=--real" not in dict(suggest_next_runs(DemoOptions(real=True), all_ready=True))
 
 
 def test_whose_patience_was_over_is_told_how_to_wait_longer_and_see_why():
-    options = [option for option, _ in other_runs(Wanted(patience_seconds=30), all_ready=False)]
+    options = [option for option, _ in suggest_next_runs(DemoOptions(patience_seconds=30), all_ready=False)]
     assert options == ["--patience 60", "--keep-logs DIRECTORY"]

@@ -6,11 +6,19 @@ from typing import Final
 import msgspec
 import pytest
 
-from cli.doctor.objects import Container, Meta, PodSpec, PodTemplate, Workload, WorkloadSpec
-from cli.explain.filed import Condition, Filed, Status
-from tests.builders import a_node
-from tests.csr_actors import asks
-from tests.doctor_cases import PREFIX, SECOND, a_lease, a_moment, judged, said, seen
+from cli.doctor.kube_objects import Container, Meta, PodSpec, PodTemplate, Workload, WorkloadSpec
+from cli.explain.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from tests.builders import make_node
+from tests.csr_actors import make_serving_request
+from tests.doctor_cases import (
+    PREFIX,
+    SECOND,
+    format_observations,
+    make_lease,
+    make_remote_clock,
+    make_snapshot,
+    run_check,
+)
 
 HOUR: Final = timedelta(hours=1)
 OF_TEAM_A: Final = """
@@ -22,25 +30,31 @@ HELD_BY_OURS: Final = f"{PREFIX}-watcher-0_b0c1"
 
 
 def test_who_leads_is_held_against_the_api_servers_clock_and_not_ours():
-    led = a_lease(HELD_BY_OURS, age=HOUR)
-    ours_is_ahead = seen(leases=(led,), server_clock=a_moment(-HOUR))
-    assert judged("controllers", ours_is_ahead).state == "ok"
-    dead = a_lease(HELD_BY_OURS, age=timedelta())
-    ours_is_behind = seen(leases=(dead,), server_clock=a_moment(HOUR))
-    assert "nobody leads" in said("controllers", ours_is_behind)
+    led = make_lease(HELD_BY_OURS, age=HOUR)
+    ours_is_ahead = make_snapshot(leases=(led,), server_clock=make_remote_clock(-HOUR))
+    assert run_check("controllers", ours_is_ahead).state == "ok"
+    dead = make_lease(HELD_BY_OURS, age=timedelta())
+    ours_is_behind = make_snapshot(leases=(dead,), server_clock=make_remote_clock(HOUR))
+    assert "nobody leads" in format_observations("controllers", ours_is_behind)
 
 
 def test_a_leader_that_has_just_died_is_no_stranger_who_leads():
     gone = f"{PREFIX}-watcher-old_a1"
-    waits = said("controllers", seen(leases=(a_lease(gone, age=30 * SECOND),)), "unknown")
+    waits = format_observations(
+        "controllers", make_snapshot(leases=(make_lease(gone, age=30 * SECOND),)), "unknown"
+    )
     assert f"{gone}, who held Lease kube-system/cloud-controller-manager-talos last, is gone" in waits
-    assert "somebody else leads" in said("controllers", seen(leases=(a_lease(gone, age=3 * SECOND),)))
+    assert "somebody else leads" in format_observations(
+        "controllers", make_snapshot(leases=(make_lease(gone, age=3 * SECOND),))
+    )
 
 
-def approved(node: str) -> Filed:
-    request = asks("csr-1", node=node)
-    given = Condition(type="Approved", reason="approved by their own")
-    return Filed(metadata=request.metadata, spec=request.spec, status=Status(conditions=(given,)))
+def approved(node: str) -> CertificateSigningRequest:
+    request = make_serving_request("csr-1", node=node)
+    given = CsrCondition(type="Approved", reason="approved by their own")
+    return CertificateSigningRequest(
+        metadata=request.metadata, spec=request.spec, status=CsrStatus(conditions=(given,))
+    )
 
 
 def another_approver() -> Workload:
@@ -52,12 +66,12 @@ def another_approver() -> Workload:
 
 @pytest.mark.parametrize(("team", "state"), [("a", "wrong"), ("b", "ok")])
 def test_whoever_approves_for_nodes_that_the_file_leaves_to_others_may(team: str, state: str):
-    node = a_node("web-1", labels={"team": team})
-    found = seen(nodes=(node,), requests=(approved("web-1"),), config=OF_TEAM_A)
-    assert judged("approvers", found).state == state
+    node = make_node("web-1", labels={"team": team})
+    found = make_snapshot(nodes=(node,), requests=(approved("web-1"),), config=OF_TEAM_A)
+    assert run_check("approvers", found).state == state
 
 
 def test_an_approver_beside_ours_is_told_unless_the_file_says_whose_nodes_are_whose():
-    beside = seen(workloads=(another_approver(),))
-    assert "Deployment infra/other" in said("approvers", beside)
-    assert judged("approvers", msgspec.structs.replace(beside, config=OF_TEAM_A)).state == "ok"
+    beside = make_snapshot(workloads=(another_approver(),))
+    assert "Deployment infra/other" in format_observations("approvers", beside)
+    assert run_check("approvers", msgspec.structs.replace(beside, config=OF_TEAM_A)).state == "ok"

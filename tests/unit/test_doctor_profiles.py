@@ -6,10 +6,10 @@ import msgspec
 import pytest
 import yaml
 
-from cli.doctor.checks.rights_held import paths_of
-from cli.doctor.installation import Installation, installations
-from cli.doctor.objects import COLLECTIONS, Workload
-from cli.doctor.rights import questions
+from cli.doctor.checks.permissions import get_role_paths
+from cli.doctor.installation import Installation, find_installations
+from cli.doctor.kube_objects import COLLECTIONS, Workload
+from cli.doctor.required_permissions import list_access_reviews
 
 MANIFESTS = Path(__file__).parents[2] / "deploy/k8s/manifests"
 NAME = "talos-cloud-controller-manager"
@@ -32,7 +32,7 @@ def objects(profile: str) -> list[dict[str, object]]:
 
 def installed(profile: str) -> Installation:
     workloads = [msgspec.convert(o, Workload) for o in objects(profile) if o["kind"] in COLLECTIONS]
-    (here,) = installations(workloads)
+    (here,) = find_installations(workloads)
     return here
 
 
@@ -51,14 +51,14 @@ def test_a_profile_is_read_for_what_it_is(profile: str):
     assert here.talos_account == (f"{NAME}-talos-secrets" if asks_talos else "")
     assert here.config_file == (NAME, "ccm-config.yaml")
     assert here.lease == ("kube-system", "cloud-controller-manager-talos")
-    assert not here.by_helm
-    assert here.all_in_one is not has_nats
+    assert not here.is_helm_release
+    assert here.is_all_in_one is not has_nats
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_what_is_applied_again_is_the_file_of_the_profile(profile: str):
     file = f"deploy/k8s/manifests/cloud-controller-manager{profile.removesuffix('-edge')}.yml"
-    assert file in installed(profile).apply_again
+    assert file in installed(profile).reapply_command
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -72,8 +72,13 @@ def test_the_roles_that_may_be_missing_are_those_that_the_chart_makes(profile: s
         namespace = metadata.get("namespace")
         place = f"/namespaces/{namespace}" if namespace else ""
         made.add(f"/apis/rbac.authorization.k8s.io/v1{place}/{str(each['kind']).lower()}s/{metadata['name']}")
-    named = {path for asked in questions(here) if asked.wanted for path in paths_of(here, asked)}
+    named = {
+        path
+        for asked in list_access_reviews(here)
+        if asked.is_required
+        for path in get_role_paths(here, asked)
+    }
     assert named <= made
-    if not here.all_in_one:  # there, several Roles give the same right: one of them is named
+    if not here.is_all_in_one:  # there, several Roles give the same right: one of them is named
         bindings = {path for path in made if "rolebindings/" in path}
         assert bindings <= named, "a binding that no right is asked for"

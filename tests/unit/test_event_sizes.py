@@ -4,7 +4,7 @@ import pytest
 
 from libs.common.events import MAX_EVENT_BYTES, EventError, NodeUnreachable, encode
 from libs.common.machine import MachineFault
-from tests.builders import INCARNATION, NOW, a_node, observed
+from tests.builders import NOW, STREAM_ID, make_node, make_node_observed
 
 
 def largest_that_can_be_observed() -> int:
@@ -13,7 +13,7 @@ def largest_that_can_be_observed() -> int:
     while does_not - fits > 1:
         middle = (fits + does_not) // 2
         try:
-            encode(observed(a_node(annotations={"a": "x" * middle})))
+            encode(make_node_observed(make_node(annotations={"a": "x" * middle})))
             fits = middle
         except EventError:
             does_not = middle
@@ -21,10 +21,10 @@ def largest_that_can_be_observed() -> int:
 
 
 def test_a_node_that_can_be_observed_can_be_said_to_be_unreachable_however_large_it_is():
-    node = a_node(annotations={"a": "x" * largest_that_can_be_observed()})
+    node = make_node(annotations={"a": "x" * largest_that_can_be_observed()})
     fault = MachineFault(kind="invalid", step="facts", message="m" * 1000)
     word = NodeUnreachable(
-        stream_id=INCARNATION,
+        stream_id=STREAM_ID,
         observed_sequence=1,
         node=node,
         fault=fault,
@@ -35,4 +35,4 @@ def test_a_node_that_can_be_observed_can_be_said_to_be_unreachable_however_large
     )
     assert len(encode(word)) <= MAX_EVENT_BYTES
     with pytest.raises(EventError):
-        encode(observed(a_node(annotations={"a": "x" * MAX_EVENT_BYTES})))
+        encode(make_node_observed(make_node(annotations={"a": "x" * MAX_EVENT_BYTES})))

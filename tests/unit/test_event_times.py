@@ -5,21 +5,21 @@ import pytest
 
 from libs.common.events import Event, EventError, decode, encode
 from tests.builders import (
-    a_node,
-    a_request,
-    csr_enriched,
-    csr_observed,
-    enriched,
-    leading,
-    observed,
-    some_facts,
+    make_csr_enriched,
+    make_csr_observed,
+    make_facts,
+    make_leading,
+    make_node,
+    make_node_enriched,
+    make_node_observed,
+    make_request,
 )
 
 TOLD = [
-    observed(a_node()),
-    enriched(a_node(), some_facts()),
-    csr_observed(a_request()),
-    csr_enriched(a_request()),
+    make_node_observed(make_node()),
+    make_node_enriched(make_node(), make_facts()),
+    make_csr_observed(make_request()),
+    make_csr_enriched(make_request()),
 ]
 
 
@@ -48,4 +48,4 @@ def test_a_message_with_a_time_that_cannot_be_compared_is_no_message(event: Even
         with pytest.raises(EventError):
             decode(msgspec.json.encode(broken))
     assert decode(encode(event)) == event
-    assert decode(encode(leading())) == leading()
+    assert decode(encode(make_leading())) == make_leading()

@@ -13,16 +13,23 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from cli.__main__ import main
-from cli.explain.node.as_json import explanation_json
+from cli.explain.node.as_json import node_explanation_to_json
 from cli.explain.node.command import node as node_command
-from cli.explain.node.evidence import Evidence
-from cli.explain.node.explanation import Explanation, explain
-from cli.explain.node.last_words import LastWords, last_words
-from cli.explain.node.text import of_explanation
-from cli.explain.node.verdict import Verdict
-from cli.inside.seen import FlowSeen, Object, ObjectSeen, StreamSeen, Unknown, Word
-from cli.render.config_in_use import config_in_use
-from cli.render.described import DescribedNode
+from cli.explain.node.last_messages import LastMessages, select_last_messages
+from cli.explain.node.node_evidence import NodeEvidence
+from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
+from cli.explain.node.node_verdict import NodeVerdict
+from cli.explain.node.text import format_explanation
+from cli.inside.flow_snapshot import (
+    FlowObject,
+    FlowSnapshot,
+    FlowUnavailable,
+    LastMessage,
+    ObjectMessages,
+    StreamSnapshot,
+)
+from cli.render.compiled_config import compile_config
+from cli.render.described_node import DescribedNode
 from libs.common.events import (
     DeadLetter,
     Decided,
@@ -45,8 +52,8 @@ from services.lifecycle.gcp_spot import LIFECYCLE_LABEL, NOT_READY_TAINT, PLATFO
 from services.lifecycle.poll_history import PollHistory, PollResult
 from services.lifecycle.settings import LifecycleSettings
 from services.lifecycle.shutdown_taint import SHUTTING_DOWN_STAGE
-from tests.builders import NOW, a_node, enriched, some_facts
-from tests.cli_screen import printed
+from tests.builders import NOW, make_facts, make_node, make_node_enriched
+from tests.cli_screen import render_lines
 
 TEXTS = Path(__file__).parent / "cli_texts"
 TERMS, SPOT = DeletionPolicy(), DeletionPolicy(deletes_gcp_spot=True)
@@ -87,13 +94,13 @@ def node(*conditions: NodeCondition, **fields: Any) -> Node:
         "system_uuid": OLD,
         "labels": {"kubernetes.io/hostname": "web-5", "node.cloudprovider.kubernetes.io/platform": "metal"},
     }
-    made = a_node("web-5", **given | fields)
+    made = make_node("web-5", **given | fields)
     metadata = msgspec.structs.replace(made.metadata, creation_timestamp=NOW - timedelta(days=1))
     return msgspec.structs.replace(made, metadata=metadata)
 
 
 def joining(**fields: Any) -> Node:
-    return node(**{"provider_id": "", "taints": a_node().spec.taints, "labels": None} | fields)
+    return node(**{"provider_id": "", "taints": make_node().spec.taints, "labels": None} | fields)
 
 
 def just_joined(**fields: Any) -> Node:
@@ -104,7 +111,7 @@ def just_joined(**fields: Any) -> Node:
 
 
 def facts(**fields: Any) -> MachineFacts:
-    return some_facts(**{"node_name": "web-5"} | fields)
+    return make_facts(**{"node_name": "web-5"} | fields)
 
 
 def fault(kind: FaultKind, message: str) -> MachineFault:
@@ -122,13 +129,13 @@ REPLACED: Final = (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=NE
 
 def evidence(
     of: Node, look: MachineFacts | MachineFault | None = None, *, file: str = "", **fields: Any
-) -> Evidence:
+) -> NodeEvidence:
     described = DescribedNode(node=of, facts=look) if isinstance(look, MachineFacts) else look
-    return Evidence(
+    return NodeEvidence(
         node=of,
         nodes=fields.pop("nodes", (of,)),
-        look=described,
-        file=config_in_use(file, "ccm-config.yaml") if file else None,
+        machine_result=described,
+        config_file=compile_config(file, "ccm-config.yaml") if file else None,
         at=NOW,
         **fields,
     )
@@ -155,26 +162,29 @@ def unreachable(why: MachineFault, **fields: Any) -> NodeUnreachable:
     )
 
 
-def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> FlowSeen:
+def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> FlowSnapshot:
     """What the reader sees where this was said of web-5."""
 
-    def word(event: Event) -> Word:
-        return Word(subject=subject_of(event), published_at=NOW, event=event)
+    def word(event: Event) -> LastMessage:
+        return LastMessage(subject=subject_of(event), published_at=NOW, event=event)
 
-    found = ObjectSeen(
-        object=Object("node", "web-5"),
+    found = ObjectMessages(
+        object=FlowObject("node", "web-5"),
         observed=next((word(each) for each in said if isinstance(each, NodeObserved)), None),
         enriched=next(
             (word(each) for each in said if isinstance(each, NodeEnriched | NodeUnreachable)), None
         ),
         decided=(
             *(word(each) for each in said if isinstance(each, Decided)),
-            *(Word(subject=subject, published_at=NOW, unreadable="not JSON") for subject in unreadable),
+            *(
+                LastMessage(subject=subject, published_at=NOW, unreadable="not JSON")
+                for subject in unreadable
+            ),
         ),
         dead=tuple(word(each) for each in said if isinstance(each, DeadLetter)),
     )
     leading = word(Leading(stream_id="1", epoch=1, holder="watcher-1"))
-    return FlowSeen(at=NOW, stream=StreamSeen(incarnation="1"), leading=leading, objects=(found,))
+    return FlowSnapshot(at=NOW, stream=StreamSnapshot(stream_id="1"), leading=leading, objects=(found,))
 
 
 OBSERVED: Final = NodeObserved(
@@ -214,7 +224,7 @@ HOSTILE_NODE: Final = node(
     provider_id=f"talos://{HOSTILE}",
     labels={"team": HOSTILE},
 )
-EVIDENCE: Final[dict[str, tuple[Evidence, DeletionPolicy]]] = {
+EVIDENCE: Final[dict[str, tuple[NodeEvidence, DeletionPolicy]]] = {
     "well": (evidence(node(pod_cidrs=("10.244.3.0/24",)), facts(uuid=OLD)), TERMS),
     "joining": (evidence(just_joined(), facts()), TERMS),
     "joining-for-a-day": (evidence(joining(), facts()), TERMS),
@@ -234,7 +244,7 @@ EVIDENCE: Final[dict[str, tuple[Evidence, DeletionPolicy]]] = {
     "without-talos": (evidence(node(), not_asked="not asked: --without-talos", withheld=True), TERMS),
     "said": (evidence(node(), SILENCE, flow=WORDS), TERMS),
     "said-nothing": (evidence(node(), facts(), flow=flow()), TERMS),
-    "no-nats": (evidence(node(), facts(), flow=Unknown(reason="connection refused")), TERMS),
+    "no-nats": (evidence(node(), facts(), flow=FlowUnavailable(reason="connection refused")), TERMS),
     "hostile": (
         evidence(HOSTILE_NODE, fault("internal", HOSTILE), file=OWNERSHIP, flow=flow(
             decided("ipam", HOSTILE, HOSTILE), unreadable=(HOSTILE,)
@@ -243,12 +253,12 @@ EVIDENCE: Final[dict[str, tuple[Evidence, DeletionPolicy]]] = {
 }  # fmt: skip
 
 
-def explained(name: str) -> Explanation:
-    return explain(*EVIDENCE[name])
+def explained(name: str) -> NodeExplanation:
+    return explain_node_evidence(*EVIDENCE[name])
 
 
-def shown(explanation: Explanation, width: int | None = None) -> str:
-    return printed(of_explanation(explanation, NOW), width)
+def shown(explanation: NodeExplanation, width: int | None = None) -> str:
+    return render_lines(format_explanation(explanation, NOW), width)
 
 
 @pytest.mark.parametrize("name", EVIDENCE)
@@ -279,14 +289,14 @@ def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str
     )
     there = (ForeignMachine(address=text, node_name=text, uuid=text, queried_at=NOW),)
     words = flow(decided("ipam", text, text), WENT, unreadable=(text,))
-    explanation = explain(
+    explanation = explain_node_evidence(
         evidence(of, fault(kind, text), answered_by=there, not_proven=text, flow=words, file=OWNERSHIP),
         TERMS,
     )
     told = shown(explanation, 80)
     assert told.replace("\n", "").isprintable()
     assert max(map(cell_len, told.splitlines())) <= 80, "columns: a combining mark has none, others have two"
-    json.dumps(explanation_json(explanation))
+    json.dumps(node_explanation_to_json(explanation))
 
 
 @pytest.mark.parametrize(
@@ -314,11 +324,11 @@ def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str
 )
 def test_the_exit_status_says_whether_all_is_well(name: str, status: int, fate: str):
     explanation = explained(name)
-    assert (explanation.exit_status, explanation.gone.outcome) == (status, fate)
+    assert (explanation.exit_status, explanation.deletion.outcome) == (status, fate)
 
 
-def found(explanation: Explanation, kind: str) -> list[str]:
-    return [piece.text for piece in explanation.gone.evidence if piece.found == kind]
+def found(explanation: NodeExplanation, kind: str) -> list[str]:
+    return [piece.text for piece in explanation.deletion.evidence if piece.state == kind]
 
 
 def test_what_one_look_can_show_is_told_apart_from_what_only_time_can():
@@ -332,9 +342,9 @@ def test_what_one_look_can_show_is_told_apart_from_what_only_time_can():
 
 
 def test_without_an_answer_of_talos_who_answers_there_is_not_known():
-    unasked = explain(evidence(node(SILENT_KUBELET), not_asked="no talosconfig"), TERMS)
+    unasked = explain_node_evidence(evidence(node(SILENT_KUBELET), not_asked="no talosconfig"), TERMS)
     assert found(unasked, "unknown") == ["who answers at its addresses: no talosconfig"]
-    assert (unasked.gone.outcome, unasked.exit_status) == ("unknown", 1)
+    assert (unasked.deletion.outcome, unasked.exit_status) == ("unknown", 1)
 
 
 def test_of_each_controller_it_tells_whose_the_node_is_by_its_own_part_of_the_file():
@@ -346,20 +356,22 @@ def test_of_each_controller_it_tells_whose_the_node_is_by_its_own_part_of_the_fi
 
 def test_a_node_that_is_not_lifecycles_is_left_alone_whatever_the_evidence():
     file = "ownership: {providerIDSchemes: [hcloud]}"
-    told = explain(evidence(node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED, file=file), TERMS)
-    assert told.gone.outcome == "not-owned"
-    assert "is of none of ownership.providerIDSchemes" in told.gone.reason
-    assert told.gone.evidence == ()
+    told = explain_node_evidence(
+        evidence(node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED, file=file), TERMS
+    )
+    assert told.deletion.outcome == "not-owned"
+    assert "is of none of ownership.providerIDSchemes" in told.deletion.reason
+    assert told.deletion.evidence == ()
 
 
 def test_a_preempted_machine_is_kept_unless_the_flag_is_given():
-    assert explain(EVIDENCE["preempted"][0], TERMS).gone.outcome == "kept"
+    assert explain_node_evidence(EVIDENCE["preempted"][0], TERMS).deletion.outcome == "kept"
 
 
 def test_with_the_flag_it_tells_what_a_spot_machine_lacks_for_it():
     back = msgspec.structs.replace(PREEMPTED, spec=msgspec.structs.replace(PREEMPTED.spec, taints=()))
-    told = explain(evidence(back, SILENCE), SPOT)
-    assert told.gone.outcome == "kept"
+    told = explain_node_evidence(evidence(back, SILENCE), SPOT)
+    assert told.deletion.outcome == "kept"
     assert (
         f"for --delete-preempted-gcp-spot: it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}"
         in found(told, "lacks")
@@ -367,20 +379,25 @@ def test_with_the_flag_it_tells_what_a_spot_machine_lacks_for_it():
 
 
 def test_a_machine_that_was_shut_down_would_be_tainted():
-    taint = explained("shut-down").gone.taint
+    taint = explained("shut-down").deletion.taint
     assert taint is not None
     assert "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule" in taint.summary
-    assert explained("silent").gone.taint is None
+    assert explained("silent").deletion.taint is None
 
 
 def test_what_the_machine_said_to_another_node_of_that_name_says_nothing():
     before = msgspec.structs.replace(WENT, node=node(uid="uid-before"))
-    assert explain(evidence(node(SILENT_KUBELET), SILENCE, flow=flow(before)), TERMS).gone.taint is None
+    assert (
+        explain_node_evidence(
+            evidence(node(SILENT_KUBELET), SILENCE, flow=flow(before)), TERMS
+        ).deletion.taint
+        is None
+    )
 
 
 def test_a_machine_that_says_that_it_shuts_down_is_told_so():
     going = msgspec.structs.replace(facts(), stage=SHUTTING_DOWN_STAGE)
-    assert "its stage is 'shutting down'" in shown(explain(evidence(node(), going), TERMS))
+    assert "its stage is 'shutting down'" in shown(explain_node_evidence(evidence(node(), going), TERMS))
     assert "stage" not in shown(explained("well"))
 
 
@@ -414,24 +431,27 @@ def test_it_tells_that_a_node_would_be_deleted_exactly_if_lifecycle_with_all_its
         (ForeignMachine(address="10.0.0.5", node_name=bears, uuid=uuid, queried_at=NOW),) if answered else ()
     )
     looked = evidence(of, fault(kind, "so it is"), answered_by=there)
-    assert looked.word is not None
+    assert looked.machine_report is not None
     last = PollResult(started_at=NOW, ended_at=NOW, received_at=3600.0, attempt=9)
     first = PollResult(
         started_at=NOW - timedelta(hours=1), ended_at=NOW - timedelta(hours=1), received_at=0.0, attempt=1
     )
     history = PollHistory(uid=of.uid, first=first, last=last, count=9)
     case = DeletionCase(
-        node=of, report=looked.word, history=history, machines=build_machine_index((of,), (looked.word,))
+        node=of,
+        report=looked.machine_report,
+        history=history,
+        machines=build_machine_index((of,), (looked.machine_report,)),
     )
     settled = ReplicaStatus(uptime=timedelta(days=1), leading_for=timedelta(days=1))
     would = isinstance(decide(case, TERMS, settled, now=NOW, monotonic_now=3600.0), Delete)
-    assert (explain(looked, TERMS).gone.outcome == "deletable") == would
+    assert (explain_node_evidence(looked, TERMS).deletion.outcome == "deletable") == would
 
 
 def test_what_the_labeler_would_write_is_its_own_plan():
     looked = evidence(joining(), facts(), file="global: {clusterName: prod}\n")
     plan = plan_node(looked.node, facts(), "nodename", looked.config)
-    assert explain(looked, TERMS).plan == plan
+    assert explain_node_evidence(looked, TERMS).plan == plan
     assert any("clustername=prod" in line for line in plan.summary)
 
 
@@ -447,20 +467,22 @@ def test_who_is_owned_is_told_as_the_services_judge_it():
 
 
 def test_what_stands_there_is_told_and_what_is_no_event_too():
-    said, subject = enriched(node(), facts()), "talosccm.v1.decided.ipam.node.web-5"
-    words = last_words(flow(said, OBSERVED, decided("ipam", "x", "y"), unreadable=(subject,)), "web-5")
+    said, subject = make_node_enriched(node(), facts()), "talosccm.v1.decided.ipam.node.web-5"
+    words = select_last_messages(
+        flow(said, OBSERVED, decided("ipam", "x", "y"), unreadable=(subject,)), "web-5"
+    )
     assert words is not None
-    assert (words.of_machine, words.observed) == (said, OBSERVED)
-    assert (words.decided, words.unreadable) == ((decided("ipam", "x", "y"),), (subject,))
-    assert last_words(flow(), "web-5") == LastWords()
-    assert last_words(None, "web-5") is None
+    assert (words.machine_event, words.observed) == (said, OBSERVED)
+    assert (words.decisions, words.unreadable) == ((decided("ipam", "x", "y"),), (subject,))
+    assert select_last_messages(flow(), "web-5") == LastMessages()
+    assert select_last_messages(None, "web-5") is None
 
 
 def test_why_nothing_can_be_told_is_told():
-    unknown = last_words(Unknown(reason="it is not there"), "web-5")
+    unknown = select_last_messages(FlowUnavailable(reason="it is not there"), "web-5")
     assert unknown is not None
     assert unknown.problem == "it is not there"
-    unmade = last_words(FlowSeen(at=NOW), "web-5")
+    unmade = select_last_messages(FlowSnapshot(at=NOW), "web-5")
     assert unmade is not None
     assert "no stream" in unmade.problem
 
@@ -471,13 +493,13 @@ def test_why_nothing_can_be_told_is_told():
 @pytest.mark.parametrize("name", EVIDENCE)
 def test_json_says_the_same(name: str):
     explanation = explained(name)
-    told = json.loads(json.dumps(explanation_json(explanation)))
+    told = json.loads(json.dumps(node_explanation_to_json(explanation)))
     assert told["name"] == "web-5"
     assert [check["result"] for check in told["checks"]] == [check.result for check in explanation.checks]
-    assert told["lifecycle"]["outcome"] == explanation.gone.outcome
+    assert told["lifecycle"]["outcome"] == explanation.deletion.outcome
     found = [finding["fault"] for finding in told["verdict"]["findings"]]
     assert found == [finding.fault for finding in explanation.verdict.findings]
-    assert [step["what"] for step in told["journey"]] == [step.what for step in explanation.journey]
+    assert [step["what"] for step in told["journey"]] == [step.what for step in explanation.steps]
     assert len(told["owners"]) == 4
 
 
@@ -490,7 +512,7 @@ def test_whatever_is_not_well_comes_with_its_cause_and_what_mends_it(name: str):
 
 
 def test_where_all_is_well_nothing_is_found():
-    assert explained("well").verdict == Verdict(state="well")
+    assert explained("well").verdict == NodeVerdict(state="well")
 
 
 @pytest.mark.parametrize(

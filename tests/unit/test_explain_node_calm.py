@@ -6,18 +6,18 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.explain.node.around import Around
-from cli.explain.node.evidence import Evidence
-from cli.explain.node.explanation import Explanation, explain
-from cli.explain.node.text import of_explanation
-from cli.inside.seen import Unknown
-from cli.render.config_in_use import config_in_use
-from cli.render.described import DescribedNode
+from cli.explain.node.node_context import NodeContext
+from cli.explain.node.node_evidence import NodeEvidence
+from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
+from cli.explain.node.text import format_explanation
+from cli.inside.flow_snapshot import FlowUnavailable
+from cli.render.compiled_config import compile_config
+from cli.render.described_node import DescribedNode
 from libs.common.kube_api.pods import Pod
 from libs.common.node import BLOCKED_CONDITION, Node, NodeCondition
 from services.lifecycle.decide import DeletionPolicy
-from tests.builders import NOW, a_node, some_facts
-from tests.cli_screen import printed
+from tests.builders import NOW, make_facts, make_node
+from tests.cli_screen import render_lines
 
 READY: Final = NodeCondition(type="Ready", status="True")
 WITHOUT_CNI: Final = NodeCondition(
@@ -26,7 +26,7 @@ WITHOUT_CNI: Final = NodeCondition(
 BLOCKED: Final = NodeCondition(
     type=BLOCKED_CONDITION, status="True", reason="TalosTimeout", message="PlatformMetadata: no answer"
 )
-NO_RIGHT: Final = Unknown(reason="it takes the verbs get and create for pods/exec")
+NO_RIGHT: Final = FlowUnavailable(reason="it takes the verbs get and create for pods/exec")
 OF_TEAM_A: Final = """
 ownership:
   nodeSelector:
@@ -36,23 +36,25 @@ OF_TALOS: Final = "ownership: {providerIDSchemes: [talos]}\n"
 
 
 def registered(ago: timedelta, *, annotated: bool = True, **fields: Any) -> Node:
-    node = a_node(**{"conditions": (READY,)} | fields)
+    node = make_node(**{"conditions": (READY,)} | fields)
     changed: dict[str, Any] = {"creation_timestamp": NOW - ago}
     if not annotated:
         changed["annotations"] = {}
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, **changed))
 
 
-def explained(node: Node, *, file: str = "", **evidence: Any) -> Explanation:
-    in_use = config_in_use(file, "ccm-config.yaml") if file else None
-    return explain(Evidence(node=node, nodes=(node,), at=NOW, file=in_use, **evidence), DeletionPolicy())
+def explained(node: Node, *, file: str = "", **evidence: Any) -> NodeExplanation:
+    in_use = compile_config(file, "ccm-config.yaml") if file else None
+    return explain_node_evidence(
+        NodeEvidence(node=node, nodes=(node,), at=NOW, config_file=in_use, **evidence), DeletionPolicy()
+    )
 
 
 def answers(node: Node) -> DescribedNode:
-    return DescribedNode(node=node, facts=some_facts(node_name=node.name))
+    return DescribedNode(node=node, facts=make_facts(node_name=node.name))
 
 
-def faults(explanation: Explanation) -> list[str]:
+def faults(explanation: NodeExplanation) -> list[str]:
     return [finding.fault for finding in explanation.verdict.findings]
 
 
@@ -91,7 +93,7 @@ def test_one_that_is_initialized_and_has_just_registered_is_not_told_to_be_ready
     )
     starting = explained(node, look=answers(node))
     assert (starting.verdict.state, starting.exit_status) == ("moving", 0)
-    assert printed(of_explanation(starting, NOW)).startswith("web-1 is starting since ")
+    assert render_lines(format_explanation(starting, NOW)).startswith("web-1 is starting since ")
 
 
 def test_a_kubelet_that_falls_silent_is_told_at_once():
@@ -104,7 +106,7 @@ def test_a_node_whose_taint_others_took_off_is_not_well_before_it_has_its_provid
     node = registered(timedelta(hours=1), taints=())
     taken = explained(node, look=answers(node))
     assert (taken.verdict.state, taken.exit_status) == ("moving", 0)
-    assert printed(of_explanation(taken, NOW)).startswith("web-1 is being initialized since ")
+    assert render_lines(format_explanation(taken, NOW)).startswith("web-1 is being initialized since ")
 
 
 def test_the_kubelet_of_a_node_that_the_file_leaves_to_others_may_be_started_as_it_likes():
@@ -119,17 +121,17 @@ def test_the_kubelet_of_a_node_that_the_file_leaves_to_others_may_be_started_as_
 
 def test_one_pod_of_nats_that_is_replaced_does_not_hide_why_a_node_waits():
     node = registered(timedelta(minutes=10), conditions=(READY, BLOCKED))
-    replaced = Around(pods=pods("nats", False, True, True))
+    replaced = NodeContext(pods=pods("nats", False, True, True))
     assert faults(explained(node, flow=NO_RIGHT, around=replaced)) == ["talos-silent"]
-    down = Around(pods=pods("nats", False, False, False))
+    down = NodeContext(pods=pods("nats", False, False, False))
     assert faults(explained(node, flow=NO_RIGHT, around=down)) == ["nats-silent"]
 
 
 def test_one_pod_of_metadata_that_is_replaced_is_not_why_nobody_is_asked():
     node = registered(timedelta(minutes=10))
-    replaced = Around(pods=pods("metadata", False, True) + pods("labeler", True))
+    replaced = NodeContext(pods=pods("metadata", False, True) + pods("labeler", True))
     assert faults(explained(node, flow=NO_RIGHT, around=replaced)) == ["not-told"]
-    assert faults(explained(node, flow=NO_RIGHT, around=Around(pods=pods("metadata", False)))) == [
+    assert faults(explained(node, flow=NO_RIGHT, around=NodeContext(pods=pods("metadata", False)))) == [
         "metadata-silent"
     ]
 

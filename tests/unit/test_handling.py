@@ -13,11 +13,11 @@ from libs.common.bus import Message, UnreadablePayload
 from libs.common.consumer_middleware import ConsumerMiddleware
 from libs.common.delivery import Ack, Disposition, Nak, PermanentError, Reject, TemporaryError
 from libs.common.logs import fields_of
-from tests.builders import NOW, a_message, a_node, enriched, observed, some_facts
+from tests.builders import NOW, make_facts, make_message, make_node, make_node_enriched, make_node_observed
 
 
 def of_node(name: str = "web-1", sequence: int = 1, *, redelivered: bool = False) -> Message:
-    return a_message(observed(a_node(name)), sequence=sequence, redelivered=redelivered)
+    return make_message(make_node_observed(make_node(name)), sequence=sequence, redelivered=redelivered)
 
 
 def a_handling(service: str = "labeler") -> ConsumerMiddleware:
@@ -104,7 +104,7 @@ async def test_bytes_that_nobody_can_read_are_put_aside_without_asking_the_handl
     async def never(_: Message) -> None:
         raise AssertionError("was asked")
 
-    message = a_message(UnreadablePayload(reason="not JSON", payload=b"\xff"))
+    message = make_message(UnreadablePayload(reason="not JSON", payload=b"\xff"))
     assert await outcomes(never, message) == [Reject("unreadable: not JSON")]
 
 
@@ -241,8 +241,9 @@ def a_handling_of(service: str, at: float) -> ConsumerMiddleware:
 
 
 def an_enriched(name: str = "web-1", *, observed_sequence: int = 1, sequence: int = 2) -> Message:
-    return a_message(
-        enriched(a_node(name), some_facts(), observed_sequence=observed_sequence), sequence=sequence
+    return make_message(
+        make_node_enriched(make_node(name), make_facts(), observed_sequence=observed_sequence),
+        sequence=sequence,
     )
 
 

@@ -15,7 +15,7 @@ from services.ipam.allocator import Allocator, ClaimResult
 from services.ipam.pages import StoredPage
 from services.ipam.pool_selection import Pool
 from tests.builders import NOW
-from tests.ipam_server import CallingApi, Server, Task, lost
+from tests.ipam_server import CallRecordingApi, IpamServer, SimulatedTask, make_unreachable_error
 
 IPV4 = Pool(name="default", family=4, cidr="10.0.0.0/22", mask=24)
 OTHER = Pool(name="other", family=4, cidr="172.16.0.0/22", mask=24)
@@ -27,7 +27,7 @@ class Cluster:
     """A server whose requests arrive at once and are counted; `refuse` may answer a write instead of it."""
 
     def __init__(self) -> None:
-        self.server = Server(lambda *_: None, lambda *_: None)
+        self.server = IpamServer(lambda *_: None, lambda *_: None)
         self.time = NOW
         self.asked: list[str] = []
         self.refuse: Callable[[StoredPage], KubeError | None] = lambda page: None
@@ -37,7 +37,7 @@ class Cluster:
     def replica(self) -> Allocator:
         cluster = self
 
-        class Counting(CallingApi):
+        class Counting(CallRecordingApi):
             async def list_nodes(self):
                 cluster.asked.append("list nodes")
                 nodes = await super().list_nodes()
@@ -75,9 +75,9 @@ class Cluster:
 
 
 def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    task = Task(coroutine)
+    task = SimulatedTask(coroutine)
     while not task.done:
-        task.hear()
+        task.deliver_response()
     if task.error is not None:
         raise task.error
     return task.result
@@ -133,20 +133,20 @@ def test_a_sweep_of_the_same_replica_that_overtakes_a_claim_is_nobody_to_give_wa
     cluster.node("gone")
     cluster.claim("gone", "a")
     del cluster.server.nodes["gone"]
-    sweep = Task(cluster.allocator.sweep())
+    sweep = SimulatedTask(cluster.allocator.sweep())
     for _ in range(2):
-        sweep.hear()  # it has listed, and is about to mark what is gone
-    claim = Task(
+        sweep.deliver_response()  # it has listed, and is about to mark what is gone
+    claim = SimulatedTask(
         cluster.allocator.claim(
             [AllocationRequest(uid="b", node="b", pools=(IPV4,))], Exclusions, insist=False
         )
     )
-    sweep.arrive()
-    claim.arrive()
+    sweep.deliver_request()
+    claim.deliver_request()
     if answer == "heard before":
-        sweep.hear()
+        sweep.deliver_response()
     while not claim.done:
-        claim.hear()
+        claim.deliver_response()
     assert claim.result.answers["b"] == Assignment(uid="b", pod_cidrs=("10.0.2.0/24",))
     assert claim.result.contended is False
 
@@ -156,18 +156,18 @@ def test_what_a_sweep_of_the_same_replica_wrote_is_no_news_to_who_reads_the_page
     cluster.node("gone")
     cluster.claim("gone")
     del cluster.server.nodes["gone"]
-    sweep = Task(cluster.allocator.sweep())
+    sweep = SimulatedTask(cluster.allocator.sweep())
     for _ in range(2):
-        sweep.hear()
-    read = Task(cluster.allocator.read_pages())
-    sweep.arrive()
-    read.arrive()
+        sweep.deliver_response()
+    read = SimulatedTask(cluster.allocator.read_pages())
+    sweep.deliver_request()
+    read.deliver_request()
     if answer == "heard before":
-        sweep.hear()
-    read.hear()
+        sweep.deliver_response()
+    read.deliver_response()
     assert read.result is False
     while not sweep.done:
-        sweep.hear()
+        sweep.deliver_response()
     cluster.claim("a", by=cluster.replica())
     assert finished(cluster.allocator.read_pages()) is True
 
@@ -221,13 +221,15 @@ def test_an_address_that_is_learnt_while_another_was_quicker_is_in_no_block(clus
 
 
 def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeated(cluster):
-    task = Task(cluster.allocator.claim([AllocationRequest(uid="u", node="n", pools=(IPV4,))], Exclusions))
+    task = SimulatedTask(
+        cluster.allocator.claim([AllocationRequest(uid="u", node="n", pools=(IPV4,))], Exclusions)
+    )
     for _ in range(2):
-        task.hear()
-    task.arrive()
-    task.resume(lost())
+        task.deliver_response()
+    task.deliver_request()
+    task.resume(make_unreachable_error())
     while not task.done:
-        task.hear()
+        task.deliver_response()
     assert task.result.answers["u"] == Assignment(uid="u", pod_cidrs=("10.0.0.0/24",))
     assert cluster.asked == ["list pages", "list nodes", "write", "read"]
 
@@ -302,7 +304,9 @@ def test_what_we_gave_is_not_told_as_somebody_elses(cluster):
 
 def test_a_block_of_a_node_that_became_another_s_is_free_once_that_one_gave_it_others(cluster):
     theirs: set[str] = set()
-    ours = Allocator(CallingApi(cluster.server), now=lambda: NOW, is_foreign=lambda node: node.name in theirs)
+    ours = Allocator(
+        CallRecordingApi(cluster.server), now=lambda: NOW, is_foreign=lambda node: node.name in theirs
+    )
     cluster.node("a")
     cluster.claim("a", by=ours)
     theirs.add("a")
@@ -372,12 +376,12 @@ def test_what_is_claimed_for_one_node_is_given_to_no_other(cluster):
 def test_a_claim_made_while_the_nodes_were_listed_is_not_taken_for_one_whose_node_is_gone(cluster):
     cluster.node("a")
     cluster.claim("a")
-    sweep = Task(cluster.allocator.sweep())
-    sweep.hear()
-    sweep.arrive()  # the list of Nodes, without b, is on its way back
+    sweep = SimulatedTask(cluster.allocator.sweep())
+    sweep.deliver_response()
+    sweep.deliver_request()  # the list of Nodes, without b, is on its way back
     cluster.node("b")
     cluster.claim("b")
     while not sweep.done:
-        sweep.hear()
+        sweep.deliver_response()
     assert '"uid-b"' in cluster.server.pages[PAGE].data["claims.json"]
     assert "goneSince" not in cluster.server.pages[PAGE].data["claims.json"]

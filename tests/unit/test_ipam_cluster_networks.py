@@ -11,7 +11,7 @@ from services.ipam.effective_networks import (
 )
 from services.ipam.settings import IpamSettings
 from services.ipam.unallocated_reasons import CannotAllocate, NotReady
-from tests.builders import cluster_networks as told
+from tests.builders import make_cluster_networks as told
 
 V4, V6 = "10.244.0.0/16", "fd00:10:244::/48"
 

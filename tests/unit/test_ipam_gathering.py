@@ -10,7 +10,7 @@ import pytest
 from libs.common.delivery import TemporaryError
 from services.ipam.allocation_plan import AllocationRequest, Assignment
 from services.ipam.batcher import Batcher, BatchResult, BatchTiming, RequestResult
-from tests.bus_actors import eventually
+from tests.bus_actors import wait_until
 
 
 def want(number: int) -> AllocationRequest:
@@ -88,7 +88,7 @@ def wanting(gathering: Batcher, *numbers: int) -> list[asyncio.Task[RequestResul
 async def test_the_first_goes_at_once_and_those_that_come_meanwhile_go_together(claims: Claims):
     gathering = gathering_of(claims)
     first = asyncio.create_task(gathering.submit(want(0)))
-    await eventually(lambda: claims.asked == [["uid-0"]])
+    await wait_until(lambda: claims.asked == [["uid-0"]])
     others = [asyncio.create_task(gathering.submit(want(number))) for number in range(1, 5)]
     claims.go.release()
     claims.go.release()
@@ -102,7 +102,7 @@ async def test_after_a_claim_that_took_long_more_of_them_share_the_next_one(clai
     pace = BatchTiming(interval=0.0, intervals_per_claim=2.0, max_interval=600.0)
     gathering = gathering_of(claims, pace, lambda: now[0])
     [first] = wanting(gathering, 0)
-    await eventually(lambda: len(claims.asked) == 1)
+    await wait_until(lambda: len(claims.asked) == 1)
     second = wanting(gathering, 1)
     now[0] += 100.0
     claims.go.release()
@@ -118,7 +118,7 @@ async def test_however_long_a_claim_took_the_next_one_goes_soon(claims: Claims):
     now = [100.0]
     gathering = gathering_of(claims, BatchTiming(interval=0.0, max_interval=0.05), lambda: now[0])
     [first] = wanting(gathering, 0)
-    await eventually(lambda: len(claims.asked) == 1)
+    await wait_until(lambda: len(claims.asked) == 1)
     others = wanting(gathering, 1, 2)
     now[0] += 100.0
     claims.go.release()
@@ -130,7 +130,7 @@ async def test_however_long_a_claim_took_the_next_one_goes_soon(claims: Claims):
 async def test_one_that_gives_up_keeps_nobody_waiting(claims: Claims):
     gathering = gathering_of(claims)
     given_up = asyncio.create_task(gathering.submit(want(0)))
-    await eventually(lambda: len(claims.asked) == 1)
+    await wait_until(lambda: len(claims.asked) == 1)
     given_up.cancel()
     other = asyncio.create_task(gathering.submit(want(1)))
     claims.go.release()
@@ -164,7 +164,7 @@ async def test_a_defect_that_one_of_them_hits_is_that_one_s_alone(claims: Claims
 async def test_the_end_of_the_process_leaves_nobody_waiting(claims: Claims):
     gathering = gathering_of(claims)
     task = asyncio.create_task(gathering.submit(want(0)))
-    await eventually(lambda: len(claims.asked) == 1)
+    await wait_until(lambda: len(claims.asked) == 1)
     await gathering.close()
     with pytest.raises(TemporaryError, match="ipam ends"):
         await task
@@ -176,9 +176,9 @@ async def test_the_end_of_the_process_leaves_nobody_waiting_whose_turn_after_a_d
     gathering = gathering_of(claims)
     claims.error["uid-0"] = ZeroDivisionError("a defect")
     tasks = wanting(gathering, 0, 1, 2)
-    await eventually(lambda: len(claims.asked) == 1)
+    await wait_until(lambda: len(claims.asked) == 1)
     claims.go.release()
-    await eventually(lambda: len(claims.asked) == 2)
+    await wait_until(lambda: len(claims.asked) == 2)
     await gathering.close()
     for task in tasks:
         with pytest.raises(TemporaryError, match="ipam ends"):
@@ -286,7 +286,7 @@ async def test_who_asks_again_while_a_claim_gives_way_is_answered_like_the_one_b
     claims.go.release()
     await gathering.submit(want(0))
     before = wanting(gathering, 1)
-    await eventually(lambda: claims.asked[1:] == [["uid-1"]])
+    await wait_until(lambda: claims.asked[1:] == [["uid-1"]])
     again = wanting(gathering, 1)
     await asyncio.wait(again, timeout=0.05)
     claims.answer_everybody()

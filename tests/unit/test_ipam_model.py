@@ -28,7 +28,13 @@ from services.ipam.networks import Network, parse_network
 from services.ipam.pages import Claim, Page, StoredPage, decode_page, page_name, page_range_of
 from services.ipam.pool_selection import Pool
 from tests.builders import NOW
-from tests.ipam_server import CallingApi, Server, Task, carried_out, lost
+from tests.ipam_server import (
+    CallRecordingApi,
+    IpamServer,
+    SimulatedTask,
+    execute_call,
+    make_unreachable_error,
+)
 
 QUARANTINE = timedelta(minutes=10)
 SKEW = timedelta(seconds=30)
@@ -82,11 +88,11 @@ CONFIGS = [
 class Replica:
     """One process: what it believes, and what it is at."""
 
-    def __init__(self, server: Server, now: Any, config: Config, foreign: set[str]):
+    def __init__(self, server: IpamServer, now: Any, config: Config, foreign: set[str]):
         self.config = config
         self.foreign = set(foreign)  # names of Nodes that its file has be another's
         self.allocator = Allocator(
-            CallingApi(server),
+            CallRecordingApi(server),
             now=now,
             quarantine=QUARANTINE,
             page_bytes=config.page_bytes,
@@ -95,7 +101,7 @@ class Replica:
         self.giving_way = ContentionBackoff(self.allocator.refresh_pages)
         self.table: dict[str, Node] = dict(server.nodes)  # of the flow, as old as may be
         self.is_complete = True
-        self.tasks: list[Task] = []
+        self.tasks: list[SimulatedTask] = []
 
     def occupied(self) -> Exclusions:
         if not self.is_complete:
@@ -130,12 +136,12 @@ class Replica:
             return BatchResult(answers, claimed.is_contended)
 
         together = self.giving_way.claim(wants, claim)
-        self.tasks.append(Task(together, replica=self, nodes=unserved, views=views))
+        self.tasks.append(SimulatedTask(together, replica=self, nodes=unserved, views=views))
 
     def sweep(self) -> None:
-        self.tasks.append(Task(self.allocator.sweep(), replica=self, foreign=self.foreign))
+        self.tasks.append(SimulatedTask(self.allocator.sweep(), replica=self, foreign=self.foreign))
 
-    def follow_up(self) -> list[Task]:
+    def follow_up(self) -> list[SimulatedTask]:
         """Claims that are done lead to patches, those that gave way come again; the tasks that are done."""
         done = [task for task in self.tasks if task.done]
         self.tasks = [task for task in self.tasks if not task.done]
@@ -143,13 +149,13 @@ class Replica:
             if isinstance(task.result, BatchResult):
                 if not task.result.results:
                     Steps.gave_way += 1
-                    self.claim(task.told["nodes"])
+                    self.claim(task.arguments["nodes"])
                     continue
-                for node in task.told["nodes"]:
+                for node in task.arguments["nodes"]:
                     answer = task.result.results[node.uid].result
                     if isinstance(answer, Assignment):
                         given = self.allocator.assign(node, answer)
-                        self.tasks.append(Task(given, replica=self))
+                        self.tasks.append(SimulatedTask(given, replica=self))
         return done
 
 
@@ -159,7 +165,7 @@ class NeverTwice(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.time = NOW
-        self.server = Server(self.on_write, self.on_patch)
+        self.server = IpamServer(self.on_write, self.on_patch)
         self.server.now = lambda: self.time
         self.uids = 0
         self.given: dict[str, tuple[str, ...]] = {}  # uid -> podCIDRs of our giving
@@ -169,7 +175,7 @@ class NeverTwice(RuleBasedStateMachine):
         self.claimed: set[tuple[str, str]] = set()  # (block, uid) that ever stood in a page
         self.mendable: dict[str, StoredPage] = {}
         self.foreign: set[str] = set()  # names of Nodes that the file has be another's by now
-        self.late: list[Task] = []  # requests of the dead, and such as were given up
+        self.late: list[SimulatedTask] = []  # requests of the dead, and such as were given up
         self.replicas = [self.started(0, 0), self.started(1, 0), self.started(2, 1)]
 
     def started(self, index: int, config: int) -> Replica:
@@ -178,7 +184,7 @@ class NeverTwice(RuleBasedStateMachine):
 
     # ---- what is judged before it is done
 
-    def on_write(self, task: Task, before: StoredPage | None, after: StoredPage) -> None:
+    def on_write(self, task: SimulatedTask, before: StoredPage | None, after: StoredPage) -> None:
         was = decode_page(before) if before is not None else Page(range="")
         becomes = decode_page(after)
         assert isinstance(was, Page), "an unreadable page is overwritten"
@@ -190,26 +196,26 @@ class NeverTwice(RuleBasedStateMachine):
             if claim.gone_since is not None:
                 assert claim.uid in self.left, f"{claim} is marked, and its Node is there"
         if len(becomes.claims) > len(was.claims):
-            page_bytes = task.told["replica"].config.page_bytes
+            page_bytes = task.arguments["replica"].config.page_bytes
             assert becomes.size <= page_bytes, "a page has outgrown its limit"
         for block, claim in was.claims.items():
             if block not in becomes.claims or becomes.claims[block].uid != claim.uid:
                 self.judge_end(claim)
 
-    def judge_claim(self, task: Task, claim: Claim) -> None:
+    def judge_claim(self, task: SimulatedTask, claim: Claim) -> None:
         block = parse_network(claim.block)
         carried = [parse_foreign_network(cidr) for cidr in self.carried.get(claim.uid, ())]
         if block in carried:
-            foreign = task.told.get("foreign", set())
-            is_newest = foreign is task.told["replica"].foreign  # nor was the file read since
+            foreign = task.arguments.get("foreign", set())
+            is_newest = foreign is task.arguments["replica"].foreign  # nor was the file read since
             assert not (is_newest and claim.node in foreign), f"{claim} is taken over from another's Node"
             return  # not chosen by us: its Node carries it
         for other, uid in self.claimed:
             if uid != claim.uid and overlaps(parse_network(other), block):
                 assert self.is_unpatchable(uid), f"{claim} is claimed, as {other} is for {uid}"
-        assert "views" in task.told, "a sweep claims what no Node carries"
-        occupied: Exclusions = task.told["views"][-1]
-        others = {**occupied.pod_cidrs_by_uid, **task.told.get("listed", {})}
+        assert "views" in task.arguments, "a sweep claims what no Node carries"
+        occupied: Exclusions = task.arguments["views"][-1]
+        others = {**occupied.pod_cidrs_by_uid, **task.arguments.get("listed", {})}
         known = [*occupied.networks, *(c for uid, cidrs in others.items() if uid != claim.uid for c in cidrs)]
         assert not touched(block, known), f"{claim} lies in {touched(block, known)}"
 
@@ -233,7 +239,7 @@ class NeverTwice(RuleBasedStateMachine):
     def is_unpatchable(self, uid: str) -> bool:
         return uid in self.left or bool(self.carried.get(uid))
 
-    def on_patch(self, task: Task, node: Node, pod_cidrs: tuple[str, ...]) -> None:
+    def on_patch(self, task: SimulatedTask, node: Node, pod_cidrs: tuple[str, ...]) -> None:
         for cidr in pod_cidrs:
             assert (cidr, node.uid) in self.claimed, f"{cidr} is given and was never claimed"
         self.given[node.uid] = self.carried[node.uid] = pod_cidrs
@@ -358,21 +364,21 @@ class NeverTwice(RuleBasedStateMachine):
         """So many requests of what was begun last are answered."""
         self.settle()
         while calls and self.replicas[who].tasks:
-            self.replicas[who].tasks[-1].hear()
+            self.replicas[who].tasks[-1].deliver_response()
             self.settle()
             calls -= 1
 
     @precondition(lambda self: self.is_at_something())
     @rule(who=st.integers(0, 2), which=st.integers(0, 5))
     def arrive(self, who, which):
-        self.task(who, which).arrive()
+        self.task(who, which).deliver_request()
 
     @precondition(lambda self: self.is_at_something())
     @rule(who=st.integers(0, 2), which=st.integers(0, 5), times=st.integers(1, 6))
     def hear(self, who, which, times):
         task = self.task(who, which)
         while times and not task.done:
-            task.hear()
+            task.deliver_response()
             times -= 1
         self.settle()
 
@@ -382,10 +388,10 @@ class NeverTwice(RuleBasedStateMachine):
         """An error is told of a request that never came, was carried out, or will be, some time."""
         task = self.task(who, which)
         if fate == "done":
-            task.arrive()
+            task.deliver_request()
         elif fate == "late":
             self.leave_behind(task)
-        task.resume(lost())
+        task.resume(make_unreachable_error())
         self.settle()
 
     @precondition(lambda self: self.late)
@@ -393,7 +399,7 @@ class NeverTwice(RuleBasedStateMachine):
     def a_late_request_arrives(self, which):
         task = self.late.pop(which % len(self.late))
         assert task.call is not None
-        carried_out(task.call, task)
+        execute_call(task.call, task)
 
     @rule(who=st.integers(0, 2))
     def come_to_an_end_with_everything(self, who):
@@ -409,16 +415,16 @@ class NeverTwice(RuleBasedStateMachine):
     def is_at_something(self) -> bool:
         return any(replica.tasks for replica in self.replicas)
 
-    def task(self, who: int, which: int) -> Task:
+    def task(self, who: int, which: int) -> SimulatedTask:
         """One of that replica's, or of the next that is at something."""
         busy = [replica for replica in (*self.replicas[who:], *self.replicas[:who]) if replica.tasks]
         return busy[0].tasks[which % len(busy[0].tasks)]
 
-    def leave_behind(self, task: Task) -> None:
+    def leave_behind(self, task: SimulatedTask) -> None:
         if task.call is not None:
-            left = object.__new__(Task)
-            views = list(task.told.get("views", ()))  # as the request was made: the task may plan again
-            left.call, left.told = task.call, {**task.told, **({"views": views} if views else {})}
+            left = object.__new__(SimulatedTask)
+            views = list(task.arguments.get("views", ()))  # as the request was made: the task may plan again
+            left.call, left.arguments = task.call, {**task.arguments, **({"views": views} if views else {})}
             self.late.append(left)
 
     def settle(self) -> None:
@@ -426,18 +432,18 @@ class NeverTwice(RuleBasedStateMachine):
             for task in self.follow_up(replica):
                 assert not isinstance(task.error, KubeError) or task.error.status == 0
 
-    def finish(self, replica: Replica) -> list[Task]:
+    def finish(self, replica: Replica) -> list[SimulatedTask]:
         done, rounds = self.follow_up(replica), 0
         while replica.tasks:
             rounds += 1
             assert rounds < 1000, "it comes to no end"
             for task in replica.tasks:
                 if not task.done:  # a claim that asks nobody is done as it begins
-                    task.hear()
+                    task.deliver_response()
             done += self.follow_up(replica)
         return done
 
-    def follow_up(self, replica: Replica) -> list[Task]:
+    def follow_up(self, replica: Replica) -> list[SimulatedTask]:
         done = replica.follow_up()
         for task in done:
             if isinstance(task.result, SweepResult):

@@ -9,7 +9,7 @@ from libs.common.kube_api.event_recorder import MAX_QUEUED
 from libs.common.kube_api.events import ObjectEvent
 from services.ipam.node_event_recorder import COMPONENT, NOT_AVAILABLE, NodeEventRecorder
 from tests.builders import NOW
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import run_during, wait_until
 
 
 class Writer:
@@ -43,12 +43,12 @@ def events_of(writer: Writer, *everybodys: str, observe_only: bool = False) -> N
 
 async def test_an_event_says_what_the_reference_says_and_why_once_until_it_is_another(writer: Writer):
     events = events_of(writer)
-    async with doing(events.run()):
+    async with run_during(events.run()):
         for why in ("no room", "no room", "no pool", "no room"):
             events.record("web-1", "uid-1", NOT_AVAILABLE, why)
         events.forget("uid-1")
         events.record("web-1", "uid-1", NOT_AVAILABLE, "no room")
-        await eventually(lambda: len(writer.written) == 4)
+        await wait_until(lambda: len(writer.written) == 4)
     first = writer.written[0]
     assert first.message == "Node web-1 status is now: CIDRNotAvailable: no room"
     assert (first.regarding.uid, first.reason, first.type, first.component) == (
@@ -58,10 +58,10 @@ async def test_an_event_says_what_the_reference_says_and_why_once_until_it_is_an
 
 async def test_on_a_node_of_another_nothing_is_told(writer: Writer):
     events = events_of(writer)
-    async with doing(events.run()):
+    async with run_during(events.run()):
         events.record("db-1", "uid-2", NOT_AVAILABLE, "no room")
         events.record("web-1", "uid-1", NOT_AVAILABLE, "no room")
-        await eventually(lambda: len(writer.written) == 1)
+        await wait_until(lambda: len(writer.written) == 1)
     assert writer.written[0].regarding.name == "web-1"
 
 
@@ -75,22 +75,22 @@ async def test_what_keeps_everybody_waiting_is_told_on_no_node_and_observe_only_
 async def test_one_that_kubernetes_cannot_take_for_a_while_is_written_when_it_can(writer: Writer):
     events = events_of(writer)
     writer.error = Unreachable("no answer")
-    async with doing(events.run()):
+    async with run_during(events.run()):
         events.record("web-1", "uid-1", NOT_AVAILABLE, "no room")
-        await eventually(lambda: writer.tried >= 1)
+        await wait_until(lambda: writer.tried >= 1)
         writer.error = None
-        await eventually(lambda: len(writer.written) == 1, "it was told after all")
+        await wait_until(lambda: len(writer.written) == 1, "it was told after all")
 
 
 async def test_one_that_kubernetes_refuses_is_given_up_and_the_next_is_written(writer: Writer):
     events = events_of(writer)
     writer.error = Invalid("no such field", status=422)
-    async with doing(events.run()):
+    async with run_during(events.run()):
         events.record("web-1", "uid-1", NOT_AVAILABLE, "no room")
-        await eventually(lambda: writer.tried == 1)
+        await wait_until(lambda: writer.tried == 1)
         writer.error = None
         events.record("web-2", "uid-2", NOT_AVAILABLE, "no room")
-        await eventually(lambda: [event.regarding.name for event in writer.written] == ["web-2"])
+        await wait_until(lambda: [event.regarding.name for event in writer.written] == ["web-2"])
 
 
 async def test_more_than_can_be_told_is_bounded_and_the_rest_is_written_at_the_end(writer: Writer):

@@ -11,15 +11,15 @@ from libs.common.machine import AddressStatus, Inventory, MachineFacts
 from services.ipam.cidr_set import CidrSet
 from services.ipam.pool_selection import Allocator, PodNetworks, Pool, select_pools
 from services.ipam.unallocated_reasons import CannotAllocate, NotReady
-from tests.builders import a_node, some_facts
+from tests.builders import make_facts, make_node
 
 V4, V6 = "10.244.0.0/16", "fd00:10:244::/56"
 DUAL = PodNetworks(cidrs=(V4, V6))
 DEFAULT_V4 = Pool("default", 4, V4, 24)
 DEFAULT_V6 = Pool("default", 6, V6, 80)
 OWN_V6 = Pool("node-subnet", 6, "2001:db8:0:1::/64", 80)
-INITIALIZED = a_node(taints=())
-IN_A_SUBNET = some_facts(
+INITIALIZED = make_node(taints=())
+IN_A_SUBNET = make_facts(
     addresses=(
         AddressStatus(address="10.0.0.5/24", link="eth0", flags=128),
         AddressStatus(address="2001:db8:0:1::5/64", link="eth0", flags=128),
@@ -63,7 +63,7 @@ def test_range_allocator_takes_a_block_of_each_cluster_cidr_in_their_order(netwo
 
 
 def test_range_allocator_needs_neither_talos_nor_an_initialized_node():
-    assert select_pools(a_node(), None, DUAL, (), "RangeAllocator") == (DEFAULT_V4, DEFAULT_V6)
+    assert select_pools(make_node(), None, DUAL, (), "RangeAllocator") == (DEFAULT_V4, DEFAULT_V6)
 
 
 def test_cloud_allocator_takes_ipv6_of_the_nodes_own_subnet_and_ipv4_of_the_clusters():
@@ -73,7 +73,7 @@ def test_cloud_allocator_takes_ipv6_of_the_nodes_own_subnet_and_ipv4_of_the_clus
 
 
 def test_cloud_allocator_serves_initialized_nodes_only():
-    answer = select_pools(a_node(), IN_A_SUBNET, DUAL, (), "CloudAllocator")
+    answer = select_pools(make_node(), IN_A_SUBNET, DUAL, (), "CloudAllocator")
     assert isinstance(answer, NotReady)
     assert "not initialized" in answer.reason
 
@@ -82,13 +82,13 @@ def test_cloud_allocator_serves_initialized_nodes_only():
 def test_a_machine_with_single_or_private_addresses_only_gets_a_block_of_the_clusters_ipv6_cidr(address: str):
     """The reference gave a nil CIDR to a node whose only global address is a /128 (defect 16)."""
     listed = (AddressStatus(address="10.0.0.5/24", link="eth0"), AddressStatus(address=address, link="eth0"))
-    assert asked(some_facts(addresses=listed), allocator="CloudAllocator") == (DEFAULT_V4, DEFAULT_V6)
+    assert asked(make_facts(addresses=listed), allocator="CloudAllocator") == (DEFAULT_V4, DEFAULT_V6)
 
 
 def test_a_machine_that_talos_does_not_tell_of_waits_and_gets_no_fallback():
     """The reference's fallback after one failed call was for ever (defect 16)."""
     assert isinstance(asked(None, allocator="CloudAllocator"), NotReady)
-    assert isinstance(asked(some_facts(addresses=()), allocator="CloudAllocator"), NotReady)
+    assert isinstance(asked(make_facts(addresses=()), allocator="CloudAllocator"), NotReady)
 
 
 def test_a_cluster_without_ipv6_asks_nothing_of_talos():
@@ -100,7 +100,7 @@ def test_a_subnet_that_is_too_small_is_told_and_is_no_reason_for_a_fallback():
         AddressStatus(address="10.0.0.5/24", link="eth0"),
         AddressStatus(address="2001:db8::5/126", link="eth0"),
     )
-    assert isinstance(asked(some_facts(addresses=listed), allocator="CloudAllocator"), CannotAllocate)
+    assert isinstance(asked(make_facts(addresses=listed), allocator="CloudAllocator"), CannotAllocate)
 
 
 @pytest.mark.parametrize("allocator", ["RangeAllocator", "CloudAllocator"])
@@ -152,7 +152,7 @@ POOLS = (
 def test_the_first_pool_that_selects_the_machine_and_has_the_family_serves_it(
     zone: str, served_from: list[str]
 ):
-    assert names(asked(some_facts(zone=zone), specs=POOLS)) == served_from
+    assert names(asked(make_facts(zone=zone), specs=POOLS)) == served_from
 
 
 def test_pools_are_those_of_the_cloud_config_file():
@@ -166,8 +166,8 @@ def test_pools_are_those_of_the_cloud_config_file():
         - {name: rest, cidrs: [10.9.0.0/16, "fd09::/56"]}
     """
     specs = parse_cloud_config(text, "file").pools
-    assert names(asked(some_facts(zone="a"), specs=specs)) == ["gpu 10.1.0.0/16 /26", "gpu fd01::/56 /80"]
-    assert names(asked(some_facts(zone="b"), specs=specs)) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
+    assert names(asked(make_facts(zone="a"), specs=specs)) == ["gpu 10.1.0.0/16 /26", "gpu fd01::/56 /80"]
+    assert names(asked(make_facts(zone="b"), specs=specs)) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
 
 
 def test_cloud_allocator_takes_the_nodes_own_subnet_before_any_pool_of_the_configuration():
@@ -187,22 +187,22 @@ def test_facts_are_not_waited_for_where_pools_in_front_serve_the_node():
 
 def test_metadata_that_the_cloud_has_not_told_yet_selects_no_pool():
     """The machine's zone comes seconds after its platform: what does not match yet is no answer."""
-    early = some_facts(platform="aws")
+    early = make_facts(platform="aws")
     assert isinstance(asked(early, specs=POOLS), NotReady)
-    late = some_facts(platform="aws", zone="b", provider_id="aws:///b/i-1")
+    late = make_facts(platform="aws", zone="b", provider_id="aws:///b/i-1")
     assert names(asked(late, specs=POOLS))[0] == "edge 10.2.0.0/16 /24"
 
 
 def test_a_fact_that_nobody_has_asked_talos_for_yet_is_waited_for():
     specs = (PoolSpec(index=0, name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
-    answer = asked(some_facts(), specs=specs)
+    answer = asked(make_facts(), specs=specs)
     assert isinstance(answer, NotReady)
     assert "MachineType" in answer.reason
 
 
 def test_a_pool_may_select_by_what_talos_was_asked_for():
     specs = (PoolSpec(index=0, name="control", cidrs=(V4, V6), selector=on("machinetype", "controlplane")),)
-    facts = some_facts()
+    facts = make_facts()
     facts = MachineFacts(
         platform=facts.platform, queried_at=facts.queried_at, node_ip=facts.node_ip,
         inventory=Inventory(machine_type="controlplane"),
@@ -213,7 +213,7 @@ def test_a_pool_may_select_by_what_talos_was_asked_for():
 @pytest.mark.parametrize("specs", [POOLS[:1], (PoolSpec(index=0, name="empty", cidrs=()),)])
 def test_a_node_that_no_pool_selects_is_told_and_never_given_half(specs: tuple[PoolSpec, ...]):
     for zone in ("a", "c"):  # gpu has no IPv6
-        answer = asked(some_facts(zone=zone), specs=specs)
+        answer = asked(make_facts(zone=zone), specs=specs)
         assert isinstance(answer, CannotAllocate)
         assert "no pool of the configuration that selects it has an IPv" in answer.reason
 
@@ -221,7 +221,7 @@ def test_a_node_that_no_pool_selects_is_told_and_never_given_half(specs: tuple[P
 def test_a_cluster_without_cidrs_of_its_own_is_served_from_pools():
     none = PodNetworks(cidrs=())
     assert names(asked(networks=none, specs=POOLS[2:])) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
-    assert asked(some_facts(), none, POOLS[:2]) == CannotAllocate("no pool of the configuration selects it")
+    assert asked(make_facts(), none, POOLS[:2]) == CannotAllocate("no pool of the configuration selects it")
 
 
 def test_pools_may_add_a_family_that_the_cluster_does_not_have():
@@ -231,11 +231,11 @@ def test_pools_may_add_a_family_that_the_cluster_does_not_have():
 
 def test_a_pool_too_small_for_its_blocks_is_told_only_to_the_nodes_that_it_selects():
     small = PoolSpec(index=0, name="small", cidrs=("10.1.0.0/28", "fd01::/56"), selector=on("zone", "a"))
-    answer = asked(some_facts(zone="a"), specs=(small, POOLS[2]))
+    answer = asked(make_facts(zone="a"), specs=(small, POOLS[2]))
     assert answer == CannotAllocate(
         "pool small cannot be used: a block of /24 is larger than all of 10.1.0.0/28"
     )
-    assert names(asked(some_facts(zone="b"), specs=(small, POOLS[2]))) == [
+    assert names(asked(make_facts(zone="b"), specs=(small, POOLS[2]))) == [
         "rest 10.9.0.0/16 /24",
         "rest fd09::/56 /80",
     ]
@@ -250,7 +250,7 @@ SPECS = st.builds(
     name=st.sampled_from("ab"), cidrs=CIDRS, selector=st.sampled_from([(), on("zone", "a"), on("zone", "z")]),
     mask_size_ipv4=st.none() | st.integers(8, 33), mask_size_ipv6=st.none() | st.integers(40, 129),
 )  # fmt: skip
-FACTS = st.sampled_from([None, IN_A_SUBNET, some_facts(zone="a"), some_facts(zone="z", addresses=())])
+FACTS = st.sampled_from([None, IN_A_SUBNET, make_facts(zone="a"), make_facts(zone="z", addresses=())])
 
 
 @given(

@@ -16,7 +16,7 @@ from services.ipam.node_event_recorder import OTHER_ALLOCATOR, NodeEventRecorder
 from services.ipam.pages import Claim, Page, encode_page
 from services.ipam.pool_metrics import PoolMetrics
 from tests.ipam_actors import InMemoryCluster
-from tests.turned_clock import TurnedClock
+from tests.manual_clock import ManualClock
 
 QUARANTINE = timedelta(minutes=10)
 RESYNC_SECONDS = 300.0
@@ -28,7 +28,7 @@ class Watching:
 
     def __init__(self, kube: InMemoryCluster | None = None) -> None:
         self.kube = kube or InMemoryCluster()
-        self.clock = TurnedClock()
+        self.clock = ManualClock()
         self.kube.now = self.clock.now
         self.allocator = Allocator(KubernetesClaims(self.kube), now=self.clock.now, quarantine=QUARANTINE)
         self.events = NodeEventRecorder(
@@ -63,7 +63,7 @@ class Watching:
 
     async def passes(self, seconds: int) -> None:
         for _ in range(seconds):
-            self.clock.turn(1.0)
+            self.clock.advance(1.0)
             if self.clock() >= self.watch._next_sweep_at:
                 await self.watch._sweep()
 

@@ -10,19 +10,19 @@ from libs.common.machine import AddressStatus
 from libs.common.node_ips import InvalidNodeIP, is_global_unicast, is_private, parse_ip, parse_node_ips
 from libs.common.public_addresses import lacks_node_ips
 from services.labeler.addresses import plan_addresses
-from tests.address_cases import CASES, AddressCase, texts
-from tests.builders import some_facts
+from tests.address_cases import CASES, AddressCase, format_addresses
+from tests.builders import make_facts
 
 
 def addresses_of(case: AddressCase) -> list[str]:
     ips = parse_node_ips(case.provided)
     assert not isinstance(ips, InvalidNodeIP), ips
-    return texts(plan_addresses("web-1", ips, case.facts("web-1"), prefer_ipv6=case.prefer_ipv6))
+    return format_addresses(plan_addresses("web-1", ips, case.facts("web-1"), prefer_ipv6=case.prefer_ipv6))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_addresses_are_those_of_the_reference(case: AddressCase):
-    assert addresses_of(case) == list(case.wanted)
+    assert addresses_of(case) == list(case.expected)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -48,7 +48,7 @@ def test_the_internal_dns_is_the_platforms_name_or_else_the_nodes(
 ):
     ips = parse_node_ips("10.0.0.5")
     assert not isinstance(ips, InvalidNodeIP)
-    found = plan_addresses(node_name, ips, some_facts(hostname=hostname), prefer_ipv6=False)
+    found = plan_addresses(node_name, ips, make_facts(hostname=hostname), prefer_ipv6=False)
     assert [each.address for each in found if each.type == "InternalDNS"] == internal_dns
 
 
@@ -175,4 +175,4 @@ def test_a_list_without_the_kubelets_own_addresses_is_a_partial_one(
 ):
     ips = parse_node_ips("10.0.0.5,2001:db8::5")
     assert not isinstance(ips, InvalidNodeIP)
-    assert lacks_node_ips(ips, some_facts(addresses=addresses)) is missing
+    assert lacks_node_ips(ips, make_facts(addresses=addresses)) is missing

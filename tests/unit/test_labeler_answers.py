@@ -4,21 +4,21 @@ import pytest
 
 from libs.common.node import Node
 from services.labeler.mutation_cache import ENTRY_TTL_SECONDS, MutationCache
-from tests.builders import a_node, gone, observed
-from tests.turned_clock import TurnedClock
+from tests.builders import make_node, make_node_gone, make_node_observed
+from tests.manual_clock import ManualClock
 
 
 def version(number: str, *, uid: str = "uid-1") -> Node:
-    return a_node(resource_version=number, uid=uid)
+    return make_node(resource_version=number, uid=uid)
 
 
 @pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def answers(clock: TurnedClock) -> MutationCache:
+def answers(clock: ManualClock) -> MutationCache:
     answers = MutationCache(clock)
     answers.store(version("100"))
     return answers
@@ -41,19 +41,22 @@ def test_an_answer_is_about_one_node_and_not_about_its_successor(answers: Mutati
     assert answers.latest(version("49", uid="uid-2")) == successor
 
 
-def test_an_answer_is_not_believed_for_ever(answers: MutationCache, clock: TurnedClock):
-    clock.turn(ENTRY_TTL_SECONDS + 1)
+def test_an_answer_is_not_believed_for_ever(answers: MutationCache, clock: ManualClock):
+    clock.advance(ENTRY_TTL_SECONDS + 1)
     assert answers.latest(version("99")) == version("99")
     answers.store(version("98"))  # the server's word now, though it has gone back
     assert answers.latest(version("97")) == version("98")
 
 
-@pytest.mark.parametrize("told", [observed(version("100")), observed(version("101")), gone(version("100"))])
+@pytest.mark.parametrize(
+    "told",
+    [make_node_observed(version("100")), make_node_observed(version("101")), make_node_gone(version("100"))],
+)
 def test_nothing_is_kept_of_what_the_watcher_has_told(answers: MutationCache, told: object):
     answers.apply(told)
     assert not answers._entries
 
 
 def test_an_older_observation_leaves_the_answer(answers: MutationCache):
-    answers.apply(observed(version("99")))
+    answers.apply(make_node_observed(version("99")))
     assert answers.latest(version("99")) == version("100")

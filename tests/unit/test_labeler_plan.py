@@ -23,10 +23,10 @@ from libs.common.node_patch import build_status_patch
 from services.labeler.labels import LIFECYCLE, REGION, ZONE, is_label_value
 from services.labeler.node_ownership import why_not_managed
 from services.labeler.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans, plan_node
-from tests.builders import NOW, UNINITIALIZED, a_node, some_facts
-from tests.planned import but_record, carried_out, document_of
+from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
+from tests.node_plans import apply_plan, exclude_record_label, to_document
 from tests.platform_cases import PLATFORMS, PlatformCase
-from tests.status_patch import apply_status
+from tests.status_patch import apply_status_patch
 
 BLOCKED = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="m")
 HCLOUD: dict[str, Any] = {
@@ -39,23 +39,23 @@ HCLOUD: dict[str, Any] = {
 
 
 def planned(node: Node, facts: MachineFacts | None = None, **config: Any) -> Plan:
-    return plan_node(node, facts or some_facts(**HCLOUD), "nodename", ClusterConfig(**config))
+    return plan_node(node, facts or make_facts(**HCLOUD), "nodename", ClusterConfig(**config))
 
 
 def settled(node: Node, facts: MachineFacts | None = None) -> Node:
-    return carried_out(node, planned(node, facts))
+    return apply_plan(node, planned(node, facts))
 
 
 @pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)
 def test_every_platform_gives_its_built_in_labels_and_no_empty_ones(case: PlatformCase):
-    node = a_node(labels={"mine": "kept"})
-    after = carried_out(node, planned(node, case.facts(), cluster_name="prod"))
-    assert but_record(after.labels) == {"mine": "kept"} | case.wanted_labels("prod")
+    node = make_node(labels={"mine": "kept"})
+    after = apply_plan(node, planned(node, case.facts(), cluster_name="prod"))
+    assert exclude_record_label(after.labels) == {"mine": "kept"} | case.expected_labels("prod")
     assert after.is_initialized
 
 
 def test_a_joining_node_gets_addresses_labels_provider_id_and_loses_its_taint():
-    plan = planned(a_node())
+    plan = planned(make_node())
     assert plan.outcome == "initialized"
     assert plan.summary == (
         "addresses InternalIP=10.0.0.5, Hostname=web-1",
@@ -72,46 +72,49 @@ def test_a_joining_node_gets_addresses_labels_provider_id_and_loses_its_taint():
 
 
 def test_a_node_that_says_what_its_machine_says_is_left_as_it_is():
-    plan = planned(settled(a_node()))
+    plan = planned(settled(make_node()))
     assert (plan.outcome, plan.reason, plan.summary) == ("unchanged", IN_SYNC_REASON, ())
 
 
 def test_the_configured_cluster_name_goes_before_the_one_that_talos_knows():
-    facts = some_facts(cluster_name="of-talos")
+    facts = make_facts(cluster_name="of-talos")
     key = "node.cloudprovider.kubernetes.io/clustername"
-    assert planned(a_node(), facts).changes.labels[key] == "of-talos"
-    assert planned(a_node(), facts, cluster_name="prod").changes.labels[key] == "prod"
+    assert planned(make_node(), facts).changes.labels[key] == "of-talos"
+    assert planned(make_node(), facts, cluster_name="prod").changes.labels[key] == "prod"
 
 
 def test_a_built_in_label_that_the_machine_corrects_is_corrected():
-    plan = planned(settled(a_node()), some_facts(**HCLOUD | {"zone": "nbg1-dc3"}))
-    assert (plan.outcome, but_record(plan.changes.labels)) == ("updated", dict.fromkeys(ZONE, "nbg1-dc3"))
+    plan = planned(settled(make_node()), make_facts(**HCLOUD | {"zone": "nbg1-dc3"}))
+    assert (plan.outcome, exclude_record_label(plan.changes.labels)) == (
+        "updated",
+        dict.fromkeys(ZONE, "nbg1-dc3"),
+    )
 
 
 def test_a_wrong_built_in_label_from_before_there_were_records_is_put_right():
-    plan = planned(a_node(taints=(), labels={ZONE[0]: "elsewhere"}))
+    plan = planned(make_node(taints=(), labels={ZONE[0]: "elsewhere"}))
     assert plan.changes.labels[ZONE[0]] == "fsn1-dc14"
 
 
 def test_what_talos_stops_reporting_stays_on_the_node():
-    node = settled(a_node())
-    silent = some_facts(**HCLOUD | {"zone": "", "region": "", "instance_type": ""})
+    node = settled(make_node())
+    silent = make_facts(**HCLOUD | {"zone": "", "region": "", "instance_type": ""})
     assert planned(node, silent).outcome == "unchanged"
 
 
 def test_a_machine_that_is_not_a_spot_one_any_more_loses_the_label():
-    spot = settled(a_node(), some_facts(**HCLOUD, spot=True))
+    spot = settled(make_node(), make_facts(**HCLOUD, spot=True))
     assert spot.labels[LIFECYCLE] == "spot"
-    assert but_record(planned(spot).changes.labels) == {LIFECYCLE: None}
+    assert exclude_record_label(planned(spot).changes.labels) == {LIFECYCLE: None}
 
 
 def test_a_lifecycle_that_is_not_ours_stays():
-    node = settled(a_node(labels={LIFECYCLE: "on-demand"}))
+    node = settled(make_node(labels={LIFECYCLE: "on-demand"}))
     assert node.labels[LIFECYCLE] == "on-demand"
 
 
 def test_labels_that_the_machine_config_sets_are_left_to_it_and_named():
-    node = a_node(
+    node = make_node(
         labels={ZONE[0]: "rack-7"}, annotations={"talos.dev/owned-labels": f'["{ZONE[0]}","{REGION[0]}"]'}
     )
     plan = planned(node)
@@ -123,7 +126,7 @@ def test_labels_that_the_machine_config_sets_are_left_to_it_and_named():
 
 @pytest.mark.parametrize("annotation", ["", "null", "{", '{"a":1}', "[1]", "[" * 5000])
 def test_an_annotation_that_is_no_list_of_keys_owns_nothing(annotation: str):
-    plan = planned(a_node(annotations={"talos.dev/owned-labels": annotation}))
+    plan = planned(make_node(annotations={"talos.dev/owned-labels": annotation}))
     assert plan.changes.labels[ZONE[0]] == "fsn1-dc14"
 
 
@@ -131,7 +134,7 @@ def test_an_annotation_that_is_no_list_of_keys_owns_nothing(annotation: str):
     "value", ["Standard PC (i440FX + PIIX, 1996)", "a b", "-a", "a-", "a" * 64, "ä", "a\n", "a/b", "."]
 )
 def test_a_value_that_kubernetes_refuses_is_skipped_and_told_and_stops_nothing(value: str):
-    plan = planned(a_node(), some_facts(**HCLOUD | {"zone": value}))
+    plan = planned(make_node(), make_facts(**HCLOUD | {"zone": value}))
     assert plan.outcome == "initialized"
     assert not set(ZONE) & set(plan.changes.labels)
     assert plan.changes.labels[REGION[0]] == "eu-central"
@@ -149,17 +152,17 @@ def test_values_that_kubernetes_takes_are_taken(value: str):
 @pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule", "NoExecute"])
 def test_the_uninitialized_taint_goes_whatever_its_effect_and_others_stay(effect: str):
     other = Taint(key="example.com/mine", effect="NoSchedule")
-    node = a_node(taints=(other, Taint(key=UNINITIALIZED_TAINT, value="true", effect=effect), other))
+    node = make_node(taints=(other, Taint(key=UNINITIALIZED_TAINT, value="true", effect=effect), other))
     assert settled(node).spec.taints == (other, other)
 
 
 def test_all_of_several_uninitialized_taints_go_at_once():
-    node = a_node(taints=(UNINITIALIZED, Taint(key=UNINITIALIZED_TAINT, effect="NoExecute")))
+    node = make_node(taints=(UNINITIALIZED, Taint(key=UNINITIALIZED_TAINT, effect="NoExecute")))
     assert settled(node).spec.taints == ()
 
 
 def test_a_taint_that_the_machine_config_puts_back_is_no_fight_but_a_reason():
-    node = a_node(annotations={"talos.dev/owned-taints": f'["{UNINITIALIZED_TAINT}"]'})
+    node = make_node(annotations={"talos.dev/owned-taints": f'["{UNINITIALIZED_TAINT}"]'})
     plan = planned(node)
     assert (plan.outcome, plan.summary) == ("blocked", ())
     assert plan.blocker is not None
@@ -167,16 +170,16 @@ def test_a_taint_that_the_machine_config_puts_back_is_no_fight_but_a_reason():
 
 
 def test_the_condition_goes_in_the_patch_that_writes_the_addresses():
-    node = a_node(conditions=(NodeCondition(type="Ready", status="True"), BLOCKED))
+    node = make_node(conditions=(NodeCondition(type="Ready", status="True"), BLOCKED))
     plan = planned(node)
     patch = build_status_patch(node, addresses=plan.addresses, remove_condition=BLOCKED_CONDITION, now=NOW)
     assert plan.removes_condition
     assert set(patch["status"]) == {"addresses", "conditions"}
-    assert [c.type for c in carried_out(node, plan).status.conditions] == ["Ready"]
+    assert [c.type for c in apply_plan(node, plan).status.conditions] == ["Ready"]
 
 
 def test_a_machine_known_by_its_uuid_is_initialized_and_told_of():
-    plan = plan_node(a_node(), some_facts(node_name="talos-abc"), "system-uuid", ClusterConfig())
+    plan = plan_node(make_node(), make_facts(node_name="talos-abc"), "system-uuid", ClusterConfig())
     assert plan.outcome == "initialized"
     [notice] = plan.notices
     assert (notice.reason, notice.is_warning) == ("RecognizedBySystemUUID", False)
@@ -185,15 +188,15 @@ def test_a_machine_known_by_its_uuid_is_initialized_and_told_of():
 
 @pytest.mark.parametrize("ip", ["web-1.example.com", "127.0.0.1", "10.0.0.5,10.0.0.6"])
 def test_a_provided_node_ip_that_is_none_blocks_with_the_value_in_the_reason(ip: str):
-    plan = planned(a_node(ip=ip))
+    plan = planned(make_node(ip=ip))
     assert plan.blocker is not None
     assert plan.blocker.reason == "ProvidedNodeIPInvalid"
     assert repr(ip) in plan.blocker.message
 
 
 def test_an_initialized_node_whose_metadata_are_incomplete_is_left_as_it_is():
-    node = settled(a_node())
-    plan = planned(node, some_facts(platform="hcloud", looked_at=NOW + timedelta(hours=1)))
+    node = settled(make_node())
+    plan = planned(node, make_facts(platform="hcloud", queried_at=NOW + timedelta(hours=1)))
     assert (plan.outcome, plan.summary) == ("unchanged", ())
     assert "left as it is" in plan.reason
 
@@ -205,41 +208,42 @@ OWN = AddressStatus(address="10.0.0.5/24", link="eth0")
 
 @pytest.mark.parametrize("partial", [(), (AddressStatus(address="127.0.0.1/8", link="lo"),), (PUBLIC,)])
 def test_a_partial_look_takes_no_address_from_a_node_that_has_them(partial: tuple[AddressStatus, ...]):
-    good = some_facts(addresses=(OWN, PUBLIC, AddressStatus(address="2001:db8::7/64", link="eth1")))
-    node = settled(a_node(), good)
+    good = make_facts(addresses=(OWN, PUBLIC, AddressStatus(address="2001:db8::7/64", link="eth1")))
+    node = settled(make_node(), good)
     assert EXTERNAL in node.status.addresses
-    plan = planned(node, some_facts(addresses=partial))
+    plan = planned(node, make_facts(addresses=partial))
     assert (plan.outcome, plan.summary) == ("unchanged", ())
 
 
 def test_a_complete_look_without_the_public_address_takes_it_away():
-    node = settled(a_node(), some_facts(addresses=(OWN, PUBLIC)))
-    plan = planned(node, some_facts(addresses=(OWN,)))
+    node = settled(make_node(), make_facts(addresses=(OWN, PUBLIC)))
+    plan = planned(node, make_facts(addresses=(OWN,)))
     assert plan.addresses is not None
     assert EXTERNAL not in plan.addresses
 
 
 def test_a_joining_node_gets_what_is_known_even_from_a_partial_look():
     plan = planned(
-        a_node(addresses=(NodeAddress(type="InternalIP", address="10.0.0.5"),)), some_facts(addresses=())
+        make_node(addresses=(NodeAddress(type="InternalIP", address="10.0.0.5"),)), make_facts(addresses=())
     )
     assert plan.outcome == "initialized"
     assert plan.addresses is not None
 
 
 def test_a_kubelet_that_moved_to_another_address_is_followed_even_after_a_partial_look():
-    node = settled(a_node(), some_facts())
-    moved = msgspec.structs.replace(a_node(ip="10.0.0.9", taints=()), status=node.status, spec=node.spec)
-    plan = planned(moved, some_facts(addresses=(), node_ip="10.0.0.9"))
+    node = settled(make_node(), make_facts())
+    moved = msgspec.structs.replace(make_node(ip="10.0.0.9", taints=()), status=node.status, spec=node.spec)
+    plan = planned(moved, make_facts(addresses=(), node_ip="10.0.0.9"))
     assert plan.addresses is not None
     assert plan.addresses[0] == NodeAddress(type="InternalIP", address="10.0.0.9")
 
 
 def test_after_the_status_is_written_the_rest_is_told_together_with_it():
-    node = a_node()
+    node = make_node()
     first = planned(node)
     status_written = msgspec.convert(
-        apply_status(document_of(node), build_status_patch(node, addresses=first.addresses, now=NOW)), Node
+        apply_status_patch(to_document(node), build_status_patch(node, addresses=first.addresses, now=NOW)),
+        Node,
     )
     both = merge_plans(first, planned(status_written))
     assert both.summary == first.summary
@@ -248,8 +252,8 @@ def test_after_the_status_is_written_the_rest_is_told_together_with_it():
 
 
 def test_a_node_that_somebody_else_initializes_meanwhile_is_not_told_as_ours():
-    first = planned(a_node())
-    assert merge_plans(first, planned(settled(a_node()))).outcome == "updated"
+    first = planned(make_node())
+    assert merge_plans(first, planned(settled(make_node()))).outcome == "updated"
 
 
 # ---- properties
@@ -279,7 +283,7 @@ STATUSES = st.lists(
 FACTS = st.builds(
     MachineFacts,
     platform=METADATA, addresses=STATUSES, node_name=st.just("web-1"),
-    looked_at=st.sampled_from([NOW, NOW + timedelta(hours=1)]), node_ip=st.just("10.0.0.5"),
+    queried_at=st.sampled_from([NOW, NOW + timedelta(hours=1)]), node_ip=st.just("10.0.0.5"),
 )  # fmt: skip
 NODE_TAINTS = st.lists(
     st.sampled_from([
@@ -300,7 +304,7 @@ NODE_ADDRESSES = st.lists(
     unique=True, max_size=4,
 ).map(tuple)  # fmt: skip
 NODES = st.builds(
-    a_node,
+    make_node,
     ip=IPS, labels=st.dictionaries(LABEL_KEYS, TEXT, max_size=5), taints=NODE_TAINTS,
     addresses=NODE_ADDRESSES,
     provider_id=st.sampled_from(["", "hcloud://1", "talos://metal/10.0.0.5", "kind://x"]),
@@ -316,7 +320,7 @@ OURS = {
 @given(NODES, FACTS)
 def test_planning_again_on_the_result_finds_nothing_more_to_do(node: Node, facts: MachineFacts):
     plan = planned(node, facts)
-    again = planned(carried_out(node, plan), facts)
+    again = planned(apply_plan(node, plan), facts)
     assert again.summary == ()
     settled = "not-ours" if why_not_managed(node, facts.platform) else "unchanged"
     assert again.outcome == (settled if plan.outcome in {"initialized", "updated"} else plan.outcome)
@@ -324,7 +328,7 @@ def test_planning_again_on_the_result_finds_nothing_more_to_do(node: Node, facts
 
 @given(NODES, FACTS)
 def test_what_a_person_or_the_machine_config_has_set_stays_as_it_is(node: Node, facts: MachineFacts):
-    after = carried_out(node, planned(node, facts))
+    after = apply_plan(node, planned(node, facts))
     kept = {
         key
         for key in node.labels
@@ -346,7 +350,7 @@ def test_a_node_loses_its_taint_only_together_with_having_addresses_and_a_provid
     node: Node, facts: MachineFacts
 ):
     plan = planned(node, facts)
-    after = carried_out(node, plan)
+    after = apply_plan(node, plan)
     if after.is_initialized and not node.is_initialized:
         assert plan.outcome == "initialized"
         assert after.status.addresses

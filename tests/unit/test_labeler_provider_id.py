@@ -18,16 +18,16 @@ from services.labeler.provider_id import (
     parse_scheme,
     why_pending,
 )
-from tests.builders import NOW, a_node, some_facts
-from tests.planned import with_record
+from tests.builders import NOW, make_facts, make_node
+from tests.node_plans import set_ownership_record
 from tests.platform_cases import PLATFORMS, PlatformCase
 
 
 @pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)
 def test_every_platform_gives_the_provider_id_that_its_native_controllers_know(case: PlatformCase):
-    plan = plan_node(a_node(), case.facts(), "nodename", ClusterConfig())
+    plan = plan_node(make_node(), case.facts(), "nodename", ClusterConfig())
     assert plan.outcome == "initialized"
-    assert plan.changes.provider_id == case.wanted_provider_id
+    assert plan.changes.provider_id == case.expected_provider_id
 
 
 @pytest.mark.parametrize("platform", sorted(PLATFORMS_WITH_PROVIDER_ID))
@@ -36,8 +36,8 @@ def test_a_platform_with_a_native_provider_id_never_gets_a_fallback(platform: st
     partial: dict[str, Any] = {"instance_id": "i-1", "region": "r", "zone": "z", "hostname": "h"}
     for metadata in ({}, partial):
         plan = plan_node(
-            a_node(),
-            some_facts(platform=platform, looked_at=long_after, **metadata),
+            make_node(),
+            make_facts(platform=platform, queried_at=long_after, **metadata),
             "nodename",
             ClusterConfig(),
         )
@@ -50,17 +50,17 @@ def test_a_platform_with_a_native_provider_id_never_gets_a_fallback(platform: st
 
 @pytest.mark.parametrize("platform", sorted(PLATFORMS_WITHOUT_PROVIDER_ID))
 def test_a_platform_without_one_gets_the_fallback_at_once(platform: str):
-    plan = plan_node(a_node(), some_facts(platform=platform), "nodename", ClusterConfig())
+    plan = plan_node(make_node(), make_facts(platform=platform), "nodename", ClusterConfig())
     assert plan.changes.provider_id == f"talos://{platform}/10.0.0.5"
 
 
 @pytest.mark.parametrize("platform", ["nocloud", "newer-than-we-are"])
 def test_where_nobody_promises_one_the_fallback_waits_until_the_metadata_have_settled(platform: str):
-    node = a_node()
-    early = some_facts(platform=platform, looked_at=NOW + SETTLING_PERIOD - timedelta(seconds=1))
+    node = make_node()
+    early = make_facts(platform=platform, queried_at=NOW + SETTLING_PERIOD - timedelta(seconds=1))
     late = msgspec.structs.replace(early, queried_at=NOW + SETTLING_PERIOD)
-    told_more = some_facts(platform=platform, hostname="web-1")
-    own = some_facts(platform=platform, provider_id="mine://1")
+    told_more = make_facts(platform=platform, hostname="web-1")
+    own = make_facts(platform=platform, provider_id="mine://1")
     assert why_pending(node, early)
     assert not why_pending(node, late)
     assert not why_pending(node, told_more)
@@ -69,13 +69,13 @@ def test_where_nobody_promises_one_the_fallback_waits_until_the_metadata_have_se
 
 
 def test_a_machine_that_does_not_know_its_platform_is_waited_for_however_long_it_takes():
-    facts = some_facts(platform="", looked_at=NOW + timedelta(days=1))
-    assert why_pending(a_node(), facts) == "Talos does not know its platform yet"
+    facts = make_facts(platform="", queried_at=NOW + timedelta(days=1))
+    assert why_pending(make_node(), facts) == "Talos does not know its platform yet"
 
 
 def test_the_fallback_takes_the_preferred_address_whichever_has_answered():
-    node = a_node(ip="10.0.0.5,2001:db8::5")
-    facts = some_facts(node_ip="2001:db8::5")
+    node = make_node(ip="10.0.0.5,2001:db8::5")
+    facts = make_facts(node_ip="2001:db8::5")
     assert plan_node(node, facts, "nodename", ClusterConfig()).changes.provider_id == "talos://metal/10.0.0.5"
     six = plan_node(node, facts, "nodename", ClusterConfig(prefer_ipv6=True))
     assert six.changes.provider_id == "talos://metal/2001:db8::5"
@@ -123,8 +123,8 @@ def test_resource_groups_of_other_platforms_are_left_alone():
 def test_a_provider_id_that_contradicts_the_machine_is_told_and_stops_nothing(
     existing: str, platform: str, reported: str, told: bool
 ):
-    node = a_node(provider_id=existing)
-    facts = some_facts(platform=platform, provider_id=reported)
+    node = make_node(provider_id=existing)
+    facts = make_facts(platform=platform, provider_id=reported)
     assert bool(describe_mismatch(node, facts.platform)) is told
     plan = plan_node(node, facts, "nodename", ClusterConfig())
     assert plan.outcome == "initialized"
@@ -161,7 +161,7 @@ FOREIGN = [
 @pytest.mark.parametrize(("existing", "platform", "reported"), OURS)
 def test_a_node_with_our_scheme_or_that_of_its_machine_is_ours(existing: str, platform: str, reported: str):
     assert not why_not_managed(
-        a_node(provider_id=existing), PlatformMetadata(platform=platform, provider_id=reported)
+        make_node(provider_id=existing), PlatformMetadata(platform=platform, provider_id=reported)
     )
 
 
@@ -169,8 +169,8 @@ def test_a_node_with_our_scheme_or_that_of_its_machine_is_ours(existing: str, pl
 def test_a_node_with_a_foreign_scheme_is_left_alone_with_the_reason(
     existing: str, platform: str, reported: str
 ):
-    facts = some_facts(platform=platform, provider_id=reported, hostname="h")
-    plan = plan_node(a_node(provider_id=existing), facts, "nodename", ClusterConfig())
+    facts = make_facts(platform=platform, provider_id=reported, hostname="h")
+    plan = plan_node(make_node(provider_id=existing), facts, "nodename", ClusterConfig())
     assert plan.outcome == "not-ours"
     assert existing in plan.reason
     assert not plan.summary
@@ -178,23 +178,25 @@ def test_a_node_with_a_foreign_scheme_is_left_alone_with_the_reason(
 
 
 def test_while_nothing_is_known_of_the_machine_a_foreign_looking_node_is_not_touched():
-    assert "aws:///z/i-1" in why_not_managed(a_node(provider_id="aws:///z/i-1"), None)
-    assert not why_not_managed(a_node(provider_id="talos://metal/10.0.0.5"), None)
-    assert not why_not_managed(a_node(), None)
+    assert "aws:///z/i-1" in why_not_managed(make_node(provider_id="aws:///z/i-1"), None)
+    assert not why_not_managed(make_node(provider_id="talos://metal/10.0.0.5"), None)
+    assert not why_not_managed(make_node(), None)
 
 
 def test_a_silent_machine_does_not_make_a_node_that_we_have_written_another_s():
-    written = with_record(a_node(provider_id="aws:///z/i-1"), '{"v":1}')
+    written = set_ownership_record(make_node(provider_id="aws:///z/i-1"), '{"v":1}')
     assert not why_not_managed(written, None)
     assert "another cloud" in why_not_managed(written, PlatformMetadata(platform="metal"))
 
 
 def test_a_kubelet_without_the_external_flag_is_named_as_the_reason():
-    assert "--cloud-provider=external" in why_not_managed(a_node(ip=""), PlatformMetadata(platform="metal"))
+    assert "--cloud-provider=external" in why_not_managed(
+        make_node(ip=""), PlatformMetadata(platform="metal")
+    )
 
 
 def test_a_node_that_is_being_deleted_is_left_alone():
-    node = a_node()
+    node = make_node()
     leaving = msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, deletion_timestamp=NOW)
     )
@@ -204,14 +206,14 @@ def test_a_node_that_is_being_deleted_is_left_alone():
 @pytest.mark.parametrize("platform", ["metal", "vmware", "container", "opennebula"])
 @pytest.mark.parametrize("given", ["metal3://uuid", "sidero://uuid"])
 def test_what_its_kubelet_was_told_is_kept_on_a_platform_without_a_format_of_its_own(platform, given):
-    assert why_not_managed(a_node(provider_id=given), PlatformMetadata(platform=platform)) == ""
+    assert why_not_managed(make_node(provider_id=given), PlatformMetadata(platform=platform)) == ""
 
 
 @pytest.mark.parametrize("given", ["hcloud://7", "proxmox://cluster/7", "vsphere://uuid", "aws:///z/i-1"])
 def test_what_another_controller_writes_is_foreign_on_such_a_platform_too(given):
-    assert given in why_not_managed(a_node(provider_id=given), PlatformMetadata(platform="metal"))
+    assert given in why_not_managed(make_node(provider_id=given), PlatformMetadata(platform="metal"))
 
 
 def test_on_a_cloud_any_other_scheme_is_foreign():
     hcloud = PlatformMetadata(platform="hcloud", provider_id="hcloud://7")
-    assert "metal3://uuid" in why_not_managed(a_node(provider_id="metal3://uuid"), hcloud)
+    assert "metal3://uuid" in why_not_managed(make_node(provider_id="metal3://uuid"), hcloud)

@@ -10,11 +10,11 @@ from services.labeler.rejection import (
     build_rejection_notices,
     extend_rejection,
 )
-from tests.builders import a_node, some_facts
-from tests.planned import changed, obeyed, one_rule
+from tests.builders import make_facts, make_node
+from tests.node_plans import change_metadata, compile_one_rule, plan_and_apply
 
 ALL: frozenset[RejectableKind] = frozenset({"annotation", "label", "taint"})
-EVERYTHING = one_rule(
+EVERYTHING = compile_one_rule(
     annotations="{example.com/a: a}", labels="{example.com/l: l}", taints="{example.com/t: NoSchedule}"
 )
 
@@ -65,7 +65,7 @@ def test_what_a_refusal_has_named_stays_left_out():
 
 
 def test_a_joining_node_gets_the_rest():
-    plan = plan_node(a_node(), some_facts(), "nodename", EVERYTHING, Rejection(frozenset({"label"}), "no"))
+    plan = plan_node(make_node(), make_facts(), "nodename", EVERYTHING, Rejection(frozenset({"label"}), "no"))
     assert plan.outcome == "initialized"
     assert "annotation example.com/a=a" in plan.summary
     assert "taint example.com/t:NoSchedule set" in plan.summary
@@ -73,18 +73,18 @@ def test_a_joining_node_gets_the_rest():
 
 
 def test_what_was_set_before_stays_and_is_still_ours():
-    node = obeyed(a_node(), some_facts(), EVERYTHING)
-    config = one_rule(
+    node = plan_and_apply(make_node(), make_facts(), EVERYTHING)
+    config = compile_one_rule(
         annotations="{example.com/a: b}",
         labels="{example.com/l: m}",
         taints="{example.com/t: 'v:NoSchedule'}",
     )
-    plan = plan_node(node, some_facts(), "nodename", config, Rejection(ALL, "no"))
+    plan = plan_node(node, make_facts(), "nodename", config, Rejection(ALL, "no"))
     assert plan.summary == ()
     assert plan.changes.annotations == {}
-    assert obeyed(node, some_facts(), config).labels["example.com/l"] == "m"
-    gone = changed(node, labels={"example.com/l": None})
-    assert plan_node(gone, some_facts(), "nodename", config, Rejection(ALL, "no")).summary == ()
+    assert plan_and_apply(node, make_facts(), config).labels["example.com/l"] == "m"
+    gone = change_metadata(node, labels={"example.com/l": None})
+    assert plan_node(gone, make_facts(), "nodename", config, Rejection(ALL, "no")).summary == ()
 
 
 def test_it_is_told_in_one_line():

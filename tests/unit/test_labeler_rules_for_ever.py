@@ -21,8 +21,14 @@ from services.labeler.labels import BUILT_IN, REGION, ZONE
 from services.labeler.ownership_record import ManagedFields, encode_managed_fields
 from services.labeler.plan import ClusterConfig
 from services.labeler.rules import compile_rules
-from tests.builders import UNINITIALIZED, a_node, some_facts
-from tests.planned import carried_out, changed, planned_by, ruled, with_record
+from tests.builders import UNINITIALIZED, make_facts, make_node
+from tests.node_plans import (
+    apply_plan,
+    change_metadata,
+    compile_cluster_config,
+    plan_for,
+    set_ownership_record,
+)
 
 NONE = ClusterConfig()
 KEYS = ("example.com/a", "example.com/b", "node-role.kubernetes.io/web", ZONE[0], REGION[0])
@@ -30,10 +36,10 @@ VALUES = ("", "one", "two", "{{ .Platform }}", "{{ .Zone }}", "{{ .Nothing }}", 
 TAINTS = ("NoSchedule", "one:NoSchedule", "two:NoExecute", "{{ .Zone }}:NoExecute", "{{ .Zone }}")
 OF_PEOPLE = ("mine", "one", "two", "metal", "")
 FACTS = (
-    some_facts(),
-    some_facts(zone="rack-1", region="one"),
-    some_facts(zone="rack 1"),
-    some_facts(zone="rack-2", instance_type="big", spot=True),
+    make_facts(),
+    make_facts(zone="rack-1", region="one"),
+    make_facts(zone="rack 1"),
+    make_facts(zone="rack-2", instance_type="big", spot=True),
 )
 
 
@@ -74,9 +80,9 @@ class Walk:
 
     def obey(self) -> None:
         """Plan and write; then nothing is left to do, and what is people's is as they left it."""
-        plan = planned_by(self.node, self.facts, self.rules)
-        self.node = carried_out(self.node, plan)
-        again = planned_by(self.node, self.facts, self.rules)
+        plan = plan_for(self.node, self.facts, self.rules)
+        self.node = apply_plan(self.node, plan)
+        again = plan_for(self.node, self.facts, self.rules)
         assert (again.summary, again.outcome) == ((), "unchanged")
         assert self.node.labels.items() >= self.labels.items()
         assert self.node.annotations.items() >= self.annotations.items()
@@ -96,13 +102,13 @@ class Walk:
     def label(self) -> None:
         key, value = self.chance.choice((*KEYS, "mine")), self._value()
         if self.node.labels.get(key) != value:
-            self.node = changed(self.node, labels={key: value})
+            self.node = change_metadata(self.node, labels={key: value})
             _hold(self.labels, key, value)
 
     def annotate(self) -> None:
         key, value = self.chance.choice((*KEYS, "mine")), self._value()
         if self.node.annotations.get(key) != value:
-            self.node = changed(self.node, annotations={key: value})
+            self.node = change_metadata(self.node, annotations={key: value})
             _hold(self.annotations, key, value)
 
     def taint(self) -> None:
@@ -112,7 +118,7 @@ class Walk:
         old = present.pop((key, effect), None)
         if (old.value if old else None) != value:
             new = () if value is None else (Taint(key=key, value=value, effect=effect),)
-            self.node = changed(self.node, taints=(*present.values(), *new))
+            self.node = change_metadata(self.node, taints=(*present.values(), *new))
             _hold(self.taints, (key, effect), value)
 
     def _value(self) -> str | None:
@@ -130,7 +136,7 @@ def a_joining_node(chance: random.Random) -> Node:
     labels = {key: chance.choice(OF_PEOPLE) for key in (*KEYS, "mine") if chance.random() < 0.4}
     annotations = {key: chance.choice(OF_PEOPLE) for key in KEYS if chance.random() < 0.3}
     theirs = (Taint(key=KEYS[0], value="one", effect="NoSchedule"),) if chance.random() < 0.3 else ()
-    return a_node(labels=labels, annotations=annotations, taints=(*theirs, UNINITIALIZED))
+    return make_node(labels=labels, annotations=annotations, taints=(*theirs, UNINITIALIZED))
 
 
 def leaves_nothing_behind(walk: Walk) -> None:
@@ -179,22 +185,24 @@ RECORDS = st.builds(
 @settings(max_examples=80)
 @given(st.randoms(use_true_random=False), RECORDS, st.booleans())
 def test_from_any_record_it_settles_at_once(chance: random.Random, record: str, joining: bool):
-    node = with_record(a_joining_node(chance), record)
+    node = set_ownership_record(a_joining_node(chance), record)
     if not joining:
-        node = changed(node, taints=tuple(taint for taint in node.spec.taints if taint != UNINITIALIZED))
+        node = change_metadata(
+            node, taints=tuple(taint for taint in node.spec.taints if taint != UNINITIALIZED)
+        )
     for _ in range(3):
         rules, facts = some_rules(chance), chance.choice(FACTS)
-        node = carried_out(node, planned_by(node, facts, rules))
-        assert planned_by(node, facts, rules).summary == ()
+        node = apply_plan(node, plan_for(node, facts, rules))
+        assert plan_for(node, facts, rules).summary == ()
     assert node.annotations[PROVIDED_NODE_IP_ANNOTATION] == "10.0.0.5"
 
 
 @given(st.randoms(use_true_random=False))
 def test_without_any_record_values_that_differ_stay(chance: random.Random):
     node = a_joining_node(chance)
-    node = changed(node, taints=())
+    node = change_metadata(node, taints=())
     rules = some_rules(chance)
-    after = carried_out(node, planned_by(node, FACTS[0], rules))
+    after = apply_plan(node, plan_for(node, FACTS[0], rules))
     assert after.labels.items() >= node.labels.items()  # that machine says nothing of zone and region
     assert after.spec.taints == ()
 
@@ -202,15 +210,17 @@ def test_without_any_record_values_that_differ_stay(chance: random.Random):
 def test_an_edit_writes_to_the_nodes_that_it_changes_and_to_no_other():
     def racks(value: str) -> ClusterConfig:
         match = "nodeSelector: [{matchExpressions: [{key: zone, operator: In, values: [rack-1]}]}]"
-        return ruled(
+        return compile_cluster_config(
             f"transformations:\n- {match}\n  labels: {{example.com/a: {value}}}\n- labels: {{b: c}}\n"
         )
 
-    settled = [(carried_out(a_node(), planned_by(a_node(), facts, racks("one"))), facts) for facts in FACTS]
-    written_to = [facts for node, facts in settled if planned_by(node, facts, racks("two")).summary]
+    settled = [
+        (apply_plan(make_node(), plan_for(make_node(), facts, racks("one"))), facts) for facts in FACTS
+    ]
+    written_to = [facts for node, facts in settled if plan_for(node, facts, racks("two")).summary]
     assert written_to == [FACTS[1]]
 
 
 def test_the_record_of_a_node_is_small():
-    node = carried_out(a_node(), planned_by(a_node(), FACTS[3], NONE))
+    node = apply_plan(make_node(), plan_for(make_node(), FACTS[3], NONE))
     assert len(msgspec.json.encode(node.annotations[FIELD_OWNERSHIP_ANNOTATION])) < 600

@@ -34,8 +34,16 @@ from services.labeler.uninitialized_nodes import (
     find_blocker,
     find_blocker_cached,
 )
-from tests.builders import NOW, a_message, a_node, enriched, gone, observed, some_facts
-from tests.unreachable import FAULT, unreachable
+from tests.builders import (
+    NOW,
+    make_facts,
+    make_message,
+    make_node,
+    make_node_enriched,
+    make_node_gone,
+    make_node_observed,
+)
+from tests.unreachable import FAULT, make_unreachable
 
 # ---- reasons
 
@@ -71,33 +79,33 @@ def test_a_text_from_a_machine_is_bounded():
 
 def test_a_node_that_says_so_already_is_recognised_by_the_reason_alone():
     blocked = block_on_fault(FAULT)
-    node = a_node(conditions=(build_condition(msgspec.structs.replace(blocked, message="another try")),))
+    node = make_node(conditions=(build_condition(msgspec.structs.replace(blocked, message="another try")),))
     assert is_reported_on(node, blocked)
-    assert not is_reported_on(a_node(), blocked)
+    assert not is_reported_on(make_node(), blocked)
     other = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosTimeout")
-    assert not is_reported_on(a_node(conditions=(other,)), blocked)
+    assert not is_reported_on(make_node(conditions=(other,)), blocked)
 
 
 # ---- a machine that gives no facts
 
 
 def test_a_joining_node_whose_machine_does_not_answer_is_blocked():
-    plan = plan_unreachable_node(a_node(), unreachable(), ClusterConfig())
+    plan = plan_unreachable_node(make_node(), make_unreachable(), ClusterConfig())
     assert plan.outcome == "blocked"
     assert plan.blocker is not None
     assert plan.blocker.reason == "TalosUnreachable"
 
 
 def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is():
-    plan = plan_unreachable_node(a_node(taints=()), unreachable(), ClusterConfig())
+    plan = plan_unreachable_node(make_node(taints=()), make_unreachable(), ClusterConfig())
     assert (plan.outcome, plan.blocker, plan.summary) == ("unchanged", None, ())
     assert "connection refused" in plan.reason
 
 
 @pytest.mark.parametrize("provider_id", ["", "talos://metal/10.0.0.5", "hcloud://7"])
 def test_a_node_that_somebody_else_initialized_is_not_said_to_be_blocked_any_longer(provider_id: str):
-    node = a_node(taints=(), provider_id=provider_id, conditions=(build_condition(block_on_fault(FAULT)),))
-    plan = plan_unreachable_node(node, unreachable(), ClusterConfig())
+    node = make_node(taints=(), provider_id=provider_id, conditions=(build_condition(block_on_fault(FAULT)),))
+    plan = plan_unreachable_node(node, make_unreachable(), ClusterConfig())
     assert (plan.outcome, plan.removes_condition, plan.changes, plan.addresses) == (
         "updated",
         True,
@@ -108,24 +116,25 @@ def test_a_node_that_somebody_else_initialized_is_not_said_to_be_blocked_any_lon
 
 
 def test_a_condition_on_a_node_that_still_waits_for_somebody_else_stays():
-    node = a_node(provider_id="hcloud://7", conditions=(build_condition(block_on_fault(FAULT)),))
-    assert plan_unreachable_node(node, unreachable(), ClusterConfig()).summary == ()
+    node = make_node(provider_id="hcloud://7", conditions=(build_condition(block_on_fault(FAULT)),))
+    assert plan_unreachable_node(node, make_unreachable(), ClusterConfig()).summary == ()
 
 
 def test_what_is_not_ours_is_not_blocked_by_us():
-    assert plan_unreachable_node(a_node(ip=""), unreachable(), ClusterConfig()).outcome == "not-ours"
+    assert plan_unreachable_node(make_node(ip=""), make_unreachable(), ClusterConfig()).outcome == "not-ours"
     assert (
-        plan_unreachable_node(a_node(provider_id="kind://x"), unreachable(), ClusterConfig()).outcome
+        plan_unreachable_node(make_node(provider_id="kind://x"), make_unreachable(), ClusterConfig()).outcome
         == "not-ours"
     )
 
 
 def test_the_last_known_facts_say_whose_a_node_is():
-    known = some_facts(platform="hcloud", provider_id="hcloud://7")
-    node = a_node(provider_id="hcloud://7")
-    assert plan_unreachable_node(node, unreachable(node), ClusterConfig()).outcome == "not-ours"
+    known = make_facts(platform="hcloud", provider_id="hcloud://7")
+    node = make_node(provider_id="hcloud://7")
+    assert plan_unreachable_node(node, make_unreachable(node), ClusterConfig()).outcome == "not-ours"
     assert (
-        plan_unreachable_node(node, unreachable(node, last_known=known), ClusterConfig()).outcome == "blocked"
+        plan_unreachable_node(node, make_unreachable(node, last_known=known), ClusterConfig()).outcome
+        == "blocked"
     )
 
 
@@ -140,18 +149,23 @@ def why(node, event, *, waited=0.0, failed_write=""):
 @pytest.mark.parametrize(
     ("node", "event", "waited", "reason"),
     [
-        (a_node(), None, 19.9, None),
-        (a_node(), None, 20.0, "NoFactsYet"),
-        (a_node(taints=()), None, 99.0, None),
-        (a_node(ip=""), None, 99.0, None),
-        (a_node(provider_id="kind://x"), None, 99.0, None),
-        (a_node(), unreachable(), 0.0, "TalosUnreachable"),
-        (a_node(taints=()), unreachable(), 99.0, None),
-        (a_node(uid="new"), unreachable(), 0.0, None),
-        (a_node(uid="new"), unreachable(), 20.0, "NoFactsYet"),
-        (a_node(), enriched(a_node(), some_facts()), 99.0, None),
-        (a_node(), enriched(a_node(), some_facts(platform="aws")), 0.0, "WaitingForPlatformMetadata"),
-        (a_node(uid="new"), enriched(a_node(), some_facts()), 20.0, "NoFactsYet"),
+        (make_node(), None, 19.9, None),
+        (make_node(), None, 20.0, "NoFactsYet"),
+        (make_node(taints=()), None, 99.0, None),
+        (make_node(ip=""), None, 99.0, None),
+        (make_node(provider_id="kind://x"), None, 99.0, None),
+        (make_node(), make_unreachable(), 0.0, "TalosUnreachable"),
+        (make_node(taints=()), make_unreachable(), 99.0, None),
+        (make_node(uid="new"), make_unreachable(), 0.0, None),
+        (make_node(uid="new"), make_unreachable(), 20.0, "NoFactsYet"),
+        (make_node(), make_node_enriched(make_node(), make_facts()), 99.0, None),
+        (
+            make_node(),
+            make_node_enriched(make_node(), make_facts(platform="aws")),
+            0.0,
+            "WaitingForPlatformMetadata",
+        ),
+        (make_node(uid="new"), make_node_enriched(make_node(), make_facts()), 20.0, "NoFactsYet"),
     ],
 )
 def test_a_node_waits_for_what_is_known_to_block_it(node, event, waited, reason):
@@ -159,9 +173,9 @@ def test_a_node_waits_for_what_is_known_to_block_it(node, event, waited, reason)
 
 
 def test_a_node_that_kubernetes_does_not_let_us_write_says_so():
-    event = enriched(a_node(), some_facts())
+    event = make_node_enriched(make_node(), make_facts())
     found = find_blocker(
-        a_node(), event, ClusterConfig(), waited_seconds=0.0, failed_write="403 Forbidden: no"
+        make_node(), event, ClusterConfig(), waited_seconds=0.0, failed_write="403 Forbidden: no"
     )
     assert found is not None
     assert found.reason == "NodeWriteFailed"
@@ -173,7 +187,7 @@ CHANGES = ("refuse", "take", "fault", "facts", "other", "nothing", "ip", "rules"
 
 @given(st.lists(st.sampled_from(CHANGES), max_size=8))
 def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(changes):
-    waiting, node, at = UninitializedNode(uid="uid-1", since=0.0), a_node(), 0.0
+    waiting, node, at = UninitializedNode(uid="uid-1", since=0.0), make_node(), 0.0
     event: NodeEnriched | NodeUnreachable | None = None
     config = ClusterConfig()
     for change in changes:
@@ -184,15 +198,15 @@ def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(chang
             case "take":
                 waiting.failed_write = ""
             case "fault":
-                event = unreachable()
+                event = make_unreachable()
             case "facts":
-                event = enriched(a_node(), some_facts())
+                event = make_node_enriched(make_node(), make_facts())
             case "other":
-                event = enriched(a_node(uid="uid-2"), some_facts())
+                event = make_node_enriched(make_node(uid="uid-2"), make_facts())
             case "nothing":
                 event = None
             case "ip":
-                node = a_node(ip="127.0.0.1")
+                node = make_node(ip="127.0.0.1")
             case "rules":
                 config = ClusterConfig(prefer_ipv6=not config.prefer_ipv6)
         anew = find_blocker(node, event, config, waited_seconds=at, failed_write=waiting.failed_write)
@@ -201,21 +215,21 @@ def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(chang
 
 def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():
     waiting = UninitializedNodes()
-    waiting.apply(observed(a_node("a")), 1.0)
-    waiting.apply(observed(a_node("a", resource_version="101", labels={"x": "y"})), 5.0)
-    waiting.apply(observed(a_node("b")), 2.0)
-    waiting.apply(observed(a_node("ready", taints=())), 2.0)
+    waiting.apply(make_node_observed(make_node("a")), 1.0)
+    waiting.apply(make_node_observed(make_node("a", resource_version="101", labels={"x": "y"})), 5.0)
+    waiting.apply(make_node_observed(make_node("b")), 2.0)
+    waiting.apply(make_node_observed(make_node("ready", taints=())), 2.0)
     assert {name: each.since for name, each in waiting.by_name.items()} == {"a": 1.0, "b": 2.0}
-    waiting.apply(observed(a_node("a", uid="uid-2")), 7.0)
-    waiting.apply(gone(a_node("b")), 7.0)
+    waiting.apply(make_node_observed(make_node("a", uid="uid-2")), 7.0)
+    waiting.apply(make_node_gone(make_node("b")), 7.0)
     assert {name: each.since for name, each in waiting.by_name.items()} == {"a": 7.0}
-    waiting.apply(observed(a_node("a", uid="uid-2", taints=())), 8.0)
+    waiting.apply(make_node_observed(make_node("a", uid="uid-2", taints=())), 8.0)
     assert not waiting.by_name
 
 
 def test_a_failed_write_is_kept_for_the_node_that_it_was_meant_for_until_one_succeeds():
     waiting = UninitializedNodes()
-    waiting.apply(observed(a_node("a")), 1.0)
+    waiting.apply(make_node_observed(make_node("a")), 1.0)
     waiting.record_failed_write("a", "another", "no")
     assert waiting.by_name["a"].failed_write == ""
     waiting.record_failed_write("a", "uid-1", "no")
@@ -259,26 +273,33 @@ def test_an_outage_is_told_of_a_node_that_has_it(reasons: dict[str, str], more: 
 
 
 def test_a_later_observation_of_the_same_node_is_planned_on():
-    event = enriched(a_node(), some_facts(), observed_sequence=5)
-    later = a_node(resource_version="101", taints=())
-    assert select_latest_node(event, a_message(observed(later), sequence=6)) is later
+    event = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
+    later = make_node(resource_version="101", taints=())
+    assert select_latest_node(event, make_message(make_node_observed(later), sequence=6)) is later
 
 
 @pytest.mark.parametrize("sequence", [3, 5])
 def test_an_earlier_or_the_same_observation_adds_nothing(sequence: int):
-    event = enriched(a_node(), some_facts(), observed_sequence=5)
+    event = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
     assert (
-        select_latest_node(event, a_message(observed(a_node(labels={"o": "ld"})), sequence=sequence))
+        select_latest_node(
+            event, make_message(make_node_observed(make_node(labels={"o": "ld"})), sequence=sequence)
+        )
         is event.node
     )
-    assert select_latest_node(event, a_message(gone(a_node()), sequence=sequence)) is event.node
+    assert (
+        select_latest_node(event, make_message(make_node_gone(make_node()), sequence=sequence)) is event.node
+    )
     assert select_latest_node(event, None) is event.node
 
 
 def test_a_node_that_is_gone_or_another_one_by_now_has_no_view():
-    event = enriched(a_node(), some_facts(), observed_sequence=5)
-    assert select_latest_node(event, a_message(gone(a_node()), sequence=6)) is None
-    assert select_latest_node(event, a_message(observed(a_node(uid="uid-2")), sequence=6)) is None
+    event = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
+    assert select_latest_node(event, make_message(make_node_gone(make_node()), sequence=6)) is None
+    assert (
+        select_latest_node(event, make_message(make_node_observed(make_node(uid="uid-2")), sequence=6))
+        is None
+    )
 
 
 # ---- what has been told

@@ -20,10 +20,10 @@ from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResu
 from services.lifecycle.node_event_recorder import NodeEventRecorder
 from services.lifecycle.node_index import NodeIndex
 from tests.builders import NOW
-from tests.lifecycle_cases import a_lost_node, ready
-from tests.turned_clock import TurnedClock
+from tests.lifecycle_cases import make_lost_node, make_ready_condition
+from tests.manual_clock import ManualClock
 
-NODE = a_lost_node()
+NODE = make_lost_node()
 EVERY_NODE = Ownership()
 PROOF = Delete(kind=REPLACED, reason="others answer")
 
@@ -61,7 +61,7 @@ class Api:
 def deletions_of(
     api: Api,
     *,
-    clock: TurnedClock,
+    clock: ManualClock,
     judge: Callable[[DeletionCase], Delete | Keep] = lambda case: PROOF,
     ownership: Ownership = EVERY_NODE,
 ) -> NodeDeleter:
@@ -79,7 +79,7 @@ def deletions_of(
 
 async def test_it_is_asked_counted_and_deleted_in_this_order():
     api = Api()
-    done = await deletions_of(api, clock=TurnedClock()).delete(NODE, PROOF)
+    done = await deletions_of(api, clock=ManualClock()).delete(NODE, PROOF)
     assert done == DeletionResult(outcome="deleted", reason="others answer")
     assert api.asked == ["get", "spend", "delete"]
 
@@ -88,7 +88,7 @@ async def test_it_is_asked_counted_and_deleted_in_this_order():
     ("found", "ownership", "outcome", "told"),
     [
         (None, Ownership(), "kept", "no such Node"),
-        (a_lost_node(uid="uid-2"), Ownership(), "kept", "another Node bears the name"),
+        (make_lost_node(uid="uid-2"), Ownership(), "kept", "another Node bears the name"),
         (NODE, Ownership(provider_id_schemes=("hcloud",)), "not-owned", "providerIDSchemes"),
     ],
 )
@@ -96,32 +96,32 @@ async def test_what_is_found_at_that_moment_is_judged_before_anything_is_counted
     found: Node | None, ownership: Ownership, outcome: str, told: str
 ):
     api = Api(found)
-    done = await deletions_of(api, clock=TurnedClock(), ownership=ownership).delete(NODE, PROOF)
+    done = await deletions_of(api, clock=ManualClock(), ownership=ownership).delete(NODE, PROOF)
     assert (done.outcome, api.asked) == (outcome, ["get"])
     assert told in done.reason
 
 
 async def test_what_is_found_is_given_to_the_judge():
-    found = replace(NODE, status=replace(NODE.status, conditions=(ready("True"),)))
+    found = replace(NODE, status=replace(NODE.status, conditions=(make_ready_condition("True"),)))
     api, seen = Api(found), []
 
     def judge(case: DeletionCase) -> Delete | Keep:
         seen.append(case.node)
         return Keep(assessment=Assessment(missing=("it is Ready",)))
 
-    done = await deletions_of(api, clock=TurnedClock(), judge=judge).delete(NODE, PROOF)
+    done = await deletions_of(api, clock=ManualClock(), judge=judge).delete(NODE, PROOF)
     assert (done.outcome, api.asked, seen) == ("kept", ["get"], [found])
 
 
 async def test_while_there_is_no_room_nobody_is_asked_and_then_again():
-    clock, api = TurnedClock(), Api(full="ten in the last hour")
+    clock, api = ManualClock(), Api(full="ten in the last hour")
     deletions = deletions_of(api, clock=clock)
     for _ in range(3):
         done = await deletions.delete(NODE, PROOF)
         assert (done.outcome, done.reason) == ("kept", "others answer; but ten in the last hour")
     assert api.asked == ["get", "spend"]
     api.full = ""
-    clock.turn(BUDGET_BACKOFF_SECONDS)
+    clock.advance(BUDGET_BACKOFF_SECONDS)
     assert (await deletions.delete(NODE, PROOF)).outcome == "deleted"
 
 

@@ -16,21 +16,21 @@ from services.lifecycle.evidence import (
     build_machine_index,
     parse_time,
 )
-from tests.builders import NOW, UNINITIALIZED, a_node
+from tests.builders import NOW, UNINITIALIZED, make_node
 from tests.lifecycle_cases import (
     LONG_AGO,
     NEW_UUID,
     OWN_UUID,
-    a_lost_node,
-    another,
-    answering,
-    ready,
-    unreachable,
+    make_answering,
+    make_foreign_machine,
+    make_lost_node,
+    make_ready_condition,
+    make_unreachable,
 )
 
 NOT_READY_FOR = timedelta(minutes=5)
-NODE = a_lost_node()
-NEW = a_node("new-1", uid="uid-new", taints=(), system_uuid=NEW_UUID)
+NODE = make_lost_node()
+NEW = make_node("new-1", uid="uid-new", taints=(), system_uuid=NEW_UUID)
 UUID_BYTES_SWAPPED = "5e1a2f3c-9d7b-604e-8f12-0a1b2c3d4e5f"  # as some firmware tells OWN_UUID
 NO_TIMES = (
     None,
@@ -53,12 +53,12 @@ def look(
     words: tuple[NodeEnriched | NodeUnreachable, ...] = (),
 ) -> Assessment:
     """Judged with all Nodes known, and what else metadata said."""
-    word = unreachable(node, answered_by=machines)
+    word = make_unreachable(node, foreign_machines=machines)
     return assess_report(node, word, build_machine_index(nodes, (word, *words)))
 
 
 def test_another_machine_with_another_name_and_uuid_at_each_address_is_proof():
-    judged = look(another(), another(address="fd00::5"))
+    judged = look(make_foreign_machine(), make_foreign_machine(address="fd00::5"))
     assert judged.missing == ()
     assert judged.proven == (
         "at 10.0.0.5 answers the machine of new-1 with another UUID",
@@ -71,7 +71,9 @@ def test_another_machine_with_another_name_and_uuid_at_each_address_is_proof():
                                   "no_endpoint", "bad_node_ip", "internal", "wrong_machine"])  # fmt: skip
 def test_a_look_that_failed_proves_nothing_whatever_the_failure(kind: str):
     fault = msgspec.convert({"kind": kind, "step": "connect", "message": "it failed"}, MachineFault)
-    (lack,) = assess_report(NODE, unreachable(NODE, fault=fault), build_machine_index([NODE], [])).missing
+    (lack,) = assess_report(
+        NODE, make_unreachable(NODE, fault=fault), build_machine_index([NODE], [])
+    ).missing
     assert "silence and errors prove nothing" in lack
     assert f"it failed ({kind})" in lack
 
@@ -79,61 +81,70 @@ def test_a_look_that_failed_proves_nothing_whatever_the_failure(kind: str):
 def test_a_fault_of_another_kind_takes_the_proof_from_who_answered():
     fault = MachineFault(kind="timeout", step="Nodename", message="too slow")
     assert assess_report(
-        NODE, unreachable(NODE, answered_by=(another(),), fault=fault), build_machine_index([NODE], [])
+        NODE,
+        make_unreachable(NODE, answered_by=(make_foreign_machine(),), fault=fault),
+        build_machine_index([NODE], []),
     ).missing
 
 
 def test_a_word_about_another_node_of_that_name_proves_nothing():
-    former = a_lost_node(uid="uid-0")
+    former = make_lost_node(uid="uid-0")
     assert assess_report(
-        NODE, unreachable(former, answered_by=(another(),)), build_machine_index([NODE], [])
+        NODE, make_unreachable(former, answered_by=(make_foreign_machine(),)), build_machine_index([NODE], [])
     ).missing
     assert assess_report(NODE, None, build_machine_index([NODE], [])).missing
-    assert assess_report(NODE, answering(NODE), build_machine_index([NODE], [])).missing == (
+    assert assess_report(NODE, make_answering(NODE), build_machine_index([NODE], [])).missing == (
         "its machine answers",
     )
 
 
 @pytest.mark.parametrize("uuid", [*JUNK, OWN_UUID, OWN_UUID.upper(), UUID_BYTES_SWAPPED])
 def test_a_machine_whose_uuid_is_junk_or_the_nodes_own_may_be_the_same_one(uuid: str):
-    assert len(look(another(uuid=uuid)).missing) == 1
+    assert len(look(make_foreign_machine(uuid=uuid)).missing) == 1
 
 
 @pytest.mark.parametrize("uuid", [OWN_UUID.upper(), UUID_BYTES_SWAPPED])
 def test_the_nodes_own_uuid_is_told_as_such_in_either_spelling(uuid: str):
-    assert "it has this Node's systemUUID" in look(another(uuid=uuid), nodes=()).missing[0]
+    assert "it has this Node's systemUUID" in look(make_foreign_machine(uuid=uuid), nodes=()).missing[0]
 
 
 @pytest.mark.parametrize("uuid", JUNK)
 def test_a_node_whose_own_uuid_could_be_anybodys_is_never_proven_gone(uuid: str):
-    node = a_lost_node(system_uuid=uuid)
-    assert "could be that of any machine" in look(another(), node=node, nodes=(node, NEW)).missing[0]
+    node = make_lost_node(system_uuid=uuid)
+    assert (
+        "could be that of any machine"
+        in look(make_foreign_machine(), node=node, nodes=(node, NEW)).missing[0]
+    )
 
 
 def test_a_uuid_that_a_third_node_claims_tells_no_machine_from_another():
-    third = a_node("third", uid="uid-3", system_uuid=NEW_UUID.upper())
-    assert "Node third claims its UUID as well" in look(another(), nodes=(NODE, NEW, third)).missing[0]
-    assert look(another(), nodes=(NODE, third)).missing, "nor where the machine's own Node is not there"
-    assert not look(another(), nodes=(NODE,)).missing
+    third = make_node("third", uid="uid-3", system_uuid=NEW_UUID.upper())
+    assert ("Node third claims its UUID as well") in look(
+        make_foreign_machine(), nodes=(NODE, NEW, third)
+    ).missing[0]
+    assert look(make_foreign_machine(), nodes=(NODE, third)).missing, (
+        "nor where the machine's own Node is not there"
+    )
+    assert not look(make_foreign_machine(), nodes=(NODE,)).missing
 
 
 def test_a_node_whose_own_uuid_another_one_claims_may_live_on_under_that_name():
-    renamed = a_node("web-1b", uid="uid-4", ip="10.0.0.9", system_uuid=UUID_BYTES_SWAPPED)
-    (lack,) = look(another(), nodes=(NODE, NEW, renamed)).missing
+    renamed = make_node("web-1b", uid="uid-4", ip="10.0.0.9", system_uuid=UUID_BYTES_SWAPPED)
+    (lack,) = look(make_foreign_machine(), nodes=(NODE, NEW, renamed)).missing
     assert lack == "Node web-1b claims its systemUUID as well: its machine may live on"
 
 
 @pytest.mark.parametrize(
     "now",
     [
-        a_lost_node(addresses=(NodeAddress(type="InternalIP", address="10.0.0.9"),)),
-        a_lost_node(ip="10.0.0.9"),
-        a_lost_node(system_uuid="5d3c2b1a-7b9d-4e60-8f12-0a1b2c3d4e5f"),
+        make_lost_node(addresses=(NodeAddress(type="InternalIP", address="10.0.0.9"),)),
+        make_lost_node(ip="10.0.0.9"),
+        make_lost_node(system_uuid="5d3c2b1a-7b9d-4e60-8f12-0a1b2c3d4e5f"),
     ],
     ids=["moved", "another node IP", "another UUID"],
 )
 def test_a_look_at_the_node_as_it_was_proves_nothing_of_it_as_it_is(now: Node):
-    word = unreachable(NODE, answered_by=(another(),))
+    word = make_unreachable(NODE, answered_by=(make_foreign_machine(),))
     assert assess_report(NODE, word, build_machine_index([NODE, NEW], [word])).missing == ()
     (lack,) = assess_report(now, word, build_machine_index([now, NEW], [word])).missing
     assert lack.startswith("a look at it as it is now")
@@ -141,19 +152,21 @@ def test_a_look_at_the_node_as_it_was_proves_nothing_of_it_as_it_is(now: Node):
 
 @pytest.mark.parametrize("name", ["", "web-1"])
 def test_a_machine_that_bears_no_other_name_proves_nothing(name: str):
-    assert look(another(name)).missing
+    assert look(make_foreign_machine(name)).missing
 
 
 def test_one_address_without_proof_takes_it_from_all():
-    assert len(look(another(), another(address="fd00::5", uuid="")).missing) == 1
+    assert len(look(make_foreign_machine(), make_foreign_machine(address="fd00::5", uuid="")).missing) == 1
 
 
 def test_a_machine_of_that_name_anywhere_takes_the_proof():
-    elsewhere = answering(NEW, node_name="web-1")
-    (lack,) = look(another(), words=(elsewhere,)).missing
+    elsewhere = make_answering(NEW, node_name="web-1")
+    (lack,) = look(make_foreign_machine(), words=(elsewhere,)).missing
     assert lack == "a machine that bears its name answers at an address of Node new-1"
-    swapped = unreachable(NEW, answered_by=(another("web-1", address="10.0.0.6"),))
-    assert look(another(), words=(swapped,)).missing == (lack,), "two machines took each other's address"
+    swapped = make_unreachable(NEW, answered_by=(make_foreign_machine("web-1", address="10.0.0.6"),))
+    assert look(make_foreign_machine(), words=(swapped,)).missing == (lack,), (
+        "two machines took each other's address"
+    )
 
 
 # ---- the Node itself
@@ -161,21 +174,23 @@ def test_a_machine_of_that_name_anywhere_takes_the_proof():
 
 def test_a_node_that_is_not_ready_for_longer_than_five_minutes_may_be_deleted():
     assert assess_node(NODE, NOW, min_not_ready=NOT_READY_FOR).missing == ()
-    just = a_lost_node(conditions=(ready("Unknown", NOW - NOT_READY_FOR - timedelta(seconds=1)),))
+    just = make_lost_node(
+        conditions=(make_ready_condition("Unknown", NOW - NOT_READY_FOR - timedelta(seconds=1)),)
+    )
     assert assess_node(just, NOW, min_not_ready=NOT_READY_FOR).missing == ()
 
 
 @pytest.mark.parametrize(
     "node",
     [
-        a_lost_node(conditions=()),
-        a_lost_node(conditions=(ready("True"),)),
-        a_lost_node(conditions=(ready("False"),)),  # its kubelet says so: it lives
-        a_lost_node(conditions=(ready("Sometimes"),)),
-        a_lost_node(conditions=(ready(since=NOW - NOT_READY_FOR),)),
-        a_lost_node(conditions=(ready(since=NOW + timedelta(hours=1)),)),
-        *(a_lost_node(conditions=(ready(since=text),)) for text in NO_TIMES),
-        a_lost_node(taints=(UNINITIALIZED,)),
+        make_lost_node(conditions=()),
+        make_lost_node(conditions=(make_ready_condition("True"),)),
+        make_lost_node(conditions=(make_ready_condition("False"),)),  # its kubelet says so: it lives
+        make_lost_node(conditions=(make_ready_condition("Sometimes"),)),
+        make_lost_node(conditions=(make_ready_condition(since=NOW - NOT_READY_FOR),)),
+        make_lost_node(conditions=(make_ready_condition(since=NOW + timedelta(hours=1)),)),
+        *(make_lost_node(conditions=(make_ready_condition(since=text),)) for text in NO_TIMES),
+        make_lost_node(taints=(UNINITIALIZED,)),
         replace(NODE, metadata=replace(NODE.metadata, deletion_timestamp=NOW)),
     ],
 )
@@ -184,7 +199,7 @@ def test_any_doubt_about_the_node_keeps_it(node: Node):
 
 
 def test_a_time_that_is_yet_to_come_is_told_as_such():
-    node = a_lost_node(conditions=(ready(since=NOW + timedelta(hours=1)),))
+    node = make_lost_node(conditions=(make_ready_condition(since=NOW + timedelta(hours=1)),))
     assert assess_node(node, NOW, min_not_ready=NOT_READY_FOR).missing == (
         "it is not Ready since 2026-03-01T13:00:00Z, which is yet to come",
     )

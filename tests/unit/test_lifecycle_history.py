@@ -17,10 +17,18 @@ from services.lifecycle.poll_history import (
     extract_poll,
 )
 from tests.builders import NOW
-from tests.lifecycle_cases import LONG_AGO, NEW_UUID, a_lost_node, another, answering, ready, unreachable
+from tests.lifecycle_cases import (
+    LONG_AGO,
+    NEW_UUID,
+    make_answering,
+    make_foreign_machine,
+    make_lost_node,
+    make_ready_condition,
+    make_unreachable,
+)
 
 SPAN = timedelta(minutes=10)
-NODE = a_lost_node()
+NODE = make_lost_node()
 
 
 def a_look(
@@ -102,11 +110,11 @@ def test_another_node_of_that_name_has_another_history():
 
 def test_a_look_at_two_addresses_lasts_from_the_first_to_the_last():
     later = NOW + timedelta(seconds=3)
-    both = (another(looked_at=later), another(address="fd00::5"))
-    found = extract_poll(unreachable(NODE, answered_by=both, attempt=4), 7.0)
+    both = (make_foreign_machine(queried_at=later), make_foreign_machine(address="fd00::5"))
+    found = extract_poll(make_unreachable(NODE, answered_by=both, attempt=4), 7.0)
     assert found == PollResult(started_at=NOW, ended_at=later, received_at=7.0, attempt=4)
-    assert extract_poll(unreachable(NODE), 7.0) is None
-    assert extract_poll(answering(NODE), 7.0) is None
+    assert extract_poll(make_unreachable(NODE), 7.0) is None
+    assert extract_poll(make_answering(NODE), 7.0) is None
 
 
 # ---- what is heard ends it
@@ -118,8 +126,8 @@ def known() -> NodeIndex:
     known = NodeIndex()
     known.upsert_node(NODE)
     for minute in (0, 1):
-        machine = another(looked_at=NOW + timedelta(minutes=minute))
-        known.upsert_report(unreachable(NODE, answered_by=(machine,), attempt=minute + 1), 60.0 * minute)
+        machine = make_foreign_machine(queried_at=NOW + timedelta(minutes=minute))
+        known.upsert_report(make_unreachable(NODE, answered_by=(machine,), attempt=minute + 1), 60.0 * minute)
     history = known.get_history("web-1")
     assert history is not None
     assert history.count == 2
@@ -127,25 +135,25 @@ def known() -> NodeIndex:
 
 
 def test_any_contrary_word_ends_the_history(known: NodeIndex):
-    known.upsert_report(unreachable(NODE, attempt=3), 120.0)
+    known.upsert_report(make_unreachable(NODE, attempt=3), 120.0)
     assert known.get_history("web-1") is None
-    known.upsert_report(unreachable(NODE, answered_by=(another(),), attempt=4), 180.0)
-    known.upsert_report(answering(NODE), 240.0)
+    known.upsert_report(make_unreachable(NODE, answered_by=(make_foreign_machine(),), attempt=4), 180.0)
+    known.upsert_report(make_answering(NODE), 240.0)
     assert known.get_history("web-1") is None
 
 
 def test_a_node_that_is_ready_again_or_another_one_has_no_history(known: NodeIndex):
-    known.upsert_node(a_lost_node(labels={"team": "a"}))
+    known.upsert_node(make_lost_node(labels={"team": "a"}))
     assert known.get_history("web-1") is not None
-    known.upsert_node(a_lost_node(conditions=(ready("True"),)))
+    known.upsert_node(make_lost_node(conditions=(make_ready_condition("True"),)))
     assert known.get_history("web-1") is None
 
 
 @pytest.mark.parametrize(
     "written",
     [
-        {"conditions": (ready("False"),)},
-        {"conditions": (ready(since=LONG_AGO + timedelta(hours=1)),)},
+        {"conditions": (make_ready_condition("False"),)},
+        {"conditions": (make_ready_condition(since=LONG_AGO + timedelta(hours=1)),)},
         {"addresses": (NodeAddress(type="InternalIP", address="10.0.0.9"),)},
         {"ip": "10.0.0.9"},
         {"system_uuid": NEW_UUID},
@@ -153,7 +161,7 @@ def test_a_node_that_is_ready_again_or_another_one_has_no_history(known: NodeInd
     ids=["not Ready by itself", "Ready for a moment, out of our sight", "moved", "another node IP", "UUID"],
 )
 def test_what_only_a_living_kubelet_writes_ends_the_history(known: NodeIndex, written: dict[str, Any]):
-    known.upsert_node(a_lost_node(**written))
+    known.upsert_node(make_lost_node(**written))
     assert known.get_history("web-1") is None
 
 
@@ -163,7 +171,7 @@ def test_what_is_gone_or_void_has_no_history(known: NodeIndex, what: str):
         case "gone":
             known.remove_node("web-1")
         case "another uid":
-            known.upsert_node(a_lost_node(uid="uid-2"))
+            known.upsert_node(make_lost_node(uid="uid-2"))
         case "void":
             known.clear()
         case "enriched gone":
@@ -174,23 +182,25 @@ def test_what_is_gone_or_void_has_no_history(known: NodeIndex, what: str):
 
 
 def test_a_machine_that_bears_its_name_elsewhere_ends_the_history(known: NodeIndex):
-    other = a_lost_node("web-2", uid="uid-2", system_uuid="")
+    other = make_lost_node("web-2", uid="uid-2", system_uuid="")
     known.upsert_node(other)
-    known.upsert_report(answering(other, node_name="web-1"), 90.0)
+    known.upsert_report(make_answering(other, node_name="web-1"), 90.0)
     assert known.get_history("web-1") is None
 
 
 def test_a_word_about_a_former_node_is_no_look_at_this_one():
     known = NodeIndex()
     known.upsert_node(NODE)
-    known.upsert_report(unreachable(a_lost_node(uid="uid-0"), answered_by=(another(),)), 0.0)
+    known.upsert_report(
+        make_unreachable(make_lost_node(uid="uid-0"), answered_by=(make_foreign_machine(),)), 0.0
+    )
     assert known.get_history("web-1") is None
 
 
 def test_what_was_claimed_is_forgotten_with_who_claimed_it(known: NodeIndex):
-    other = a_lost_node("web-2", uid="uid-2")
+    other = make_lost_node("web-2", uid="uid-2")
     known.upsert_node(other)
-    known.upsert_report(answering(other, node_name="odd"), 90.0)
+    known.upsert_report(make_answering(other, node_name="odd"), 90.0)
     case = known.build_case(NODE)
     assert (dict(case.machines.nodes_by_uuid), dict(case.machines.nodes_by_machine_name)) == (
         {other.status.node_info.system_uuid: {"web-1", "web-2"}},
@@ -204,15 +214,17 @@ def test_what_was_claimed_is_forgotten_with_who_claimed_it(known: NodeIndex):
 
 def test_a_look_while_the_node_is_ready_is_none():
     known = NodeIndex()
-    known.upsert_node(a_lost_node(conditions=(ready("True"),)))
-    known.upsert_report(unreachable(NODE, answered_by=(another(),)), 0.0)
+    known.upsert_node(make_lost_node(conditions=(make_ready_condition("True"),)))
+    known.upsert_report(make_unreachable(NODE, answered_by=(make_foreign_machine(),)), 0.0)
     assert known.get_history("web-1") is None
 
 
 def test_the_history_of_a_former_node_says_nothing_of_this_one():
     history = history_of(a_look(0), a_look(5), a_look(10.1))
-    node = a_lost_node(uid="uid-2")
-    case = DeletionCase(node=node, report=unreachable(node, answered_by=(another(),)), history=history)
+    node = make_lost_node(uid="uid-2")
+    case = DeletionCase(
+        node=node, report=make_unreachable(node, foreign_machines=(make_foreign_machine(),)), history=history
+    )
     now = NOW + timedelta(minutes=11)
     assert assess_case(case, DeletionPolicy(), now=now, monotonic_now=606.0).missing == (
         "3 looks that show it",

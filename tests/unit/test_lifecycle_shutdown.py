@@ -18,14 +18,14 @@ from services.lifecycle.decide import DeletionCase as LifecycleCase
 from services.lifecycle.gcp_spot import assess_gcp_spot
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
 from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
-from tests.builders import NOW, UNINITIALIZED, some_facts
+from tests.builders import NOW, UNINITIALIZED, make_facts
 from tests.json_patch import PatchFailed
-from tests.json_patch import apply as apply_json
-from tests.lifecycle_cases import a_lost_node, answering, ready, unreachable
+from tests.json_patch import apply_json_patch as apply_json
+from tests.lifecycle_cases import make_answering, make_lost_node, make_ready_condition, make_unreachable
 
-GOING = replace(some_facts(), stage="shutting down")
-NODE = a_lost_node()
-TAINTED = a_lost_node(taints=(SHUTDOWN_TAINT,))
+GOING = replace(make_facts(), stage="shutting down")
+NODE = make_lost_node()
+TAINTED = make_lost_node(taints=(SHUTDOWN_TAINT,))
 PROVEN = ReplicaStatus(uptime=timedelta(hours=2), leading_for=timedelta(hours=2))
 
 
@@ -33,7 +33,7 @@ def silent(
     node: Node = NODE, facts: MachineFacts | None = GOING, kind: str = "refused", step: str = "Nodename"
 ) -> NodeUnreachable:
     fault = MachineFault(kind=kind, step=step, message="no")  # type: ignore[arg-type]
-    return unreachable(node, fault=fault, last_known=facts)
+    return make_unreachable(node, fault=fault, last_known=facts)
 
 
 @pytest.mark.parametrize("kind", ["refused", "timeout"])
@@ -49,19 +49,19 @@ def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind:
     [
         (NODE, None),
         (NODE, silent(facts=None)),
-        (NODE, silent(facts=some_facts())),
-        (NODE, silent(facts=replace(some_facts(), stage="rebooting"))),
+        (NODE, silent(facts=make_facts())),
+        (NODE, silent(facts=replace(make_facts(), stage="rebooting"))),
         *(
             (NODE, silent(kind=kind))
             for kind in ("wrong_machine", "certificate", "permission", "no_endpoint")
         ),
         (NODE, silent(step="connect")),  # Talos' endpoint was not reached: the machine may well be back
-        (NODE, silent(a_lost_node(uid="uid-0"))),
-        (a_lost_node(conditions=(ready("True"),)), silent()),
-        (a_lost_node(conditions=()), silent()),
-        (NODE, answering(NODE)),
+        (NODE, silent(make_lost_node(uid="uid-0"))),
+        (make_lost_node(conditions=(make_ready_condition("True"),)), silent()),
+        (make_lost_node(conditions=()), silent()),
+        (NODE, make_answering(NODE)),
         (TAINTED, silent()),
-        (TAINTED, replace(answering(TAINTED), facts=GOING)),
+        (TAINTED, replace(make_answering(TAINTED), facts=GOING)),
         (TAINTED, silent(facts=None)),
         (TAINTED, None),
     ],
@@ -73,8 +73,8 @@ def test_anything_less_changes_nothing(node: Node, word: NodeEnriched | NodeUnre
 @pytest.mark.parametrize(
     ("node", "word"),
     [
-        (TAINTED, answering(TAINTED)),
-        (a_lost_node(taints=(SHUTDOWN_TAINT,), conditions=(ready("True"),)), None),
+        (TAINTED, make_answering(TAINTED)),
+        (make_lost_node(taints=(SHUTDOWN_TAINT,), conditions=(make_ready_condition("True"),)), None),
     ],
 )
 def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
@@ -92,7 +92,7 @@ class Replaced:
         self.patched: list[str] = []
 
     async def get_node(self, name: str) -> Node:
-        return a_lost_node(name, uid="uid-2")
+        return make_lost_node(name, uid="uid-2")
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
         self.patched.append(json_patch[0]["value"])
@@ -109,7 +109,7 @@ class Relabelled:
     """An API server where somebody has given the Node to another, of which we have not heard."""
 
     def __init__(self) -> None:
-        self.node = a_lost_node(labels={"team": "b"})
+        self.node = make_lost_node(labels={"team": "b"})
         self.patches = 0
 
     async def get_node(self, name: str) -> Node:
@@ -130,9 +130,9 @@ async def test_a_node_that_was_given_to_another_meanwhile_gets_no_taint_and_lose
 ):
     requirement = NodeSelectorRequirement(key="team", operator="In", values=("a",))
     ownership = Ownership(selector=(NodeSelectorTerm(requirements=(requirement,)),))
-    seen, api = a_lost_node(labels={"team": "a"}, taints=taints), Relabelled()
-    api.node = a_lost_node(labels={"team": "b"}, taints=taints)
-    word = answering(seen) if taints else silent(seen)
+    seen, api = make_lost_node(labels={"team": "a"}, taints=taints), Relabelled()
+    api.node = make_lost_node(labels={"team": "b"}, taints=taints)
+    word = make_answering(seen) if taints else silent(seen)
     assert plan_shutdown_taint(seen, word) is not None
     assert (
         await ShutdownTaintWriter(api, ownership=lambda: ownership, is_dry_run=False).apply(seen, word)
@@ -148,7 +148,7 @@ SPOT_LABELS = {
     "node.cloudprovider.kubernetes.io/lifecycle": "spot",
 }
 NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoExecute")
-PREEMPTED = a_lost_node(labels=SPOT_LABELS, taints=(NOT_READY,), provider_id="gce://p/z/i")
+PREEMPTED = make_lost_node(labels=SPOT_LABELS, taints=(NOT_READY,), provider_id="gce://p/z/i")
 SOON = NOW + timedelta(seconds=31)  # after its creation
 
 
@@ -174,13 +174,13 @@ def test_a_preempted_spot_machine_is_deleted_at_once_where_that_is_asked_for():
         {"taints": (NOT_READY, UNINITIALIZED)},
         {"taints": (Taint(key="node.kubernetes.io/unreachable", effect="NoExecute"),)},
         {"provider_id": ""},
-        {"conditions": (ready("True"),)},
+        {"conditions": (make_ready_condition("True"),)},
         {"conditions": ()},
     ],
 )
 def test_each_of_the_references_conditions_is_needed(changed: dict[str, object]):
     usual = {"labels": SPOT_LABELS, "taints": (NOT_READY,), "provider_id": "gce://p/z/i"}
-    node = a_lost_node(**(usual | changed))  # type: ignore[arg-type]
+    node = make_lost_node(**(usual | changed))  # type: ignore[arg-type]
     assert len(assess_gcp_spot(node, SOON).missing) == 1
     assert assess_gcp_spot(PREEMPTED, SOON).missing == ()
     assert len(assess_gcp_spot(PREEMPTED, NOW + timedelta(seconds=30)).missing) == 1
@@ -192,9 +192,9 @@ def test_each_of_the_references_conditions_is_needed(changed: dict[str, object])
 def test_a_node_whose_owner_is_not_known_for_certain_is_left_alone():
     schemes = Ownership(provider_id_schemes=("talos",))
     assert why_excluded(schemes, NODE) == ""
-    assert "no providerID" in why_excluded(schemes, a_lost_node(provider_id=""))
-    assert "hcloud://1" in why_excluded(schemes, a_lost_node(provider_id="hcloud://1"))
-    assert why_excluded(Ownership(), a_lost_node(provider_id="")) == ""
+    assert "no providerID" in why_excluded(schemes, make_lost_node(provider_id=""))
+    assert "hcloud://1" in why_excluded(schemes, make_lost_node(provider_id="hcloud://1"))
+    assert why_excluded(Ownership(), make_lost_node(provider_id="")) == ""
     team = NodeSelectorTerm(requirements=(NodeSelectorRequirement(key="team", operator="In", values=("a",)),))
     assert why_excluded(Ownership(selector=(team,)), NODE)
-    assert why_excluded(Ownership(selector=(team,)), a_lost_node(labels={"team": "a"})) == ""
+    assert why_excluded(Ownership(selector=(team,)), make_lost_node(labels={"team": "a"})) == ""

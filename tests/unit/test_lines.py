@@ -5,10 +5,10 @@ import pytest
 from rich.text import Text
 
 from cli.lines import Line
-from cli.status.flow_standing import flow_standing
-from cli.status.flow_text import of_flow
-from cli.table import table
-from tests.cli_screen import printed
+from cli.status.cluster_status import build_status
+from cli.status.flow_text import format_status
+from cli.table import format_table
+from tests.cli_screen import render_lines
 from tests.unit.test_status_flow import FLOW, WELL, a_queue
 
 HOSTILE = "\x1b[2J\x9b31m\u202egnp\rall is well"
@@ -20,13 +20,19 @@ HOSTILE = "\x1b[2J\x9b31m\u202egnp\rall is well"
     [
         [Line(0, Text(HOSTILE))],
         [Line(0, Text("said"), Text(HOSTILE))],
-        [Line(0, Text(HOSTILE), whole=True)],
-        list(table(("NAME", "SAID", "WHY"), [[Text(HOSTILE), Text(HOSTILE), Text(HOSTILE)]], flows=True)),
+        [Line(0, Text(HOSTILE), is_unbroken=True)],
+        list(
+            format_table(
+                ("NAME", "SAID", "WHY"),
+                [[Text(HOSTILE), Text(HOSTILE), Text(HOSTILE)]],
+                is_last_column_prose=True,
+            )
+        ),
     ],
     ids=["text", "label", "command", "table"],
 )
 def test_nothing_in_a_line_steers_a_terminal(lines: list[Line], width: int | None):
-    text = printed(lines, width)
+    text = render_lines(lines, width)
     assert "all is well" in " ".join(text.split())
     assert all(each.isprintable() for each in text.replace("\n", ""))
 
@@ -34,6 +40,6 @@ def test_nothing_in_a_line_steers_a_terminal(lines: list[Line], width: int | Non
 def test_what_the_watchers_pod_says_of_queues_steers_none_either():
     """It comes by way of a kubelet."""
     flow = msgspec.structs.replace(FLOW, queues=(a_queue(f"labeler-nodes{HOSTILE}", HOSTILE),))
-    text = printed(of_flow(flow_standing(msgspec.structs.replace(WELL, flow=flow)), width=0))
+    text = render_lines(format_status(build_status(msgspec.structs.replace(WELL, flow=flow)), width=0))
     assert "labeler-nodes" in text
     assert all(each.isprintable() for each in text.replace("\n", ""))

@@ -8,7 +8,7 @@ from libs.common.bus import Message
 from libs.common.delivery import RETRY_CAP_SECONDS, Disposition
 from libs.common.memory_bus.bus import MemoryBus, MemoryServer
 from libs.common.subjects import SNAPSHOT
-from tests.bus_actors import MAX_BYTES, NODES, Worker, a_word, eventually
+from tests.bus_actors import MAX_BYTES, NODES, Worker, make_event, wait_until
 
 
 async def test_a_message_whose_handler_raised_comes_back_after_a_minute():
@@ -20,10 +20,10 @@ async def test_a_message_whose_handler_raised_comes_back_after_a_minute():
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     work = server.find_durable(NODES.name)
     assert work is not None
-    async with Worker(judge).consuming(bus):
+    async with Worker(judge).consume(bus):
         began = asyncio.get_running_loop().time()
-        await bus.publish(a_word())
-        await eventually(lambda: work.next_due() is not None)
+        await bus.publish(make_event())
+        await wait_until(lambda: work.next_due() is not None)
         due = work.next_due()
         assert due is not None
         assert RETRY_CAP_SECONDS <= due - began < RETRY_CAP_SECONDS + 10
@@ -44,7 +44,7 @@ async def test_whoever_stops_following_is_not_fed_any_more():
     bus = MemoryBus(server)
     await bus.provision((), max_bytes=MAX_BYTES)
     task = asyncio.create_task(bus.follow("test", NODES.filter, _Deaf()))
-    await eventually(lambda: server.stream is not None and len(server.stream._backlogs) == 1)
+    await wait_until(lambda: server.stream is not None and len(server.stream._backlogs) == 1)
     task.cancel()
     await asyncio.wait([task])
     assert server.stream is not None

@@ -12,14 +12,14 @@ from libs.common.public_addresses import list_machine_ips
 from services.metadata.identity import verify
 from services.metadata.node_step import Wait
 from services.metadata.query_machine import QueryResult, query_in_turn_with_rejected
-from tests.builders import UNINITIALIZED, a_node, some_facts
+from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.metadata_actors import ScriptedTalos
 from tests.unit.test_metadata_known import T, joined, step, then_looked, then_said
 
 V4, V6 = "10.0.0.5", "fd00::66"
-MINE = some_facts(node_ip=V6, addresses=(AddressStatus(address=f"{V6}/64", link="eth0"),))
-ANOTHER = some_facts(node_name="db-7", node_ip=V4)
-NODE = a_node(ip=f"{V4},{V6}")
+MINE = make_facts(node_ip=V6, addresses=(AddressStatus(address=f"{V6}/64", link="eth0"),))
+ANOTHER = make_facts(node_name="db-7", node_ip=V4)
+NODE = make_node(ip=f"{V4},{V6}")
 
 
 async def looked_at(*machines: MachineFacts, addresses: tuple[str, ...] = (V4, V6)) -> MachineFacts:
@@ -50,14 +50,14 @@ async def test_a_machine_behind_address_translation_answers_itself():
     assert (facts.answering_addresses, facts.foreign_node_ips) == ((V4,), ())
 
 
-@pytest.mark.parametrize("there", [(), (some_facts(node_name="", node_ip=V4),)], ids=["nobody", "nameless"])
+@pytest.mark.parametrize("there", [(), (make_facts(node_name="", node_ip=V4),)], ids=["nobody", "nameless"])
 async def test_silence_and_a_machine_without_a_name_say_nothing(there: tuple[MachineFacts, ...]):
     facts = await looked_at(MINE, *there, addresses=(V6, V4))
     assert (facts.answering_addresses, facts.foreign_node_ips) == ((), ())
 
 
 async def test_an_address_that_the_machine_lists_is_not_dialled():
-    both = some_facts(node_ip=V4, addresses=(*MINE.addresses, AddressStatus(address=f"{V4}/24", link="eth0")))
+    both = make_facts(node_ip=V4, addresses=(*MINE.addresses, AddressStatus(address=f"{V4}/24", link="eth0")))
     facts = await looked_at(both, msgspec.structs.replace(ANOTHER, node_ip=V6))
     assert facts == msgspec.structs.replace(both, queried_at=facts.queried_at)
 
@@ -119,7 +119,7 @@ def next_look(node: Node, facts: MachineFacts) -> float:
 def test_a_joining_node_without_its_address_is_looked_at_again_soon_and_one_in_use_as_ever(
     facts: MachineFacts,
 ):
-    assert next_look(a_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), facts) <= 1.0
-    assert next_look(a_node(ip=NODE.provided_node_ip, taints=()), facts) > 200.0
+    assert next_look(make_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), facts) <= 1.0
+    assert next_look(make_node(ip=NODE.provided_node_ip, taints=()), facts) > 200.0
     has_both = msgspec.structs.replace(MINE, answering_addresses=(V4,))
-    assert next_look(a_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), has_both) > 200.0
+    assert next_look(make_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), has_both) > 200.0

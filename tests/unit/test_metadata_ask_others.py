@@ -13,10 +13,10 @@ from services.metadata.replacement_detector import (
     ReplacementDetector,
 )
 from services.metadata.settings import MetadataSettings
-from tests.builders import a_node, some_facts
+from tests.builders import make_facts, make_node
 from tests.metadata_actors import ScriptedTalos
 
-WEB_9 = some_facts(node_name="web-9")
+WEB_9 = make_facts(node_name="web-9")
 
 
 class Clock:
@@ -73,15 +73,15 @@ async def test_a_defect_in_reading_members_is_a_fault_and_no_list():
 def test_who_was_met_elsewhere_is_alive_for_half_an_hour_and_forgotten_then():
     clock = Clock()
     met = MachineSightings(clock)
-    met.record(some_facts(node_name="web-1", node_ip="10.0.0.6"))
-    met.record(some_facts(node_name="", node_ip="10.0.0.7"))
+    met.record(make_facts(node_name="web-1", node_ip="10.0.0.6"))
+    met.record(make_facts(node_name="", node_ip="10.0.0.7"))
     assert met.explain_alive("web-1") == (
         "a machine that bears its name answered at 10.0.0.6 within the last half hour"
     )
     assert (met.explain_alive("web-2"), met.explain_alive("")) == ("", "")
     clock.now += SIGHTING_TTL_SECONDS - 1
     assert met.explain_alive("web-1")
-    met.record(some_facts(node_name="web-1", node_ip="10.0.0.8"))
+    met.record(make_facts(node_name="web-1", node_ip="10.0.0.8"))
     clock.now += 2
     assert "10.0.0.8" in met.explain_alive("web-1")
     clock.now += SIGHTING_TTL_SECONDS
@@ -92,7 +92,7 @@ def test_of_whom_was_met_no_more_is_kept_than_of_half_an_hour():
     clock = Clock()
     met = MachineSightings(clock)
     for number in range(10_000):  # one machine that calls itself something else each time
-        met.record(some_facts(node_name=f"web-{number}"))
+        met.record(make_facts(node_name=f"web-{number}"))
         clock.now += 60.0
     assert len(met._sightings) <= SIGHTING_TTL_SECONDS / 60.0
 
@@ -105,7 +105,7 @@ async def test_nobody_is_asked_where_nobody_wants_to_know(wanted: bool, answered
     others = ReplacementDetector(
         talos, get_reachable_nodes=lambda: reached, is_enabled=wanted, deadline_seconds=1.0, monotonic=Clock()
     )
-    found = await others.detect(a_node(), (WEB_9,))
+    found = await others.detect(make_node(), (WEB_9,))
     assert [one.node_name for one in found] == answered
     assert talos.questions_for_members == len(answered)
     await others.close()

@@ -11,21 +11,21 @@ from libs.common.node import NodeAddress
 from services.metadata.contested_addresses import MAX_DIALLED, AddressClaimIndex, find_contested_addresses
 from services.metadata.node_state import NodeState, create_state
 from services.metadata.requested_addresses import parse_requested_addresses
-from tests.builders import a_message, a_node, a_request, observed, some_facts
-from tests.kubelet_request import pem
+from tests.builders import make_facts, make_message, make_node, make_node_observed, make_request
+from tests.kubelet_request import make_request_pem
 
 
 def known(name: str, ip: str, *, attested: tuple[str, ...] = (), written: tuple[str, ...] = ()) -> NodeState:
     addresses = tuple(NodeAddress(type="InternalIP", address=each) for each in written)
-    node = a_node(name, uid=name, ip=ip, addresses=addresses)
-    event = observed(node)
-    fresh = create_state(a_message(event), event, None, republish_in=0.0, now=0.0, prefer_ipv6=False)
+    node = make_node(name, uid=name, ip=ip, addresses=addresses)
+    event = make_node_observed(node)
+    fresh = create_state(make_message(event), event, None, republish_in=0.0, now=0.0, prefer_ipv6=False)
     return msgspec.structs.replace(fresh, last_known=facts_of(name, ip, *attested) if attested else None)
 
 
 def facts_of(name: str, ip: str, *addresses: str) -> MachineFacts:
     statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in (ip, *addresses))
-    return some_facts(node_name=name, node_ip=ip, addresses=statuses)
+    return make_facts(node_name=name, node_ip=ip, addresses=statuses)
 
 
 def claims_of(*nodes: NodeState) -> tuple[AddressClaimIndex, dict[str, NodeState]]:
@@ -50,20 +50,25 @@ MINE = facts_of("web-1", "10.0.0.5", "10.9.0.5")
 )
 def test_an_address_that_another_node_claims_in_any_way_is_contested(rival):
     claims, _ = claims_of(known("web-1", "10.0.0.5"), rival)
-    request = a_request(pem=pem("10.0.0.5", "10.9.0.5"))
+    request = make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5"))
     assert find_contested_addresses(request, MINE, claims) == ("10.9.0.5",)
 
 
 def test_what_is_not_asked_for_or_not_attested_or_claimed_by_nobody_else_is_not_dialled():
     claims, _ = claims_of(known("web-1", "10.0.0.5", attested=("10.9.0.5",)), known("web-2", "10.9.0.5"))
-    assert find_contested_addresses(a_request(pem=pem("10.0.0.5")), MINE, claims) == ()
+    assert find_contested_addresses(make_request(pem=make_request_pem("10.0.0.5")), MINE, claims) == ()
     elsewhere = facts_of("web-1", "10.0.0.5", "10.7.0.5")
-    assert find_contested_addresses(a_request(pem=pem("10.9.0.5", "10.7.0.5")), elsewhere, claims) == ()
+    assert (
+        find_contested_addresses(
+            make_request(pem=make_request_pem("10.9.0.5", "10.7.0.5")), elsewhere, claims
+        )
+        == ()
+    )
 
 
 def test_the_address_that_was_looked_at_is_not_dialled_again():
     claims, _ = claims_of(known("web-2", "10.0.0.5"))
-    assert find_contested_addresses(a_request(pem=pem("10.0.0.5")), MINE, claims) == ()
+    assert find_contested_addresses(make_request(pem=make_request_pem("10.0.0.5")), MINE, claims) == ()
 
 
 @pytest.mark.parametrize(
@@ -72,14 +77,16 @@ def test_the_address_that_was_looked_at_is_not_dialled_again():
 def test_no_address_of_another_kind_is_ever_dialled(address):
     facts = facts_of("web-1", "10.0.0.5", address)
     claims, _ = claims_of(known("web-2", "10.0.0.6", written=(address,), attested=(address,)))
-    assert find_contested_addresses(a_request(pem=pem(address)), facts, claims) == ()
+    assert find_contested_addresses(make_request(pem=make_request_pem(address)), facts, claims) == ()
 
 
 def test_at_most_a_few_are_dialled():
     many = tuple(f"10.9.0.{i}" for i in range(1, 20))
     claims, _ = claims_of(known("web-2", "10.0.0.6", attested=many))
     facts = facts_of("web-1", "10.0.0.5", *many)
-    assert len(find_contested_addresses(a_request(pem=pem(*many)), facts, claims)) == MAX_DIALLED
+    assert (
+        len(find_contested_addresses(make_request(pem=make_request_pem(*many)), facts, claims)) == MAX_DIALLED
+    )
 
 
 def test_a_claim_ends_with_its_node_and_with_what_changes_there():
@@ -105,13 +112,13 @@ def test_names_that_never_return_leave_nothing_behind():
 
 
 def test_addresses_are_read_in_their_one_spelling():
-    request = a_request(pem=pem("10.0.0.5", "::ffff:10.0.0.6", "fd00:0:0::5"))
+    request = make_request(pem=make_request_pem("10.0.0.5", "::ffff:10.0.0.6", "fd00:0:0::5"))
     assert parse_requested_addresses(request) == {"10.0.0.5", "10.0.0.6", "fd00::5"}
 
 
 @given(st.binary(max_size=400))
 def test_bytes_of_any_kind_are_survived(garbage):
-    assert parse_requested_addresses(a_request(pem=garbage)) == frozenset()
+    assert parse_requested_addresses(make_request(pem=garbage)) == frozenset()
 
 
 def test_a_broken_assertion_inside_the_parser_is_survived_and_the_end_of_the_process_is_not(
@@ -123,14 +130,14 @@ def test_a_broken_assertion_inside_the_parser_is_survived_and_the_end_of_the_pro
         raise panic("assertion failed")
 
     monkeypatch.setattr(x509, "load_pem_x509_csr", refuse)
-    assert parse_requested_addresses(a_request(pem=b"x")) == frozenset()
+    assert parse_requested_addresses(make_request(pem=b"x")) == frozenset()
     panic.__module__ = "elsewhere"
     with pytest.raises(panic):
-        parse_requested_addresses(a_request(pem=b"x"))
+        parse_requested_addresses(make_request(pem=b"x"))
 
 
 @given(st.integers(min_value=0), st.integers(min_value=0, max_value=255))
 def test_a_damaged_request_is_survived(place, byte):
-    damaged = bytearray(pem("10.0.0.5", "fd00::5"))
+    damaged = bytearray(make_request_pem("10.0.0.5", "fd00::5"))
     damaged[place % len(damaged)] = byte
-    assert len(parse_requested_addresses(a_request(pem=bytes(damaged)))) <= 2
+    assert len(parse_requested_addresses(make_request(pem=bytes(damaged)))) <= 2

@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common import metrics
 from services.metadata.latency import LatencyRecorder, TraceContext
-from tests.builders import NOW, a_message, a_node, observed
+from tests.builders import NOW, make_message, make_node, make_node_observed
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ def test_an_observation_is_measured_once_and_what_was_not_heard_live_never():
     hop, before = LatencyRecorder(lambda: NOW + timedelta(seconds=2)), count()
     hop.record_started()
     assert count() == before
-    hop.record_received(a_message(observed(a_node())))
+    hop.record_received(make_message(make_node_observed(make_node())))
     hop.record_started()
     hop.record_started()
     assert count() == before + 1

@@ -13,11 +13,11 @@ from services.metadata.machine_replacement import (
     list_expected_addresses,
     list_remaining_addresses,
 )
-from tests.builders import NOW, a_node, some_facts
+from tests.builders import NOW, make_facts, make_node
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 SILENT = MachineFault(kind="timeout", step="PlatformMetadata", message="no answer in time")
-DUAL = a_node(ip="10.0.0.5,fd00::5")
+DUAL = make_node(ip="10.0.0.5,fd00::5")
 
 
 def internal(*addresses: str) -> tuple[NodeAddress, ...]:
@@ -25,12 +25,12 @@ def internal(*addresses: str) -> tuple[NodeAddress, ...]:
 
 
 def another(ip: str = "10.0.0.5", name: str = "web-9", uuid: str = UUID) -> MachineFacts:
-    return some_facts(node_name=name, node_ip=ip, uuid=uuid)
+    return make_facts(node_name=name, node_ip=ip, uuid=uuid)
 
 
 def judged(node=None, answers=None, *, members=frozenset({"web-9"}), reached=frozenset({"web-9"})):
     said = {"10.0.0.5": another()} if answers is None else answers
-    return judge_replacement(node or a_node(), said, members=members, reachable_nodes=reached)
+    return judge_replacement(node or make_node(), said, members=members, reachable_nodes=reached)
 
 
 def reason(found) -> str:
@@ -95,20 +95,20 @@ def test_every_internal_ip_is_asked_and_no_external_one():
         NodeAddress(type="ExternalIP", address="203.0.113.7"),
         NodeAddress(type="Hostname", address="web-1"),
     )
-    node = a_node(addresses=written)
+    node = make_node(addresses=written)
     assert list_expected_addresses(node) == ("10.0.0.5", "10.1.0.5")
     assert list_remaining_addresses(node, [another()]) == ("10.1.0.5",)
-    assert list_remaining_addresses(a_node(), [another()]) == ()
+    assert list_remaining_addresses(make_node(), [another()]) == ()
 
 
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (a_node(ip=""), "no node IP that is dialled"),
-        (a_node(ip="localhost"), "no node IP that is dialled"),
-        (a_node(addresses=internal("127.0.0.1")), "'127.0.0.1' is none that is dialled"),
-        (a_node(addresses=internal("metadata.internal")), "is none that is dialled"),
-        (a_node(addresses=internal(*(f"10.1.0.{i}" for i in range(1, 20)))), "more than 8 addresses"),
+        (make_node(ip=""), "no node IP that is dialled"),
+        (make_node(ip="localhost"), "no node IP that is dialled"),
+        (make_node(addresses=internal("127.0.0.1")), "'127.0.0.1' is none that is dialled"),
+        (make_node(addresses=internal("metadata.internal")), "is none that is dialled"),
+        (make_node(addresses=internal(*(f"10.1.0.{i}" for i in range(1, 20)))), "more than 8 addresses"),
     ],
 )
 def test_a_node_with_addresses_that_nobody_should_dial_is_never_said_to_be_replaced(node, why):
@@ -119,7 +119,7 @@ def test_a_node_with_addresses_that_nobody_should_dial_is_never_said_to_be_repla
 
 def test_nobody_else_is_dialled_while_one_of_the_node_ips_is_silent_or_the_node_s_own():
     assert reason(list_remaining_addresses(DUAL, [another()])) == "not all of its node IPs are answered"
-    assert "bears the node's name" in reason(list_remaining_addresses(a_node(), [another(name="web-1")]))
+    assert "bears the node's name" in reason(list_remaining_addresses(make_node(), [another(name="web-1")]))
 
 
 NAMES = st.sampled_from(["web-1", "web-2", "web-9", ""])
@@ -132,7 +132,7 @@ MEMBERS = st.frozensets(st.sampled_from(["web-1", "web-2", "web-3", "web-9"]))
 def test_whoever_is_named_answered_everywhere_and_is_known_where_the_node_is_not(
     answers, members, reached, provided, has_another
 ):
-    node = a_node(ip=provided, addresses=internal("10.1.0.5") if has_another else ())
+    node = make_node(ip=provided, addresses=internal("10.1.0.5") if has_another else ())
     said = {
         ip: msgspec.structs.replace(one, node_ip=ip) if isinstance(one, MachineFacts) else one
         for ip, one in answers.items()

@@ -11,7 +11,7 @@ from services.metadata.node_state import NodeState
 from services.metadata.poll_schedule import PollIntervals
 from services.metadata.talos_api.inventory_reading import InventoryResponse
 from services.metadata.talos_api.resources import Part
-from tests.builders import a_message, a_node, observed, some_facts
+from tests.builders import make_facts, make_message, make_node, make_node_observed
 
 PACE = PollIntervals()
 T = 1000.0  # now, monotonic
@@ -23,9 +23,9 @@ CPUS = Processors(sockets=1, cores=4)
 
 
 def joined() -> NodeState:
-    event = observed(a_node(ip="10.0.0.5,fd00::5"))
+    event = make_node_observed(make_node(ip="10.0.0.5,fd00::5"))
     return knowledge.create_state(
-        a_message(event, sequence=7), event, None, republish_in=0.0, now=T, prefer_ipv6=False
+        make_message(event, sequence=7), event, None, republish_in=0.0, now=T, prefer_ipv6=False
     )
 
 
@@ -47,7 +47,7 @@ def then_looked(
     asking = InventoryPoll(needed_parts=needed, requested_parts=parts, answer=answer)
     return poll_transitions.apply_poll_success(
         known,
-        some_facts(),
+        make_facts(),
         None,
         all_nodes=[],
         began=now,
@@ -97,8 +97,8 @@ def test_a_machine_that_was_out_of_reach_or_whose_watch_broke_is_asked_for_all_o
     gone = poll_transitions.apply_poll_failure(known, fault("Version", "timeout"), began=T, now=T, jitter=0.5)
     assert to_ask(gone, VERSION) == VERSION
     assert to_ask(poll_transitions.apply_watch_ended(known, now=T, within=1.0), VERSION) == VERSION
-    moved = observed(a_node(ip="10.0.0.9"))
-    message = a_message(moved, sequence=8)
+    moved = make_node_observed(make_node(ip="10.0.0.9"))
+    message = make_message(moved, sequence=8)
     elsewhere = knowledge.apply_observation(
         known, message, moved, all_nodes=[], now=T, intervals=PACE, prefer_ipv6=False
     )

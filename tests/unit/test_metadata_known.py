@@ -26,7 +26,7 @@ from services.metadata.node_step import (
 )
 from services.metadata.poll_schedule import PollIntervals
 from services.metadata.talos_api.machine_events import WatchSnapshot
-from tests.builders import NOW, a_message, a_node, gone, observed, some_facts
+from tests.builders import NOW, make_facts, make_message, make_node, make_node_gone, make_node_observed
 
 PACE = PollIntervals()
 T = 1000.0  # now, monotonic
@@ -37,16 +37,16 @@ CONNECT = MachineFault(kind="refused", step="connect", message="nobody listens")
 
 def joined(node: Node | None = None, *, sequence: int = 7, now: float = T) -> NodeState:
     """A Node as it is seen first."""
-    event = observed(node or a_node())
-    message = a_message(event, sequence=sequence)
+    event = make_node_observed(node or make_node())
+    message = make_message(event, sequence=sequence)
     return knowledge.create_state(message, event, None, republish_in=0.0, now=now, prefer_ipv6=False)
 
 
 def then_observed(known: NodeState, node: Node, *, sequence: int = 8, now: float = T) -> NodeState:
-    event = observed(node)
+    event = make_node_observed(node)
     return knowledge.apply_observation(
         known,
-        a_message(event, sequence=sequence),
+        make_message(event, sequence=sequence),
         event,
         all_nodes=[],
         now=now,
@@ -57,8 +57,8 @@ def then_observed(known: NodeState, node: Node, *, sequence: int = 8, now: float
 
 def then_gone(known: NodeState, *, sequence: int = 9) -> NodeState:
     assert known.node is not None
-    event = gone(known.node)
-    message = a_message(event, sequence=sequence)
+    event = make_node_gone(known.node)
+    message = make_message(event, sequence=sequence)
     return knowledge.apply_observation(
         known, message, event, all_nodes=[], now=T, intervals=PACE, prefer_ipv6=False
     )
@@ -68,7 +68,7 @@ def then_looked(
     known: NodeState, facts: MachineFacts | None = None, *, began: float = T, now: float = T
 ) -> NodeState:
     return poll_transitions.apply_poll_success(
-        known, facts or some_facts(), None, all_nodes=[], began=began, now=now, intervals=PACE, jitter=0.5
+        known, facts or make_facts(), None, all_nodes=[], began=began, now=now, intervals=PACE, jitter=0.5
     )
 
 
@@ -105,11 +105,11 @@ def test_a_new_node_is_looked_at_then_told_then_left_alone():
 
 
 def test_a_node_that_is_not_ours_is_left_alone_for_ever():
-    assert step(joined(a_node(ip=""))) == Wait(knowledge.NEVER)
+    assert step(joined(make_node(ip=""))) == Wait(knowledge.NEVER)
 
 
 def test_changed_labels_are_said_at_once_and_facts_that_are_old_are_fetched_after():
-    known = then_observed(enriched_node(), a_node(labels={"a": "b"}), now=T + 60)
+    known = then_observed(enriched_node(), make_node(labels={"a": "b"}), now=T + 60)
     found = step(known, T + 60)
     assert isinstance(found, PublishNode)
     assert step(then_said(known, T + 60), T + 60) == PollMachine(("10.0.0.5",))
@@ -128,22 +128,22 @@ def test_facts_that_are_young_or_watched_are_not_fetched_again(watched):
             T + 600,
         )
         known = msgspec.structs.replace(known, republish_at=knowledge.NEVER)
-    known = then_said(then_observed(known, a_node(labels={"a": "b"}), now=later), later)
+    known = then_said(then_observed(known, make_node(labels={"a": "b"}), now=later), later)
     assert isinstance(step(known, later), Wait)
 
 
 def test_an_observation_that_changes_nothing_is_not_answered_again():
-    known = then_observed(enriched_node(), a_node(resource_version="101"))
+    known = then_observed(enriched_node(), make_node(resource_version="101"))
     assert isinstance(step(known), Wait)
     assert known.observed_sequence == 8
 
 
 def test_pod_cidrs_alone_are_no_news_and_stand_in_the_next_word():
     given = ("10.244.1.0/24", "fd00:1::/80")
-    known = then_observed(enriched_node(), a_node(pod_cidrs=given), now=T + 60)
+    known = then_observed(enriched_node(), make_node(pod_cidrs=given), now=T + 60)
     assert isinstance(step(known, T + 60), Wait), "neither said nor looked at: no machine knows of them"
     assert known.observed_sequence == 8
-    known = then_observed(known, a_node(pod_cidrs=given, labels={"a": "b"}), sequence=9, now=T + 60)
+    known = then_observed(known, make_node(pod_cidrs=given, labels={"a": "b"}), sequence=9, now=T + 60)
     found = step(known, T + 60)
     assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeEnriched)
@@ -151,13 +151,13 @@ def test_pod_cidrs_alone_are_no_news_and_stand_in_the_next_word():
 
 
 def test_a_look_that_sees_the_same_later_is_no_news():
-    later = some_facts(looked_at=NOW + timedelta(seconds=60))
+    later = make_facts(queried_at=NOW + timedelta(seconds=60))
     assert isinstance(step(then_looked(enriched_node(), later, began=T + 60, now=T + 60), T + 60), Wait)
 
 
 def test_an_observation_read_again_changes_nothing():
     known = enriched_node()
-    assert then_observed(known, a_node(), sequence=7) is known
+    assert then_observed(known, make_node(), sequence=7) is known
 
 
 def test_what_does_not_change_is_said_again_within_the_repeat_period():
@@ -174,7 +174,7 @@ def test_the_same_fault_is_said_once_and_again_when_it_or_the_node_changes():
     assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeUnreachable)
     assert (found.event.fault, found.event.attempt) == (CONNECT, 1)
-    node_changed = then_observed(known, a_node(labels={"a": "b"}), now=T + 1)
+    node_changed = then_observed(known, make_node(labels={"a": "b"}), now=T + 1)
     found = step(node_changed, T + 1)
     assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeUnreachable)
@@ -184,7 +184,7 @@ def test_the_same_fault_is_said_once_and_again_when_it_or_the_node_changes():
 
 def test_a_failing_node_that_changes_is_not_asked_sooner():
     known = then_said(then_failed(joined()))
-    again = then_said(then_observed(known, a_node(labels={"a": "b"})))
+    again = then_said(then_observed(known, make_node(labels={"a": "b"})))
     assert isinstance(step(again), Wait)
     assert again.next_poll_at == known.next_poll_at
 
@@ -194,29 +194,29 @@ def test_facts_that_were_good_are_told_as_last_known():
     found = step(known, T + 1)
     assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeUnreachable)
-    assert found.event.last_known == some_facts()
+    assert found.event.last_known == make_facts()
 
 
 def test_a_new_uid_inherits_neither_facts_nor_failures():
-    known = then_observed(then_failed(enriched_node(), now=T + 1), a_node(uid="uid-2"), now=T + 1)
+    known = then_observed(then_failed(enriched_node(), now=T + 1), make_node(uid="uid-2"), now=T + 1)
     assert (known.last_known, known.failures, known.facts) == (None, {}, None)
     assert step(known, T + 1) == PollMachine(("10.0.0.5",))
 
 
 def test_another_address_makes_another_look_and_keeps_nothing_but_the_last_known():
-    known = then_observed(enriched_node(), a_node(ip="10.0.0.6"))
+    known = then_observed(enriched_node(), make_node(ip="10.0.0.6"))
     assert known.facts is None
-    assert known.last_known == some_facts()
+    assert known.last_known == make_facts()
     assert step(known) == PollMachine(("10.0.0.6",))
 
 
 def test_an_address_that_nobody_dials_is_told_with_when_it_is_told_again():
-    found = step(joined(a_node(ip="localhost")))
+    found = step(joined(make_node(ip="localhost")))
     assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeUnreachable)
     assert found.event.fault.kind == "bad_node_ip"
     known = publish_transitions.apply_published(
-        joined(a_node(ip="localhost")), found.event, now=T, intervals=PACE, jitter=0.5
+        joined(make_node(ip="localhost")), found.event, now=T, intervals=PACE, jitter=0.5
     )
     assert step(known) == Wait(known.republish_at)
 
@@ -252,7 +252,7 @@ def contents(facts: MachineFacts) -> WatchSnapshot:
 
 def test_a_watch_that_begins_with_what_the_look_saw_asks_for_no_other():
     before = enriched_node()
-    known = poll_transitions.apply_watch_opened(before, contents(some_facts()), now=T + 1, intervals=PACE)
+    known = poll_transitions.apply_watch_opened(before, contents(make_facts()), now=T + 1, intervals=PACE)
     assert known.is_watched
     assert known.next_poll_at == before.next_poll_at
     assert isinstance(step(known, T + 2), Wait)
@@ -261,10 +261,10 @@ def test_a_watch_that_begins_with_what_the_look_saw_asks_for_no_other():
 @pytest.mark.parametrize(
     "other",
     [
-        contents(some_facts(zone="elsewhere")),
-        contents(some_facts(node_name="web-2")),
-        contents(some_facts(addresses=())),
-        msgspec.structs.replace(contents(some_facts()), platform=None),
+        contents(make_facts(zone="elsewhere")),
+        contents(make_facts(node_name="web-2")),
+        contents(make_facts(addresses=())),
+        msgspec.structs.replace(contents(make_facts()), platform=None),
     ],
     ids=["zone", "node name", "addresses", "no metadata"],
 )
@@ -276,34 +276,34 @@ def test_a_watch_that_begins_with_something_else_asks_for_a_look(other):
 
 def test_a_look_that_was_under_way_when_the_watch_opened_is_made_again():
     known = poll_transitions.apply_watch_opened(
-        enriched_node(), contents(some_facts()), now=T + 5.1, intervals=PACE
+        enriched_node(), contents(make_facts()), now=T + 5.1, intervals=PACE
     )
     assert then_looked(known, began=T + 5.0, now=T + 5.3).next_poll_at <= T + 5.6
     assert then_looked(known, began=T + 5.2, now=T + 5.3).next_poll_at > T + 60
 
 
 def test_a_booting_machine_takes_nothing_away():
-    whole = some_facts(platform="hcloud", provider_id="hcloud://1", region="fsn1")
+    whole = make_facts(platform="hcloud", provider_id="hcloud://1", region="fsn1")
     known = then_said(then_looked(joined(), whole))
-    after = then_looked(known, some_facts(platform="hcloud"), now=T + 1)
+    after = then_looked(known, make_facts(platform="hcloud"), now=T + 1)
     assert after.fault is not None
     assert (after.fault.kind, after.fault.step) == ("not_found", "PlatformMetadata")
     assert after.last_known == whole
 
 
 def test_a_new_machine_without_metadata_is_told_as_it_is_and_looked_at_again_soon():
-    known = then_looked(joined(), some_facts(platform="hcloud"))
+    known = then_looked(joined(), make_facts(platform="hcloud"))
     assert known.next_poll_at <= T + 1.0
     assert isinstance(step(known), PublishNode)
     for _ in range(20):
-        known = then_looked(known, some_facts(platform="hcloud"))
+        known = then_looked(known, make_facts(platform="hcloud"))
     assert T + 20 <= known.next_poll_at <= T + 30
 
 
 def test_another_stream_is_told_everything_again_with_the_facts_at_hand():
     known = knowledge.mark_stale(enriched_node())
     assert step(known) == Wait(knowledge.NEVER)
-    known = then_observed(known, a_node(), sequence=1)
+    known = then_observed(known, make_node(), sequence=1)
     found = step(known)
     assert isinstance(found, PublishNode)
     assert isinstance(found.event, NodeEnriched)
@@ -331,12 +331,12 @@ def test_after_a_tie_the_machine_is_looked_at_before_anything_is_said():
 
 
 def test_what_another_metadata_said_is_corrected_by_a_good_look_only():
-    wrong = some_facts(zone="wrong")
+    wrong = make_facts(zone="wrong")
     known = enriched_node()
     assert isinstance(known.published, NodeEnriched)
     theirs = msgspec.structs.replace(known.published, facts=wrong)
     after = poll_transitions.apply_poll_success(
-        known, some_facts(), theirs, all_nodes=[], began=T + 300, now=T + 300, intervals=PACE, jitter=0.5
+        known, make_facts(), theirs, all_nodes=[], began=T + 300, now=T + 300, intervals=PACE, jitter=0.5
     )
     assert isinstance(
         step(msgspec.structs.replace(after, republish_at=knowledge.NEVER), T + 300), PublishNode
@@ -363,14 +363,14 @@ def test_facts_too_large_for_a_message_are_a_fault_of_the_machine():
 
 
 FACTS = st.builds(
-    some_facts,
+    make_facts,
     platform=st.sampled_from(["metal", "hcloud"]),
     node_name=st.sampled_from(["web-1", "web-1", "other", ""]),
     zone=st.sampled_from(["", "a"]),
     provider_id=st.sampled_from(["", "hcloud://1"]),
 )
 NODES = st.builds(
-    a_node,
+    make_node,
     uid=st.sampled_from(["uid-1", "uid-1", "uid-2"]),
     ip=st.sampled_from(["10.0.0.5", "10.0.0.5", "fd00::5,10.0.0.5", "", "localhost"]),
     labels=st.sampled_from([{}, {"a": "b"}]),
@@ -502,11 +502,11 @@ def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
         lambda known: then_failed(known, WRONG),
         lambda known: then_failed(known, TIMEOUT),
         then_looked,
-        lambda known: then_observed(known, a_node(ip="10.0.0.6")),
-        lambda known: then_observed(known, a_node(uid="another")),
-        lambda known: then_observed(known, a_node(system_uuid=UUID)),
+        lambda known: then_observed(known, make_node(ip="10.0.0.6")),
+        lambda known: then_observed(known, make_node(uid="another")),
+        lambda known: then_observed(known, make_node(system_uuid=UUID)),
         lambda known: then_observed(
-            known, a_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))
+            known, make_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))
         ),
     ],
     ids=[
@@ -530,7 +530,7 @@ def test_whatever_contradicts_them_takes_back_who_answered(contradict):
 
 def test_labels_that_change_do_not_take_back_who_answered():
     known = then_said(then_replaced(joined()))
-    event = step(then_observed(known, a_node(labels={"a": "b"})))
+    event = step(then_observed(known, make_node(labels={"a": "b"})))
     assert isinstance(event, PublishNode)
     assert isinstance(event.event, NodeUnreachable)
     assert event.event.foreign_machines == (ANOTHER,)
@@ -544,7 +544,7 @@ def then_relabelled(known: NodeState, now: float) -> NodeState:
 
 
 def then_of_another_machine(known: NodeState, now: float) -> NodeState:
-    node = a_node(system_uuid=f"{UUID[:-4]}{int(now)}")
+    node = make_node(system_uuid=f"{UUID[:-4]}{int(now)}")
     return then_observed(known, node, sequence=int(now), now=now)
 
 

@@ -19,15 +19,15 @@ from services.metadata.request_state import FRESHNESS_SECONDS, RequestState, is_
 from services.metadata.request_step import DialBack, PollNode, PublishCsr, RequestStep, decide_request_step
 from tests.builders import (
     NOW,
-    a_message,
-    a_node,
-    a_request,
-    csr_enriched,
-    csr_gone,
-    csr_observed,
-    gone,
-    observed,
-    some_facts,
+    make_csr_enriched,
+    make_csr_gone,
+    make_csr_observed,
+    make_facts,
+    make_message,
+    make_node,
+    make_node_gone,
+    make_node_observed,
+    make_request,
 )
 
 PACE = PollIntervals()
@@ -37,14 +37,14 @@ TIMEOUT = MachineFault(kind="timeout", step="PlatformMetadata", message="no answ
 
 def a_known_node(*, ip: str = "10.0.0.5", uid: str = "uid-1", now: float = T) -> NodeState:
     """Not looked at yet."""
-    event = observed(a_node(ip=ip, uid=uid))
-    return nodes.create_state(a_message(event), event, None, republish_in=0.0, now=now, prefer_ipv6=False)
+    event = make_node_observed(make_node(ip=ip, uid=uid))
+    return nodes.create_state(make_message(event), event, None, republish_in=0.0, now=now, prefer_ipv6=False)
 
 
 def looked_at(began: float = T, *, uid: str = "uid-1", facts: MachineFacts | None = None) -> NodeState:
     return poll_transitions.apply_poll_success(
         a_known_node(uid=uid, now=began),
-        facts or some_facts(),
+        facts or make_facts(),
         None,
         all_nodes=[],
         began=began,
@@ -61,15 +61,15 @@ def failed(began: float = T) -> NodeState:
 
 
 def asked(request: SigningRequest | None = None, *, sequence: int = 7, heard: Any = None) -> RequestState:
-    event = csr_observed(request or a_request())
+    event = make_csr_observed(request or make_request())
     return request_state.create_state(
-        a_message(event, sequence=sequence), event, heard, republish_in=300.0, now=T
+        make_message(event, sequence=sequence), event, heard, republish_in=300.0, now=T
     )
 
 
 def then_observed(known: RequestState, event: Any, *, sequence: int = 8, now: float = T) -> RequestState:
     return request_state.apply_observation(
-        known, a_message(event, sequence=sequence), event, now=now, intervals=PACE
+        known, make_message(event, sequence=sequence), event, now=now, intervals=PACE
     )
 
 
@@ -100,7 +100,7 @@ def dialled(known: RequestState, node: NodeState, *addresses: str) -> RequestSta
 
 def test_facts_of_a_look_that_is_no_older_than_allowed_are_said():
     event = told(asked(), looked_at(T - FRESHNESS_SECONDS))
-    assert event.facts == some_facts()
+    assert event.facts == make_facts()
     assert (event.node_uid, event.answering_addresses, event.observed_sequence) == ("uid-1", ("10.0.0.5",), 7)
 
 
@@ -113,7 +113,7 @@ def test_older_facts_are_not_said_but_looked_for_once():
 
 def test_under_a_live_watch_any_age_will_do_until_it_tells_of_a_change():
     node = msgspec.structs.replace(looked_at(T - 600.0), is_watched=True)
-    assert told(asked(), node).facts == some_facts()
+    assert told(asked(), node).facts == make_facts()
     changed = poll_transitions.apply_machine_change(node, now=T, intervals=PACE)
     assert step(asked(), changed) == Wait(NEVER), "the watch itself has one look again"
 
@@ -133,10 +133,10 @@ def test_without_a_node_it_is_said_after_a_moment_that_there_is_none():
 
 
 def test_a_node_that_is_gone_is_none():
-    event = gone(a_node())
+    event = make_node_gone(make_node())
     node = nodes.apply_observation(
         looked_at(),
-        a_message(event, sequence=9),
+        make_message(event, sequence=9),
         event,
         all_nodes=[],
         now=T,
@@ -169,7 +169,7 @@ def test_the_same_is_said_once_and_again_before_the_stream_forgets():
     assert later.until == known.next_poll_request_at
     known = msgspec.structs.replace(known, next_poll_request_at=NEVER)
     assert step(known, node) == Wait(known.republish_at)
-    assert told(known, node, known.republish_at).facts == some_facts()
+    assert told(known, node, known.republish_at).facts == make_facts()
 
 
 def test_another_node_of_the_name_is_said_anew():
@@ -179,7 +179,7 @@ def test_another_node_of_the_name_is_said_anew():
 
 def test_a_second_look_that_saw_the_same_is_not_said():
     known = then_said(asked(), looked_at())
-    later = looked_at(T + 5.0, facts=some_facts(looked_at=NOW + timedelta(seconds=5)))
+    later = looked_at(T + 5.0, facts=make_facts(queried_at=NOW + timedelta(seconds=5)))
     assert isinstance(step(known, later, T + 5.0), DialBack)
     assert not isinstance(step(dialled(known, later), later, T + 5.0), PublishCsr)
 
@@ -211,9 +211,9 @@ def test_a_repetition_puts_off_no_look_that_a_waiting_request_is_owed():
 
 
 def test_what_is_decided_is_done_and_what_is_gone_is_said():
-    approved = csr_observed(a_request(conditions=(SigningRequestCondition(type="Approved"),)))
+    approved = make_csr_observed(make_request(conditions=(SigningRequestCondition(type="Approved"),)))
     assert step(then_observed(asked(), approved), looked_at()) == Done()
-    ended = then_observed(then_said(asked(), looked_at()), csr_gone(a_request()))
+    ended = then_observed(then_said(asked(), looked_at()), make_csr_gone(make_request()))
     found = step(ended, None)
     assert isinstance(found, PublishCsr)
     assert isinstance(found.event, EnrichedCsrGone)
@@ -225,20 +225,20 @@ def test_what_is_decided_is_done_and_what_is_gone_is_said():
 
 def test_another_request_of_the_same_name_is_heard_of_anew():
     known = then_said(asked(), looked_at())
-    other = then_observed(known, csr_observed(a_request(uid="csr-uid-2")), now=T + 60.0)
+    other = then_observed(known, make_csr_observed(make_request(uid="csr-uid-2")), now=T + 60.0)
     assert (other.first_seen_at, other.uid, other.published) == (T + 60.0, "csr-uid-2", known.published)
     assert step(other, looked_at(), T + 60.0) == PollNode()
 
 
 def test_an_old_word_of_the_watcher_changes_nothing():
     known = asked(sequence=9)
-    assert then_observed(known, csr_observed(a_request(usages=())), sequence=8) is known
+    assert then_observed(known, make_csr_observed(make_request(usages=())), sequence=8) is known
 
 
 def test_in_another_stream_all_is_said_again_once_the_request_is_named():
     known = request_state.mark_stale(then_said(asked(), looked_at()))
     assert step(known, looked_at()) == Wait(NEVER)
-    known = then_observed(known, csr_observed(a_request()), sequence=1)
+    known = then_observed(known, make_csr_observed(make_request()), sequence=1)
     assert told(known, looked_at()).observed_sequence == 1
     assert known.fresh_from == T - FRESHNESS_SECONDS
 
@@ -264,7 +264,7 @@ def test_where_a_former_node_of_the_name_answered_says_nothing_of_this_one():
 
 def test_a_machine_recognized_by_its_uuid_has_answered_nowhere():
     uuid = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
-    node = msgspec.structs.replace(looked_at(), facts=some_facts(node_name="other", uuid=uuid))
+    node = msgspec.structs.replace(looked_at(), facts=make_facts(node_name="other", uuid=uuid))
     assert told(asked(), node).answering_addresses == ()
 
 
@@ -286,7 +286,7 @@ def test_a_refusal_of_the_bus_is_retried_with_back_off_and_at_once_when_it_is_ba
 
 def test_on_a_tie_whoever_has_facts_is_right():
     mine = told(asked(), looked_at())
-    blind = csr_enriched(a_request(), fault=TIMEOUT, node_uid="uid-1")
+    blind = make_csr_enriched(make_request(), fault=TIMEOUT, node_uid="uid-1")
     right = request_state.apply_publish_conflict(asked(), mine, blind, now=T)
     assert told(right, looked_at()).facts is not None
     silent = request_state.apply_publish_conflict(asked(), blind, mine, now=T)
@@ -299,18 +299,18 @@ def test_on_a_tie_whoever_has_facts_is_right():
 
 def test_on_a_tie_of_different_facts_one_looks_again_before_it_speaks():
     mine = told(asked(), looked_at())
-    theirs = msgspec.structs.replace(mine, facts=some_facts(zone="b"))
+    theirs = msgspec.structs.replace(mine, facts=make_facts(zone="b"))
     known = request_state.apply_publish_conflict(asked(), mine, theirs, now=T + 1.0)
     assert step(known, looked_at(), T + 1.0) == PollNode()
-    assert told(known, looked_at(T + 1.0), T + 1.0).facts == some_facts()
+    assert told(known, looked_at(T + 1.0), T + 1.0).facts == make_facts()
 
 
 def test_a_lesser_word_of_somebody_else_is_answered_and_a_better_one_is_left():
     known = then_said(asked(), looked_at())
-    lesser = csr_enriched(a_request())
+    lesser = make_csr_enriched(make_request())
     assert told(request_state.apply_stored(known, lesser), looked_at()).facts is not None
     blind = then_said(asked(), failed())
-    better = csr_enriched(a_request(), facts=some_facts())
+    better = make_csr_enriched(make_request(), facts=make_facts())
     assert request_state.apply_stored(blind, better) is blind
 
 
@@ -349,9 +349,9 @@ def test_nothing_stale_is_ever_said_and_no_wait_ends_before_it_began(node, has_s
 
 
 def first_heard(name: str, version: int, **options: Any) -> RequestState:
-    request = a_request(name, uid=name, resource_version=str(version), **options)
-    event = csr_observed(request)
-    return request_state.create_state(a_message(event), event, None, republish_in=0.0, now=T)
+    request = make_request(name, uid=name, resource_version=str(version), **options)
+    event = make_csr_observed(request)
+    return request_state.create_state(make_message(event), event, None, republish_in=0.0, now=T)
 
 
 def test_of_two_pending_requests_of_a_node_the_one_of_the_lower_version_is_older():
@@ -375,8 +375,8 @@ def test_a_request_is_older_only_for_certain():
 
 
 def test_a_request_that_was_written_to_after_the_newer_one_came_is_not_older_for_certain():
-    written = csr_observed(a_request("csr-1", uid="csr-1", resource_version="102"))
+    written = make_csr_observed(make_request("csr-1", uid="csr-1", resource_version="102"))
     one = request_state.apply_observation(
-        first_heard("csr-1", 100), a_message(written, sequence=9), written, now=T, intervals=PACE
+        first_heard("csr-1", 100), make_message(written, sequence=9), written, now=T, intervals=PACE
     )
     assert not is_superseded_by(one, first_heard("csr-2", 101))

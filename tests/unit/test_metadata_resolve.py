@@ -9,28 +9,28 @@ from libs.common.machine import AddressStatus, MachineFault
 from libs.common.node import NodeAddress
 from libs.common.system_uuid import normalize_uuid
 from services.metadata.identity import MachineIdentity, verify
-from tests.builders import a_node, some_facts
+from tests.builders import make_facts, make_node
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 SWAPPED = "44454c4c-3700-104b-8057-b2c04f4d4e31"
-RENAMED = some_facts(node_name="talos-abc", uuid=UUID)
+RENAMED = make_facts(node_name="talos-abc", uuid=UUID)
 
 
 def test_nodename_decides():
-    assert verify(a_node(), some_facts(), None) == MachineIdentity(
+    assert verify(make_node(), make_facts(), None) == MachineIdentity(
         method="nodename", reason="Talos at 10.0.0.5 says that it bears web-1"
     )
 
 
 def test_a_machine_that_knows_no_name_yet_is_waited_for_whatever_its_uuid():
-    fault = verify(a_node(system_uuid=UUID), some_facts(node_name="", uuid=UUID), [])
+    fault = verify(make_node(system_uuid=UUID), make_facts(node_name="", uuid=UUID), [])
     assert isinstance(fault, MachineFault)
     assert (fault.kind, fault.step) == ("not_found", "Nodename")
 
 
 @pytest.mark.parametrize("kubelet_says", [UUID, UUID.upper(), SWAPPED, SWAPPED.upper()])
 def test_a_renamed_node_is_recognized_by_its_uuid_in_either_byte_order(kubelet_says):
-    recognized = verify(a_node(system_uuid=kubelet_says), RENAMED, [a_node("web-2", ip="10.0.0.6")])
+    recognized = verify(make_node(system_uuid=kubelet_says), RENAMED, [make_node("web-2", ip="10.0.0.6")])
     assert isinstance(recognized, MachineIdentity)
     assert recognized.method == "system-uuid"
     assert "talos-abc" in recognized.reason
@@ -40,11 +40,11 @@ def test_a_renamed_node_is_recognized_by_its_uuid_in_either_byte_order(kubelet_s
 @pytest.mark.parametrize(
     ("other", "claim"),
     [
-        (a_node("talos-abc", ip="10.0.0.9"), "Node talos-abc has its node name too"),
-        (a_node("web-2", ip="10.0.0.9", system_uuid=SWAPPED), "Node web-2 has its systemUUID too"),
-        (a_node("web-2", ip="10.0.0.5"), "Node web-2 has its address 10.0.0.5 too"),
+        (make_node("talos-abc", ip="10.0.0.9"), "Node talos-abc has its node name too"),
+        (make_node("web-2", ip="10.0.0.9", system_uuid=SWAPPED), "Node web-2 has its systemUUID too"),
+        (make_node("web-2", ip="10.0.0.5"), "Node web-2 has its address 10.0.0.5 too"),
         (
-            a_node(
+            make_node(
                 "web-2", ip="10.0.0.9", addresses=(NodeAddress(type="ExternalIP", address="198.51.100.7"),)
             ),
             "Node web-2 has its address 198.51.100.7 too",
@@ -59,7 +59,7 @@ def test_a_machine_that_another_node_claims_is_nobodys(other, claim):
             AddressStatus(address="198.51.100.7/32", link="external"),
         ),
     )
-    fault = verify(a_node(system_uuid=UUID), facts, [a_node(system_uuid=UUID), other])
+    fault = verify(make_node(system_uuid=UUID), facts, [make_node(system_uuid=UUID), other])
     assert isinstance(fault, MachineFault)
     assert fault.kind == "wrong_machine"
     assert "talos-abc" in fault.message
@@ -68,7 +68,7 @@ def test_a_machine_that_another_node_claims_is_nobodys(other, claim):
 
 
 def test_nobody_is_recognized_by_uuid_before_all_nodes_are_known():
-    fault = verify(a_node(system_uuid=UUID), RENAMED, None)
+    fault = verify(make_node(system_uuid=UUID), RENAMED, None)
     assert isinstance(fault, MachineFault)
     assert "not known yet" in fault.message
 
@@ -90,14 +90,14 @@ def test_nobody_is_recognized_by_uuid_before_all_nodes_are_known():
 )
 def test_a_uuid_that_many_boards_share_recognizes_nobody(junk):
     assert not normalize_uuid(junk)
-    facts = some_facts(node_name="talos-abc", uuid=junk or "x")
-    assert isinstance(verify(a_node(system_uuid=junk), facts, []), MachineFault)
+    facts = make_facts(node_name="talos-abc", uuid=junk or "x")
+    assert isinstance(verify(make_node(system_uuid=junk), facts, []), MachineFault)
 
 
 def test_without_smbios_only_the_name_counts():
-    facts = some_facts(node_name="talos-abc")
+    facts = make_facts(node_name="talos-abc")
     assert facts.system is None
-    assert isinstance(verify(a_node(system_uuid=UUID), facts, []), MachineFault)
+    assert isinstance(verify(make_node(system_uuid=UUID), facts, []), MachineFault)
 
 
 @given(st.uuids())
@@ -109,7 +109,7 @@ def test_both_byte_orders_of_a_uuid_are_one_machine(uuid):
 NAMES = st.sampled_from(["web-1", "web-2", "talos-abc", ""])
 UUIDS = st.sampled_from(["", UUID, SWAPPED, "9a5a5544-0000-4b10-8057-b2c04f4d4e31"])
 NODES = st.builds(
-    lambda name, uuid, ip: a_node(name, system_uuid=uuid, ip=ip),
+    lambda name, uuid, ip: make_node(name, system_uuid=uuid, ip=ip),
     st.sampled_from(["web-1", "web-2", "talos-abc"]),
     UUIDS,
     st.sampled_from(["", "10.0.0.5", "10.0.0.6", "junk"]),
@@ -118,7 +118,7 @@ NODES = st.builds(
 
 @given(NODES, NAMES, UUIDS, st.none() | st.lists(NODES, max_size=4))
 def test_a_machine_is_recognized_only_by_its_name_or_by_a_uuid_that_nobody_contests(node, name, uuid, others):
-    found = verify(node, some_facts(node_name=name, uuid=uuid), others)
+    found = verify(node, make_facts(node_name=name, uuid=uuid), others)
     if isinstance(found, MachineFault):
         assert name != node.name
         return

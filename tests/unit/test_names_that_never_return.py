@@ -13,17 +13,17 @@ from services.watcher.kinds import CSR, NODE
 from services.watcher.published_state import PublishedState
 from tests.builders import (
     NOW,
-    a_message,
-    a_node,
-    a_request,
-    a_snapshot,
-    csr_gone,
-    csr_observed,
-    gone,
-    observed,
-    opened,
+    make_csr_gone,
+    make_csr_observed,
+    make_message,
+    make_node,
+    make_node_gone,
+    make_node_observed,
+    make_position,
+    make_request,
+    make_snapshot,
 )
-from tests.turned_clock import TurnedClock
+from tests.manual_clock import ManualClock
 
 YOUNG = NOW + timedelta(minutes=50)
 LATER = NOW + timedelta(minutes=70)
@@ -31,17 +31,17 @@ LATER = NOW + timedelta(minutes=70)
 
 def fed(follower: Follower) -> None:
     """With three Nodes, two of them gone; and a resync when the stream has dropped the older one of those."""
-    follower.start_replay(opened())
+    follower.start_replay(make_position())
     follower.finish_replay()
-    follower.apply(a_message(observed(a_node("there"))))
-    follower.apply(a_message(gone(a_node("old")), sequence=2))
-    young = msgspec.structs.replace(gone(a_node("young")), observed_at=YOUNG)
-    follower.apply(msgspec.structs.replace(a_message(young, sequence=3), published_at=YOUNG))
-    follower.apply(msgspec.structs.replace(a_message(a_snapshot(), sequence=4), published_at=LATER))
+    follower.apply(make_message(make_node_observed(make_node("there"))))
+    follower.apply(make_message(make_node_gone(make_node("old")), sequence=2))
+    young = msgspec.structs.replace(make_node_gone(make_node("young")), observed_at=YOUNG)
+    follower.apply(msgspec.structs.replace(make_message(young, sequence=3), published_at=YOUNG))
+    follower.apply(msgspec.structs.replace(make_message(make_snapshot(), sequence=4), published_at=LATER))
 
 
 def test_a_table_drops_what_is_gone_for_longer_than_the_stream_keeps_it():
-    table = StreamCache(clock=TurnedClock())
+    table = StreamCache(clock=ManualClock())
     fed(table)
     kept = {message.subject for message in table.list_under(OBSERVED_NODE)}
     assert kept == {f"{OBSERVED_NODE}.young", f"{OBSERVED_NODE}.there"}
@@ -49,18 +49,18 @@ def test_a_table_drops_what_is_gone_for_longer_than_the_stream_keeps_it():
 
 
 def test_the_watcher_drops_it_too():
-    held = PublishedState(clock=TurnedClock())
+    held = PublishedState(clock=ManualClock())
     fed(held)
     assert [held.get(NODE, name) is not None for name in ("old", "young", "there")] == [False, True, True]
     assert held.subject_count == 3  # the snapshot is one
 
 
 def test_requests_that_went_are_dropped_like_nodes():
-    held = PublishedState(clock=TurnedClock())
+    held = PublishedState(clock=ManualClock())
     fed(held)
-    held.apply(a_message(csr_gone(a_request("old")), sequence=5))
-    held.apply(a_message(csr_observed(a_request("there")), sequence=6))
-    held.apply(msgspec.structs.replace(a_message(a_snapshot(), sequence=7), published_at=LATER))
+    held.apply(make_message(make_csr_gone(make_request("old")), sequence=5))
+    held.apply(make_message(make_csr_observed(make_request("there")), sequence=6))
+    held.apply(msgspec.structs.replace(make_message(make_snapshot(), sequence=7), published_at=LATER))
     assert (held.get(CSR, "old"), held.names(CSR)) == (None, {"there"})
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from libs.common.node import Node, NodeCondition, is_same_node, trim_node
 from libs.common.subjects import OBSERVED_NODE, is_publishable_name, object_name_in
-from tests.builders import a_node
+from tests.builders import make_node
 
 FROM_THE_API = b"""{"kind":"Node","apiVersion":"v1",
 "metadata":{"name":"cp.example.com","uid":"u","resourceVersion":"7",
@@ -50,11 +50,11 @@ def test_a_heartbeat_is_no_news():
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (a_node(), a_node(labels={"new": "label"})),
-        (a_node(), a_node(annotations={"new": "annotation"})),
-        (a_node(), a_node(taints=())),
-        (a_node(), a_node(uid="another")),
-        (a_node(), a_node(conditions=(NodeCondition(type="Ready", status="True"),))),
+        (make_node(), make_node(labels={"new": "label"})),
+        (make_node(), make_node(annotations={"new": "annotation"})),
+        (make_node(), make_node(taints=())),
+        (make_node(), make_node(uid="another")),
+        (make_node(), make_node(conditions=(NodeCondition(type="Ready", status="True"),))),
     ],
 )
 def test_what_we_act_on_is_news(before, after):
@@ -62,7 +62,7 @@ def test_what_we_act_on_is_news(before, after):
 
 
 def test_other_peoples_large_state_is_not_carried_along():
-    node = a_node(
+    node = make_node(
         annotations={
             "big": "x" * 5000,
             "kubectl.kubernetes.io/last-applied-configuration": "{}",
@@ -75,7 +75,7 @@ def test_other_peoples_large_state_is_not_carried_along():
 
 def test_what_the_machine_config_owns_is_carried_along_however_long_the_list_is():
     keys = "[" + ",".join(f'"example.com/key-{i}"' for i in range(100)) + "]"
-    node = trim_node(a_node(annotations={"talos.dev/owned-labels": keys}))
+    node = trim_node(make_node(annotations={"talos.dev/owned-labels": keys}))
     assert node.annotations["talos.dev/owned-labels"] == keys
 
 

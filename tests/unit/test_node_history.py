@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from libs.testbed.control_plane.node_history import Change, Write, changes, writes
+from libs.testbed.control_plane.node_history import FieldChange, WriteRequest, list_changes, list_writes
 
 TAINT = {"key": "a/b", "value": "true", "effect": "NoSchedule"}
 
@@ -28,15 +28,15 @@ def test_each_field_is_told_with_who_changed_it_and_not_with_who_wrote_it_again(
         a_line("ours", "patch", a_node(2, spec={"taints": [TAINT], "providerID": "x://1"})),  # nothing new
         a_line("theirs", "update", a_node(3, spec={"providerID": "x://1"})),
     ]
-    of_ours = [change for change in changes(log) if change.user == "ours"]
-    assert of_ours == [Change("ours", "web-1", "spec.providerID")]
-    gone = {change.field for change in changes(log) if change.user == "theirs"}
+    of_ours = [change for change in list_changes(log) if change.user == "ours"]
+    assert of_ours == [FieldChange("ours", "web-1", "spec.providerID")]
+    gone = {change.field for change in list_changes(log) if change.user == "theirs"}
     assert gone == {f"spec.taints[a/b:NoSchedule].{key}" for key in TAINT}
 
 
 def test_states_count_in_the_order_of_their_versions_and_not_of_the_log():
     first, second = a_node(9, metadata={"labels": {"a": "1"}}), a_node(10, metadata={"labels": {"a": "2"}})
-    told = changes([a_line("second", "patch", second), a_line("first", "patch", first)])
+    told = list_changes([a_line("second", "patch", second), a_line("first", "patch", first)])
     label = "metadata.labels[a]"
     assert [change.user for change in told if change.field == label] == ["first", "second"]
 
@@ -47,13 +47,16 @@ def test_a_new_node_of_the_same_name_begins_anew():
         a_line("one", "create", a_node(1, spec={"providerID": "x://1"})),
         a_line("other", "create", another),
     ]
-    assert {change.user for change in changes(log) if change.field == "spec.providerID"} == {"one", "other"}
+    assert {change.user for change in list_changes(log) if change.field == "spec.providerID"} == {
+        "one",
+        "other",
+    }
 
 
 def test_what_was_refused_changes_nothing_and_is_a_write_all_the_same():
     refused = a_line("ours", "patch", {"kind": "Status"}, 403)
-    assert changes([refused]) == []
-    assert writes([refused]) == [Write("ours", "patch", "nodes", "web-1", 403, "")]
+    assert list_changes([refused]) == []
+    assert list_writes([refused]) == [WriteRequest("ours", "patch", "nodes", "web-1", 403, "")]
 
 
 def test_an_event_about_a_node_is_a_write_about_it_and_one_about_a_pod_is_none():
@@ -61,16 +64,16 @@ def test_an_event_about_a_node_is_a_write_about_it_and_one_about_a_pod_is_none()
         body = {"reason": "Synced", "involvedObject": {"kind": kind, "name": "web-1"}}
         return a_line("ours", "create", None, 201, objectRef={"resource": "events"}, requestObject=body)
 
-    [told] = writes([event("Node"), event("Pod")])
+    [told] = list_writes([event("Node"), event("Pod")])
     assert told[:-1] == ("ours", "create", "events", "web-1", 201, "Synced")
 
 
 def test_an_approval_is_a_write_about_the_request():
     target = {"resource": "certificatesigningrequests", "subresource": "approval", "name": "csr-1"}
-    [told] = writes([a_line("ours", "patch", objectRef=target)])
+    [told] = list_writes([a_line("ours", "patch", objectRef=target)])
     assert (told.resource, told.about) == ("certificatesigningrequests/approval", "csr-1")
 
 
 def test_a_line_that_is_being_written_is_left_for_later():
     line = a_line("ours", "patch", a_node(1))
-    assert writes([line, line[:-1]]) == writes([line])
+    assert list_writes([line, line[:-1]]) == list_writes([line])

@@ -9,7 +9,7 @@ from libs.common.machine import AddressStatus, MachineFault
 from libs.common.node_ips import InvalidNodeIP, parse_node_ips
 from services.labeler.plan import ClusterConfig, plan_node
 from services.metadata.dial_targets import order_dial_targets
-from tests.builders import a_node, some_facts
+from tests.builders import make_facts, make_node
 
 ADDRESSES = st.ip_addresses().map(str) | st.sampled_from(
     [
@@ -29,8 +29,8 @@ ADDRESSES = st.ip_addresses().map(str) | st.sampled_from(
 def test_what_is_dialled_is_what_becomes_the_internal_ips(written: str):
     order = order_dial_targets(written, prefer_ipv6=False)
     on_links = () if isinstance(order, MachineFault) else order
-    facts = some_facts(addresses=tuple(AddressStatus(address=each, link="eth0") for each in on_links))
-    plan = plan_node(a_node(ip=written), facts, "nodename", ClusterConfig())
+    facts = make_facts(addresses=tuple(AddressStatus(address=each, link="eth0") for each in on_links))
+    plan = plan_node(make_node(ip=written), facts, "nodename", ClusterConfig())
     if isinstance(order, MachineFault):
         assert plan.blocker is not None
         assert plan.blocker.reason == "ProvidedNodeIPInvalid"

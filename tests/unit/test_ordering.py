@@ -8,32 +8,30 @@ from hypothesis import strategies as st
 
 from libs.common.ordering import Recency, compare_events
 from tests.builders import (
-    INCARNATION,
     NOW,
-    a_node,
-    cluster_networks,
-    enriched,
-    gone,
-    leading,
-    observed,
-    some_facts,
+    STREAM_ID,
+    make_cluster_networks,
+    make_facts,
+    make_leading,
+    make_node,
+    make_node_enriched,
+    make_node_gone,
+    make_node_observed,
 )
 
 OTHER = "2020-01-01T00:00:00Z"
 
 
 def an_observation(incarnation: str, epoch: int, version: int):
-    return observed(a_node(resource_version=str(version)), incarnation=incarnation, epoch=epoch)
+    return make_node_observed(make_node(resource_version=str(version)), incarnation=incarnation, epoch=epoch)
 
 
-EVENTS = st.builds(
-    an_observation, st.sampled_from([INCARNATION, OTHER]), st.integers(1, 3), st.integers(1, 3)
-)
+EVENTS = st.builds(an_observation, st.sampled_from([STREAM_ID, OTHER]), st.integers(1, 3), st.integers(1, 3))
 
 
 @given(EVENTS, EVENTS)
 def test_of_two_messages_at_most_one_is_newer(one, other):
-    outcomes = {compare_events(one, other, INCARNATION), compare_events(other, one, INCARNATION)}
+    outcomes = {compare_events(one, other, STREAM_ID), compare_events(other, one, STREAM_ID)}
     assert outcomes in ({Recency.NEWER, Recency.OLDER}, {Recency.SAME}, {Recency.OLDER})
 
 
@@ -42,7 +40,7 @@ def test_the_stream_ends_with_the_same_message_whatever_the_order_of_arrival(mes
     def last_after(arrivals):
         held = None
         for message in arrivals:
-            if compare_events(message, held, INCARNATION) is Recency.NEWER:
+            if compare_events(message, held, STREAM_ID) is Recency.NEWER:
                 held = message
         return held and (held.order.epoch, held.order.resource_version)
 
@@ -51,35 +49,35 @@ def test_the_stream_ends_with_the_same_message_whatever_the_order_of_arrival(mes
 
 def test_a_greater_epoch_wins_over_a_greater_resource_version():
     assert (
-        compare_events(an_observation(INCARNATION, 2, 5), an_observation(INCARNATION, 1, 9), INCARNATION)
+        compare_events(an_observation(STREAM_ID, 2, 5), an_observation(STREAM_ID, 1, 9), STREAM_ID)
         is Recency.NEWER
     )
 
 
 def test_a_message_of_another_incarnation_loses_whatever_its_order():
-    foreign, present = an_observation(OTHER, 9, 9), an_observation(INCARNATION, 1, 1)
-    assert compare_events(present, foreign, INCARNATION) is Recency.NEWER
-    assert compare_events(foreign, present, INCARNATION) is Recency.OLDER
-    assert compare_events(foreign, None, INCARNATION) is Recency.OLDER
+    foreign, present = an_observation(OTHER, 9, 9), an_observation(STREAM_ID, 1, 1)
+    assert compare_events(present, foreign, STREAM_ID) is Recency.NEWER
+    assert compare_events(foreign, present, STREAM_ID) is Recency.OLDER
+    assert compare_events(foreign, None, STREAM_ID) is Recency.OLDER
 
 
 def test_an_empty_subject_takes_everything_of_the_present_incarnation():
-    assert compare_events(gone(a_node()), None, INCARNATION) is Recency.NEWER
+    assert compare_events(make_node_gone(make_node()), None, STREAM_ID) is Recency.NEWER
 
 
 def test_enrichments_are_ordered_by_the_observation_that_they_enrich():
-    older, newer = (enriched(a_node(), some_facts(), observed_sequence=n) for n in (3, 4))
-    assert compare_events(newer, older, INCARNATION) is Recency.NEWER
-    assert compare_events(older, newer, INCARNATION) is Recency.OLDER
-    assert compare_events(older, older, INCARNATION) is Recency.SAME
+    older, newer = (make_node_enriched(make_node(), make_facts(), observed_sequence=n) for n in (3, 4))
+    assert compare_events(newer, older, STREAM_ID) is Recency.NEWER
+    assert compare_events(older, newer, STREAM_ID) is Recency.OLDER
+    assert compare_events(older, older, STREAM_ID) is Recency.SAME
 
 
 def test_a_former_leader_loses_to_its_successor():
-    assert compare_events(leading(epoch=1), leading(epoch=2), INCARNATION) is Recency.OLDER
+    assert compare_events(make_leading(epoch=1), make_leading(epoch=2), STREAM_ID) is Recency.OLDER
 
 
 def test_of_two_answers_about_the_cluster_networks_the_one_that_was_asked_for_later_stands():
-    older, newer = (cluster_networks(observed_at=NOW + timedelta(microseconds=n)) for n in (0, 1))
-    assert compare_events(newer, older, INCARNATION) is Recency.NEWER
-    assert compare_events(older, newer, INCARNATION) is Recency.OLDER
-    assert compare_events(older, older, INCARNATION) is Recency.SAME
+    older, newer = (make_cluster_networks(observed_at=NOW + timedelta(microseconds=n)) for n in (0, 1))
+    assert compare_events(newer, older, STREAM_ID) is Recency.NEWER
+    assert compare_events(older, newer, STREAM_ID) is Recency.OLDER
+    assert compare_events(older, older, STREAM_ID) is Recency.SAME

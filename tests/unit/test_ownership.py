@@ -8,7 +8,7 @@ from libs.common.cloud_config.document import CloudConfigError, parse_cloud_conf
 from libs.common.cloud_config.model import Ownership, OwnershipConfig
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
 from libs.common.ownership import why_not_owned, why_not_selected
-from tests.builders import a_node
+from tests.builders import make_node
 
 FILE = """ownership:
   nodeSelector:
@@ -42,7 +42,7 @@ def selecting(expression: str) -> Ownership:
 def test_a_file_without_the_section_leaves_every_node_to_each_controllers_own_judgement():
     for text in ("", "ownership: ~", "ownership: {}", "ownership: {controllers: []}"):
         assert said(text) == OwnershipConfig()
-        assert why_not_owned(said(text).for_controller(CLOUD_NODE), a_node(provider_id="hcloud://1")) == ""
+        assert why_not_owned(said(text).for_controller(CLOUD_NODE), make_node(provider_id="hcloud://1")) == ""
 
 
 def test_what_stands_for_a_controller_stands_instead_of_what_is_said_of_all():
@@ -50,58 +50,58 @@ def test_what_stands_for_a_controller_stands_instead_of_what_is_said_of_all():
     assert ownership.for_controller(CLOUD_NODE) == ownership.for_controller(NODE_IPAM) == ownership.default
     assert ownership.default.provider_id_schemes == ("talos", "hcloud")
     assert ownership.for_controller(NODE_LIFECYCLE).provider_id_schemes == ()
-    assert why_not_owned(ownership.for_controller(NODE_LIFECYCLE), a_node("web-1")) == ""
-    assert "metadata.name" in why_not_owned(ownership.for_controller(NODE_LIFECYCLE), a_node("db-1"))
+    assert why_not_owned(ownership.for_controller(NODE_LIFECYCLE), make_node("web-1")) == ""
+    assert "metadata.name" in why_not_owned(ownership.for_controller(NODE_LIFECYCLE), make_node("db-1"))
     assert ownership.for_controller(CSR_APPROVAL) == Ownership()
 
 
 def test_a_node_is_ours_only_by_selector_and_scheme():
     ours = said(FILE).default
-    assert why_not_owned(ours, a_node(labels={"Team": "a"}, provider_id="talos://metal/1")) == ""
-    other_team = why_not_owned(ours, a_node(labels={"Team": "b"}, provider_id="talos://metal/1"))
+    assert why_not_owned(ours, make_node(labels={"Team": "a"}, provider_id="talos://metal/1")) == ""
+    other_team = why_not_owned(ours, make_node(labels={"Team": "b"}, provider_id="talos://metal/1"))
     assert other_team == 'ownership.nodeSelector does not select it: Team is "b", not "a"'
-    other_cloud = why_not_owned(ours, a_node(labels={"Team": "a"}, provider_id="aws:///eu/i-1"))
+    other_cloud = why_not_owned(ours, make_node(labels={"Team": "a"}, provider_id="aws:///eu/i-1"))
     assert "'aws:///eu/i-1' is of none of ownership.providerIDSchemes (talos, hcloud)" in other_cloud
 
 
 def test_a_scheme_is_what_stands_before_the_slashes_and_nothing_less():
     ours = said("ownership: {providerIDSchemes: [hcloud]}").default
-    assert why_not_owned(ours, a_node(provider_id="hcloud://1")) == ""
+    assert why_not_owned(ours, make_node(provider_id="hcloud://1")) == ""
     for foreign in ("hcloud", "hcloud:1", "HCLOUD://1", "hcloudx://1"):
-        assert why_not_owned(ours, a_node(provider_id=foreign)), foreign
+        assert why_not_owned(ours, make_node(provider_id=foreign)), foreign
 
 
 def test_without_a_provider_id_a_node_counts_by_the_one_that_it_will_be_given_and_else_is_nobodys():
     ours = said("ownership: {providerIDSchemes: [talos]}").default
-    assert why_not_owned(ours, a_node(), provider_id="talos://metal/10.0.0.1") == ""
-    assert "'hcloud://1'" in why_not_owned(ours, a_node(), provider_id="hcloud://1")
-    assert "no providerID yet" in why_not_owned(ours, a_node())
-    assert why_not_selected(ours, a_node(provider_id="hcloud://1")) == ""
+    assert why_not_owned(ours, make_node(), provider_id="talos://metal/10.0.0.1") == ""
+    assert "'hcloud://1'" in why_not_owned(ours, make_node(), provider_id="hcloud://1")
+    assert "no providerID yet" in why_not_owned(ours, make_node())
+    assert why_not_selected(ours, make_node(provider_id="hcloud://1")) == ""
 
 
 def test_what_it_has_counts_before_what_it_would_be_given():
     ours = said("ownership: {providerIDSchemes: [talos]}").default
-    assert why_not_owned(ours, a_node(provider_id="aws://1"), provider_id="talos://metal/1")
+    assert why_not_owned(ours, make_node(provider_id="aws://1"), provider_id="talos://metal/1")
 
 
 def test_labels_are_judged_as_kubernetes_judges_them():
-    without, other, same = a_node(), a_node(labels={"team": "b"}), a_node(labels={"team": "a"})
+    without, other, same = make_node(), make_node(labels={"team": "b"}), make_node(labels={"team": "a"})
     not_in = selecting("{key: team, operator: NotIn, values: [a]}")
     assert [why_not_owned(not_in, node) == "" for node in (without, other, same)] == [True, True, False]
     is_in = selecting("{key: team, operator: In, values: [a]}")
     assert [why_not_owned(is_in, node) == "" for node in (without, other, same)] == [False, False, True]
-    assert why_not_owned(is_in, a_node(labels={"Team": "a"})), "letter case counts"
+    assert why_not_owned(is_in, make_node(labels={"Team": "a"})), "letter case counts"
 
 
 def test_what_a_kubelet_says_at_length_is_told_in_short():
     ours = Ownership(provider_id_schemes=("talos",))
-    assert len(why_not_owned(ours, a_node(provider_id="x://" + "y" * 100_000))) < 400
+    assert len(why_not_owned(ours, make_node(provider_id="x://" + "y" * 100_000))) < 400
 
 
 def test_a_label_that_is_called_like_the_name_does_not_stand_for_it():
     by_name = selecting("{key: metadata.name, operator: In, values: [web-1]}")
-    assert why_not_owned(by_name, a_node("db-1", labels={"metadata.name": "web-1"}))
-    assert why_not_owned(by_name, a_node("web-1", labels={"metadata.name": "db-1"})) == ""
+    assert why_not_owned(by_name, make_node("db-1", labels={"metadata.name": "web-1"}))
+    assert why_not_owned(by_name, make_node("web-1", labels={"metadata.name": "db-1"})) == ""
 
 
 def test_terms_are_alternatives_and_one_without_expressions_selects_nobody():
@@ -110,9 +110,9 @@ def test_terms_are_alternatives_and_one_without_expressions_selects_nobody():
         "[{key: a, operator: Exists}, {key: b, operator: DoesNotExist}]}]}"
     )
     ours = said(text).default
-    assert why_not_owned(ours, a_node(labels={"a": ""})) == ""
-    assert why_not_owned(ours, a_node(labels={"a": "", "b": ""}))
-    assert why_not_owned(said("ownership: {nodeSelector: [{}]}").default, a_node())
+    assert why_not_owned(ours, make_node(labels={"a": ""})) == ""
+    assert why_not_owned(ours, make_node(labels={"a": "", "b": ""}))
+    assert why_not_owned(said("ownership: {nodeSelector: [{}]}").default, make_node())
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ IDS = st.sampled_from(["", "talos://metal/1", "hcloud://1", "aws:///x/i-1", "odd
 def test_a_selector_and_its_opposite_never_both_own_a_node_nor_neither(
     labels: dict[str, str], has: str, coming: str, value: str
 ):
-    node = a_node(labels=labels, provider_id=has)
+    node = make_node(labels=labels, provider_id=has)
     ours = selecting(f"{{key: team, operator: In, values: ['{value}']}}")
     theirs = selecting(f"{{key: team, operator: NotIn, values: ['{value}']}}")
     owned = [not why_not_owned(each, node, provider_id=coming) for each in (ours, theirs)]
@@ -193,7 +193,7 @@ def test_a_selector_and_its_opposite_never_both_own_a_node_nor_neither(
 def test_of_two_instances_with_different_schemes_at_most_one_owns_a_node(
     labels: dict[str, str], has: str, coming: str
 ):
-    node = a_node(labels=labels, provider_id=has)
+    node = make_node(labels=labels, provider_id=has)
     instances = (Ownership(provider_id_schemes=("talos",)), Ownership(provider_id_schemes=("hcloud", "aws")))
     owned = [not why_not_owned(each, node, provider_id=coming) for each in instances]
     assert sum(owned) == (1 if "://" in (has or coming) else 0)

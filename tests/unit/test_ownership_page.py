@@ -12,8 +12,8 @@ from libs.common.node import Node
 from services.labeler.plan import ClusterConfig, plan_node, plan_unreachable_node
 from services.labeler.rules import NO_RULES
 from tests.architecture.sources import ROOT
-from tests.builders import a_node, some_facts
-from tests.unreachable import unreachable
+from tests.builders import make_facts, make_node
+from tests.unreachable import make_unreachable
 
 PAGE: Final = (ROOT / "docs" / "ownership.md").read_text()
 EXAMPLES: Final = re.findall(r"```yaml\n(.*?)```\n\n```text\nours: (.*?)\n```", PAGE, re.DOTALL)
@@ -31,12 +31,14 @@ def the_nodes() -> list[tuple[Node, MachineFacts | None]]:
     for name, team, has, gets in ROW.findall(PAGE):
         provider_id = bare(has) or bare(gets)
         ip = provider_id.rpartition("/")[2] if provider_id.startswith("talos") else "10.0.0.9"
-        node = a_node(name, ip=ip, labels={"team": bare(team)} if bare(team) else {}, provider_id=bare(has))
+        node = make_node(
+            name, ip=ip, labels={"team": bare(team)} if bare(team) else {}, provider_id=bare(has)
+        )
         facts = None
         if provider_id:
             native = "" if provider_id.startswith("talos") else provider_id
             platform = "hcloud" if native else "metal"
-            facts = some_facts(node_name=name, node_ip=ip, platform=platform, provider_id=native)
+            facts = make_facts(node_name=name, node_ip=ip, platform=platform, provider_id=native)
         found.append((node, facts))
     return found
 
@@ -54,7 +56,7 @@ def test_the_labeler_has_the_nodes_that_stand_below_the_example(text: str, ours:
     planned = {
         node.name: plan_node(node, facts, "nodename", everything)
         if facts
-        else plan_unreachable_node(node, unreachable(node), everything)
+        else plan_unreachable_node(node, make_unreachable(node), everything)
         for node, facts in the_nodes()
     }
     assert [name for name, plan in planned.items() if plan.outcome != "not-ours"] == ours.split()
@@ -73,8 +75,8 @@ def test_names_reasons_and_events_of_the_page_exist():
         assert f"`{name}`" in PAGE
         assert name in NODE_CONTROLLER_NAMES
     blocked = plan_node(
-        a_node(),
-        some_facts(),
+        make_node(),
+        make_facts(),
         "nodename",
         ClusterConfig(ownership=parse_cloud_config(EXAMPLES[2][0], "f").ownership.default),
     ).blocker

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.node_patch import NodeChanges, build_node_patch, build_status_patch
-from tests.builders import NOW, UNINITIALIZED, a_node
-from tests.json_patch import PatchFailed, apply
+from tests.builders import NOW, UNINITIALIZED, make_node
+from tests.json_patch import PatchFailed, apply_json_patch
 
 KEYS = st.sampled_from(["a", "b", "example.com/c", "tilde~d", "e~1/f"])
 VALUES = st.text("xyz", max_size=3)
@@ -36,8 +36,8 @@ def read(plain: dict) -> Node:
 
 @given(LABELS, st.dictionaries(KEYS, st.none() | VALUES, max_size=5))
 def test_labels_end_as_wanted_and_others_stay_byte_identical(current, wanted):
-    node = a_node(labels=current)
-    after = read(apply(document(node), build_node_patch(node, NodeChanges(labels=wanted)))).labels
+    node = make_node(labels=current)
+    after = read(apply_json_patch(document(node), build_node_patch(node, NodeChanges(labels=wanted)))).labels
     assert after == {k: v for k, v in (current | wanted).items() if v is not None}
 
 
@@ -51,8 +51,8 @@ def test_a_patch_that_was_carried_out_has_nothing_left_to_do(current, labels, ta
         set_taints=tuple(t for t in wanted if (t.key, t.effect) not in doomed),
         remove_taints=unwanted,
     )
-    node = a_node(labels=current, taints=taints)
-    after = read(apply(document(node), build_node_patch(node, changes)))
+    node = make_node(labels=current, taints=taints)
+    after = read(apply_json_patch(document(node), build_node_patch(node, changes)))
     assert build_node_patch(after, changes) == []
     assert {(t.key, t.effect) for t in after.spec.taints}.isdisjoint(doomed)
     assert after.spec.pod_cidr == "10.244.0.0/24"
@@ -60,8 +60,10 @@ def test_a_patch_that_was_carried_out_has_nothing_left_to_do(current, labels, ta
 
 @given(TAINTS, TAINTS)
 def test_taints_that_are_not_named_keep_value_place_and_time(taints, unwanted):
-    node = a_node(taints=taints)
-    after = read(apply(document(node), build_node_patch(node, NodeChanges(remove_taints=unwanted))))
+    node = make_node(taints=taints)
+    after = read(
+        apply_json_patch(document(node), build_node_patch(node, NodeChanges(remove_taints=unwanted)))
+    )
     doomed = {(t.key, t.effect) for t in unwanted}
     assert after.spec.taints == tuple(t for t in taints if (t.key, t.effect) not in doomed)
 
@@ -69,29 +71,41 @@ def test_taints_that_are_not_named_keep_value_place_and_time(taints, unwanted):
 @pytest.mark.parametrize(
     ("planned_on", "changes", "meanwhile"),
     [
-        (a_node(labels={"a": "1"}), NodeChanges(labels={"a": "2"}), a_node(labels={"a": "theirs"})),
-        (a_node(labels={"a": "1"}), NodeChanges(labels={"b": "2"}), a_node(labels={"a": "1", "b": "theirs"})),
-        (a_node(labels={}), NodeChanges(labels={"a": "2"}), a_node(labels={"b": "theirs"})),
-        (a_node(), NodeChanges(provider_id="talos://metal/1"), a_node(provider_id="hcloud://1")),
-        (a_node(), NodeChanges(pod_cidrs=("10.0.0.0/24",)), a_node(pod_cidrs=("10.1.0.0/24",))),
-        (a_node(), NodeChanges(remove_taints=(UNINITIALIZED,)), a_node(taints=())),
+        (make_node(labels={"a": "1"}), NodeChanges(labels={"a": "2"}), make_node(labels={"a": "theirs"})),
         (
-            a_node(),
-            NodeChanges(remove_taints=(UNINITIALIZED,)),
-            a_node(taints=(Taint(key="x", effect="NoSchedule"), UNINITIALIZED)),
+            make_node(labels={"a": "1"}),
+            NodeChanges(labels={"b": "2"}),
+            make_node(labels={"a": "1", "b": "theirs"}),
         ),
-        (a_node(), NodeChanges(labels={"a": "1"}), a_node(uid="another")),
+        (make_node(labels={}), NodeChanges(labels={"a": "2"}), make_node(labels={"b": "theirs"})),
+        (make_node(), NodeChanges(provider_id="talos://metal/1"), make_node(provider_id="hcloud://1")),
+        (make_node(), NodeChanges(pod_cidrs=("10.0.0.0/24",)), make_node(pod_cidrs=("10.1.0.0/24",))),
+        (make_node(), NodeChanges(remove_taints=(UNINITIALIZED,)), make_node(taints=())),
+        (
+            make_node(),
+            NodeChanges(remove_taints=(UNINITIALIZED,)),
+            make_node(taints=(Taint(key="x", effect="NoSchedule"), UNINITIALIZED)),
+        ),
+        (make_node(), NodeChanges(labels={"a": "1"}), make_node(uid="another")),
     ],
-    ids=["label-changed", "label-appeared", "map-appeared", "provider-id", "pod-cidrs", "taint-gone",
-         "taint-moved", "another-node"],
-)  # fmt: skip
+    ids=[
+        "label-changed",
+        "label-appeared",
+        "map-appeared",
+        "provider-id",
+        "pod-cidrs",
+        "taint-gone",
+        "taint-moved",
+        "another-node",
+    ],
+)
 def test_a_patch_planned_on_an_old_view_fails_as_a_whole(planned_on, changes, meanwhile):
     with pytest.raises(PatchFailed):
-        apply(document(meanwhile), build_node_patch(planned_on, changes))
+        apply_json_patch(document(meanwhile), build_node_patch(planned_on, changes))
 
 
 def test_immutable_fields_are_never_written_over():
-    node = a_node(provider_id="hcloud://1", pod_cidrs=("10.1.0.0/24",))
+    node = make_node(provider_id="hcloud://1", pod_cidrs=("10.1.0.0/24",))
     assert build_node_patch(node, NodeChanges(provider_id="talos://x", pod_cidrs=("10.2.0.0/24",))) == []
 
 
@@ -100,14 +114,16 @@ def test_a_status_that_is_as_wanted_gives_no_patch():
     condition = NodeCondition(
         type=BLOCKED_CONDITION, status="True", reason="TalosRefused", message="old text"
     )
-    node = a_node(addresses=addresses, conditions=(condition,))
+    node = make_node(addresses=addresses, conditions=(condition,))
     same_reason = msgspec.structs.replace(condition, message="another text, same reason")
     assert build_status_patch(node, addresses=addresses, set_condition=same_reason, now=NOW) == {}
-    assert build_status_patch(a_node(), remove_condition=BLOCKED_CONDITION, now=NOW) == {}
+    assert build_status_patch(make_node(), remove_condition=BLOCKED_CONDITION, now=NOW) == {}
 
 
 def test_a_status_patch_is_fenced_by_the_uid_and_replaces_addresses_as_a_whole():
-    node = a_node(conditions=(NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosRefused"),))
+    node = make_node(
+        conditions=(NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosRefused"),)
+    )
     addresses = (
         NodeAddress(type="InternalIP", address="10.0.0.5"),
         NodeAddress(type="InternalIP", address="fd00::5"),

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cli.render.samples import samples
+from cli.render.samples import load_samples
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.platforms import (
     CONFIGURED_PROVIDER_ID,
@@ -13,8 +13,8 @@ from libs.common.platforms import (
     PLATFORMS_WITH_PROVIDER_ID,
     PLATFORMS_WITHOUT_PROVIDER_ID,
 )
-from libs.testbed.machine_facts import a_machine
-from libs.testbed.platforms import EXAMPLES
+from libs.testbed.machine_facts import make_machine
+from libs.testbed.platform_examples import EXAMPLES
 from services.labeler.node_ownership import FOREIGN_SCHEMES
 from services.labeler.provider_id import parse_scheme
 from tests import platform_cases
@@ -29,7 +29,7 @@ def pattern_of(form: str) -> str:
 
 
 def test_the_samples_the_testbed_and_the_cases_have_every_platform_of_the_table():
-    assert set(samples()) == set(PLATFORMS)
+    assert set(load_samples()) == set(PLATFORMS)
     assert set(EXAMPLES) == set(PLATFORMS)
     assert {case.platform for case in platform_cases.PLATFORMS} == set(PLATFORMS)
 
@@ -38,9 +38,13 @@ def test_the_samples_the_testbed_and_the_cases_have_every_platform_of_the_table(
 def test_samples_machines_and_cases_report_a_provider_id_of_the_table_s_form(platform: str):
     form = PLATFORMS[platform].provider_id
     (case,) = (each for each in platform_cases.PLATFORMS if each.platform == platform)
-    machine = a_machine(platform=platform).platform
+    machine = make_machine(platform=platform).platform
     assert machine is not None
-    for reported in (samples()[platform].facts.platform.provider_id, machine.provider_id, case.provider_id):
+    for reported in (
+        load_samples()[platform].facts.platform.provider_id,
+        machine.provider_id,
+        case.provider_id,
+    ):
         if form == CONFIGURED_PROVIDER_ID:
             assert "://" in reported
         else:

@@ -24,9 +24,9 @@ from libs.common.process.readiness import Readiness
 from libs.common.process.serving_certificate import ServingCertificate
 from libs.common.process.shutdown import close_at_exit, run_in_background
 from libs.common.settings.read_settings import SettingsError
-from libs.testbed.pki import Authority
+from libs.testbed.pki import CertificateAuthority
 from tests.architecture.sources import ROOT
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import run_during, wait_until
 
 
 def test_a_report_names_every_check_and_every_reason():
@@ -65,24 +65,24 @@ async def test_readiness_is_told_at_once_and_its_loss_when_it_lasts(caplog: pyte
     def told() -> list[str]:
         return [record.message for record in caplog.records if record.name == "libs.common.process.readiness"]
 
-    async with doing(readiness.log_changes()):
+    async with run_during(readiness.log_changes()):
         now[0] = 5.0
-        await eventually(lambda: told() == ["not ready"])
+        await wait_until(lambda: told() == ["not ready"])
         problems[0] = ()
-        await eventually(lambda: told() == ["not ready", "ready"])
+        await wait_until(lambda: told() == ["not ready", "ready"])
         problems[0] = ("away",)
         now[0] = 9.0
-        await eventually(lambda: looked_at_since(9.0))
+        await wait_until(lambda: looked_at_since(9.0))
         now[0] = 13.9
-        await eventually(lambda: looked_at_since(13.9))
+        await wait_until(lambda: looked_at_since(13.9))
         assert told() == ["not ready", "ready"], "a loss that does not last is no news"
         now[0] = 14.1
-        await eventually(lambda: told() == ["not ready", "ready", "not ready"])
+        await wait_until(lambda: told() == ["not ready", "ready", "not ready"])
     assert caplog.records[0].reasons == "bus: away"  # type: ignore[attr-defined]
 
 
 async def test_a_stuck_loop_is_told_with_the_line_that_holds_it_up(caplog: pytest.LogCaptureFixture):
-    async with doing(EventLoopMonitor(stuck_seconds=0.1).run()):
+    async with run_during(EventLoopMonitor(stuck_seconds=0.1).run()):
         await asyncio.sleep(0)
         time.sleep(0.5)  # noqa: ASYNC251 - this is the defect that it finds
     (record,) = [record for record in caplog.records if record.message == "the event loop is stuck"]
@@ -94,8 +94,8 @@ async def test_the_lag_of_the_loop_is_measured():
         return metrics.REGISTRY.get_sample_value("talosccm_event_loop_lag_seconds_count") or 0.0
 
     before = beats()
-    async with doing(EventLoopMonitor().run()):
-        await eventually(lambda: beats() > before)
+    async with run_during(EventLoopMonitor().run()):
+        await wait_until(lambda: beats() > before)
 
 
 # ---- certificates
@@ -108,8 +108,8 @@ async def test_without_files_a_certificate_is_made_that_serves(tmp_path: Path):
 
 
 async def test_files_that_change_are_taken_up_and_broken_ones_are_not(tmp_path: Path):
-    authority = Authority.make()
-    first, second = (authority.server(["localhost"]) for _ in range(2))
+    authority = CertificateAuthority.make()
+    first, second = (authority.issue_server(["localhost"]) for _ in range(2))
     certificate_file, key_file = tmp_path / "tls.crt", tmp_path / "tls.key"
 
     def mount(certificate: bytes, key: bytes) -> None:
@@ -175,7 +175,7 @@ async def test_work_in_the_background_that_fails_is_told(caplog: pytest.LogCaptu
 
     async with AsyncExitStack() as endings:
         run_in_background(endings, work())
-        await eventually(lambda: "work in the background failed" in caplog.text)
+        await wait_until(lambda: "work in the background failed" in caplog.text)
     assert "ValueError: odd" in caplog.text
 
 

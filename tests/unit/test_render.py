@@ -13,22 +13,22 @@ from rich.console import Console
 from cli.__main__ import main
 from cli.lines import print_lines
 from cli.render import text
-from cli.render.against import compare
-from cli.render.config_in_use import config_in_use
-from cli.render.described import DescribedNode
-from cli.render.facts_file import written as facts_file
-from cli.render.preview import preview, settled, written
-from cli.render.samples import samples
+from cli.render.comparison import compare
+from cli.render.compiled_config import compile_config
+from cli.render.described_node import DescribedNode
+from cli.render.facts_file import encode_facts as facts_file
+from cli.render.preview import apply_plan, apply_until_stable, preview_node
+from cli.render.samples import load_samples
 from libs.common.node import Node
 from services.labeler.plan import plan_node
 from tests.architecture.sources import ROOT
-from tests.builders import NOW, a_node, some_facts
-from tests.json_patch import apply
+from tests.builders import NOW, make_facts, make_node
+from tests.json_patch import apply_json_patch
 
 TEXTS = Path(__file__).parent / "cli_texts"
 RULES, CHANGED = TEXTS / "rules.yaml", TEXTS / "rules-changed.yaml"
-OLD = config_in_use(RULES.read_bytes(), "rules.yaml")
-NEW = config_in_use(CHANGED.read_bytes(), "rules-changed.yaml")
+OLD = compile_config(RULES.read_bytes(), "rules.yaml")
+NEW = compile_config(CHANGED.read_bytes(), "rules-changed.yaml")
 
 
 def render(*arguments: str | Path) -> Result:
@@ -66,18 +66,18 @@ def test_the_exit_status_tells_of_changes_when_asked_for():
 def test_on_a_terminal_no_line_is_wider_than_it(width: int):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=width, color_system=None, highlight=False)
-    for node in samples().values():
-        print_lines(text.of_preview(preview(node, OLD, now=NOW), OLD), console)
-    print_lines(text.of_comparison(compare(list(samples().values()), OLD, NEW)), console)
+    for node in load_samples().values():
+        print_lines(text.format_preview(preview_node(node, OLD, now=NOW), OLD), console)
+    print_lines(text.format_comparison(compare(list(load_samples().values()), OLD, NEW)), console)
     assert max(map(len, screen.getvalue().splitlines())) <= width
 
 
 def test_json_holds_the_patches_that_would_be_sent():
     result = render(RULES, "--sample", "hcloud", "-o", "json")
     (node,) = json.loads(result.stdout)["nodes"]
-    described = samples()["hcloud"]
-    document = apply(json.loads(msgspec.json.encode(described.node)), node["patch"])
-    after = preview(described, OLD, now=NOW).after
+    described = load_samples()["hcloud"]
+    document = apply_json_patch(json.loads(msgspec.json.encode(described.node)), node["patch"])
+    after = preview_node(described, OLD, now=NOW).after
     got = msgspec.convert(document, Node)
     assert got == msgspec.structs.replace(after, status=got.status)
     addresses = node["statusPatch"]["status"]["addresses"][:-1]
@@ -101,19 +101,19 @@ def test_json_of_a_change_names_the_nodes_that_change_and_the_others():
     assert told["leftOut"] == []
 
 
-@pytest.mark.parametrize("platform", sorted(samples()))
+@pytest.mark.parametrize("platform", sorted(load_samples()))
 def test_a_settled_node_has_nothing_more_written_to_it(platform: str):
-    described = settled(samples()[platform], OLD)
-    plan = plan_node(described.node, described.facts, described.recognized_by, OLD.config)
+    described = apply_until_stable(load_samples()[platform], OLD)
+    plan = plan_node(described.node, described.facts, described.verified_by, OLD.config)
     assert plan.summary == ()
-    assert written(described.node, plan) == described.node
+    assert apply_plan(described.node, plan) == described.node
 
 
 def test_what_somebody_else_has_changed_is_not_a_change_of_the_file():
-    node = settled(samples()["metal"], OLD).node
+    node = apply_until_stable(load_samples()["metal"], OLD).node
     labels = {**node.labels, "example.com/clean": "mine"}
     theirs = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
-    comparison = compare([DescribedNode(node=theirs, facts=samples()["metal"].facts)], OLD, NEW)
+    comparison = compare([DescribedNode(node=theirs, facts=load_samples()["metal"].facts)], OLD, NEW)
     (difference,) = comparison.different
     assert "example.com/clean" not in [change.key for change in difference.changes]
 
@@ -121,8 +121,8 @@ def test_what_somebody_else_has_changed_is_not_a_change_of_the_file():
 def test_nodes_with_the_same_changes_stand_together_and_each_key_is_counted():
     fifty = [
         DescribedNode(
-            node=a_node(f"n-{number:02}", ip=f"10.0.0.{number}"),
-            facts=some_facts(
+            node=make_node(f"n-{number:02}", ip=f"10.0.0.{number}"),
+            facts=make_facts(
                 platform="metal" if number <= 30 else "aws",
                 provider_id="" if number <= 30 else f"aws:///z/i-{number}",
                 node_name=f"n-{number:02}",
@@ -132,8 +132,8 @@ def test_nodes_with_the_same_changes_stand_together_and_each_key_is_counted():
         )
         for number in range(1, 51)
     ]
-    old = config_in_use("transformations: [{labels: {example.com/a: x}}]", "old.yaml")
-    new = config_in_use(
+    old = compile_config("transformations: [{labels: {example.com/a: x}}]", "old.yaml")
+    new = compile_config(
         """
 transformations:
   - labels: {example.com/a: x}
@@ -142,7 +142,7 @@ transformations:
 """,
         "new.yaml",
     )
-    lines = [line.text.plain for line in text.of_comparison(compare(fifty, old, new))]
+    lines = [line.text.plain for line in text.format_comparison(compare(fifty, old, new))]
     assert lines == [
         "n-01, n-02, n-03, n-04, n-05, n-06, n-07, n-08 and 22 more  30 nodes",
         "+ label example.com/b = z1",
@@ -153,7 +153,7 @@ transformations:
 
 def test_facts_of_a_file_are_rendered(tmp_path: Path):
     file = tmp_path / "nodes.json"
-    file.write_bytes(facts_file([samples()["hcloud"], samples()["aws"]]))
+    file.write_bytes(facts_file([load_samples()["hcloud"], load_samples()["aws"]]))
     result = render(RULES, "--facts", file)
     assert result.exit_code == 0
     assert "hcloud-1  hcloud" in result.stdout
@@ -263,7 +263,7 @@ def test_samples_are_listed_without_a_file():
     result = render("--list-samples")
     assert result.exit_code == 0
     listed = [line.split()[0] for line in result.stdout.splitlines()]
-    assert listed == ["PLATFORM", *samples()]
+    assert listed == ["PLATFORM", *load_samples()]
 
 
 def test_the_file_may_come_from_a_pipe():

@@ -6,26 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.render.facts_file import FactsError, read_facts
+from cli.render.facts_file import FactsError, parse_facts
 from libs.common.events import encode
-from tests.builders import a_node, enriched, some_facts
+from tests.builders import make_facts, make_node, make_node_enriched
 
 MINIMAL = b"facts: {platform: {platform: hcloud, zone: fsn1}, node_name: web-1, node_ip: 10.0.0.5}"
 
 
 def test_a_stored_message_is_a_facts_file():
-    node, facts = a_node(), some_facts(platform="hcloud")
-    (read,) = read_facts(encode(enriched(node, facts)))
-    assert (read.node, read.facts, read.recognized_by) == (node, facts, "nodename")
+    node, facts = make_node(), make_facts(platform="hcloud")
+    (read,) = parse_facts(encode(make_node_enriched(node, facts)))
+    assert (read.node, read.facts, read.verified_by) == (node, facts, "nodename")
 
 
 def test_several_messages_one_a_line_are_a_facts_file():
-    messages = [encode(enriched(a_node(name), some_facts(node_name=name))) for name in ("a", "b")]
-    assert [each.name for each in read_facts(b"\n".join(messages))] == ["a", "b"]
+    messages = [
+        encode(make_node_enriched(make_node(name), make_facts(node_name=name))) for name in ("a", "b")
+    ]
+    assert [each.name for each in parse_facts(b"\n".join(messages))] == ["a", "b"]
 
 
 def test_without_a_node_it_is_what_the_machines_kubelet_would_register():
-    (read,) = read_facts(MINIMAL)
+    (read,) = parse_facts(MINIMAL)
     assert (read.name, read.node.provided_node_ip, read.node.is_initialized) == ("web-1", "10.0.0.5", False)
 
 
@@ -49,7 +51,7 @@ def test_without_a_node_it_is_what_the_machines_kubelet_would_register():
 )
 def test_what_describes_no_node_is_refused_with_what_was_expected(content: bytes, reason: str):
     with pytest.raises(FactsError) as refused:
-        read_facts(content)
+        parse_facts(content)
     assert reason in str(refused.value)
 
 
@@ -58,4 +60,4 @@ def test_what_describes_no_node_is_refused_with_what_was_expected(content: bytes
 )
 def test_any_bytes_are_nodes_or_refused(content: bytes):
     with suppress(FactsError):
-        assert read_facts(content)
+        assert parse_facts(content)

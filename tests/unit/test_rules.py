@@ -10,18 +10,18 @@ from libs.common.cloud_config.model import CloudConfig, Rule, RuleEntry
 from libs.common.machine import Inventory, MachineFacts, PlatformMetadata, SystemInformation
 from libs.common.node import Taint
 from services.labeler.rules import NO_RULES, RuleEffects, RulesError, SkippedEntry, apply_rules, compile_rules
-from tests.builders import some_facts
+from tests.builders import make_facts
 
 PC = "Standard PC (i440FX + PIIX, 1996)"
 
 
 def applied(transformations: str, facts: MachineFacts | None = None) -> RuleEffects:
     config = parse_cloud_config(f"transformations:\n{transformations}", "f")
-    return apply_rules(compile_rules(config), facts or some_facts())
+    return apply_rules(compile_rules(config), facts or make_facts())
 
 
 def a_machine(*, system: SystemInformation | None = None, inventory: Inventory | None = None, **said: Any):
-    return msgspec.structs.replace(some_facts(**said), system=system, inventory=inventory)
+    return msgspec.structs.replace(make_facts(**said), system=system, inventory=inventory)
 
 
 def reasons(effects: RuleEffects) -> dict[str, str]:
@@ -32,7 +32,7 @@ def reasons(effects: RuleEffects) -> dict[str, str]:
 
 
 def test_without_rules_the_machine_is_what_talos_says():
-    facts = some_facts(platform="aws", region="eu-1")
+    facts = make_facts(platform="aws", region="eu-1")
     effects = apply_rules(NO_RULES, facts)
     assert effects == RuleEffects(platform=facts.platform)
     assert effects.platform is facts.platform
@@ -57,7 +57,7 @@ def test_selectors_and_templates_see_what_talos_reported_and_not_what_a_rule_has
         labels: {region: "{{ .Region }}"}
         platformMetadata: {Zone: "{{ .Region }}-1"}
     """,
-        some_facts(region="here"),
+        make_facts(region="here"),
     )
     assert effects.labels == {"region": "here"}
     assert (effects.platform.region, effects.platform.zone) == ("elsewhere", "here-1")
@@ -113,15 +113,15 @@ def test_a_machine_whose_platform_names_no_host_is_selected_by_the_name_of_its_n
       - nodeSelector: [{matchExpressions: [{key: hostname, operator: Regexp, values: ["^web-"]}]}]
         labels: {host: "{{ .Hostname }}"}
     """
-    assert applied(rule, some_facts(platform="metal", node_name="web-1")).labels == {"host": "web-1"}
-    assert not applied(rule, some_facts(platform="metal", node_name="web-1", hostname="db")).labels
+    assert applied(rule, make_facts(platform="metal", node_name="web-1")).labels == {"host": "web-1"}
+    assert not applied(rule, make_facts(platform="metal", node_name="web-1", hostname="db")).labels
 
 
 def test_templates_see_the_provider_id_that_the_node_would_get():
     rule = "- {annotations: {id: '{{ .ProviderID }}'}}"
-    metal = some_facts(platform="metal", node_ip="10.0.0.5")
+    metal = make_facts(platform="metal", node_ip="10.0.0.5")
     assert applied(rule, metal).annotations == {"id": "talos://metal/10.0.0.5"}
-    assert applied(rule, some_facts(provider_id="hcloud://1")).annotations == {"id": "hcloud://1"}
+    assert applied(rule, make_facts(provider_id="hcloud://1")).annotations == {"id": "hcloud://1"}
     assert applied(rule, metal).platform.provider_id == "", "what is seen is not an override"
 
 
@@ -138,19 +138,19 @@ def test_an_empty_label_value_is_set():
 def test_overrides_are_trimmed_and_spot_is_true_only_for_the_word():
     effects = applied('- {platformMetadata: {zone: " a \\n", SPOT: "true", instanceID: "\\t"}}')
     assert effects.platform == PlatformMetadata(platform="metal", zone="a", spot=True)
-    machine = some_facts(spot=True)
+    machine = make_facts(spot=True)
     for text in ("True", " true", "yes", ""):
         assert not applied(f'- {{platformMetadata: {{spot: "{text}"}}}}', machine).platform.spot
 
 
 def test_an_override_that_renders_to_nothing_empties_the_field():
-    effects = applied('- {platformMetadata: {Zone: "", Region: "{{ .Tags.no }}"}}', some_facts(zone="a"))
+    effects = applied('- {platformMetadata: {Zone: "", Region: "{{ .Tags.no }}"}}', make_facts(zone="a"))
     assert effects.platform.zone == ""
     assert "Region" in reasons(effects), "Go prints <no value> for a missing entry, which is no label value"
 
 
 def test_a_provider_id_cannot_be_emptied_nor_made_of_what_is_no_id():
-    machine = some_facts(platform="hcloud", provider_id="hcloud://1")
+    machine = make_facts(platform="hcloud", provider_id="hcloud://1")
     for text in ("", " ", "a b", "a\\x01", "x" * 1025):
         effects = applied(f'- {{platformMetadata: {{ProviderID: "{text}"}}}}', machine)
         assert effects.platform == machine.platform
@@ -256,7 +256,7 @@ def test_a_rule_about_what_nobody_asked_talos_for_is_not_judged():
 
 def test_texts_that_are_told_fit_into_an_event():
     text = "\x1b[31m" + "ä\n" * 40_000
-    effects = applied("- {labels: {a: '{{ .InstanceID }}'}}", some_facts(instance_id=text))
+    effects = applied("- {labels: {a: '{{ .InstanceID }}'}}", make_facts(instance_id=text))
     (skipped,) = effects.skipped
     assert skipped.value.isprintable()
     assert len(skipped.value) <= 100
@@ -275,7 +275,7 @@ def test_only_so_many_are_told_one_by_one():
 
 
 def test_an_annotation_is_any_text_but_for_orders_to_a_terminal():
-    facts = some_facts(instance_id="a\tb\r\nc\x1b[2J\x00\x85ä😀\ud800")
+    facts = make_facts(instance_id="a\tb\r\nc\x1b[2J\x00\x85ä😀\ud800")
     effects = applied("- {annotations: {a: '{{ .InstanceID }}'}}", facts)
     # Three bytes of a lone surrogate are three invalid ones, as in Go.
     assert effects.annotations == {"a": "a\tb\r\nc\ufffd[2J\ufffd\ufffdä😀\ufffd\ufffd\ufffd"}
@@ -363,7 +363,7 @@ def test_a_field_that_no_machine_has_is_a_warning_because_it_may_never_be_reache
         'f, line 1: transformations[0].labels["x"] reads .Regoin, which no machine has: it fails where it '
         "comes to that; did you mean Region?"
     )
-    assert apply_rules(rules, some_facts()).labels == {"x": ""}
+    assert apply_rules(rules, make_facts()).labels == {"x": ""}
 
 
 def test_a_file_of_more_rules_than_anybody_maintains_is_refused():

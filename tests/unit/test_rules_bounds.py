@@ -8,7 +8,7 @@ from services.labeler.rules import RuleEffects, apply_rules, compile_rules
 from services.labeler.rules.bounds import MAX_NODE_STEPS, NodeBudget, NodeBudgetExceeded
 from services.labeler.templates import TemplateError, parse, record
 from services.labeler.templates.bounds import MAX_STEPS
-from tests.builders import some_facts
+from tests.builders import make_facts
 
 DATA = record("Machine", {})
 ENDLESS = parse("{{ range 1000000000 }}{{ end }}")
@@ -16,7 +16,7 @@ ENDLESS = parse("{{ range 1000000000 }}{{ end }}")
 
 def applied(rules: str, facts: MachineFacts | None = None) -> RuleEffects:
     config = parse_cloud_config(f"transformations:\n{rules}", "f")
-    return apply_rules(compile_rules(config), facts or some_facts())
+    return apply_rules(compile_rules(config), facts or make_facts())
 
 
 def a_rule(key: str, pattern: str, label: str) -> str:
@@ -86,7 +86,7 @@ def test_templates_that_each_take_all_they_may_leave_the_rest_unjudged_and_name_
 )
 def test_a_selectors_pattern_is_paid_for_before_it_is_searched_in_a_long_text(pattern: str):
     rules = "\n".join(a_rule("instanceid", pattern, f"l{n}: x") for n in range(200))
-    effects = applied(rules, some_facts(instance_id="a" * 60_000))
+    effects = applied(rules, make_facts(instance_id="a" * 60_000))
     assert sum(told.is_evaluated for told in effects.results) < 20
     assert effects.failures == 1
 

@@ -17,7 +17,7 @@ from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.machine import Inventory, MachineFacts, PlatformMetadata, Processors, SystemInformation
 from services.labeler.rules import RuleEffects, Rules, RulesError, apply_rules, compile_rules
 from tests.builders import NOW
-from tests.cloud_config_mutations import mutations
+from tests.cloud_config_mutations import generate_mutations
 
 # Surrogates too: they cannot come in as UTF-8, and must not be what ends the labeler.
 HOSTILE = st.one_of(
@@ -41,7 +41,7 @@ FACTS = st.builds(
     system=st.none() | st.builds(SystemInformation, **texts_of(SystemInformation)),
     node_name=HOSTILE,
     node_ip=HOSTILE,
-    looked_at=st.just(NOW),
+    queried_at=st.just(NOW),
     inventory=st.none()
     | st.builds(
         Inventory,
@@ -184,7 +184,7 @@ def compiled_or_none(text: str) -> Rules | None:
 @given(st.integers(0, 2**32), FACTS)
 @settings(max_examples=60)
 def test_a_file_that_somebody_broke_is_refused_or_applied(seed, facts):
-    for text in mutations(3, seed):
+    for text in generate_mutations(3, seed):
         rules = compiled_or_none(text)
         if rules is not None:
             check(apply_rules(rules, facts))

@@ -10,7 +10,7 @@ from libs.common.signing_request import (
     is_same_request,
     trim_signing_request,
 )
-from tests.builders import a_request
+from tests.builders import make_request
 
 FROM_KUBERNETES = b"""{"kind": "CertificateSigningRequest", "apiVersion": "certificates.k8s.io/v1",
  "metadata": {"name": "csr-x", "uid": "u", "resourceVersion": "7", "managedFields": [], "labels": {"a": "b"}},
@@ -40,24 +40,24 @@ def test_what_is_published_says_that_there_is_a_certificate_but_not_which():
 
 
 def test_an_oversized_request_is_published_without_it():
-    fits, too_large = a_request(pem=b"x" * REQUEST_LIMIT), a_request(pem=b"x" * (REQUEST_LIMIT + 1))
+    fits, too_large = make_request(pem=b"x" * REQUEST_LIMIT), make_request(pem=b"x" * (REQUEST_LIMIT + 1))
     assert trim_signing_request(fits).spec.request == fits.spec.request
     assert trim_signing_request(too_large).spec.request == b""
 
 
 @pytest.mark.parametrize("username", ["system:node:", "system:nodes:web-1", "web-1", "", "System:node:web-1"])
 def test_a_user_that_is_no_node_has_no_node_name(username: str):
-    assert a_request(username=username).node_name == ""
-    assert not a_request(username=username).is_kubelet_serving
+    assert make_request(username=username).node_name == ""
+    assert not make_request(username=username).is_kubelet_serving
 
 
 @pytest.mark.parametrize("kind", ["Approved", "Denied", "Failed"])
 def test_a_request_is_pending_until_somebody_has_decided_it(kind: str):
-    assert a_request().is_pending
-    assert not a_request(conditions=(SigningRequestCondition(type=kind),)).is_pending
-    assert not trim_signing_request(a_request(certificate="LS0t")).is_pending
+    assert make_request().is_pending
+    assert not make_request(conditions=(SigningRequestCondition(type=kind),)).is_pending
+    assert not trim_signing_request(make_request(certificate="LS0t")).is_pending
 
 
 def test_only_the_version_apart_is_the_same_to_us():
-    assert is_same_request(a_request(resource_version="1"), a_request(resource_version="2"))
-    assert not is_same_request(a_request(), a_request(uid="another"))
+    assert is_same_request(make_request(resource_version="1"), make_request(resource_version="2"))
+    assert not is_same_request(make_request(), make_request(uid="another"))

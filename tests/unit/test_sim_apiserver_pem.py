@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.testbed.signing_requests import request_pem
-from libs.testbed.sim_apiserver.pem import common_name, names_of, read_request, signature_is_valid
-from tests.csr_cases import CASES, Case
+from libs.testbed.signing_requests import make_request_pem
+from libs.testbed.sim_apiserver.request_pem import (
+    get_alternative_names,
+    get_common_name,
+    is_signature_valid,
+    parse_request_pem,
+)
+from tests.csr_cases import CASES, CsrCase
 
-GOOD = request_pem(common_name="system:node:web-1", dns=["web-1"], ips=["10.0.0.5"])
+GOOD = make_request_pem(common_name="system:node:web-1", dns=["web-1"], ips=["10.0.0.5"])
 DER = base64.b64decode(b"".join(GOOD.splitlines()[1:-1]))
 
 
@@ -23,10 +28,10 @@ def in_pem(der: bytes) -> bytes:
 
 def read(pem: bytes) -> None:
     """All that the server reads of it. Raises ValueError."""
-    csr = read_request(pem)
-    signature_is_valid(csr)
-    common_name(csr)
-    names_of(csr)
+    csr = parse_request_pem(pem)
+    is_signature_valid(csr)
+    get_common_name(csr)
+    get_alternative_names(csr)
 
 
 @given(at=st.integers(0, len(DER) - 1), byte=st.integers(0, 255))
@@ -38,10 +43,13 @@ def test_one_wrong_byte_is_read_or_refused_and_breaks_nothing(at: int, byte: int
 @given(pem=st.binary(max_size=200), before=st.booleans())
 def test_bytes_around_a_request_hide_it_or_leave_it_whole(pem: bytes, before: bool):
     with suppress(ValueError):
-        assert common_name(read_request(pem + b"\n" + GOOD if before else GOOD + pem)) == "system:node:web-1"
+        assert (
+            get_common_name(parse_request_pem(pem + b"\n" + GOOD if before else GOOD + pem))
+            == "system:node:web-1"
+        )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_no_hostile_request_breaks_the_reader(case: Case):
+def test_no_hostile_request_breaks_the_reader(case: CsrCase):
     with suppress(ValueError):
         read(case.pem())

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.testbed.sim_apiserver.store import CompactedError, Key, Store, Stored
+from libs.testbed.sim_apiserver.object_store import CompactedError, Key, ObjectStore, StoredObject
 
 NAMES = st.sampled_from([Key("", "a"), Key("", "b"), Key("x", "a"), Key("x", "b"), Key("y", "a")])
 WRITES = st.lists(st.tuples(st.booleans(), NAMES), max_size=40)  # put or delete
@@ -14,8 +14,8 @@ def everything(item: object) -> bool:
     return True
 
 
-def written(writes: list[tuple[bool, Key]], **options: int) -> Store:
-    store = Store(["things"], **options)
+def written(writes: list[tuple[bool, Key]], **options: int) -> ObjectStore:
+    store = ObjectStore(["things"], **options)
     for put, key in writes:
         raw = str(store.version + 1).encode()
         if put:
@@ -25,8 +25,8 @@ def written(writes: list[tuple[bool, Key]], **options: int) -> Store:
     return store
 
 
-def replayed(state: dict[Key, bytes], store: Store, since: int) -> dict[Key, bytes]:
-    for change in store.table("things").changes(since):
+def replayed(state: dict[Key, bytes], store: ObjectStore, since: int) -> dict[Key, bytes]:
+    for change in store.table("things").list_changes(since):
         assert (change.stored.key in state) == (change.type != "ADDED")
         state[change.stored.key] = change.stored.raw
         if change.type == "DELETED":
@@ -34,7 +34,7 @@ def replayed(state: dict[Key, bytes], store: Store, since: int) -> dict[Key, byt
     return state
 
 
-def present(store: Store) -> dict[Key, bytes]:
+def present(store: ObjectStore) -> dict[Key, bytes]:
     return {key: stored.raw for key, stored in store.table("things").objects.items()}
 
 
@@ -45,7 +45,7 @@ def test_the_changes_since_any_version_lead_from_that_state_to_the_present(
     then = written(before)
     now = written([*before, *after])
     assert replayed(present(then), now, then.version) == present(now)
-    versions = [change.stored.version for change in now.table("things").changes(1)]
+    versions = [change.stored.version for change in now.table("things").list_changes(1)]
     assert versions == sorted(set(versions))
 
 
@@ -54,13 +54,13 @@ def test_pages_show_the_moment_of_the_first_one_each_object_once(
     before: list[tuple[bool, Key]], after: list[tuple[bool, Key]], limit: int, namespace: str
 ):
     store = written(before)
-    wanted = store.table("things").of(namespace)
+    wanted = store.table("things").list_namespace(namespace)
     page = store.page("things", namespace, limit, everything)
-    found: list[Stored] = list(page.items)
+    found: list[StoredObject] = list(page.items)
     for put, key in after:
         if put:
             store.put("things", key, None, b"later")
-    while page.left:
+    while page.remaining:
         page = store.next_page(
             "things", namespace, limit, everything, version=page.version, after=page.items[-1].key
         )
@@ -75,11 +75,11 @@ def test_a_short_history_tells_everything_or_says_that_it_cannot(writes: list[tu
     whole = written(writes)
     for since in range(1, store.version + 1):
         try:
-            told = store.table("things").changes(since)
+            told = store.table("things").list_changes(since)
         except CompactedError:
             assert since < store.table("things").compacted
         else:
-            assert told == whole.table("things").changes(since)
+            assert told == whole.table("things").list_changes(since)
 
 
 def test_after_a_compaction_only_the_present_is_known():
@@ -87,7 +87,7 @@ def test_after_a_compaction_only_the_present_is_known():
     page = store.page("things", "", 1, everything)
     store.compact()
     with pytest.raises(CompactedError):
-        store.table("things").changes(store.version - 1)
+        store.table("things").list_changes(store.version - 1)
     with pytest.raises(CompactedError):
         store.next_page("things", "", 1, everything, version=page.version, after=page.items[-1].key)
-    assert store.table("things").changes(store.version) == []
+    assert store.table("things").list_changes(store.version) == []

@@ -6,7 +6,15 @@ from libs.common.events import EnrichedNodeGone, NodeUnreachable
 from libs.common.machine import FaultKind, MachineFacts, MachineFault
 from libs.common.startup_gate import StartupGate
 from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
-from tests.builders import INCARNATION, NOW, a_node, enriched, gone, observed, some_facts
+from tests.builders import (
+    NOW,
+    STREAM_ID,
+    make_facts,
+    make_node,
+    make_node_enriched,
+    make_node_gone,
+    make_node_observed,
+)
 
 # apid of a control plane could not dial the machine
 REFUSED = MachineFault(kind="refused", step="PlatformMetadata", message="UNAVAILABLE: connection refused")
@@ -20,20 +28,20 @@ class Heard:
         self.gate = StartupGate()
 
     def sees(self, name: str, uid: str = "", ip: str = "10.0.0.5") -> bool:
-        return self.gate.apply(observed(a_node(name, uid=uid or f"uid-{name}", ip=ip)))
+        return self.gate.apply(make_node_observed(make_node(name, uid=uid or f"uid-{name}", ip=ip)))
 
     def speaks_of(self, name: str, uid: str = "") -> bool:
-        node = a_node(name, uid=uid or f"uid-{name}")
-        return self.gate.apply(enriched(node, some_facts()))
+        node = make_node(name, uid=uid or f"uid-{name}")
+        return self.gate.apply(make_node_enriched(node, make_facts()))
 
     def fails_at(
         self, name: str, fault: MachineFault = REFUSED, last_known: MachineFacts | None = None
     ) -> bool:
         return self.gate.apply(
             NodeUnreachable(
-                stream_id=INCARNATION,
+                stream_id=STREAM_ID,
                 observed_sequence=1,
-                node=a_node(name, uid=f"uid-{name}"),
+                node=make_node(name, uid=f"uid-{name}"),
                 fault=fault,
                 last_known=last_known,
                 attempt=1,
@@ -44,7 +52,7 @@ class Heard:
         )
 
     def loses(self, name: str) -> bool:
-        return self.gate.apply(gone(a_node(name, uid=f"uid-{name}")))
+        return self.gate.apply(make_node_gone(make_node(name, uid=f"uid-{name}")))
 
 
 @pytest.fixture
@@ -190,7 +198,7 @@ def test_a_fault_of_one_machine_is_a_report(heard, kind: FaultKind, step: str):
 def test_an_access_fault_with_last_known_facts_is_a_report(heard):
     heard.sees("a")
     heard.gate.set()
-    assert heard.fails_at("a", NO_ENDPOINT, some_facts()) is True
+    assert heard.fails_at("a", NO_ENDPOINT, make_facts()) is True
 
 
 def test_an_access_fault_read_from_the_stream_is_no_report(heard):
@@ -226,11 +234,11 @@ def test_a_report_that_aged_out_of_the_stream_is_awaited_when_the_flow_is_comple
     heard.sees("a")
     heard.speaks_of("a")
     heard.sees("b")
-    heard.gate.take_in(enriched(a_node("b", uid="uid-b"), some_facts()))
+    heard.gate.take_in(make_node_enriched(make_node("b", uid="uid-b"), make_facts()))
     heard.gate.set()
     assert heard.gate.is_open
     heard.gate.dropped(f"{ENRICHED_NODE}.a")
-    gone_b = EnrichedNodeGone(stream_id=INCARNATION, observed_sequence=2, name="b", uid="uid-b")
+    gone_b = EnrichedNodeGone(stream_id=STREAM_ID, observed_sequence=2, name="b", uid="uid-b")
     heard.gate.take_in(gone_b)
     assert heard.gate.is_open
     heard.gate.set()

@@ -10,23 +10,23 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
-from cli.inside.seen import (
-    CertificateSeen,
-    FlowSeen,
-    Object,
-    ObjectSeen,
-    QueueSeen,
-    ServiceSeen,
-    StreamSeen,
-    Unknown,
-    Word,
+from cli.inside.flow_snapshot import (
+    CertificateSnapshot,
+    ConsumerSnapshot,
+    FlowObject,
+    FlowSnapshot,
+    FlowUnavailable,
+    LastMessage,
+    ObjectMessages,
+    ServicePresence,
+    StreamSnapshot,
 )
-from cli.status.flow_json import flow_json
-from cli.status.flow_nodes import nodes_standing
-from cli.status.flow_requests import requests_standing
-from cli.status.flow_seen import ClaimsSeen, Evidence, LeaseSeen, Untold
-from cli.status.flow_standing import FlowStanding, flow_standing
-from cli.status.flow_text import ago, of_flow
+from cli.status.cluster_status import ClusterStatus, build_status
+from cli.status.flow_json import status_to_json
+from cli.status.flow_nodes import summarize_nodes
+from cli.status.flow_requests import summarize_requests
+from cli.status.flow_text import format_age, format_status
+from cli.status.status_evidence import ClaimsSnapshot, KubeUnavailable, LeaseSnapshot, StatusEvidence
 from libs.common.events import DeadLetter, Decided, Leading, NodeUnreachable
 from libs.common.kube_api.pods import Pod
 from libs.common.machine import MachineFault
@@ -34,8 +34,8 @@ from libs.common.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta
 from libs.common.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
 from services.ipam.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
-from tests.builders import INCARNATION, NOW, a_node, a_request
-from tests.cli_screen import printed
+from tests.builders import NOW, STREAM_ID, make_node, make_request
+from tests.cli_screen import render_lines
 
 TEXTS = Path(__file__).parent / "cli_texts"
 READY = (NodeCondition(type="Ready", status="True"),)
@@ -70,7 +70,7 @@ def a_pod(
 
 def stood(name: str, seconds: float, **more: Any) -> Node:
     """A Node that was registered so long ago."""
-    node = a_node(name, uid=f"uid-{name}", **more)
+    node = make_node(name, uid=f"uid-{name}", **more)
     metadata = msgspec.structs.replace(node.metadata, creation_timestamp=ago_at(seconds))
     return msgspec.structs.replace(node, metadata=metadata)
 
@@ -80,7 +80,7 @@ def usable(name: str) -> Node:
 
 
 def filed(name: str, node: str, seconds: float, *conditions: str, issued: bool = False) -> SigningRequest:
-    request = a_request(name, node=node)
+    request = make_request(name, node=node)
     metadata = msgspec.structs.replace(request.metadata, creation_timestamp=ago_at(seconds))
     why = "asks for 10.0.0.9, which Talos does not report for machine web-2"
     text = f"This CSR was denied by Talos Cloud Controller Manager, Reason: {why}"
@@ -89,8 +89,8 @@ def filed(name: str, node: str, seconds: float, *conditions: str, issued: bool =
     return msgspec.structs.replace(request, metadata=metadata, status=status)
 
 
-def a_word(event: Any, seconds: float = 5) -> Word:
-    return Word(subject="s", published_at=ago_at(seconds), event=event)
+def a_word(event: Any, seconds: float = 5) -> LastMessage:
+    return LastMessage(subject="s", published_at=ago_at(seconds), event=event)
 
 
 def decided(service: str, kind: str, name: str, outcome: str, reason: str) -> Decided:
@@ -99,46 +99,46 @@ def decided(service: str, kind: str, name: str, outcome: str, reason: str) -> De
     )  # fmt: skip
 
 
-def a_queue(name: str, service: str, **more: Any) -> QueueSeen:
-    return QueueSeen(name=name, service=service, **({"waiting": 1, "delivered_at": ago_at(3)} | more))
+def a_queue(name: str, service: str, **more: Any) -> ConsumerSnapshot:
+    return ConsumerSnapshot(name=name, service=service, **({"waiting": 1, "delivered_at": ago_at(3)} | more))
 
 
-FLOW = FlowSeen(
+FLOW = FlowSnapshot(
     at=NOW,
-    stream=StreamSeen(incarnation=INCARNATION, messages=1204, bytes=3_200_000, max_bytes=256 * 2**20),
+    stream=StreamSnapshot(stream_id=STREAM_ID, messages=1204, bytes=3_200_000, max_bytes=256 * 2**20),
     queues=(
         a_queue("labeler-nodes", "labeler"),
         a_queue("csr-requests", "csr"),
         a_queue("ipam-nodes", "ipam", waiting=0, pending=50),
     ),
-    leading=a_word(Leading(stream_id=INCARNATION, epoch=4, holder="ccm-watcher-1"), 2),
+    leading=a_word(Leading(stream_id=STREAM_ID, epoch=4, holder="ccm-watcher-1"), 2),
     services=(
-        ServiceSeen(service="watcher", here=True, why="its leader spoke 2 s ago"),
-        ServiceSeen(service="metadata", why="it has no durable by which one could tell"),
-        ServiceSeen(service="labeler", here=True, why=TAKEN),
-        ServiceSeen(service="csr", here=True, why="takes from csr-requests"),
-        ServiceSeen(service="ipam", here=False, why="nobody takes from ipam-nodes"),
-        ServiceSeen(service="lifecycle", why="it has no durable by which one could tell"),
+        ServicePresence(service="watcher", is_present=True, why="its leader spoke 2 s ago"),
+        ServicePresence(service="metadata", why="it has no durable by which one could tell"),
+        ServicePresence(service="labeler", is_present=True, why=TAKEN),
+        ServicePresence(service="csr", is_present=True, why="takes from csr-requests"),
+        ServicePresence(service="ipam", is_present=False, why="nobody takes from ipam-nodes"),
+        ServicePresence(service="lifecycle", why="it has no durable by which one could tell"),
     ),
     certificates=(
-        CertificateSeen(name="nats-server", expires_at=NOW + timedelta(days=300)),
-        CertificateSeen(name="nats-authority", expires_at=NOW + timedelta(days=3000)),
+        CertificateSnapshot(name="nats-server", expires_at=NOW + timedelta(days=300)),
+        CertificateSnapshot(name="nats-authority", expires_at=NOW + timedelta(days=3000)),
     ),
 )
 PODS = (a_pod("nats"), a_pod("watcher"), a_pod("watcher", 2), a_pod("metadata"))
 ISSUED = filed("csr-1", "web-1", 300, "Approved", issued=True)
-WELL = Evidence(
+WELL = StatusEvidence(
     at=NOW,
     nodes=(usable("web-1"), usable("web-2")),
     requests=(ISSUED,),
-    lease=LeaseSeen(holder="ccm-watcher-1", renewed_at=ago_at(4)),
+    lease=LeaseSnapshot(holder="ccm-watcher-1", renewed_at=ago_at(4)),
     pods=(
         *PODS,
         a_pod("labeler"),
         a_pod("csr"),
     ),
     flow=FLOW,
-    certificates=(CertificateSeen(name="talos", expires_at=NOW + timedelta(hours=5)),),
+    certificates=(CertificateSnapshot(name="talos", expires_at=NOW + timedelta(hours=5)),),
 )
 REFUSED = "10.0.0.7:50000: connection refused; retried for ever"
 BLOCKED = NodeCondition(
@@ -168,7 +168,7 @@ ILL = msgspec.structs.replace(
         filed("csr-5", "web-4", 3),
         filed("csr-6", "web-5", 100, "Approved"),
     ),
-    lease=LeaseSeen(holder="ccm-watcher-1", renewed_at=ago_at(100)),
+    lease=LeaseSnapshot(holder="ccm-watcher-1", renewed_at=ago_at(100)),
     pods=(
         *PODS,
         a_pod("labeler", waiting="CrashLoopBackOff", restarts=7),
@@ -183,21 +183,21 @@ ILL = msgspec.structs.replace(
         ),
         leading=None,
         services=(
-            ServiceSeen(service="watcher", here=False, why="nobody says that they lead"),
+            ServicePresence(service="watcher", is_present=False, why="nobody says that they lead"),
             FLOW.services[1],
-            ServiceSeen(service="labeler", here=False, why="nobody takes from labeler-nodes"),
+            ServicePresence(service="labeler", is_present=False, why="nobody takes from labeler-nodes"),
             *FLOW.services[3:],
         ),
         dead=(a_word(LETTER, 600),),
         dead_count=1,
         objects=(
-            ObjectSeen(
-                object=Object("node", "web-5"),
+            ObjectMessages(
+                object=FlowObject("node", "web-5"),
                 enriched=a_word(
                     NodeUnreachable(
-                        stream_id=INCARNATION,
+                        stream_id=STREAM_ID,
                         observed_sequence=1,
-                        node=a_node("web-5"),
+                        node=make_node("web-5"),
                         fault=MachineFault(kind="refused", step="s", message="no route to 10.0.0.5"),
                         attempt=3,
                         retry_at=NOW,
@@ -206,8 +206,8 @@ ILL = msgspec.structs.replace(
                     )
                 ),
             ),
-            ObjectSeen(
-                object=Object("csr", "csr-4"),
+            ObjectMessages(
+                object=FlowObject("csr", "csr-4"),
                 decided=(a_word(decided("csr", "csr", "csr-4", "waits", "its machine is not known yet")),),
             ),
         ),
@@ -216,28 +216,30 @@ ILL = msgspec.structs.replace(
 ALL_IN_ONE = msgspec.structs.replace(
     WELL,
     pods=(a_pod(""), a_pod("", 2)),
-    flow=Unknown(reason="all services run in one process (a DaemonSet), without NATS", all_in_one=True),
+    flow=FlowUnavailable(
+        reason="all services run in one process (a DaemonSet), without NATS", is_all_in_one=True
+    ),
     certificates=(),
 )
 BLIND = msgspec.structs.replace(
     WELL,
-    requests=Untold("list certificatesigningrequests: 403 Forbidden: no right"),
-    lease=Untold("get leases: 403 Forbidden: no right"),
-    pods=Untold("list pods: 403 Forbidden: no right"),
-    claims=Untold("list configmaps: 403 Forbidden: no right"),
-    flow=Unknown(reason="list pods: 403 Forbidden: who runs this needs to list pods in kube-system"),
+    requests=KubeUnavailable("list certificatesigningrequests: 403 Forbidden: no right"),
+    lease=KubeUnavailable("get leases: 403 Forbidden: no right"),
+    pods=KubeUnavailable("list pods: 403 Forbidden: no right"),
+    claims=KubeUnavailable("list configmaps: 403 Forbidden: no right"),
+    flow=FlowUnavailable(reason="list pods: 403 Forbidden: who runs this needs to list pods in kube-system"),
     certificates=(),
 )
 CASES = {"well": WELL, "ill": ILL, "all-in-one": ALL_IN_ONE, "blind": BLIND}
 
 
-def judged(evidence: Evidence, **changes: Any) -> FlowStanding:
-    return flow_standing(msgspec.structs.replace(evidence, **changes))
+def judged(evidence: StatusEvidence, **changes: Any) -> ClusterStatus:
+    return build_status(msgspec.structs.replace(evidence, **changes))
 
 
-def shown(evidence: Evidence, *, width: int = 0) -> str:
+def shown(evidence: StatusEvidence, *, width: int = 0) -> str:
     """As a terminal of that width shows it, or, with 0, a pipe."""
-    return printed(of_flow(flow_standing(evidence), width=width), width or None)
+    return render_lines(format_status(build_status(evidence), width=width), width or None)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -255,12 +257,12 @@ def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str,
 
 @pytest.mark.parametrize(("name", "status"), [("well", 0), ("ill", 1), ("all-in-one", 0), ("blind", 2)])
 def test_the_exit_status_says_whether_all_is_well(name: str, status: int):
-    assert flow_standing(CASES[name]).exit_status == status
+    assert build_status(CASES[name]).exit_status == status
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_json_has_all_of_it_and_null_where_it_is_not_known(name: str):
-    told = json.loads(json.dumps(flow_json(flow_standing(CASES[name]))))
+    told = json.loads(json.dumps(status_to_json(build_status(CASES[name]))))
     assert (told["requests"] is None) == (name == "blind")
     assert told["allInOne"] == (name == "all-in-one")
     assert bool(told["wrong"]) == (name == "ill")
@@ -278,7 +280,7 @@ def test_the_page_shows_what_is_shown():
 
 def test_a_node_that_joins_is_not_wrong_until_a_minute_has_passed_or_something_failed():
     def stuck(seconds: float, *conditions: NodeCondition) -> int:
-        return len(nodes_standing([stood("web-1", seconds, conditions=conditions)], FLOW, NOW).stuck)
+        return len(summarize_nodes([stood("web-1", seconds, conditions=conditions)], FLOW, NOW).stuck)
 
     assert (stuck(59), stuck(60), stuck(1, BLOCKED)) == (0, 1, 1)
 
@@ -297,20 +299,20 @@ def test_a_node_that_joins_is_not_wrong_until_a_minute_has_passed_or_something_f
     ],
 )
 def test_of_a_node_without_condition_the_step_that_is_missing_is_told(said: dict[str, Any], why: str):
-    seen = ObjectSeen(object=Object("node", "web-1"), **said)
+    seen = ObjectMessages(object=FlowObject("node", "web-1"), **said)
     flow = msgspec.structs.replace(FLOW, objects=(seen,))
-    [one] = nodes_standing([stood("web-1", 100)], flow, NOW).uninitialized
+    [one] = summarize_nodes([stood("web-1", 100)], flow, NOW).uninitialized
     assert why in one.why
 
 
 def test_without_messages_a_node_without_condition_is_referred_to_explain():
-    [one] = nodes_standing([stood("web-1", 100)], None, NOW).uninitialized
+    [one] = summarize_nodes([stood("web-1", 100)], None, NOW).uninitialized
     assert "talos-ccm explain node" in one.why
 
 
 def test_the_oldest_comes_first_and_a_node_without_a_time_counts_as_stuck():
-    ageless = Node(metadata=ObjectMeta(name="a"), spec=a_node().spec)
-    found = nodes_standing([ageless, stood("young", 70), stood("old", 700)], None, NOW)
+    ageless = Node(metadata=ObjectMeta(name="a"), spec=make_node().spec)
+    found = summarize_nodes([ageless, stood("young", 70), stood("old", 700)], None, NOW)
     assert [one.name for one in found.uninitialized] == ["old", "young", "a"]
     assert len(found.stuck) == 3
 
@@ -320,9 +322,9 @@ def test_the_oldest_comes_first_and_a_node_without_a_time_counts_as_stuck():
 
 def test_only_the_newest_request_of_a_node_counts():
     requests = [filed("a", "web-1", 500, "Denied"), filed("b", "web-1", 90), filed("c", "web-1", 10)]
-    found = requests_standing(requests, FLOW, NOW)
+    found = summarize_requests(requests, FLOW, NOW)
     assert [one.name for one in found.open] == ["c"]
-    assert not found.open[0].wrong
+    assert not found.open[0].is_wrong
     assert (found.pending, found.superseded, found.denied) == (2, 1, 1)
 
 
@@ -340,15 +342,15 @@ def test_only_the_newest_request_of_a_node_counts():
 def test_what_has_not_led_to_a_certificate_is_told(
     conditions: tuple[str, ...], seconds: float, state: str, wrong: bool
 ):
-    [one] = requests_standing([filed("a", "web-1", seconds, *conditions)], FLOW, NOW).open
-    assert (one.state, one.wrong) == (state, wrong)
+    [one] = summarize_requests([filed("a", "web-1", seconds, *conditions)], FLOW, NOW).open
+    assert (one.state, one.is_wrong) == (state, wrong)
 
 
 # ---- services, leader, queues
 
 
 def test_without_the_right_to_list_pods_the_consumers_tell_who_is_there():
-    found = judged(WELL, pods=Untold("no right"))
+    found = judged(WELL, pods=KubeUnavailable("no right"))
     states = {one.name: one.state for one in found.services}
     assert states == {
         "watcher": "well", "metadata": "unknown", "labeler": "well", "csr": "well", "ipam": "absent",
@@ -359,30 +361,30 @@ def test_without_the_right_to_list_pods_the_consumers_tell_who_is_there():
 
 def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
     services = tuple(
-        msgspec.structs.replace(one, here=False, why="nobody") if one.service == "labeler" else one
+        msgspec.structs.replace(one, is_present=False, why="nobody") if one.service == "labeler" else one
         for one in FLOW.services
     )
     flow = msgspec.structs.replace(FLOW, services=services)
-    assert judged(WELL, pods=(), flow=flow).wrong == ("labeler: nobody",)
-    assert judged(WELL, flow=flow).wrong == ("labeler: 1 of 1 pods ready, nobody",)
+    assert judged(WELL, pods=(), flow=flow).problems == ("labeler: nobody",)
+    assert judged(WELL, flow=flow).problems == ("labeler: 1 of 1 pods ready, nobody",)
 
 
 @pytest.mark.parametrize(
     ("lease", "text"),
     [
         (None, "nobody holds the Lease"),
-        (LeaseSeen(holder=""), "nobody holds the Lease"),
-        (LeaseSeen(holder="w", renewed_at=ago_at(16)), "its Lease has expired: nobody leads"),
-        (LeaseSeen(holder="w"), "its Lease has expired: nobody leads"),
-        (LeaseSeen(holder="w", renewed_at=ago_at(14)), ""),
+        (LeaseSnapshot(holder=""), "nobody holds the Lease"),
+        (LeaseSnapshot(holder="w", renewed_at=ago_at(16)), "its Lease has expired: nobody leads"),
+        (LeaseSnapshot(holder="w"), "its Lease has expired: nobody leads"),
+        (LeaseSnapshot(holder="w", renewed_at=ago_at(14)), ""),
     ],
 )
-def test_who_does_not_renew_the_lease_does_not_lead(lease: LeaseSeen | None, text: str):
+def test_who_does_not_renew_the_lease_does_not_lead(lease: LeaseSnapshot | None, text: str):
     assert judged(ALL_IN_ONE, lease=lease).leader.text == text
 
 
 def test_the_word_of_a_leader_outweighs_a_clock_that_is_wrong():
-    assert judged(WELL, lease=LeaseSeen(holder="w", renewed_at=ago_at(500))).exit_status == 0
+    assert judged(WELL, lease=LeaseSnapshot(holder="w", renewed_at=ago_at(500))).exit_status == 0
 
 
 def test_a_leader_that_says_nothing_to_nats_is_wrong():
@@ -408,30 +410,32 @@ def test_a_queue_is_wrong_where_something_waits_and_nothing_moves(queue: dict[st
 
 
 def test_a_stream_that_is_not_there_is_wrong_and_an_unreachable_nats_is_unknown():
-    assert judged(WELL, flow=FlowSeen(at=NOW)).exit_status == 1
-    found = judged(WELL, flow=Unknown(reason="NATS does not tell: refused"))
+    assert judged(WELL, flow=FlowSnapshot(at=NOW)).exit_status == 1
+    found = judged(WELL, flow=FlowUnavailable(reason="NATS does not tell: refused"))
     assert found.exit_status == 2
-    assert "NATS does not tell: refused" in printed(of_flow(found, width=0))
+    assert "NATS does not tell: refused" in render_lines(format_status(found, width=0))
 
 
 # ---- pod CIDRs, certificates
 
 
 def test_pod_cidrs_are_counted_and_conflicts_are_wrong():
-    node = msgspec.structs.replace(usable("web-1"), spec=a_node(pod_cidrs=("10.244.0.0/24",), taints=()).spec)
+    node = msgspec.structs.replace(
+        usable("web-1"), spec=make_node(pod_cidrs=("10.244.0.0/24",), taints=()).spec
+    )
     block, name = "10.244.0.0/24", page_range_of("10.244.0.0/24")
 
-    def claimed_for(uid: str) -> ClaimsSeen:
+    def claimed_for(uid: str) -> ClaimsSnapshot:
         page = Page(range=name, claims={block: Claim(block=block, uid=uid, node="web-1")})
         stored = (encode_page(page),)
-        return ClaimsSeen(before=stored, pages=stored)
+        return ClaimsSnapshot(before=stored, pages=stored)
 
     well = judged(WELL, nodes=(node,), claims=claimed_for(node.uid))
     assert well.exit_status == 0
-    assert "Pod CIDRs     1 blocks in use; no conflicts" in printed(of_flow(well, width=0))
+    assert "Pod CIDRs     1 blocks in use; no conflicts" in render_lines(format_status(well, width=0))
     ill = judged(WELL, nodes=(node,), claims=claimed_for("another"))
     assert ill.exit_status == 1
-    assert any(line.startswith("pod CIDRs: ") for line in ill.wrong)
+    assert any(line.startswith("pod CIDRs: ") for line in ill.problems)
 
 
 @pytest.mark.parametrize(
@@ -445,10 +449,10 @@ def test_pod_cidrs_are_counted_and_conflicts_are_wrong():
     ],
 )
 def test_a_certificate_that_should_have_been_renewed_is_wrong(name: str, left: timedelta, state: str):
-    one = CertificateSeen(name=name, expires_at=NOW + left)
-    assert [each.state for each in judged(WELL, flow=FlowSeen(at=NOW), certificates=(one,)).certificates] == [
-        state
-    ]
+    one = CertificateSnapshot(name=name, expires_at=NOW + left)
+    assert [
+        each.state for each in judged(WELL, flow=FlowSnapshot(at=NOW), certificates=(one,)).certificates
+    ] == [state]
 
 
 @pytest.mark.parametrize(
@@ -464,7 +468,7 @@ def test_a_certificate_that_should_have_been_renewed_is_wrong(name: str, left: t
     ],
 )
 def test_lengths_of_time_are_short(seconds: float, text: str):
-    assert ago(seconds) == text
+    assert format_age(seconds) == text
 
 
 # ---- the command

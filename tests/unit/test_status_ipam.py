@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.__main__ import main
-from cli.status.as_json import standing_json
-from cli.status.conflicts import Kind
-from cli.status.offered import offered
-from cli.status.standing import Read, Standing, read, standing
-from cli.status.text import number, of_standing
+from cli.status.as_json import ipam_status_to_json
+from cli.status.capacity import resolve_pools
+from cli.status.claim_conflicts import ConflictKind
+from cli.status.ipam_status import IpamStatus, ParsedPages, build_ipam_status, parse_pages
+from cli.status.text import format_ipam_status, format_number
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.node import Node, NodeSpec, ObjectMeta
@@ -27,7 +27,7 @@ from services.ipam.pool_selection import Pool
 from services.ipam.release_plan import PresentNode, find_invalid_pod_cidrs, list_page_ranges, plan_release
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
-from tests.cli_screen import printed
+from tests.cli_screen import render_lines
 
 TEXTS = Path(__file__).parent / "cli_texts"
 REST = timedelta(minutes=10)
@@ -43,23 +43,25 @@ def claim(block: str, name: str, *, gone_minutes: int | None = None) -> Claim:
     return Claim(block=block, uid=f"uid-{name}", node=name, gone_since=since)
 
 
-def pages(*claims: Claim) -> Read:
+def pages(*claims: Claim) -> ParsedPages:
     found: dict[str, dict[str, Claim]] = {}
     for one in claims:
         found.setdefault(page_range_of(one.block), {})[one.block] = one
-    return Read(tuple(Page(range=where, claims=held) for where, held in found.items()), ())
+    return ParsedPages(tuple(Page(range=where, claims=held) for where, held in found.items()), ())
 
 
-def judged(there: Read, *nodes: Node, pools: tuple[Pool, ...] = BOTH, before: Read | None = None) -> Standing:
-    return standing(there, before or there, nodes, pools, at=NOW, rest=REST)
+def judged(
+    there: ParsedPages, *nodes: Node, pools: tuple[Pool, ...] = BOTH, before: ParsedPages | None = None
+) -> IpamStatus:
+    return build_ipam_status(there, before or there, nodes, pools, at=NOW, quarantine=REST)
 
 
-def shown(found: Standing, *, width: int = 0, with_nodes: bool = True) -> str:
+def shown(found: IpamStatus, *, width: int = 0, with_nodes: bool = True) -> str:
     """As a terminal of that width shows it, or, with 0, a pipe."""
-    return printed(of_standing(found, with_nodes=with_nodes, width=width), width or None)
+    return render_lines(format_ipam_status(found, with_nodes=with_nodes, width=width), width or None)
 
 
-def kinds(found: Standing) -> list[str]:
+def kinds(found: IpamStatus) -> list[str]:
     return [conflict.kind for conflict in found.conflicts]
 
 
@@ -86,7 +88,7 @@ ILL = judged(
             claim("10.244.6.0/24", "web-7"),
             claim("10.244.9.0/24", "web-1"),
         ),
-        unreadable=read([StoredPage(name="talos-ccm-pod-cidrs-10.16.0.0-12", data={})]).unreadable,
+        unreadable=parse_pages([StoredPage(name="talos-ccm-pod-cidrs-10.16.0.0-12", data={})]).unreadable,
     ),
     node("web-1", "10.244.0.0/24"),
     node("web-2", "10.244.0.128/25"),
@@ -144,9 +146,9 @@ def test_what_a_node_of_anothers_carries_unclaimed_is_no_conflict_and_it_waits_f
     file = parse_cloud_config(f"ownership: {{nodeSelector: [{only_web_1}]}}", "f")
     by_name = file.ownership.default
     assert kinds(judged(there, *nodes)) == ["unclaimed"]
-    found = standing(there, there, nodes, BOTH, at=NOW, rest=REST, ownership=by_name)
+    found = build_ipam_status(there, there, nodes, BOTH, at=NOW, quarantine=REST, ownership=by_name)
     assert (kinds(found), found.waiting, found.exit_status) == ([], 0, 0)
-    assert [held.state for held in found.held] == ["foreign", "foreign", "claimed"]
+    assert [held.state for held in found.pod_cidrs] == ["foreign", "foreign", "claimed"]
     assert found.pools[0].in_use == 2, "nobody else is given what it has"
     assert "none: the Node is not ours" in shown(found)
 
@@ -192,12 +194,12 @@ def test_where_nobody_says_pools_claims_are_told_by_their_pages():
     ],
 )
 def test_large_numbers_are_powers_of_two(value: int, text: str):
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 @given(st.integers(0, 1 << 96))
 def test_no_number_takes_more_than_a_column(value: int):
-    assert len(number(value)) <= 16
+    assert len(format_number(value)) <= 16
 
 
 def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_of_most_claims():
@@ -205,20 +207,20 @@ def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_o
     there = pages(claim("10.8.0.0/26", "a"), claim("10.8.0.64/26", "b"), claim("10.8.1.0/24", "c")).pages
     metal = PoolSpec(name="metal", index=0, cidrs=("10.8.0.0/16", "fd00:8::/56"))
     own = PoolSpec(name="own", index=1, cidrs=("10.9.0.0/16",), mask_size_ipv4=28)
-    assert offered(said, (metal, own), there) == (
+    assert resolve_pools(said, (metal, own), there) == (
         Pool("metal", 4, "10.8.0.0/16", 26),
         Pool("metal", 6, "fd00:8::/56", 80),
         Pool("own", 4, "10.9.0.0/16", 28),
     )
-    assert offered(said, (), there) == (Pool("default", 4, "10.244.0.0/16", 24),)
-    assert offered(msgspec.structs.replace(said, mask_size=25), (), there)[0].mask == 25
-    assert offered(msgspec.structs.replace(said, mask_size_ipv4=27), (metal,), there)[0].mask == 27
-    assert offered(
+    assert resolve_pools(said, (), there) == (Pool("default", 4, "10.244.0.0/16", 24),)
+    assert resolve_pools(msgspec.structs.replace(said, mask_size=25), (), there)[0].mask == 25
+    assert resolve_pools(msgspec.structs.replace(said, mask_size_ipv4=27), (metal,), there)[0].mask == 27
+    assert resolve_pools(
         NetworkFlags(mask_size=29), (own, PoolSpec(name="x", index=2, cidrs=("10.7.0.0/16",))), ()
     )[1] == Pool("x", 4, "10.7.0.0/16", 29)
-    assert offered(NetworkFlags(), (), there) == ()
+    assert resolve_pools(NetworkFlags(), (), there) == ()
     with pytest.raises(ValueError, match="pool default cannot be used: a block of /24 is larger"):
-        offered(NetworkFlags(cluster_cidrs=("10.0.0.0/26",)), (), ())
+        resolve_pools(NetworkFlags(cluster_cidrs=("10.0.0.0/26",)), (), ())
 
 
 BLOCKS = st.sampled_from(
@@ -257,15 +259,15 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
     found = judged(there, *nodes)
     told = {
         (held.node, held.pod_cidr)
-        for held in found.held
+        for held in found.pod_cidrs
         if held.state in ("unclaimed", "claimedForAnother", "odd")
     }
     dropped = {one.block for page in released for one in page.dropped}
-    beside = {held.claim.block for held in found.held if held.state == "leftover" and held.claim}
+    beside = {held.claim.block for held in found.pod_cidrs if held.state == "leftover" and held.claim}
     # A claim that this look would drop may stand in the way of another Node until then.
     blocked = {
         (held.node, held.pod_cidr)
-        for held in found.held
+        for held in found.pod_cidrs
         if held.state == "claimedForAnother" and held.claim and held.claim.block in dropped
     }
     assert told - blocked <= of_ipam <= told
@@ -276,7 +278,7 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
 
 
 def test_programs_hear_all_of_it_with_numbers_in_full():
-    said = json.loads(json.dumps(standing_json(WELL)))
+    said = json.loads(json.dumps(ipam_status_to_json(WELL)))
     assert said["pools"][1] == {
         "name": "default",
         "network": "fd00:10:244::/48",
@@ -290,13 +292,13 @@ def test_programs_hear_all_of_it_with_numbers_in_full():
     assert [one["until"] for one in said["quarantined"]] == ["2026-03-01T11:59:00Z", "2026-03-01T12:06:00Z"]
     assert said["podCIDRs"][0]["claim"] == {"block": "10.244.0.0/24", "node": "web-1", "uid": "uid-web-1"}
     assert said["conflicts"] == []
-    assert json.loads(json.dumps(standing_json(CASES["nothing-known"])))["pools"][0]["free"] is None
+    assert json.loads(json.dumps(ipam_status_to_json(CASES["nothing-known"])))["pools"][0]["free"] is None
 
 
 def test_the_page_shows_what_is_shown_and_names_every_conflict():
     page = (ROOT / "docs" / "ipam.md").read_text().partition("## Pool usage")[2].partition("\n## ")[0]
     assert (TEXTS / "status-ipam-well.txt").read_text() in page
-    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(get_args(Kind))
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(get_args(ConflictKind))
 
 
 def test_many_conflicts_of_a_kind_are_counted_and_all_of_them_are_in_the_json():
@@ -304,19 +306,19 @@ def test_many_conflicts_of_a_kind_are_counted_and_all_of_them_are_in_the_json():
     text = shown(found, with_nodes=False)
     assert "Pod CIDRs that overlap: 29\n" in text
     assert "and 9 more: -o json has them all" in text
-    assert len(standing_json(found)["conflicts"]) == 29
+    assert len(ipam_status_to_json(found)["conflicts"]) == 29
 
 
 def test_a_block_that_is_gone_since_the_end_of_days_rests_until_then():
     last = datetime.max.replace(tzinfo=UTC)
     found = judged(pages(msgspec.structs.replace(claim("10.244.0.0/24", "gone"), gone_since=last)))
-    assert found.resting[0].until == last
+    assert found.quarantined[0].until == last
     assert "9999-12-31" in shown(found)
 
 
 def test_a_page_as_ipam_writes_it_is_read():
     page = pages(claim("10.244.0.0/24", "web-1")).pages[0]
-    assert read([encode_page(page)]).pages == (page,)
+    assert parse_pages([encode_page(page)]).pages == (page,)
 
 
 @pytest.mark.parametrize(

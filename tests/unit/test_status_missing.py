@@ -6,17 +6,23 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.inside.seen import FlowSeen, QueueSeen, StreamSeen, Unknown, Word
-from cli.status.flow_requests import requests_standing
-from cli.status.flow_seen import Evidence, LeaseSeen
-from cli.status.flow_standing import FlowStanding, flow_standing
+from cli.inside.flow_snapshot import (
+    ConsumerSnapshot,
+    FlowSnapshot,
+    FlowUnavailable,
+    LastMessage,
+    StreamSnapshot,
+)
+from cli.status.cluster_status import ClusterStatus, build_status
+from cli.status.flow_requests import summarize_requests
+from cli.status.status_evidence import LeaseSnapshot, StatusEvidence
 from libs.common.events import Leading
 from libs.common.kube_api.pods import Pod
 from libs.common.signing_request import SigningRequestCondition, SigningRequestStatus
-from tests.builders import INCARNATION, NOW, a_node, a_request
+from tests.builders import NOW, STREAM_ID, make_node, make_request
 
 SECONDS: Final = timedelta(seconds=1)
-LEADING: Final = Leading(stream_id=INCARNATION, epoch=1, holder="watcher-1")
+LEADING: Final = Leading(stream_id=STREAM_ID, epoch=1, holder="watcher-1")
 
 
 def a_pod(component: str) -> Pod:
@@ -27,57 +33,57 @@ def a_pod(component: str) -> Pod:
     )
 
 
-def stands(*components: str, labeler: QueueSeen | None = None) -> FlowStanding:
-    flow = FlowSeen(
+def stands(*components: str, labeler: ConsumerSnapshot | None = None) -> ClusterStatus:
+    flow = FlowSnapshot(
         at=NOW,
-        stream=StreamSeen(incarnation=INCARNATION),
-        leading=Word(subject="s", published_at=NOW - 2 * SECONDS, event=LEADING),
+        stream=StreamSnapshot(stream_id=STREAM_ID),
+        leading=LastMessage(subject="s", published_at=NOW - 2 * SECONDS, event=LEADING),
         queues=(labeler,) if labeler else (),
     )
-    return flow_standing(evidence(components, flow))
+    return build_status(evidence(components, flow))
 
 
-def evidence(components: tuple[str, ...], flow: FlowSeen | Unknown) -> Evidence:
-    lease = LeaseSeen(holder="watcher-1", renewed_at=NOW - 3 * SECONDS)
-    return Evidence(at=NOW, pods=tuple(map(a_pod, components)), lease=lease, flow=flow)
+def evidence(components: tuple[str, ...], flow: FlowSnapshot | FlowUnavailable) -> StatusEvidence:
+    lease = LeaseSnapshot(holder="watcher-1", renewed_at=NOW - 3 * SECONDS)
+    return StatusEvidence(at=NOW, pods=tuple(map(a_pod, components)), lease=lease, flow=flow)
 
 
-def labelers(**more: Any) -> QueueSeen:
-    return QueueSeen(name="labeler-nodes", service="labeler", **more)
+def labelers(**more: Any) -> ConsumerSnapshot:
+    return ConsumerSnapshot(name="labeler-nodes", service="labeler", **more)
 
 
 def test_metadata_without_a_pod_is_missed_in_every_profile():
     found = stands("nats", "watcher", "labeler", "csr")
     why = "there is no pod of it, and without it no other service hears anything"
-    assert found.wrong == (f"metadata: {why}",)
+    assert found.problems == (f"metadata: {why}",)
     assert found.exit_status == 1
-    assert stands("nats", "watcher", "metadata", "csr").wrong == ()
+    assert stands("nats", "watcher", "metadata", "csr").problems == ()
 
 
 def test_the_one_process_that_is_everything_misses_no_pod():
-    alone = flow_standing(evidence(("",), Unknown(reason="one process", all_in_one=True)))
-    assert (alone.wrong, [one.name for one in alone.services]) == ((), ["all-in-one"])
+    alone = build_status(evidence(("",), FlowUnavailable(reason="one process", is_all_in_one=True)))
+    assert (alone.problems, [one.name for one in alone.services]) == ((), ["all-in-one"])
 
 
 def test_a_labeler_that_is_scaled_to_nothing_is_missed_once_it_has_worked():
     without = ("nats", "watcher", "metadata", "csr")
     worked = labelers(pending=1, delivered_at=NOW - 300 * SECONDS)
     why = "queue labeler-nodes: labeler has taken from it before, and is not there"
-    assert stands(*without, labeler=worked).wrong == (why,)
-    assert stands(*without, labeler=labelers(pending=9)).wrong == (), "it was never installed: csr-only"
+    assert stands(*without, labeler=worked).problems == (why,)
+    assert stands(*without, labeler=labelers(pending=9)).problems == (), "it was never installed: csr-only"
 
 
 @pytest.mark.parametrize(("node", "wrong"), [("web-1", True), ("gone-1", False)])
 @pytest.mark.parametrize("answer", ["Denied", "Failed", "Approved"])
 def test_what_was_answered_to_a_node_that_is_gone_is_nobodys_loss(node: str, wrong: bool, answer: str):
-    request = a_request("csr-1", node=node)
+    request = make_request("csr-1", node=node)
     old = msgspec.structs.replace(request.metadata, creation_timestamp=NOW - 300 * SECONDS)
     answered = SigningRequestStatus(conditions=(SigningRequestCondition(type=answer),))
     request = msgspec.structs.replace(request, metadata=old, status=answered)
-    [one] = requests_standing([request], None, NOW, {"web-1"}).open
-    assert one.wrong is wrong
-    found = evidence(("nats", "watcher", "metadata"), Unknown(reason="no right"))
-    told = flow_standing(
-        msgspec.structs.replace(found, requests=(request,), nodes=(a_node("web-1", taints=()),))
+    [one] = summarize_requests([request], None, NOW, {"web-1"}).open
+    assert one.is_wrong is wrong
+    found = evidence(("nats", "watcher", "metadata"), FlowUnavailable(reason="no right"))
+    told = build_status(
+        msgspec.structs.replace(found, requests=(request,), nodes=(make_node("web-1", taints=()),))
     )
-    assert ("CSRs: 1 nodes without" in " ".join(told.wrong)) is wrong
+    assert ("CSRs: 1 nodes without" in " ".join(told.problems)) is wrong

@@ -6,7 +6,7 @@ from typing import Final, get_args
 
 import pytest
 
-from cli.explain.node.faults import FAULTS, OF_BLOCK, OF_FAULT
+from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
 from libs.common.machine import FaultKind
 from services.labeler.blocker import FAULT_REASONS
 from tests.architecture.sources import ROOT, sources
@@ -30,35 +30,35 @@ def constants(module: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", FAULT_TEXTS)
 def test_the_page_tells_it_in_the_words_of_the_command(fault: str):
     section = PAGE.partition(f"\n### `{fault}`\n")[2].partition("\n### ")[0]
-    words = FAULTS[fault]
+    words = FAULT_TEXTS[fault]
     assert f"\n{words.cause.format(**GIVEN)}\n{words.fix.format(**GIVEN)}\n" in section
 
 
 def test_the_page_has_no_other_fault():
-    assert sorted(re.findall(r"^### `([\w-]+)`$", PAGE, re.MULTILINE)) == sorted(FAULTS)
+    assert sorted(re.findall(r"^### `([\w-]+)`$", PAGE, re.MULTILINE)) == sorted(FAULT_TEXTS)
 
 
 def test_each_fault_is_told_by_somebody():
-    code = constants("cli.explain.node.verdict") | constants("cli.explain.node.uninitialized")
-    told = code | set(OF_FAULT.values()) | set(OF_BLOCK.values())
-    assert set(FAULTS) <= told
+    code = constants("cli.explain.node.node_verdict") | constants("cli.explain.node.initialization_faults")
+    told = code | set(FAULT_BY_KIND.values()) | set(FAULT_BY_BLOCK_REASON.values())
+    assert set(FAULT_TEXTS) <= told
 
 
 def test_whatever_a_machine_or_the_labeler_calls_a_fault_has_its_words():
-    assert set(OF_FAULT) == set(get_args(FaultKind))
+    assert set(FAULT_BY_KIND) == set(get_args(FaultKind))
     said = {
         each for each in constants("services.labeler.blocker") if re.fullmatch(r"([A-Z][A-Za-z]+){2,}", each)
     }
-    assert said - set(FAULT_REASONS.values()) == set(OF_BLOCK)
-    assert {*OF_FAULT.values(), *OF_BLOCK.values()} <= set(FAULTS)
+    assert said - set(FAULT_REASONS.values()) == set(FAULT_BY_BLOCK_REASON)
+    assert {*FAULT_BY_KIND.values(), *FAULT_BY_BLOCK_REASON.values()} <= set(FAULT_TEXTS)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", FAULT_TEXTS)
 def test_its_words_are_a_sentence_and_a_line(fault: str):
-    for text in (FAULTS[fault].cause, FAULTS[fault].fix):
+    for text in (FAULT_TEXTS[fault].cause, FAULT_TEXTS[fault].fix):
         told = text.format(**GIVEN)
         assert "\n" not in told
         assert len(told) <= 220

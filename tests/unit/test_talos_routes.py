@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.testbed.sim_machines.wire import Field, encode
+from libs.testbed.sim_machines.protobuf_wire import Field, encode
 from services.metadata.talos_api.route_reading import read_gateways
 from services.metadata.talos_api.validation import InvalidResponse
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.credentials import NoAccess, talos
-from cli.doctor import inside_talos
+from cli.credentials import AccessError, open_talos_client
+from cli.doctor import talos_credential_probe
 from services.metadata.query_machine import open_talos
 from services.metadata.settings import MetadataSettings
-from tests.watcher_actors import parts
+from tests.watcher_actors import make_dependencies
 
 REFUSAL = (
     "context 'omni': auth.siderov1 ('a@example.com') alone is not supported, nor is a service account key"
@@ -25,20 +25,20 @@ def omni(tmp_path: Path) -> Path:
 
 
 async def test_metadata_is_not_ready(omni: Path):
-    machines = open_talos(parts(None), MetadataSettings(talosconfig=omni))  # type: ignore[arg-type]  # no bus
+    machines = open_talos(make_dependencies(None), MetadataSettings(talosconfig=omni))  # type: ignore[arg-type]  # no bus
     assert REFUSAL in machines.problem()
     await machines.close()
 
 
 def test_commands_that_ask_machines_end_with_it(omni: Path):
-    with pytest.raises(NoAccess) as error:
-        talos(omni, "")
+    with pytest.raises(AccessError) as error:
+        open_talos_client(omni, "")
     assert REFUSAL in str(error.value)
 
 
 async def test_doctor_reports_it(omni: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TALOSCONFIG", str(omni))
-    seen = await inside_talos.look((), "")
+    seen = await talos_credential_probe.probe_credential((), "")
     assert REFUSAL in seen.problem
 
 
@@ -46,6 +46,6 @@ def test_null_beside_it_is_an_empty_field(omni: Path):
     file = msgspec.yaml.decode(omni.read_bytes())
     file["contexts"]["omni"] |= {"ca": None, "crt": None, "key": None}
     omni.write_bytes(msgspec.yaml.encode(file))
-    with pytest.raises(NoAccess) as error:
-        talos(omni, "")
+    with pytest.raises(AccessError) as error:
+        open_talos_client(omni, "")
     assert REFUSAL in str(error.value)

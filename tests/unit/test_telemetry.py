@@ -19,8 +19,8 @@ from libs.common import telemetry
 from libs.common.bus import Message
 from libs.common.consumer_middleware import ConsumerMiddleware
 from libs.common.logs import JsonFormatter, TextFormatter, level_of_verbosity, setup_logging
-from tests.builders import a_message, a_node, observed
-from tests.collector import a_collector, tracing_to
+from tests.builders import make_message, make_node, make_node_observed
+from tests.collector import export_traces_to, run_collector
 
 EXPORTER_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace.export")
 
@@ -56,8 +56,8 @@ def test_off_means_that_opentelemetry_is_not_even_loaded():
 
 
 async def test_a_journey_is_one_trace_across_messages_and_services():
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             with telemetry.log_fields(service="watcher"), telemetry.span("send", kind="producer"):
                 headers = telemetry.outgoing_headers()
             with (
@@ -89,11 +89,11 @@ async def test_the_span_of_a_handled_message_says_what_carried_it_and_continues_
     handling = ConsumerMiddleware(
         "labeler", "node", system="memory", clock=time.monotonic, random=random.Random(1)
     )
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             with telemetry.span("send", kind="producer"):
                 headers = telemetry.outgoing_headers()
-            await handling.wrap(handle)(a_message(observed(a_node("web-1")), headers=headers))
+            await handling.wrap(handle)(make_message(make_node_observed(make_node("web-1")), headers=headers))
             await telemetry.flush(5)
     processed = collector.spans["process talosccm.v1.flow.observed.node"]
     told = {pair.key: pair.value.string_value for pair in processed.attributes}
@@ -103,8 +103,8 @@ async def test_the_span_of_a_handled_message_says_what_carried_it_and_continues_
 
 
 async def test_an_error_marks_its_span_and_a_resync_links_to_the_earlier_trace():
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             with telemetry.span("earlier"):
                 headers = telemetry.outgoing_headers()
             with pytest.raises(ZeroDivisionError):
@@ -124,8 +124,8 @@ def _resync_that_fails(earlier: dict[str, str]) -> None:
 
 
 async def test_a_call_that_has_ended_belongs_to_the_span_around_it_and_to_nothing_else():
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             telemetry.record("list nodes", seconds=0.1, attributes={})
             with telemetry.span("process"):
                 telemetry.record("patch nodes", seconds=0.5, attributes={"http.response.status_code": 200})
@@ -140,8 +140,8 @@ async def test_a_call_that_has_ended_belongs_to_the_span_around_it_and_to_nothin
     "headers", [{}, {"traceparent": ""}, {"traceparent": "00-zz-1-1"}, {"Traceparent": "x"}]
 )
 async def test_headers_that_are_no_trace_context_begin_a_trace_of_their_own(headers: dict[str, str]):
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             with telemetry.span("process", parent_headers=headers):
                 pass
             await telemetry.flush(5)
@@ -153,8 +153,8 @@ async def test_the_usual_variables_say_how_much_is_traced_by_whom_and_with_which
 ):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20abc")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=prod,service.name=other")
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             with telemetry.log_fields(service="labeler"), telemetry.span("work"):
                 assert telemetry.exemplar() is not None
             await telemetry.flush(5)
@@ -171,8 +171,8 @@ async def test_what_is_not_sampled_is_neither_exported_nor_an_exemplar(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ):
     monkeypatch.setenv(variable, value)
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             with telemetry.span("work"):
                 assert telemetry.exemplar() is None
             telemetry.annotate(outcome="x")
@@ -183,8 +183,8 @@ async def test_what_is_not_sampled_is_neither_exported_nor_an_exemplar(
 async def test_a_part_of_the_traces_is_whole_journeys(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             for _ in range(64):
                 with telemetry.log_fields(service="watcher"), telemetry.span("send"):
                     headers = telemetry.outgoing_headers()
@@ -201,8 +201,8 @@ async def test_a_part_of_the_traces_is_whole_journeys(monkeypatch: pytest.Monkey
 
 async def test_outside_of_a_span_there_is_no_exemplar():
     assert telemetry.exemplar() is None
-    async with a_collector() as collector:
-        with tracing_to(collector.url):
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
             assert telemetry.exemplar() is None
 
 
@@ -211,7 +211,7 @@ async def test_a_collector_that_swallows_everything_neither_stalls_the_loop_nor_
     slowest = 0.0
     black_hole = socket.create_server(("127.0.0.1", 0))
     # It closes first: the exporter then need not wait out its timeout.
-    with tracing_to(f"http://127.0.0.1:{black_hole.getsockname()[1]}"), black_hole:
+    with export_traces_to(f"http://127.0.0.1:{black_hole.getsockname()[1]}"), black_hole:
         for _ in range(20):  # far more than the queue holds
             began = time.perf_counter()
             for _ in range(500):
@@ -232,7 +232,7 @@ async def test_a_collector_that_is_not_there_complains_seldom(logger: logging.Lo
         logging.getLogger(name).filters.clear()  # those of earlier tests, which have just let one pass
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with tracing_to(f"http://127.0.0.1:{port}"):
+    with export_traces_to(f"http://127.0.0.1:{port}"):
         for _ in range(3):
             with telemetry.span("work"):
                 pass

@@ -8,14 +8,14 @@ from libs.common import cache_sync
 from libs.common.cache_sync import CacheSync
 from libs.common.delivery import TemporaryError
 from libs.common.stream_cache import StreamCache
-from tests.builders import a_message, a_node, a_snapshot, observed, opened
-from tests.turned_clock import TurnedClock
+from tests.builders import make_message, make_node, make_node_observed, make_position, make_snapshot
+from tests.manual_clock import ManualClock
 
 
 def a_complete_table() -> StreamCache:
-    table = StreamCache(clock=TurnedClock())
-    table.start_replay(opened())
-    table.apply(a_message(a_snapshot(), sequence=1))
+    table = StreamCache(clock=ManualClock())
+    table.start_replay(make_position())
+    table.apply(make_message(make_snapshot(), sequence=1))
     table.finish_replay()
     return table
 
@@ -36,7 +36,7 @@ async def test_each_goes_on_when_the_table_has_heard_its_message():
     later, sooner = (asyncio.create_task(flow.wait_for(table.sequence + more)) for more in (2, 1))
     await the_others_have_run()
     for first, (done, waits) in ((2, (sooner, later)), (3, (later, None))):
-        table.apply(a_message(observed(a_node()), sequence=first))
+        table.apply(make_message(make_node_observed(make_node()), sequence=first))
         flow.wake_waiters()
         await the_others_have_run()
         assert done.done()
@@ -72,7 +72,7 @@ async def test_who_gives_up_waiting_is_not_in_the_way_of_the_others():
     await the_others_have_run()
     gives_up.cancel()
     await the_others_have_run()
-    table.apply(a_message(observed(a_node()), sequence=table.sequence + 1))
+    table.apply(make_message(make_node_observed(make_node()), sequence=table.sequence + 1))
     flow.wake_waiters()
     await stays
     assert gives_up.cancelled()

@@ -13,8 +13,8 @@ from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant
 from services.watcher.bus_reachability import BusReachability
 from services.watcher.leader_elector import LeadershipLost, LeaseElector
 from services.watcher.settings import WatcherSettings
-from tests.bus_actors import eventually
-from tests.turned_clock import TurnedClock
+from tests.bus_actors import wait_until
+from tests.manual_clock import ManualClock
 
 HELD = LeaseGrant(transitions=3)
 HANGS = "hangs"
@@ -97,7 +97,7 @@ async def test_a_candidate_waits_through_another_holder_and_an_unreachable_serve
 async def test_a_candidate_that_cannot_ask_says_why():
     candidate = by_lease(ScriptedLock(Unreachable("nobody answers")))
     winning = asyncio.create_task(candidate.acquire())
-    await eventually(lambda: "nobody answers" in candidate.problems()[0])
+    await wait_until(lambda: "nobody answers" in candidate.problems()[0])
     winning.cancel()
 
 
@@ -159,7 +159,7 @@ async def test_a_leader_that_the_bus_does_not_answer_steps_down_once_a_standby_r
     bus.silent = 16.0
     keeping = asyncio.create_task(candidate.renew(lambda: None))
     renewed = lock.tries
-    await eventually(lambda: lock.tries > renewed + 5, "the Lease does not rotate: nobody reports")
+    await wait_until(lambda: lock.tries > renewed + 5, "the Lease does not rotate: nobody reports")
     assert "NATS does not answer" in candidate.problems()[0]
     lock.reported_at = time.monotonic()
     with pytest.raises(LeadershipLost, match="stepped down"):
@@ -179,49 +179,49 @@ async def test_a_leader_keeps_the_lease(silent, reported_ago):
     await candidate.acquire()
     bus.silent, lock.reported_at = silent, time.monotonic() - reported_ago
     keeping = asyncio.create_task(candidate.renew(lambda: None))
-    await eventually(lambda: lock.tries > 5)
+    await wait_until(lambda: lock.tries > 5)
     assert not keeping.done()
     keeping.cancel()
 
 
 async def test_a_standby_reports_a_leader_that_renews_and_publishes_nothing():
-    lock, bus, clock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0)), Bus(), TurnedClock()
+    lock, bus, clock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0)), Bus(), ManualClock()
     candidate = by_lease(lock, bus=bus, clock=clock)
     winning = asyncio.create_task(candidate.acquire())
-    await eventually(lambda: lock.tries > 3)
+    await wait_until(lambda: lock.tries > 3)
     assert (lock.reports, candidate.problems()) == (0, ())
     bus.leader = 17.0
-    clock.turn(17.0)
-    await eventually(lambda: lock.reports > 0)
+    clock.advance(17.0)
+    await wait_until(lambda: lock.reports > 0)
     assert "b holds the Lease and has published nothing for 17 s" in candidate.problems()[0]
     bus.leader = 0.0
-    await eventually(lambda: candidate.problems() == ())
+    await wait_until(lambda: candidate.problems() == ())
     winning.cancel()
 
 
 async def test_a_standby_gives_a_new_holder_time_and_repeats_a_report_only_every_few_seconds():
-    lock, bus, clock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0)), Bus(leader=99.0), TurnedClock()
+    lock, bus, clock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0)), Bus(leader=99.0), ManualClock()
     candidate = by_lease(lock, bus=bus, clock=clock)
 
     async def several_tries() -> None:
         before = lock.tries
-        await eventually(lambda: lock.tries > before + 3)
+        await wait_until(lambda: lock.tries > before + 3)
 
     winning = asyncio.create_task(candidate.acquire())
     await several_tries()
     assert (lock.reports, candidate.problems()) == (0, ())
-    clock.turn(15.0)
+    clock.advance(15.0)
     await several_tries()
     assert lock.reports == 1
-    clock.turn(4.0)
+    clock.advance(4.0)
     await several_tries()
     assert lock.reports == 1
-    clock.turn(1.0)
+    clock.advance(1.0)
     await several_tries()
     assert lock.reports == 2
     lock.answers = [LeaseDenial(holder="c", seconds=9.0)]
     await several_tries()
-    clock.turn(14.0)
+    clock.advance(14.0)
     await several_tries()
     assert (lock.reports, candidate.problems()) == (2, ()), "c has just begun"
     winning.cancel()
@@ -230,12 +230,12 @@ async def test_a_standby_gives_a_new_holder_time_and_repeats_a_report_only_every
 async def test_a_standby_is_ready_and_reports_nothing_while_another_program_holds_the_lease():
     lock, bus = ScriptedLock(LeaseDenial(holder="reference", seconds=9.0)), Bus(leader=float("inf"))
     lock.holder_reads_reports = False
-    clock = TurnedClock()
+    clock = ManualClock()
     candidate = by_lease(lock, bus=bus, clock=clock)
     winning = asyncio.create_task(candidate.acquire())
-    await eventually(lambda: lock.tries > 3)
-    clock.turn(99.0)
-    await eventually(lambda: lock.tries > 6)
+    await wait_until(lambda: lock.tries > 3)
+    clock.advance(99.0)
+    await wait_until(lambda: lock.tries > 6)
     assert (lock.reports, candidate.problems()) == (0, ())
     winning.cancel()
 
@@ -243,12 +243,12 @@ async def test_a_standby_is_ready_and_reports_nothing_while_another_program_hold
 @pytest.mark.parametrize("bus", [Bus(leader=99.0, answering=14.0), Bus(leader=99.0, silent=11.0)])
 async def test_a_standby_that_reaches_the_bus_only_just_or_not_reports_nothing(bus):
     lock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0))
-    clock = TurnedClock()
+    clock = ManualClock()
     candidate = by_lease(lock, bus=bus, clock=clock)
     winning = asyncio.create_task(candidate.acquire())
-    await eventually(lambda: lock.tries > 3)
-    clock.turn(99.0)
-    await eventually(lambda: lock.tries > 6)
+    await wait_until(lambda: lock.tries > 3)
+    clock.advance(99.0)
+    await wait_until(lambda: lock.tries > 6)
     assert lock.reports == 0
     winning.cancel()
 
@@ -257,8 +257,8 @@ async def test_a_candidate_that_the_bus_does_not_answer_leaves_a_free_lease_to_o
     lock, bus = ScriptedLock(HELD), Bus(silent=float("inf"))
     candidate = by_lease(lock, bus=bus)
     winning = asyncio.create_task(candidate.acquire())
-    await eventually(lambda: "does not take the Lease" in candidate.problems()[0])
-    await eventually(lambda: lock.tries > 3)
+    await wait_until(lambda: "does not take the Lease" in candidate.problems()[0])
+    await wait_until(lambda: lock.tries > 3)
     assert not winning.done()
     bus.silent = 0.0
     assert await winning == 3

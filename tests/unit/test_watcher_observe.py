@@ -27,10 +27,10 @@ from services.watcher.publish_decision import (
     decide_present,
     estimate_stream_bytes,
 )
-from tests.builders import INCARNATION, a_node, gone, observed
+from tests.builders import STREAM_ID, make_node, make_node_gone, make_node_observed
 
 LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
-STAMP = FencingToken(stream_id=INCARNATION, epoch=3)
+STAMP = FencingToken(stream_id=STREAM_ID, epoch=3)
 
 
 def look(node, held=None, *, anyway=False):
@@ -38,10 +38,10 @@ def look(node, held=None, *, anyway=False):
 
 
 def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_version():
-    node = a_node(resource_version="812")
+    node = make_node(resource_version="812")
     assert look(node) == Publish(
         event=NodeObserved(
-            stream_id=INCARNATION,
+            stream_id=STREAM_ID,
             order=ObservationOrder(epoch=3, resource_version=812),
             node=node,
             observed_at=LATER,
@@ -52,9 +52,9 @@ def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_ve
 
 def test_a_heartbeat_is_no_news():
     ready = NodeCondition(type="Ready", status="True", reason="KubeletReady")
-    said = observed(a_node(conditions=(ready,), resource_version="100"), epoch=3)
+    said = make_node_observed(make_node(conditions=(ready,), resource_version="100"), epoch=3)
     pressure = NodeCondition(type="MemoryPressure", status="False", message="changed by the kubelet")
-    beaten = trim_node(a_node(conditions=(pressure, ready), resource_version="101"))
+    beaten = trim_node(make_node(conditions=(pressure, ready), resource_version="101"))
     assert isinstance(look(beaten, said), NoChange)
 
 
@@ -71,38 +71,40 @@ def test_a_heartbeat_is_no_news():
     ids=lambda change: next(iter(change)),
 )
 def test_whatever_we_read_is_news_when_it_differs(change):
-    said = observed(a_node(resource_version="100"), epoch=3)
-    found = look(a_node(resource_version="101", **change), said)
+    said = make_node_observed(make_node(resource_version="100"), epoch=3)
+    found = look(make_node(resource_version="101", **change), said)
     assert isinstance(found, Publish)
     assert found.reason == "changed"
 
 
 def test_what_is_due_is_said_although_nothing_changed():
-    said = observed(a_node(), epoch=3)
-    found = look(a_node(), said, anyway=True)
+    said = make_node_observed(make_node(), epoch=3)
+    found = look(make_node(), said, anyway=True)
     assert isinstance(found, Publish)
     assert found.reason == "said again"
 
 
 def test_a_node_that_was_said_to_be_gone_and_exists_is_said_again():
-    found = look(a_node(resource_version="101"), gone(a_node(), epoch=2, resource_version=100))
+    found = look(
+        make_node(resource_version="101"), make_node_gone(make_node(), epoch=2, resource_version=100)
+    )
     assert isinstance(found, Publish)
 
 
 def test_what_the_stream_holds_of_a_later_leader_is_not_contradicted():
-    later = observed(a_node(labels={"new": "er"}, resource_version="90"), epoch=4)
-    assert isinstance(look(a_node(resource_version="100"), later, anyway=True), NoChange)
+    later = make_node_observed(make_node(labels={"new": "er"}, resource_version="90"), epoch=4)
+    assert isinstance(look(make_node(resource_version="100"), later, anyway=True), NoChange)
 
 
 @pytest.mark.parametrize(
     ("node", "word"),
     [
-        (a_node("a b"), "'a b'"),
-        (a_node("a..b"), "'a..b'"),
-        (a_node("web->"), "'web->'"),
-        (a_node("web\x1b[2J"), "'web\\x1b[2J'"),
-        (a_node(resource_version=""), "''"),
-        (a_node(resource_version="0x10"), "0x10"),
+        (make_node("a b"), "'a b'"),
+        (make_node("a..b"), "'a..b'"),
+        (make_node("web->"), "'web->'"),
+        (make_node("web\x1b[2J"), "'web\\x1b[2J'"),
+        (make_node(resource_version=""), "''"),
+        (make_node(resource_version="0x10"), "0x10"),
     ],
 )
 def test_a_node_without_a_subject_or_a_place_in_the_order_is_skipped_and_told(node, word):
@@ -112,11 +114,11 @@ def test_a_node_without_a_subject_or_a_place_in_the_order_is_skipped_and_told(no
 
 
 def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_we_have_heard():
-    said = observed(a_node("old", uid="u-9", resource_version="100"), epoch=2)
+    said = make_node_observed(make_node("old", uid="u-9", resource_version="100"), epoch=2)
     found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER)
     assert found == Publish(
         event=NodeGone(
-            stream_id=INCARNATION,
+            stream_id=STREAM_ID,
             order=ObservationOrder(epoch=3, resource_version=450),
             name="old",
             uid="u-9",
@@ -127,26 +129,28 @@ def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_w
 
 
 def test_a_node_is_said_to_be_gone_once():
-    for held in (None, gone(a_node(), epoch=3)):
+    for held in (None, make_node_gone(make_node(), epoch=3)):
         assert isinstance(decide_absent(NODE, held, STAMP, last_resource_version=450, now=LATER), NoChange)
 
 
 def test_a_void_message_is_never_unchanged():
-    node = a_node(uid="uid-1", resource_version="400")
-    assert decide_present(NODE, node, observed(node, epoch=2), STAMP, now=LATER, is_fenced=True) == Publish(
+    node = make_node(uid="uid-1", resource_version="400")
+    assert decide_present(
+        NODE, node, make_node_observed(node, epoch=2), STAMP, now=LATER, is_fenced=True
+    ) == Publish(
         event=NodeObserved(
-            stream_id=INCARNATION,
+            stream_id=STREAM_ID,
             order=ObservationOrder(epoch=3, resource_version=400),
             node=node,
             observed_at=LATER,
         ),
         reason=FENCED_REASON,
     )
-    said = gone(node, epoch=2, resource_version=440)
+    said = make_node_gone(node, epoch=2, resource_version=440)
     found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER, is_fenced=True)
     assert isinstance(found, Publish)
     assert found.event == NodeGone(
-        stream_id=INCARNATION,
+        stream_id=STREAM_ID,
         order=ObservationOrder(epoch=3, resource_version=450),
         name=node.name,
         uid="uid-1",
@@ -157,12 +161,15 @@ def test_a_void_message_is_never_unchanged():
 
 
 def test_an_observation_from_after_we_looked_is_not_said_to_be_gone():
-    for said in (observed(a_node(resource_version="451"), epoch=3), observed(a_node(), epoch=4)):
+    for said in (
+        make_node_observed(make_node(resource_version="451"), epoch=3),
+        make_node_observed(make_node(), epoch=4),
+    ):
         assert isinstance(decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER), NoChange)
 
 
 def test_a_newer_state_that_a_former_leader_saw_is_said_to_be_gone_only_when_kubernetes_confirms_it():
-    said = observed(a_node(resource_version="451"), epoch=2)
+    said = make_node_observed(make_node(resource_version="451"), epoch=2)
     assert isinstance(decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER), ConfirmAbsence)
     found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER, is_confirmed=True)
     assert isinstance(found, Publish)
@@ -172,9 +179,9 @@ def test_a_newer_state_that_a_former_leader_saw_is_said_to_be_gone_only_when_kub
 versions = st.integers(1, 50)
 observations: st.SearchStrategy[ObservedNode | None] = st.none() | st.builds(
     lambda epoch, version, uid, is_gone: (
-        gone(a_node(uid=uid), epoch=epoch, resource_version=version)
+        make_node_gone(make_node(uid=uid), epoch=epoch, resource_version=version)
         if is_gone
-        else observed(a_node(uid=uid, resource_version=str(version)), epoch=epoch)
+        else make_node_observed(make_node(uid=uid, resource_version=str(version)), epoch=epoch)
     ),
     st.integers(1, 5),
     versions,
@@ -185,14 +192,14 @@ observations: st.SearchStrategy[ObservedNode | None] = st.none() | st.builds(
 
 @given(observations, versions, st.sampled_from(["u1", "u2"]), st.booleans())
 def test_what_is_said_never_loses_against_what_the_stream_holds(held, version, uid, anyway):
-    found = look(a_node(uid=uid, resource_version=str(version)), held, anyway=anyway)
+    found = look(make_node(uid=uid, resource_version=str(version)), held, anyway=anyway)
     if isinstance(found, Publish):
-        assert compare_events(found.event, held, INCARNATION) is not Recency.OLDER
+        assert compare_events(found.event, held, STREAM_ID) is not Recency.OLDER
 
 
 @given(observations, versions, st.sampled_from(["u1", "u2"]))
 def test_saying_it_settles_it(held, version, uid):
-    node = a_node(uid=uid, resource_version=str(version))
+    node = make_node(uid=uid, resource_version=str(version))
     found = look(node, held)
     if isinstance(found, Publish):
         assert isinstance(look(node, found.event), NoChange)

@@ -9,7 +9,7 @@ from libs.common.bus import ConsumerStats
 from libs.common.node import Node
 from services.watcher.node_stats import count_nodes
 from services.watcher.stall_detector import StallDetector, filter_relevant, select_expected_durables
-from tests.builders import NOW, a_node
+from tests.builders import NOW, make_node
 
 
 def a_queue(
@@ -88,9 +88,9 @@ def of_age(node: Node, seconds: float) -> Node:
 def test_nodes_are_counted_by_their_taint_and_the_oldest_is_remembered():
     found = count_nodes(
         [
-            of_age(a_node("done", taints=()), 9_000),
-            of_age(a_node("old"), 60),
-            of_age(a_node("new"), 5),
+            of_age(make_node("done", taints=()), 9_000),
+            of_age(make_node("old"), 60),
+            of_age(make_node("new"), 5),
         ]
     )
     assert (found.usable, found.uninitialized) == (1, 2)

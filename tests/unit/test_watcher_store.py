@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from libs.common.node import Node, NodeCondition
 from services.watcher.kinds import NODE
 from services.watcher.store import Store
-from tests.builders import a_node
+from tests.builders import make_node
 
 
 def a_store(*nodes, version: str = "100") -> Store[Node]:
@@ -22,19 +22,21 @@ def test_before_a_list_nobody_is_missing():
 
 
 def test_a_list_names_who_came_who_changed_and_who_went_and_nobody_else():
-    store = a_store(a_node("stays"), a_node("changes"), a_node("goes"))
-    news = store.replace((a_node("stays"), a_node("changes", labels={"a": "b"}), a_node("comes")), (), "200")
+    store = a_store(make_node("stays"), make_node("changes"), make_node("goes"))
+    news = store.replace(
+        (make_node("stays"), make_node("changes", labels={"a": "b"}), make_node("comes")), (), "200"
+    )
     assert news == {"changes", "goes", "comes"}
     assert set(store.names()) == {"stays", "changes", "comes"}
     assert store.last_resource_version == 200
 
 
 def test_only_what_we_read_is_news():
-    store = a_store(a_node(resource_version="100"))
+    store = a_store(make_node(resource_version="100"))
     foreign = NodeCondition(type="DiskPressure", status="True")
-    assert store.put(a_node(resource_version="101", conditions=(foreign,))) == set()
-    assert store.put(a_node(resource_version="102", labels={"a": "b"})) == {"web-1"}
-    assert store.put(a_node("other", resource_version="103")) == {"other"}
+    assert store.put(make_node(resource_version="101", conditions=(foreign,))) == set()
+    assert store.put(make_node(resource_version="102", labels={"a": "b"})) == {"web-1"}
+    assert store.put(make_node("other", resource_version="103")) == {"other"}
     assert store.last_resource_version == 103
     node = store.get("web-1")
     assert node is not None
@@ -42,7 +44,7 @@ def test_only_what_we_read_is_news():
 
 
 def test_a_deletion_and_a_bookmark_move_the_time_as_of_which_somebody_is_missing():
-    store = a_store(a_node("a"), a_node("b"))
+    store = a_store(make_node("a"), make_node("b"))
     store.remove("a", "150")
     assert (store.get("a"), store.last_resource_version) == (None, 150)
     store.advance_version("160")
@@ -57,11 +59,11 @@ def test_a_list_of_an_earlier_version_turns_the_time_back():
 
 
 def test_an_unreadable_node_is_neither_there_nor_missing_until_it_can_be_read_or_is_not_listed():
-    store = a_store(a_node("a"))
+    store = a_store(make_node("a"))
     store.mark_unreadable("a")
     assert store.get("a") is None
     assert store.is_unreadable("a")
-    assert store.put(a_node("a"))
+    assert store.put(make_node("a"))
     assert not store.is_unreadable("a")
     store.replace((), ("a",), "200")
     assert store.is_unreadable("a")
@@ -70,7 +72,7 @@ def test_an_unreadable_node_is_neither_there_nor_missing_until_it_can_be_read_or
 
 
 def test_turns_belong_to_uids():
-    store = a_store(a_node("a", uid="u1"), a_node("b", uid="u2"))
+    store = a_store(make_node("a", uid="u1"), make_node("b", uid="u2"))
     assert store.republished_names_by_uid() == {"u1": "a", "u2": "b"}
     assert len(store) == 2
 
@@ -85,7 +87,7 @@ happenings = st.lists(
 def test_a_list_leads_to_the_same_picture_as_the_changes_that_it_stands_for(first, then):
     watched, truth = a_store(), {}
     for version, (kind, name, label) in enumerate([*first, *then], start=101):
-        node = a_node(name, labels={"l": label}, resource_version=str(version))
+        node = make_node(name, labels={"l": label}, resource_version=str(version))
         if kind == "put":
             watched.put(node)
             truth[name] = node
@@ -94,7 +96,7 @@ def test_a_list_leads_to_the_same_picture_as_the_changes_that_it_stands_for(firs
     listed = a_store()
     for version, (kind, name, label) in enumerate(first, start=101):
         if kind == "put":
-            listed.put(a_node(name, labels={"l": label}, resource_version=str(version)))
+            listed.put(make_node(name, labels={"l": label}, resource_version=str(version)))
         else:
             listed.remove(name, str(version))
     before = {name: listed.get(name) for name in listed.names()}
@@ -105,7 +107,7 @@ def test_a_list_leads_to_the_same_picture_as_the_changes_that_it_stands_for(firs
 
 
 def test_the_picture_does_not_share_what_callers_may_change():
-    node = a_node(annotations={"big": "x" * 2000})
+    node = make_node(annotations={"big": "x" * 2000})
     store = a_store(node)
     read = store.get(node.name)
     assert read is not None

@@ -6,7 +6,7 @@ from libs.common import metrics
 from services.watcher.informer import Informer
 from services.watcher.kinds import NODE
 from services.watcher.store import Store
-from tests.bus_actors import doing, eventually
+from tests.bus_actors import run_during, wait_until
 from tests.watcher_actors import ScriptedNodes
 
 
@@ -29,8 +29,8 @@ async def test_in_a_quiet_cluster_it_can_be_seen_that_the_api_server_is_still_he
         on_changed_names=lambda names: None,
     )
     script.freshness = None
-    async with doing(watch.run()):
-        await eventually(lambda: store.has_synced)
+    async with run_during(watch.run()):
+        await wait_until(lambda: store.has_synced)
         assert last_heard() == 0.0
         script.freshness = 0.0
         assert last_heard() == now.timestamp()

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cli.doctor.checks.config_file import ownership_of
-from cli.doctor.findings import Finding, few, ok, unknown, wrong
-from cli.doctor.seen import NotSeen, Seen
+from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
+from cli.doctor.checks.config_file import read_ownership_of
+from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
 from libs.common.cloud_config.model import Ownership
 from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL
 from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node
@@ -18,34 +18,36 @@ _PATCH: Final = (
 )
 
 
-def kubelets(seen: Seen) -> Iterator[Finding]:
+def check_kubelets(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """The annotation is there where a kubelet is external and says its address: on Talos, always."""
-    if isinstance(seen.nodes, NotSeen):
-        yield unknown(f"no Node is known: {seen.nodes.why}", seen.nodes.fix, *seen.nodes.commands)
+    if isinstance(seen.nodes, Unavailable):
+        yield report_unknown(f"no Node is known: {seen.nodes.reason}", seen.nodes.fix, *seen.nodes.commands)
         return
-    ownership = ownership_of(seen, CLOUD_NODE)
-    nodes = [node for node in seen.nodes if not _anothers(node, ownership)]
+    ownership = read_ownership_of(seen, CLOUD_NODE)
+    nodes = [node for node in seen.nodes if not _is_foreign(node, ownership)]
     left = len(seen.nodes) - len(nodes)
-    found = [*_not_external(nodes), *_without_address(nodes), *_bad_address(nodes)]
+    found = [*_find_not_external(nodes), *_find_without_address(nodes), *_find_invalid_address(nodes)]
     yield from found
     if not found:
         others = f"; {left} are left alone, as `ownership` says" if left else ""
-        yield ok(f"{_nodes(len(nodes))}: kubelets are external and say where they are{others}")
+        yield report_ok(
+            f"{_pluralize_nodes(len(nodes))}: kubelets are external and say where they are{others}"
+        )
 
 
-def _anothers(node: Node, ownership: Ownership) -> bool:
+def _is_foreign(node: Node, ownership: Ownership) -> bool:
     """A Node without a providerID may become anybody's: it counts."""
     if not node.spec.provider_id:
         return bool(why_not_selected(ownership, node))
     return bool(why_not_owned(ownership, node))
 
 
-def _not_external(nodes: Sequence[Node]) -> Iterator[Finding]:
+def _find_not_external(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
     """Such a kubelet sets no taint, takes the annotation off, and never gives a providerID."""
     bare = [n.name for n in nodes if not n.provided_node_ip and n.is_initialized and not n.spec.provider_id]
     if bare:
-        yield wrong(
-            f"{few(bare)}: no taint {UNINITIALIZED_TAINT}, no providerID and no annotation "
+        yield report_wrong(
+            f"{format_names(bare)}: no taint {UNINITIALIZED_TAINT}, no providerID and no annotation "
             f"{PROVIDED_NODE_IP_ANNOTATION}: "
             "their kubelets were started without --cloud-provider=external, and nobody looks after them",
             "say cluster.externalCloudProvider.enabled: true in the machine config; then delete the Node, so "
@@ -55,13 +57,14 @@ def _not_external(nodes: Sequence[Node]) -> Iterator[Finding]:
         )
 
 
-def _without_address(nodes: Sequence[Node]) -> Iterator[Finding]:
+def _find_without_address(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
     lacking = [
         n.name for n in nodes if not n.provided_node_ip and (not n.is_initialized or n.spec.provider_id)
     ]
     if lacking:
-        yield wrong(
-            f"{few(lacking)}: no annotation {PROVIDED_NODE_IP_ANNOTATION}, so nobody knows where to ask "
+        yield report_wrong(
+            f"{format_names(lacking)}: no annotation {PROVIDED_NODE_IP_ANNOTATION}, so nobody knows "
+            "where to ask "
             "the machine",
             "a kubelet that is external (cluster.externalCloudProvider.enabled: true) and has "
             "--node-ip writes "
@@ -71,11 +74,11 @@ def _without_address(nodes: Sequence[Node]) -> Iterator[Finding]:
         )
 
 
-def _bad_address(nodes: Sequence[Node]) -> Iterator[Finding]:
+def _find_invalid_address(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
     for node in nodes:
         ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
         if isinstance(ips, InvalidNodeIP):
-            yield wrong(
+            yield report_wrong(
                 f"{node.name}: annotation {PROVIDED_NODE_IP_ANNOTATION}: {ips.reason}",
                 "say machine.kubelet.nodeIP.validSubnets in its machine config; the kubelet writes "
                 "what it was "
@@ -84,43 +87,46 @@ def _bad_address(nodes: Sequence[Node]) -> Iterator[Finding]:
             )
 
 
-def serving_certificates(seen: Seen) -> Iterator[Finding]:
+def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """A kubelet that asks has filed a request within the hour, or says that it does (serverTLSBootstrap)."""
-    if not seen.installation.runs("csr"):
-        yield ok("nobody approves here (node-csr-approval is not among enabledControllers)")
+    if not seen.installation.runs_service("csr"):
+        yield report_ok("nobody approves here (node-csr-approval is not among enabledControllers)")
         return
     for part in (seen.nodes, seen.requests):
-        if isinstance(part, NotSeen):
-            yield unknown(f"requests and Nodes are not all known: {part.why}", part.fix, *part.commands)
+        if isinstance(part, Unavailable):
+            yield report_unknown(
+                f"requests and Nodes are not all known: {part.reason}", part.fix, *part.commands
+            )
             return
-    assert not isinstance(seen.nodes, NotSeen)
-    assert not isinstance(seen.requests, NotSeen)
-    ours = [n for n in seen.nodes if not _anothers(n, ownership_of(seen, CSR_APPROVAL))]
-    filed = {request.request.node_name for request in seen.requests}
+    assert not isinstance(seen.nodes, Unavailable)
+    assert not isinstance(seen.requests, Unavailable)
+    ours = [n for n in seen.nodes if not _is_foreign(n, read_ownership_of(seen, CSR_APPROVAL))]
+    filed = {request.signing_request.node_name for request in seen.requests}
     by_itself = {name: told for name, told in seen.serving.items() if name not in filed}
     no = [name for name, told in by_itself.items() if told is False]
     if no:
-        yield wrong(
-            f"{few(no)}: kubelets serve a certificate that they have signed themselves "
+        yield report_wrong(
+            f"{format_names(no)}: kubelets serve a certificate that they have signed themselves "
             "(serverTLSBootstrap is off)",
             'say machine.kubelet.extraArgs.rotate-server-certificates: "true" in the machine config:',
             _PATCH,
         )
-    mute = {name: told for name, told in by_itself.items() if isinstance(told, NotSeen)}
+    mute = {name: told for name, told in by_itself.items() if isinstance(told, Unavailable)}
     if mute:
         told = next(iter(mute.values()))
-        yield unknown(
-            f"{few(mute)}: no request within the hour, and whether the kubelet asks at all it does not say: "
-            f"{told.why}",
-            told.fix if told.right else "look at its settings:",
+        yield report_unknown(
+            f"{format_names(mute)}: no request within the hour, and whether the kubelet asks at all it "
+            "does not say: "
+            f"{told.reason}",
+            told.fix if told.required_permission else "look at its settings:",
             *(told.commands or (f"kubectl get --raw /api/v1/nodes/{min(mute)}/proxy/configz",)),
         )
     if not no and not mute:
         asking = len(filed & {n.name for n in ours}) + len(by_itself)
         rest = len(ours) - asking
         more = f"; {rest} more not asked" if rest > 0 else ""
-        yield ok(f"{_nodes(asking)}: kubelets ask for serving certificates{more}")
+        yield report_ok(f"{_pluralize_nodes(asking)}: kubelets ask for serving certificates{more}")
 
 
-def _nodes(count: int) -> str:
+def _pluralize_nodes(count: int) -> str:
     return f"{count:,} Node{'' if count == 1 else 's'}"

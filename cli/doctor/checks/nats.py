@@ -6,9 +6,9 @@ from typing import Final
 
 from cryptography import x509
 
-from cli.doctor.findings import Finding, few, ok, unknown, wrong
-from cli.doctor.seen import Absent, NotSeen, Seen
-from cli.inside.seen import FlowSeen, StreamSeen, Unknown
+from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
+from cli.doctor.installation_snapshot import AbsentObject, InstallationSnapshot, Unavailable
+from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from libs.common.subjects import STREAM
 
 _LEADER_SILENT_SECONDS: Final = 30.0
@@ -18,26 +18,26 @@ _UNRENEWED: Final = timedelta(days=90)  # the keeper renews the server's when a 
 _OF_THE_SERVER: Final = "nats-server"
 
 
-def nats(seen: Seen) -> Iterator[Finding]:
+def check_nats(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """As the reader's key sees it."""
-    if seen.installation.all_in_one:
-        yield ok("one process is everything: there is no NATS")
+    if seen.installation.is_all_in_one:
+        yield report_ok("one process is everything: there is no NATS")
         return
-    found = [*_authority(seen), *_flow(seen), *_server(seen)]
+    found = [*_check_authority(seen), *_check_flow(seen), *_check_server_certificate(seen)]
     yield from found
-    if not found and isinstance(seen.flow, FlowSeen) and seen.flow.stream is not None:
-        here = [one.service for one in seen.flow.services if one.here]
-        yield ok(
+    if not found and isinstance(seen.flow, FlowSnapshot) and seen.flow.stream is not None:
+        here = [one.service for one in seen.flow.services if one.is_present]
+        yield report_ok(
             f"stream {STREAM} holds {seen.flow.stream.messages:,} messages; {len(seen.flow.queues)} "
             "durables are "
             f"there; {', '.join(here)} take part"
         )
 
 
-def _flow(seen: Seen) -> Iterator[Finding]:
+def _check_flow(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     kubectl, prefix = seen.installation.kubectl, seen.installation.prefix
-    if isinstance(seen.flow, Unknown):
-        yield unknown(
+    if isinstance(seen.flow, FlowUnavailable):
+        yield report_unknown(
             f"what NATS holds is not known: {seen.flow.reason}",
             "see whether NATS and the watcher run, and whether one may exec:",
             f"{kubectl} auth can-i create pods/exec",
@@ -45,7 +45,7 @@ def _flow(seen: Seen) -> Iterator[Finding]:
         return
     flow, logs = seen.flow, f"{kubectl} logs deployment/{prefix}-watcher --tail 20"
     if flow.stream is None:
-        yield wrong(
+        yield report_wrong(
             f"there is no stream {STREAM}: nobody hears anything",
             "the watcher that leads makes it, and says why it cannot:",
             logs,
@@ -54,67 +54,71 @@ def _flow(seen: Seen) -> Iterator[Finding]:
     running = seen.installation.services
     gone = [queue.name for queue in flow.queues if not queue.exists and queue.service in running]
     if gone:
-        yield wrong(f"there are no durables {few(gone)}", "the watcher makes them at its next resync:", logs)
-    age = flow.leading_seconds
+        yield report_wrong(
+            f"there are no durables {format_names(gone)}", "the watcher makes them at its next resync:", logs
+        )
+    age = flow.leader_heartbeat_seconds
     if age is None or age > _LEADER_SILENT_SECONDS:
         said = "nobody has said" if age is None else f"it is {age:.0f} s since somebody said"
-        yield wrong(f"{said} that they lead: all others pause", "see why the watcher does not lead:", logs)
-    yield from _missing(seen, flow)
-    yield from _stream(seen, flow.stream)
+        yield report_wrong(
+            f"{said} that they lead: all others pause", "see why the watcher does not lead:", logs
+        )
+    yield from _find_missing_consumers(seen, flow)
+    yield from _check_stream(seen, flow.stream)
     if flow.dead_count:
-        yield wrong(
+        yield report_wrong(
             f"{flow.dead_count:,} dead letters lie there: nobody could read, or handle, what they are about",
             "docs/runbooks/TalosCCMDeadLetters.md says what to do; what they say shows",
             "talos-ccm status",
         )
 
 
-def _missing(seen: Seen, flow: FlowSeen) -> Iterator[Finding]:
+def _find_missing_consumers(seen: InstallationSnapshot, flow: FlowSnapshot) -> Iterator[CheckFinding]:
     """Those that are installed, have a queue, and take nothing from it."""
     running, prefix = seen.installation.services, seen.installation.prefix
     for one in flow.services:
         there = one.service in running and any(q.service == one.service and q.exists for q in flow.queues)
-        if one.here is False and there:
-            yield wrong(
+        if one.is_present is False and there:
+            yield report_wrong(
                 f"{one.service} does not take part: {one.why}",
                 "see what it says:",
                 f"{seen.installation.kubectl} logs deployment/{prefix}-{one.service} --tail 20",
             )
 
 
-def _stream(seen: Seen, stream: StreamSeen) -> Iterator[Finding]:
+def _check_stream(seen: InstallationSnapshot, stream: StreamSnapshot) -> Iterator[CheckFinding]:
     if stream.max_bytes and stream.bytes > _ALMOST_FULL * stream.max_bytes:
-        yield wrong(
+        yield report_wrong(
             f"stream {STREAM} is {100 * stream.bytes // stream.max_bytes} % full",
             "raise nats.storeMebibytes in the chart's values (20 kB for each node and pending request):",
-            seen.installation.apply_again,
+            seen.installation.reapply_command,
         )
 
 
-def _authority(seen: Seen) -> Iterator[Finding]:
+def _check_authority(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """The one certificate that nobody renews; the server's own the keeper does."""
     if seen.installation.nats is None:
         return
     name, kubectl = f"{seen.installation.prefix}-nats-ca", seen.installation.kubectl
     match seen.authority:
-        case NotSeen() as told:
-            yield unknown(
-                f"NATS' authority (ConfigMap {name}) was not read: {told.why}", told.fix, *told.commands
+        case Unavailable() as told:
+            yield report_unknown(
+                f"NATS' authority (ConfigMap {name}) was not read: {told.reason}", told.fix, *told.commands
             )
-        case Absent():
-            yield wrong(
+        case AbsentObject():
+            yield report_wrong(
                 f"there is no ConfigMap {name} with a ca.crt: no service can trust NATS",
                 "NATS' init container makes it, and says why it cannot:",
                 f"{kubectl} logs {seen.installation.nats.kind.lower()}/{seen.installation.nats.name} "
                 "--container bootstrap --tail 20",
             )
         case str() as pem:
-            yield from _ends(pem, seen.at, name, kubectl)
+            yield from _check_expiry(pem, seen.at, name, kubectl)
 
 
-def _server(seen: Seen) -> Iterator[Finding]:
+def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """What the server shows to whoever connects."""
-    shown = seen.flow.certificates if isinstance(seen.flow, FlowSeen) else ()
+    shown = seen.flow.certificates if isinstance(seen.flow, FlowSnapshot) else ()
     for one in shown:
         if one.name != _OF_THE_SERVER or one.expires_at - seen.at >= _UNRENEWED:
             continue
@@ -124,10 +128,10 @@ def _server(seen: Seen) -> Iterator[Finding]:
             f"the certificate of NATS' server {said} on {one.expires_at:%Y-%m-%d}, and nobody has renewed it"
         )
         if workload is None:
-            yield wrong(told, "it is a server of your own: give it another one, and have it reload")
+            yield report_wrong(told, "it is a server of your own: give it another one, and have it reload")
         else:
             kind = workload.kind.lower()
-            yield wrong(
+            yield report_wrong(
                 told,
                 "the keeper beside it does that, and says why it cannot (docs/runbooks/"
                 "TalosCCMNATSCertificateExpiring.md):",
@@ -135,11 +139,11 @@ def _server(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _ends(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[Finding]:
+def _check_expiry(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[CheckFinding]:
     try:
         ends = min(c.not_valid_after_utc for c in x509.load_pem_x509_certificates(pem.encode()))
     except ValueError as error:
-        yield wrong(
+        yield report_wrong(
             f"ConfigMap {name} holds no certificate: {error}",
             "delete it and its Secret, and NATS' keeper makes both anew:",
             f"{kubectl} delete secret,configmap {name}",
@@ -147,7 +151,7 @@ def _ends(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[Finding]:
         return
     if ends - at < _SOON:
         said = "has ended" if ends < at else "ends"
-        yield wrong(
+        yield report_wrong(
             f"NATS' authority {said} on {ends:%Y-%m-%d}, and nobody renews it",
             "delete its Secret, and the keeper makes another (connections that there are stay):",
             f"{kubectl} delete secret {name}",

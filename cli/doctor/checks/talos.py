@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cli.doctor.findings import Finding, ok, unknown, wrong
-from cli.doctor.seen import Absent, Moment, NotSeen, Seen
-from cli.doctor.talos_seen import Asked, TalosSeen
+from cli.doctor.check_report import CheckFinding, report_ok, report_unknown, report_wrong
+from cli.doctor.installation_snapshot import AbsentObject, InstallationSnapshot, RemoteClock, Unavailable
+from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
 
 READER: Final = "os:reader"
 _MORE_THAN_READER: Final = ("os:admin", "os:operator", "os:etcd:backup")
@@ -17,40 +17,42 @@ _PATCH: Final = (
 )
 
 
-def credential(seen: Seen) -> Iterator[Finding]:
+def check_credential(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Does Talos write the credential that metadata mounts?"""
     name, namespace = seen.installation.talos_account, seen.installation.namespace
     if not name:
-        yield ok("no machine is asked (talos.enabled=false), and no credential is needed")
+        yield report_ok("no machine is asked (talos.enabled=false), and no credential is needed")
         return
     where = f"ServiceAccount.talos.dev {namespace}/{name}"
     match seen.talos_account:
-        case NotSeen() as told:
-            yield unknown(f"{where} was not read: {told.why}", told.fix, *told.commands)
-        case Absent() if not seen.talos_kind:
-            yield wrong(
+        case Unavailable() as told:
+            yield report_unknown(f"{where} was not read: {told.reason}", told.fix, *told.commands)
+        case AbsentObject() if not seen.talos_kind:
+            yield report_wrong(
                 f"the cluster knows no ServiceAccounts of talos.dev: no control plane has {_ACCESS}",
                 "patch the control planes (from Talos 1.14 on, those with KubeletConfig: "
                 "controlplane-patch-1.14.yaml), then apply the chart again:",
                 _PATCH,
-                seen.installation.apply_again,
+                seen.installation.reapply_command,
             )
-        case Absent():
-            yield wrong(f"there is no {where}", "make it anew:", seen.installation.apply_again)
+        case AbsentObject():
+            yield report_wrong(f"there is no {where}", "make it anew:", seen.installation.reapply_command)
         case account:
-            yield from _account(seen, where, account.status.failure_reason, account.spec.roles)
+            yield from _check_service_account(seen, where, account.status.failure_reason, account.spec.roles)
     if seen.talos_service is False:
-        yield wrong(
+        yield report_wrong(
             "there is no Service default/talos, by which pods reach the Talos API",
             f"control planes make it where {_ACCESS} is on:",
             _PATCH,
         )
 
 
-def _account(seen: Seen, where: str, failure: str, roles: tuple[str, ...]) -> Iterator[Finding]:
+def _check_service_account(
+    seen: InstallationSnapshot, where: str, failure: str, roles: tuple[str, ...]
+) -> Iterator[CheckFinding]:
     namespace = seen.installation.namespace
     if failure:
-        yield wrong(
+        yield report_wrong(
             f"Talos does not serve {where}: {failure}",
             f"let the control planes' machine config have {_ACCESS}.allowedKubernetesNamespaces name "
             f"{namespace}, and allowedRoles name {', '.join(roles) or READER}:",
@@ -59,47 +61,49 @@ def _account(seen: Seen, where: str, failure: str, roles: tuple[str, ...]) -> It
         return
     more = [role for role in roles if role in _MORE_THAN_READER]
     if more:
-        yield wrong(
+        yield report_wrong(
             f"{where} asks for {', '.join(more)}: {READER} suffices, and more lets whoever takes over "
             "metadata change machines",
             "make it anew as the chart has it:",
-            seen.installation.apply_again,
+            seen.installation.reapply_command,
         )
     elif READER not in roles:
-        yield wrong(
+        yield report_wrong(
             f"{where} asks for {', '.join(roles) or 'no role'}, and machines answer to {READER}",
             "make it anew as the chart has it:",
-            seen.installation.apply_again,
+            seen.installation.reapply_command,
         )
     else:
-        yield ok(f"{where} has the role {READER}, and Talos tells of no failure")
+        yield report_ok(f"{where} has the role {READER}, and Talos tells of no failure")
 
 
-def access(seen: Seen) -> Iterator[Finding]:
+def check_access(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """What metadata's own pod is told by Talos."""
     if not seen.installation.talos_account:
-        yield ok("no machine is asked (talos.enabled=false)")
+        yield report_ok("no machine is asked (talos.enabled=false)")
         return
-    if isinstance(seen.talos, NotSeen):
-        yield unknown(f"metadata's pod was not asked: {seen.talos.why}", seen.talos.fix, *seen.talos.commands)
+    if isinstance(seen.talos, Unavailable):
+        yield report_unknown(
+            f"metadata's pod was not asked: {seen.talos.reason}", seen.talos.fix, *seen.talos.commands
+        )
         return
-    found = list(_access(seen, seen.talos))
+    found = list(_check_report(seen, seen.talos))
     yield from found
     if not found:
-        yield ok(_well(seen.talos))
+        yield report_ok(_describe_access(seen.talos))
 
 
-def _access(seen: Seen, talos: TalosSeen) -> Iterator[Finding]:
+def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> Iterator[CheckFinding]:
     kubectl, name = seen.installation.kubectl, seen.installation.talos_account
     if talos.problem:
-        yield wrong(
+        yield report_wrong(
             f"metadata's pod has no usable credential: {talos.problem}",
             "Talos renews it, if its ServiceAccount is well and the clocks agree:",
             f"{kubectl} get serviceaccounts.talos.dev {name} --output yaml",
         )
         return
     if not set(talos.roles) & {READER, *_MORE_THAN_READER}:
-        yield wrong(
+        yield report_wrong(
             f"the credential has the roles {', '.join(talos.roles) or '(none)'}, and {READER} is needed",
             f"let allowedRoles of {_ACCESS} name {READER}:",
             _PATCH,
@@ -107,8 +111,8 @@ def _access(seen: Seen, talos: TalosSeen) -> Iterator[Finding]:
     silent = [one for one in talos.endpoints if one.fault]
     if silent:
         all_of_them = len(silent) == len(talos.endpoints)
-        yield wrong(
-            f"{'no endpoint' if all_of_them else 'not every endpoint'} answers: {_faults(silent)}",
+        yield report_wrong(
+            f"{'no endpoint' if all_of_them else 'not every endpoint'} answers: {_describe_faults(silent)}",
             "endpoints have to be control planes, which the pod reaches on port 50000; "
             "--talos-endpoints (values: "
             "services.metadata.extraArgs) names others. What the Service points at:",
@@ -118,14 +122,14 @@ def _access(seen: Seen, talos: TalosSeen) -> Iterator[Finding]:
             return
     mute = [one for one in talos.machines if one.fault]
     if mute:
-        yield wrong(
-            f"not every machine that was asked answers: {_faults(mute)}",
+        yield report_wrong(
+            f"not every machine that was asked answers: {_describe_faults(mute)}",
             "why, and what to do, says for each node:",
             "talos-ccm explain node NAME",
         )
 
 
-def _well(talos: TalosSeen) -> str:
+def _describe_access(talos: TalosCredentialReport) -> str:
     until = f", until {talos.not_after.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if talos.not_after else ""
     who = ", ".join(one.name or one.address for one in talos.machines)
     machines = f"; asked machines answer: {who}" if who else "; no Node has an address to ask at"
@@ -134,49 +138,52 @@ def _well(talos: TalosSeen) -> str:
     return f"role {', '.join(talos.roles)}{until}; {endpoints}{machines}"
 
 
-def _faults(asked: list[Asked]) -> str:
+def _describe_faults(asked: list[ProbeResult]) -> str:
     return "; ".join(f"{one.address}: {one.fault}" for one in asked[:3])
 
 
-def clock(seen: Seen) -> Iterator[Finding]:
+def check_clocks(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Do API server, pod and we agree on the time, and the certificate with them?"""
-    if isinstance(seen.server_clock, NotSeen):
-        yield unknown(f"the API server's time is not known: {seen.server_clock.why}", seen.server_clock.fix)
+    if isinstance(seen.server_clock, Unavailable):
+        yield report_unknown(
+            f"the API server's time is not known: {seen.server_clock.reason}", seen.server_clock.fix
+        )
         return
-    server = _offset(seen.server_clock)
-    apart = _apart(server)
+    server = _compute_offset(seen.server_clock)
+    apart = _excess_offset(server)
     if apart:
-        yield wrong(
-            f"this computer's clock is {_seconds(apart)} "
+        yield report_wrong(
+            f"this computer's clock is {_format_seconds(apart)} "
             f"{'behind' if apart > timedelta() else 'ahead of'} the "
             "API server's",
             "set one of them right: certificates of either would look not yet valid, or expired:",
             "timedatectl status",
         )
-    if isinstance(seen.pod_clock, Moment):
-        low, high = _offset(seen.pod_clock)
-        between = _apart((low - server[1], high - server[0]))
+    if isinstance(seen.pod_clock, RemoteClock):
+        low, high = _compute_offset(seen.pod_clock)
+        between = _excess_offset((low - server[1], high - server[0]))
         if between:
             ahead = "ahead of" if between > timedelta() else "behind"
-            yield wrong(
-                f"the clock of metadata's node is {_seconds(between)} {ahead} the API server's",
+            yield report_wrong(
+                f"the clock of metadata's node is {_format_seconds(between)} {ahead} the API server's",
                 "let the machines keep the time (machine.time.servers):",
                 "talosctl --nodes CONTROL_PLANES time",
             )
             apart = apart or between
-        if isinstance(seen.talos, TalosSeen):
-            yield from _certificate(seen.talos, seen.at + server[0])
+        if isinstance(seen.talos, TalosCredentialReport):
+            yield from _check_certificate(seen.talos, seen.at + server[0])
     if not apart:
-        who = "API server, metadata's node and this computer" if isinstance(seen.pod_clock, Moment) else (
+        who = ("API server, metadata's node and this "
+            "computer") if isinstance(seen.pod_clock, RemoteClock) else (
             "API server and this computer"
         )  # fmt: skip
-        yield ok(f"{who} agree within {_TOLERATED.seconds} s")
+        yield report_ok(f"{who} agree within {_TOLERATED.seconds} s")
 
 
-def _certificate(talos: TalosSeen, now: datetime) -> Iterator[Finding]:
+def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[CheckFinding]:
     """By the API server's clock, whatever the pod's says."""
     if talos.not_before is not None and talos.not_before - _TOLERATED > now:
-        yield wrong(
+        yield report_wrong(
             f"the Talos certificate is valid from {talos.not_before:%FT%TZ} on, which is to come: "
             "the control "
             "plane that made it is ahead",
@@ -185,12 +192,12 @@ def _certificate(talos: TalosSeen, now: datetime) -> Iterator[Finding]:
         )
 
 
-def _offset(moment: Moment) -> tuple[timedelta, timedelta]:
+def _compute_offset(moment: RemoteClock) -> tuple[timedelta, timedelta]:
     """How far they are ahead of us, at least and at most."""
-    return moment.said_from - moment.answered, moment.said_until - moment.asked
+    return moment.earliest - moment.responded_at, moment.latest - moment.requested_at
 
 
-def _apart(offset: tuple[timedelta, timedelta]) -> timedelta | None:
+def _excess_offset(offset: tuple[timedelta, timedelta]) -> timedelta | None:
     """How far at least, if that is more than is tolerated; its sign says who is ahead."""
     low, high = offset
     if low > _TOLERATED:
@@ -198,6 +205,6 @@ def _apart(offset: tuple[timedelta, timedelta]) -> timedelta | None:
     return high if high < -_TOLERATED else None
 
 
-def _seconds(span: timedelta) -> str:
+def _format_seconds(span: timedelta) -> str:
     seconds = abs(int(span.total_seconds()))
     return f"{seconds} s" if seconds < 600 else f"{seconds // 60} min"

@@ -4,24 +4,24 @@ from typing import Any
 
 import msgspec
 
-from cli.explain.node.explanation import Explanation
-from cli.explain.node.last_words import LastWords
-from cli.explain.node.lifecycle import Gone
+from cli.explain.node.deletion_forecast import DeletionForecast
+from cli.explain.node.last_messages import LastMessages
+from cli.explain.node.node_explanation import NodeExplanation
 from libs.common.node import BLOCKED_CONDITION
 from services.labeler.plan import Plan
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, ShutdownTaintChange
 
 
-def explanation_json(explanation: Explanation) -> dict[str, Any]:
+def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
     """The same as in words; names that Kubernetes has are written as there."""
-    node, words = explanation.node, explanation.evidence.last_words
+    node, words = explanation.node, explanation.evidence.last_messages
     verdict = explanation.verdict
     return {
         "name": node.name,
         "uid": node.uid,
         "creationTimestamp": msgspec.to_builtins(node.metadata.creation_timestamp),
         "verdict": {"state": verdict.state, "findings": msgspec.to_builtins(verdict.findings)},
-        "journey": msgspec.to_builtins(explanation.journey),
+        "journey": msgspec.to_builtins(explanation.steps),
         "state": explanation.state,
         "providerID": node.spec.provider_id or None,
         "addresses": msgspec.to_builtins(node.status.addresses),
@@ -33,18 +33,19 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
             {"controller": each.controller, "owned": not each.why_not, "why": each.why_not or None}
             for each in explanation.owners
         ],
-        "machineAsked": explanation.evidence.look is not None and not explanation.evidence.heard,
+        "machineAsked": explanation.evidence.machine_result is not None
+        and not explanation.evidence.is_from_bus,
         "checks": [
             {"name": check.name, "result": check.result, "text": check.text} for check in explanation.checks
         ],
-        "labeler": _plan(explanation.plan) if explanation.plan else None,
-        "lifecycle": _gone(explanation.gone),
-        "lastWords": _last_words(words) if words else None,
-        "notRead": list(explanation.evidence.around.untold),
+        "labeler": _plan_to_json(explanation.plan) if explanation.plan else None,
+        "lifecycle": _deletion_to_json(explanation.deletion),
+        "lastWords": _last_messages_to_json(words) if words else None,
+        "notRead": list(explanation.evidence.context.unavailable_parts),
     }
 
 
-def _plan(plan: Plan) -> dict[str, Any]:
+def _plan_to_json(plan: Plan) -> dict[str, Any]:
     return {
         "outcome": plan.outcome,
         "reason": plan.reason,
@@ -54,26 +55,26 @@ def _plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _gone(gone: Gone) -> dict[str, Any]:
+def _deletion_to_json(gone: DeletionForecast) -> dict[str, Any]:
     return {
         "outcome": gone.outcome,
         "reason": gone.reason,
         "evidence": msgspec.to_builtins(gone.evidence),
-        "taint": _taint(gone.taint) if gone.taint else None,
+        "taint": _taint_to_json(gone.taint) if gone.taint else None,
     }
 
 
-def _taint(change: ShutdownTaintChange) -> dict[str, Any]:
+def _taint_to_json(change: ShutdownTaintChange) -> dict[str, Any]:
     return {"taint": SHUTDOWN_TAINT.key, "set": change.is_set, "reason": change.reason}
 
 
-def _last_words(words: LastWords) -> dict[str, Any]:
+def _last_messages_to_json(words: LastMessages) -> dict[str, Any]:
     """`observed`, `ofMachine`, `decided` and `dead` as they stand in the stream."""
     return {
         "problem": words.problem or None,
         "observed": msgspec.to_builtins(words.observed),
-        "ofMachine": msgspec.to_builtins(words.of_machine),
-        "decided": msgspec.to_builtins(words.decided),
-        "dead": msgspec.to_builtins(words.dead),
+        "ofMachine": msgspec.to_builtins(words.machine_event),
+        "decided": msgspec.to_builtins(words.decisions),
+        "dead": msgspec.to_builtins(words.dead_letters),
         "unreadable": list(words.unreadable),
     }

@@ -26,10 +26,10 @@ _SECONDS: Any = {
 
 @click.command(short_help="Explain what becomes of a Node, and whether its machine is gone.")
 @click.argument("name")
-@access_options.KUBERNETES
-@access_options.CHART
-@access_options.LEASE
-@access_options.TALOS
+@access_options.KUBERNETES_OPTIONS
+@access_options.CHART_OPTIONS
+@access_options.LEASE_OPTIONS
+@access_options.TALOS_OPTIONS
 @click.option("--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="As lifecycle has it.")
 @click.option("--lifecycle-not-ready-time", "not_ready_for", default="5m", **_SECONDS)
 @click.option("--lifecycle-evidence-time", "span", default="10m", **_SECONDS)
@@ -41,8 +41,8 @@ _SECONDS: Any = {
     metavar="FILE",
     help="As the services have it: its rules, and whose Nodes are whose. Default: the chart's ConfigMap.",
 )
-@access_options.NATS
-@access_options.output()
+@access_options.NATS_OPTIONS
+@access_options.output_option()
 def node(
     *,
     output: str,
@@ -76,11 +76,11 @@ def node(
       talos-ccm explain node web-1 -o json | jq .verdict
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     try:
-        from cli.cluster import CannotAsk  # noqa: PLC0415 - `--help` need not load it
-        from cli.explain.node.from_cluster import Source  # noqa: PLC0415
-        from cli.explain.node.run import explain_node  # noqa: PLC0415
-        from cli.lines import complain  # noqa: PLC0415
-        from cli.render.run import Refused, read_config  # noqa: PLC0415
+        from cli.explain.node.from_cluster import NodeQuery  # noqa: PLC0415
+        from cli.explain.node.run_explain_node import explain_node  # noqa: PLC0415
+        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
+        from cli.lines import print_error  # noqa: PLC0415
+        from cli.render.run_render import RenderError, read_config  # noqa: PLC0415
         from services.lifecycle.decide import DeletionPolicy  # noqa: PLC0415
 
         try:
@@ -88,10 +88,10 @@ def node(
             terms = DeletionPolicy(
                 deletes_gcp_spot=gcp_spot, min_not_ready=not_ready_for, min_span=span, startup_grace=grace
             )
-            asked = Source(**source)
+            asked = NodeQuery(**source)
             status = explain_node(asked, file, terms, as_json=output == "json")
-        except (CannotAsk, Refused) as error:
-            complain(f"Error: {error}")
+        except (ClusterUnavailable, RenderError) as error:
+            print_error(f"Error: {error}")
             status = 2
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT

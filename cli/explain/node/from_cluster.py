@@ -7,20 +7,20 @@ from pathlib import Path
 
 import msgspec
 
-from cli.asking import ask, in_its_place, look
-from cli.cluster import CannotAsk, gathered
-from cli.credentials import NoAccess, kubernetes, talos
-from cli.explain.node.around import Around
-from cli.explain.node.around_from_cluster import look_around
-from cli.explain.node.evidence import Evidence, Look
-from cli.explain.node.heard import as_heard, believed
-from cli.inside import asking
-from cli.inside.seen import FlowSeen, Object, Unknown
-from cli.nearest import or_meant
-from cli.render.config_in_use import ConfigInUse
-from cli.render.described import DescribedNode
-from cli.render.run import Refused, judged
-from cli.server_clock import ahead
+from cli.credentials import AccessError, open_kube_client, open_talos_client
+from cli.explain.node.bus_fallback import choose_machine_result, fall_back_to_bus
+from cli.explain.node.context_from_cluster import gather_context
+from cli.explain.node.node_context import NodeContext
+from cli.explain.node.node_evidence import MachineResult, NodeEvidence
+from cli.inside import flow_client
+from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
+from cli.kube_listing import ClusterUnavailable, run_gathering
+from cli.machine_query import find_replacement_machines, query_machine, query_machine_or_fault
+from cli.name_suggestion import suggest_name
+from cli.render.compiled_config import CompiledConfig
+from cli.render.described_node import DescribedNode
+from cli.render.run_render import RenderError, parse_config
+from cli.server_clock import measure_clock_offset
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.cloud_config.required_resources import required_resources
 from libs.common.machine import MachineFacts
@@ -31,7 +31,7 @@ from services.metadata.query_machine import QueryResult
 from services.metadata.talos_api.api import TalosApi
 
 
-class Source(asking.FlowSource, frozen=True, kw_only=True):
+class NodeQuery(flow_client.FlowQuery, frozen=True, kw_only=True):
     """Which Node, and by which way to ask."""
 
     name: str
@@ -42,107 +42,117 @@ class Source(asking.FlowSource, frozen=True, kw_only=True):
     without_talos: bool = False
 
 
-def gather(source: Source, file: ConfigInUse | None) -> Evidence:
-    """Only reads. The rules of the --cloud-config `file` say what is asked of machines. Raises CannotAsk."""
-    return gathered(_gather(source, file))
+def gather_node_evidence(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
+    """Read the evidence. The rules of `file` choose the resources. Raises ClusterUnavailable."""
+    return run_gathering(_gather(source, file))
 
 
-async def _gather(source: Source, file: ConfigInUse | None) -> Evidence:
-    flow, evidence = await asyncio.gather(_flow(source), _of_kubernetes(source, file))
+async def _gather(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
+    flow, evidence = await asyncio.gather(_query_flow(source), _gather_kubernetes(source, file))
     evidence = msgspec.structs.replace(evidence, flow=flow)
     if not evidence.node.provided_node_ip:
         text = (
             f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}: metadata does not ask its "
             "machine either"
         )
-        return msgspec.structs.replace(evidence, not_asked=text, withheld=True)
+        return msgspec.structs.replace(evidence, not_queried_reason=text, is_query_skipped=True)
     if source.without_talos:
-        return msgspec.structs.replace(evidence, not_asked="not asked: --without-talos", withheld=True)
+        return msgspec.structs.replace(
+            evidence, not_queried_reason="not asked: --without-talos", is_query_skipped=True
+        )
     try:
-        machines = talos(source.talosconfig, source.talos_endpoints, with_stage=True)
-    except NoAccess as error:
-        return as_heard(msgspec.structs.replace(evidence, not_asked=str(error)))
+        machines = open_talos_client(source.talosconfig, source.talos_endpoints, with_stage=True)
+    except AccessError as error:
+        return fall_back_to_bus(msgspec.structs.replace(evidence, not_queried_reason=str(error)))
     try:
-        return believed(await _of_machine(machines, evidence))
+        return choose_machine_result(await _gather_machine(machines, evidence))
     finally:
         await machines.close()
 
 
-async def _of_kubernetes(source: Source, file: ConfigInUse | None) -> Evidence:
-    kube = kubernetes(source.kubeconfig, source.context, user_agent="talos-ccm-explain")
+async def _gather_kubernetes(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
+    kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-explain")
     try:
         nodes = [node async for page in kube.list_nodes() for node in page.items]
         node = next((node for node in nodes if node.name == source.name), None)
         if node is None:
-            meant = or_meant(source.name, (node.name for node in nodes))
-            raise CannotAsk(
+            meant = suggest_name(source.name, (node.name for node in nodes))
+            raise ClusterUnavailable(
                 f"there is no Node {source.name}{meant} A machine that should be one: its kubelet's log says "
                 "why it has not registered (talosctl logs kubelet)"
             )
-        around = await look_around(kube, node, source)
-        at = datetime.now(UTC) + ahead(kube)
+        around = await gather_context(kube, node, source)
+        at = datetime.now(UTC) + measure_clock_offset(kube)
     finally:
         await kube.close()
     mistakes = ""
     if file is None and around.file:
-        file, mistakes = _in_use(around)
-    return Evidence(
+        file, mistakes = _compile_config(around)
+    return NodeEvidence(
         node=trim_node(node),
         nodes=tuple(map(trim_node, nodes)),
-        file=file,
+        config_file=file,
         file_mistakes=mistakes,
-        around=around,
+        context=around,
         namespace=source.namespace,
         at=at,
     )
 
 
-def _in_use(around: Around) -> tuple[ConfigInUse | None, str]:
+def _compile_config(around: NodeContext) -> tuple[CompiledConfig | None, str]:
     """The file of the chart's ConfigMap, or its mistakes."""
     try:
-        return judged(around.file, around.file_source), ""
-    except Refused as error:
+        return parse_config(around.file, around.file_source), ""
+    except RenderError as error:
         first, *others = str(error).splitlines()
         return None, first + (f" (and {len(others)} more)" if others else "")
 
 
-async def _flow(source: Source) -> FlowSeen | Unknown:
-    return await asking.ask(msgspec.structs.replace(source, objects=(Object("node", source.name),)))
+async def _query_flow(source: NodeQuery) -> FlowSnapshot | FlowUnavailable:
+    return await flow_client.query_flow(
+        msgspec.structs.replace(source, objects=(FlowObject("node", source.name),))
+    )
 
 
-async def _of_machine(machines: TalosApi, evidence: Evidence) -> Evidence:
+async def _gather_machine(machines: TalosApi, evidence: NodeEvidence) -> NodeEvidence:
     """Others are asked only where one of them answers in this one's place."""
-    resources = required_resources(evidence.file.written.rules) if evidence.file else frozenset()
+    resources = (
+        required_resources(evidence.config_file.document.rules) if evidence.config_file else frozenset()
+    )
     prefer_ipv6 = evidence.config.prefer_ipv6
-    seen = await look(machines, evidence.node, evidence.nodes, prefer_ipv6=prefer_ipv6, resources=resources)
+    seen = await query_machine(
+        machines, evidence.node, evidence.nodes, prefer_ipv6=prefer_ipv6, resources=resources
+    )
     if isinstance(seen, QueryResult):
         return msgspec.structs.replace(
-            evidence, look=_described(evidence.node, seen, evidence.nodes, resources)
+            evidence, machine_result=_query_described_node(evidence.node, seen, evidence.nodes, resources)
         )
-    evidence = msgspec.structs.replace(evidence, look=seen.fault)
-    return await _of_others(machines, evidence, seen.rejected) if seen.rejected else evidence
+    evidence = msgspec.structs.replace(evidence, machine_result=seen.fault)
+    return await _gather_other_machines(machines, evidence, seen.rejected) if seen.rejected else evidence
 
 
-async def _of_others(machines: TalosApi, evidence: Evidence, answered: tuple[MachineFacts, ...]) -> Evidence:
+async def _gather_other_machines(
+    machines: TalosApi, evidence: NodeEvidence, answered: tuple[MachineFacts, ...]
+) -> NodeEvidence:
     node, nodes = evidence.node, evidence.nodes
     asked = [other for other in nodes if other.name != node.name and other.provided_node_ip]
-    answers = await asyncio.gather(*(ask(machines, other, nodes) for other in asked))
+    answers = await asyncio.gather(*(query_machine_or_fault(machines, other, nodes) for other in asked))
     found = (
-        _described(other, seen, nodes, frozenset())
+        _query_described_node(other, seen, nodes, frozenset())
         for other, seen in zip(asked, answers, strict=True)
         if isinstance(seen, QueryResult)
     )
     others = tuple(each for each in found if isinstance(each, DescribedNode))
     reached = {other.name for other in others}
-    there = await in_its_place(machines, node, answered, reached)
+    there = await find_replacement_machines(machines, node, answered, reached)
     if isinstance(there, Inconclusive):
-        return msgspec.structs.replace(evidence, others=others, not_proven=there.reason)
-    return msgspec.structs.replace(evidence, others=others, answered_by=there)
+        return msgspec.structs.replace(evidence, other_machines=others, inconclusive_reason=there.reason)
+    return msgspec.structs.replace(evidence, other_machines=others, answered_by=there)
 
 
-def _described(
+def _query_described_node(
     node: Node, seen: QueryResult, nodes: Sequence[Node], resources: frozenset[TalosResource]
-) -> Look:
+) -> MachineResult:
     if seen.inventory.faults:
         return next(iter(seen.inventory.faults.values()))  # without it no rule can be judged
     facts = seen.facts
@@ -150,4 +160,4 @@ def _described(
         facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
     by = verify(node, facts, nodes)
     assert isinstance(by, MachineIdentity)  # or it would have been a fault
-    return DescribedNode(node=node, facts=facts, recognized_by=by.method)
+    return DescribedNode(node=node, facts=facts, verified_by=by.method)

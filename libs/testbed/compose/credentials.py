@@ -15,56 +15,60 @@ from typing import Final
 import msgspec
 
 from libs.common.service_spec import SERVICES
-from libs.testbed.compose.cluster import API_SERVER, FOLDER, TALOS
-from libs.testbed.pki import Authority, KeyPair, service_account_keys
-from libs.testbed.service_rights import user_of
+from libs.testbed.compose.addresses import API_SERVER, FOLDER, TALOS
+from libs.testbed.pki import CertificateAuthority, KeyPair, make_service_account_keys
+from libs.testbed.service_permissions import get_user_name
 from libs.testbed.talos_pki import TalosPki, write_private
 
 LIFETIME: Final = timedelta(days=1)
 _API_SERVER_NAMES: Final = ("kube-apiserver", "localhost", "127.0.0.1", "kubernetes.default.svc")
 _MASTERS: Final = ("system:masters",)
-_MADE: Final = "made"  # written last
+_MARKER: Final = "made"  # written last
 
 
-def make(folder: Path, services: Iterable[str]) -> None:
+def write_credentials(folder: Path, services: Iterable[str]) -> None:
     """Write what the control plane, the machines, the nodes and these services need."""
-    authority = Authority.make(common_name="kubernetes")
-    _control_plane(folder / "control-plane", authority)
-    _admin(folder / "nodes", authority)
+    authority = CertificateAuthority.make(common_name="kubernetes")
+    _write_control_plane(folder / "control-plane", authority)
+    _write_admin(folder / "nodes", authority)
     talos = TalosPki(folder / "talos", ["talos", "localhost", "127.0.0.1"])
-    users: dict[str, str] = {wiring.service: user_of(wiring) for wiring in SERVICES}
+    users: dict[str, str] = {wiring.service: get_user_name(wiring) for wiring in SERVICES}
     for service in services:
         if service == "metadata":  # no Kubernetes right, and nobody else has a Talos credential
             text = talos.talosconfig([TALOS], lifetime=LIFETIME)
             write_private(folder / service / "talosconfig", text.encode())
         else:
-            write_private(folder / service / "kubeconfig", _kubeconfig(authority, users[service], API_SERVER))
-        _for_nats(folder / "keys", folder / service)
+            write_private(
+                folder / service / "kubeconfig", _make_kubeconfig(authority, users[service], API_SERVER)
+            )
+        _write_nats_credentials(folder / "keys", folder / service)
 
 
-def _for_nats(keys: Path, service: Path) -> None:
+def _write_nats_credentials(keys: Path, service: Path) -> None:
     """What `python -m services.bootstrap` has made for it."""
     write_private(service / "seed.nk", (keys / f"compose-nats-{service.name}" / "seed.nk").read_bytes())
     write_private(service / "ca.crt", (keys / "ca.crt").read_bytes())
 
 
-def _control_plane(folder: Path, authority: Authority) -> None:
+def _write_control_plane(folder: Path, authority: CertificateAuthority) -> None:
     _write(folder, "ca", authority.pair)
-    _write(folder, "apiserver", authority.server(_API_SERVER_NAMES))
-    _write(folder, "service-account", service_account_keys())
-    manager = _kubeconfig(authority, "system:kube-controller-manager", API_SERVER)
+    _write(folder, "apiserver", authority.issue_server(_API_SERVER_NAMES))
+    _write(folder, "service-account", make_service_account_keys())
+    manager = _make_kubeconfig(authority, "system:kube-controller-manager", API_SERVER)
     write_private(folder / "controller-manager.kubeconfig", manager)
 
 
-def _admin(folder: Path, authority: Authority) -> None:
+def _write_admin(folder: Path, authority: CertificateAuthority) -> None:
     write_private(folder / "ca.crt", authority.pem)
-    _write(folder, "admin", authority.client(common_name="admin", organizations=_MASTERS))
-    published = _kubeconfig(authority, "admin", "https://127.0.0.1:16443", _MASTERS)
+    _write(folder, "admin", authority.issue_client(common_name="admin", organizations=_MASTERS))
+    published = _make_kubeconfig(authority, "admin", "https://127.0.0.1:16443", _MASTERS)
     write_private(folder / "kubeconfig", published)
 
 
-def _kubeconfig(authority: Authority, user: str, server: str, groups: Sequence[str] = ()) -> bytes:
-    pair = authority.client(common_name=user, organizations=groups, lifetime=LIFETIME)
+def _make_kubeconfig(
+    authority: CertificateAuthority, user: str, server: str, groups: Sequence[str] = ()
+) -> bytes:
+    pair = authority.issue_client(common_name=user, organizations=groups, lifetime=LIFETIME)
     identity = {"client-certificate-data": _text(pair.certificate), "client-key-data": _text(pair.key)}
     cluster = {"server": server, "certificate-authority-data": _text(authority.pem)}
     return msgspec.yaml.encode(
@@ -90,11 +94,11 @@ def _text(pem: bytes) -> str:
 
 def main() -> None:
     """Make them once. Arguments: the services that get some."""
-    made = FOLDER / "control-plane" / _MADE
+    made = FOLDER / "control-plane" / _MARKER
     if made.exists():
         print("credentials: there are some already")
         return
-    make(FOLDER, sys.argv[1:])
+    write_credentials(FOLDER, sys.argv[1:])
     made.touch()
     print(f"credentials: made, for {LIFETIME.days * 24} h")
 

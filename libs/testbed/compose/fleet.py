@@ -2,21 +2,21 @@
 
 from typing import Final
 
-from libs.testbed.machines import Machine, a_machine
+from libs.testbed.machine_fleet import SimMachineFacts, make_machine
 
 PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
-MOST: Final = 5000
+MAX_NODES: Final = 5000
 
 
-def fleet(count: int) -> list[Machine]:
+def make_fleet(count: int) -> list[SimMachineFacts]:
     """`count` dual-stack machines, platforms in turn; the first of several are those of a larger fleet."""
-    return [_machine(number) for number in range(1, count + 1)]
+    return [_make_machine(number) for number in range(1, count + 1)]
 
 
-def _machine(number: int) -> Machine:
+def _make_machine(number: int) -> SimMachineFacts:
     platform = PLATFORMS[(number - 1) % len(PLATFORMS)]
     high, low = divmod(number, 250)
-    return a_machine(
+    return make_machine(
         f"{platform}-{number:04}",
         f"10.64.{high}.{low + 1}",
         ip6=f"2001:db8:64::{number:x}",

@@ -15,29 +15,29 @@ from libs.common.kube_api.errors import KubeError
 from libs.common.kube_api.load_kube_config import load_kube_config
 from libs.common.node import Node
 from libs.common.node_ips import InvalidNodeIP, parse_node_ips
-from libs.testbed.compose.cluster import TALOS_PORT
+from libs.testbed.compose.addresses import TALOS_PORT
 from libs.testbed.kubelet_node import PROVIDED_NODE_IP
-from libs.testbed.machines import Machine, a_machine
+from libs.testbed.machine_fleet import SimMachineFacts, make_machine
 from libs.testbed.sim_machines.connection import Apid
-from libs.testbed.sim_machines.doors import Doors
-from libs.testbed.sim_machines.fleet import Fleet
-from libs.testbed.sim_machines.service import TalosService
+from libs.testbed.sim_machines.endpoints import MachineEndpoints
+from libs.testbed.sim_machines.fleet import SimFleet
+from libs.testbed.sim_machines.talos_service import TalosService
 
-SERVED_WITH: Final = Path("/talos-machines")  # the Secret of kind_secrets
+CERTIFICATES_FOLDER: Final = Path("/talos-machines")  # the Secret of kind_secrets
 CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
-_LOOK_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 2.0
 
 _log = logging.getLogger(__name__)
 
 
-def machine_of(node: Node) -> Machine | None:
+def make_node_machine(node: Node) -> SimMachineFacts | None:
     """The machine that this Node's kubelet runs on, in its own words; None if that says no address."""
     ips = parse_node_ips(node.metadata.annotations.get(PROVIDED_NODE_IP, ""))
     if isinstance(ips, InvalidNodeIP):
         return None
     first, *second = map(str, ips)
     uuid = node.status.node_info.system_uuid
-    return a_machine(
+    return make_machine(
         node.metadata.name,
         first,
         ip6=second[0] if second else None,
@@ -47,13 +47,13 @@ def machine_of(node: Node) -> Machine | None:
     )
 
 
-async def follow(api: KubeApi, machines: Fleet) -> None:
+async def follow_nodes(api: KubeApi, machines: SimFleet) -> None:
     """Machines come with the Nodes, for ever. What cannot be asked now is asked again."""
-    known: dict[str, Machine] = {}
+    known: dict[str, SimMachineFacts] = {}
     while True:
         try:
             async for page in api.list_nodes():
-                for machine in filter(None, map(machine_of, page.items)):
+                for machine in filter(None, map(make_node_machine, page.items)):
                     if known.get(machine.id) != machine:
                         known[machine.id] = machine
                         machines.put(machine, time.time_ns())
@@ -62,17 +62,17 @@ async def follow(api: KubeApi, machines: Fleet) -> None:
                         )
         except KubeError as error:
             _log.warning("Nodes cannot be listed: %s", error)
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def main() -> None:
     """Serve until the process is ended."""
-    machines = Fleet()
-    doors = Doors(Apid(TalosService(machines)), SERVED_WITH, [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - of a pod
+    machines = SimFleet()
+    doors = MachineEndpoints(Apid(TalosService(machines)), CERTIFICATES_FOLDER, [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - of a pod
     doors.open()
     api = KubeApi(load_kube_config(None, os.environ), user_agent="kind-machines")
     try:
-        await follow(api, machines)
+        await follow_nodes(api, machines)
     finally:
         await api.close()
 

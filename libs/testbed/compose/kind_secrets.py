@@ -21,24 +21,24 @@ ENDPOINT: Final = "talos.default"  # the Service that Talos makes, too
 _LIFETIME: Final = timedelta(days=1)  # as long as the serving certificate's; apply again for another day
 
 
-def secrets(namespace: str, name: str) -> Mapping[str, Any]:
+def make_secrets(namespace: str, name: str) -> Mapping[str, Any]:
     """A List: `name` is the Secret that metadata mounts."""
     with tempfile.TemporaryDirectory() as folder:
         pki = TalosPki(Path(folder), [ENDPOINT])
         served = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
     text = pki.talosconfig([ENDPOINT], lifetime=_LIFETIME)
     items = [
-        _secret(namespace, name, {"config": text.encode()}),
-        _secret("default", "talos-machines", served),
+        _make_secret(namespace, name, {"config": text.encode()}),
+        _make_secret("default", "talos-machines", served),
     ]
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
-def _secret(namespace: str, name: str, data: Mapping[str, bytes]) -> Mapping[str, Any]:
+def _make_secret(namespace: str, name: str, data: Mapping[str, bytes]) -> Mapping[str, Any]:
     encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded}
 
 
 if __name__ == "__main__":
-    print(msgspec.json.encode(secrets(*sys.argv[1:])).decode())
+    print(msgspec.json.encode(make_secrets(*sys.argv[1:])).decode())

@@ -14,25 +14,25 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from libs.testbed.compose.cluster import FOLDER, Admin, wanted_nodes
-from libs.testbed.compose.fleet import fleet
-from libs.testbed.compose.usable import what_is_missing
-from libs.testbed.kubelets import Kubelet, Kubelets, Refused
+from libs.testbed.compose.addresses import FOLDER, Admin, read_node_count
+from libs.testbed.compose.fleet import make_fleet
+from libs.testbed.compose.node_readiness import list_missing
+from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
 
 READY: Final = Path("/tmp/all-nodes-are-ready")  # noqa: S108 - the container's own; its health check looks
-_PATIENCE_SECONDS: Final = 300.0
-_LOOK_SECONDS: Final = 0.25
+_TIMEOUT_SECONDS: Final = 300.0
+_POLL_SECONDS: Final = 0.25
 _HEARTBEAT_SECONDS: Final = 10.0
 
 
-async def live(kubelets: Kubelets, joining: list[Kubelet]) -> None:
+async def run_nodes(kubelets: KubeletFleet, joining: list[SimKubelet]) -> None:
     """Join, tell when all are usable, and beat for ever. Raises Refused or TimeoutError."""
     begun = time.monotonic()
     async with asyncio.TaskGroup() as group:
-        requests = [group.create_task(_join(kubelets, kubelet)) for kubelet in joining]
+        requests = [group.create_task(_join_node(kubelets, kubelet)) for kubelet in joining]
     print(f"nodes: {len(joining)} joined after {time.monotonic() - begun:.2f} s", flush=True)
-    async with kubelets.beating(*(each.name for each in joining), every_seconds=_HEARTBEAT_SECONDS):
-        await _until_usable(
+    async with kubelets.keep_heartbeats(*(each.name for each in joining), every_seconds=_HEARTBEAT_SECONDS):
+        await _wait_until_usable(
             kubelets, {task.result(): each.name for task, each in zip(requests, joining, strict=True)}
         )
         print(f"nodes: all {len(joining)} usable after {time.monotonic() - begun:.2f} s", flush=True)
@@ -40,30 +40,30 @@ async def live(kubelets: Kubelets, joining: list[Kubelet]) -> None:
         await asyncio.Event().wait()
 
 
-async def _join(kubelets: Kubelets, kubelet: Kubelet) -> str:
+async def _join_node(kubelets: KubeletFleet, kubelet: SimKubelet) -> str:
     """The name of its request for a certificate."""
     try:
         await kubelets.join(kubelet)
-    except Refused as refused:
-        if refused.answer.status != HTTPStatus.CONFLICT:  # it has joined already, in an earlier life
+    except RequestRejected as refused:
+        if refused.response.status != HTTPStatus.CONFLICT:  # it has joined already, in an earlier life
             raise
-        await kubelets.turn_ready(kubelet.name)
-    return await kubelets.ask_for_certificate(kubelet)
+        await kubelets.set_ready(kubelet.name)
+    return await kubelets.request_certificate(kubelet)
 
 
-async def _until_usable(kubelets: Kubelets, requests: dict[str, str]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while missing := what_is_missing(await _nodes(kubelets), await _requests(kubelets), requests):
+async def _wait_until_usable(kubelets: KubeletFleet, requests: dict[str, str]) -> None:
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while missing := list_missing(await _list_nodes(kubelets), await _list_requests(kubelets), requests):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"after {_PATIENCE_SECONDS:g} s: " + "; ".join(missing[:10]))
-        await asyncio.sleep(_LOOK_SECONDS)
+            raise TimeoutError(f"after {_TIMEOUT_SECONDS:g} s: " + "; ".join(missing[:10]))
+        await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _nodes(kubelets: Kubelets) -> list[Any]:
+async def _list_nodes(kubelets: KubeletFleet) -> list[Any]:
     return list((await kubelets.request("GET", "/api/v1/nodes")).body["items"])
 
 
-async def _requests(kubelets: Kubelets) -> list[Any]:
+async def _list_requests(kubelets: KubeletFleet) -> list[Any]:
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     return list((await kubelets.request("GET", path)).body["items"])
 
@@ -73,8 +73,10 @@ async def main() -> None:
     living = asyncio.current_task()
     assert living is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, living.cancel)
-    async with Kubelets.start(Admin(FOLDER / "nodes")) as kubelets:
-        await live(kubelets, [Kubelet.on(machine) for machine in fleet(wanted_nodes())])
+    async with KubeletFleet.start(Admin(FOLDER / "nodes")) as kubelets:
+        await run_nodes(
+            kubelets, [SimKubelet.of_machine(machine) for machine in make_fleet(read_node_count())]
+        )
 
 
 if __name__ == "__main__":
@@ -82,5 +84,5 @@ if __name__ == "__main__":
         asyncio.run(main())
     except asyncio.CancelledError:
         sys.exit(os.EX_OK)
-    except (Refused, TimeoutError) as error:
+    except (RequestRejected, TimeoutError) as error:
         sys.exit(f"nodes: {error}")

@@ -11,25 +11,25 @@ from typing import Final
 import aiohttp
 
 from libs.common.service_spec import SERVICES
-from libs.testbed.compose.cluster import FOLDER, Admin
-from libs.testbed.kubelets import Kubelets
-from libs.testbed.running_services import grant_rights
+from libs.testbed.compose.addresses import FOLDER, Admin
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.service_processes import grant_permissions
 
 _START_SECONDS: Final = 120.0
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
-async def grant(services: list[str]) -> None:
+async def grant_when_ready(services: list[str]) -> None:
     """Return when these services may do what their wiring says. Raises TimeoutError or Refused."""
     begun = time.monotonic()
-    async with Kubelets.start(Admin(FOLDER / "nodes")) as admin, asyncio.timeout(_START_SECONDS):
-        while not await _ready(admin):  # noqa: ASYNC110 - another process gets ready, which sets no event
-            await asyncio.sleep(_LOOK_SECONDS)
+    async with KubeletFleet.start(Admin(FOLDER / "nodes")) as admin, asyncio.timeout(_START_SECONDS):
+        while not await _is_ready(admin):  # noqa: ASYNC110 - another process gets ready, which sets no event
+            await asyncio.sleep(_POLL_SECONDS)
         print(f"rights: the API server was ready after {time.monotonic() - begun:.1f} s")
-        await grant_rights(admin, [wiring for wiring in SERVICES if wiring.service in services])
+        await grant_permissions(admin, [wiring for wiring in SERVICES if wiring.service in services])
 
 
-async def _ready(admin: Kubelets) -> bool:
+async def _is_ready(admin: KubeletFleet) -> bool:
     try:
         return (await admin.request("GET", "/readyz")).status == HTTPStatus.OK
     except aiohttp.ClientError:
@@ -37,4 +37,4 @@ async def _ready(admin: Kubelets) -> bool:
 
 
 if __name__ == "__main__":
-    asyncio.run(grant(sys.argv[1:]))
+    asyncio.run(grant_when_ready(sys.argv[1:]))

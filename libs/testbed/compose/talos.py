@@ -8,12 +8,12 @@ import signal
 import sys
 import time
 
-from libs.testbed.compose.cluster import FOLDER, TALOS_PORT, wanted_nodes
-from libs.testbed.compose.fleet import fleet
+from libs.testbed.compose.addresses import FOLDER, TALOS_PORT, read_node_count
+from libs.testbed.compose.fleet import make_fleet
 from libs.testbed.sim_machines.connection import Apid
-from libs.testbed.sim_machines.doors import Doors
-from libs.testbed.sim_machines.fleet import Fleet
-from libs.testbed.sim_machines.service import TalosService
+from libs.testbed.sim_machines.endpoints import MachineEndpoints
+from libs.testbed.sim_machines.fleet import SimFleet
+from libs.testbed.sim_machines.talos_service import TalosService
 
 
 async def serve(count: int) -> None:
@@ -21,10 +21,10 @@ async def serve(count: int) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    machines = Fleet()
-    for machine in fleet(count):
+    machines = SimFleet()
+    for machine in make_fleet(count):
         machines.put(machine, time.time_ns())
-    doors = Doors(Apid(TalosService(machines)), FOLDER / "talos", [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - of a container's network
+    doors = MachineEndpoints(Apid(TalosService(machines)), FOLDER / "talos", [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - of a container's network
     doors.open()
     print(f"talos: {count} machines answer at port {TALOS_PORT}", flush=True)
     await ended.wait()
@@ -32,4 +32,4 @@ async def serve(count: int) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    asyncio.run(serve(wanted_nodes()))
+    asyncio.run(serve(read_node_count()))

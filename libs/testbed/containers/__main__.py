@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from libs.testbed.containers import images, packages
-from libs.testbed.containers.engine import Engine, running
-from libs.testbed.containers.run import CommandFailed, told
-from libs.testbed.control_plane.build import KUBE, BuildError, Program, built
+from libs.testbed.containers.commands import CommandFailed, ProgressMessage
+from libs.testbed.containers.engine import ContainerEngine, start_engine
+from libs.testbed.control_plane.build import KUBE, BuildError, GoProgram, build_program
 
 _FOLDER: Final = images.ROOT / "deploy" / "compose"
 _VERSION: Final = "v2.40.3"
-COMPOSE: Final = Program(
+COMPOSE: Final = GoProgram(
     "docker-compose",
     _FOLDER / "docker-compose",
     f"-s -w -X github.com/docker/compose/v2/internal.Version={_VERSION}",
@@ -36,46 +36,47 @@ def main() -> None:
     parser.add_argument("--stay", action="store_true", help="keep it running until Ctrl-C")
     asked = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+        signal.signal(number, _exit_on_signal)
     try:
         packages.check_machine(os.geteuid(), os.environ.get("PATH", ""))
         _run(asked.nodes, asked.patience, stay=asked.stay)
-    except (packages.Missing, CommandFailed, BuildError) as error:
+    except (packages.MissingPrerequisite, CommandFailed, BuildError) as error:
         sys.exit(f"compose-local: {error}")
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 
 
-def _end(number: int, _frame: object) -> NoReturn:
+def _exit_on_signal(number: int, _frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
 def _run(nodes: int, patience: int, *, stay: bool) -> None:
-    kube, compose = (asyncio.run(built(program)) for program in (KUBE, COMPOSE))
-    engine_packages = packages.engine()
-    base = packages.base_system(engine_packages)
-    images.wheels()
+    kube, compose = (asyncio.run(build_program(program)) for program in (KUBE, COMPOSE))
+    engine_packages = packages.unpack_engine()
+    base = packages.build_base_system(engine_packages)
+    images.build_wheels()
     with tempfile.TemporaryDirectory(prefix="talos-ccm-compose-") as name:
         folder = Path(name)
-        with running(engine_packages, compose, folder / "engine") as engine:
-            with told("images"):
-                images.make(engine, base, kube, folder / "images")
+        with start_engine(engine_packages, compose, folder / "engine") as engine:
+            with ProgressMessage("images"):
+                images.build_images(engine, base, kube, folder / "images")
             print(
-                f"           image of the services: {images.size_bytes(engine, 'talos-ccm:dev') / 1e6:.0f} MB"
+                "           image of the services: "
+                f"{images.get_image_size(engine, 'talos-ccm:dev') / 1e6:.0f} MB"
             )
-            with _up(engine, nodes, patience):
-                _tell(engine)
+            with _start(engine, nodes, patience):
+                _print_result(engine)
                 if stay:
-                    _stay(engine)
+                    _wait_for_interrupt(engine)
     print("ended: no container, no process, no mount and no file of it is left")
 
 
 @contextlib.contextmanager
-def _up(engine: Engine, nodes: int, patience: int) -> Iterator[None]:
-    settings = {**images.for_compose(), "NODES": str(nodes)}
+def _start(engine: ContainerEngine, nodes: int, patience: int) -> Iterator[None]:
+    settings = {**images.build_compose_environment(), "NODES": str(nodes)}
     engine.env.update(settings)
     try:
-        with told(f"everything is healthy, {nodes} nodes are usable"):
+        with ProgressMessage(f"everything is healthy, {nodes} nodes are usable"):
             try:
                 _compose(engine, "up", "--detach", "--no-build", "--wait", f"--wait-timeout={patience}")
             except CommandFailed:
@@ -87,20 +88,20 @@ def _up(engine: Engine, nodes: int, patience: int) -> Iterator[None]:
                 raise
         yield
     finally:
-        with told("taken down"):
+        with ProgressMessage("taken down"):
             _compose(engine, "down", "--volumes", "--timeout=5")
 
 
-def _compose(engine: Engine, *words: str) -> str:
-    return engine.docker("compose", f"--project-directory={_FOLDER}", *words)
+def _compose(engine: ContainerEngine, *words: str) -> str:
+    return engine.run_docker("compose", f"--project-directory={_FOLDER}", *words)
 
 
-def _tell(engine: Engine) -> None:
+def _print_result(engine: ContainerEngine) -> None:
     print(_compose(engine, "ps", "--format=table {{.Service}}\t{{.Status}}"))
     print(_compose(engine, "logs", "--no-log-prefix", "rights", "nodes", "talos"))
 
 
-def _stay(engine: Engine) -> None:
+def _wait_for_interrupt(engine: ContainerEngine) -> None:
     print(f"It stays until Ctrl-C:  DOCKER_HOST={engine.address} docker compose -p talos-ccm logs -f")
     with contextlib.suppress(KeyboardInterrupt):
         signal.pause()

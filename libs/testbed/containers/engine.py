@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.testbed.containers.packages import environment
-from libs.testbed.containers.run import CommandFailed, run
+from libs.testbed.containers.commands import CommandFailed, run_command
+from libs.testbed.containers.packages import build_environment
 
 _START_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 # This machine's firewall and routes stay as they are: containers reach each other, and nothing outside.
-_AS_A_GUEST: Final = ("--iptables=false", "--ip-forward=false", "--bridge=none")
+_NO_HOST_NETWORK_FLAGS: Final = ("--iptables=false", "--ip-forward=false", "--bridge=none")
 
 
-class Engine:
+class ContainerEngine:
     """A running one."""
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
@@ -33,23 +33,23 @@ class Engine:
             "DOCKER_BUILDKIT": "1",
         }
 
-    def docker(self, *words: str | Path, more: Mapping[str, str] | None = None) -> str:
+    def run_docker(self, *words: str | Path, more: Mapping[str, str] | None = None) -> str:
         """What a command wrote. Raises CommandFailed."""
-        return run(["docker", *words], env={**self.env, **(more or {})})
+        return run_command(["docker", *words], env={**self.env, **(more or {})})
 
 
 @contextlib.contextmanager
-def running(packages: Path, compose: Path, folder: Path) -> Iterator[Engine]:
+def start_engine(packages: Path, compose: Path, folder: Path) -> Iterator[ContainerEngine]:
     """Start it in `folder`, with compose as its plugin; at the end nothing of it runs or is mounted."""
     plugins = folder / "config" / "cli-plugins"
     plugins.mkdir(parents=True)
     (plugins / "docker-compose").symlink_to(compose)
-    engine = Engine(folder, environment(packages))
+    engine = ContainerEngine(folder, build_environment(packages))
     log = folder / "dockerd.log"
     with log.open("wb") as output:
         # Its own session: Ctrl-C reaches us alone, and we end it after its containers.
         process = subprocess.Popen(
-            _command(folder, engine.address),
+            _build_command(folder, engine.address),
             env=engine.env,
             stdout=output,
             stderr=output,
@@ -57,27 +57,27 @@ def running(packages: Path, compose: Path, folder: Path) -> Iterator[Engine]:
             start_new_session=True,
         )
     try:
-        _until_it_answers(folder / "docker.sock", process, log)
+        _wait_until_ready(folder / "docker.sock", process, log)
         yield engine
     finally:
-        _end(process, folder)
+        _stop(process, folder)
 
 
-def _command(folder: Path, address: str) -> Sequence[str]:
+def _build_command(folder: Path, address: str) -> Sequence[str]:
     places = (f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/dockerd.pid")
-    return ("dockerd", *places, f"--host={address}", *_AS_A_GUEST)
+    return ("dockerd", *places, f"--host={address}", *_NO_HOST_NETWORK_FLAGS)
 
 
-def _until_it_answers(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    while not _answers(path):
+    while not _is_ready(path):
         if process.poll() is not None or time.monotonic() > deadline:
             last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             raise CommandFailed(f"dockerd does not answer; its last words:\n{last}")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
-def _answers(path: Path) -> bool:
+def _is_ready(path: Path) -> bool:
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(1)
@@ -90,7 +90,7 @@ def _answers(path: Path) -> bool:
         return False
 
 
-def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
     process.terminate()
     try:
         process.wait(_END_SECONDS)
@@ -99,4 +99,4 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
         process.wait()
     for line in Path("/proc/self/mounts").read_text().splitlines()[::-1]:
         if (mounted := line.split()[1]).startswith(f"{folder}/"):
-            run(["umount", mounted])
+            run_command(["umount", mounted])

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from libs.testbed.containers.engine import Engine
-from libs.testbed.containers.run import kept, run
+from libs.testbed.containers.commands import get_or_make, run_command
+from libs.testbed.containers.engine import ContainerEngine
 
 ROOT: Final = Path(__file__).parents[3]
 BASE: Final = "talos-ccm-local/base"
@@ -28,7 +28,7 @@ ENV PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels
 """
 
 
-def for_compose() -> Mapping[str, str]:
+def build_compose_environment() -> Mapping[str, str]:
     """What compose.yaml is told: these images, and no observability, of which there is none here."""
     return {
         "ETCD_IMAGE": KUBE,
@@ -40,19 +40,21 @@ def for_compose() -> Mapping[str, str]:
     }
 
 
-def wheels() -> Path:
+def build_wheels() -> Path:
     """All that the Dockerfile installs, for the Python of the base."""
     digest = hashlib.sha256(b"".join(lock.read_bytes() for lock in _LOCKS) + _PIP.encode()).hexdigest()[:12]
-    return kept(f"wheels-{digest}", "what the image installs", _download)
+    return get_or_make(f"wheels-{digest}", "what the image installs", _download_wheels)
 
 
-def make(engine: Engine, base: Path, kube: Path, work: Path) -> None:
+def build_images(engine: ContainerEngine, base: Path, kube: Path, work: Path) -> None:
     """Base, builder, control plane, NATS; then runtime and testbed from the Dockerfile."""
-    engine.docker("import", base, BASE)
-    _build(engine, work / "builder", _BUILDER, {"wheels": wheels(), "pip": _pip(work)})
-    _build(engine, work / "kube", 'FROM scratch\nCOPY kube /kube\nENTRYPOINT ["/kube"]\n', {"kube": kube})
+    engine.run_docker("import", base, BASE)
+    _build_image(engine, work / "builder", _BUILDER, {"wheels": build_wheels(), "pip": _unpack_pip(work)})
+    _build_image(
+        engine, work / "kube", 'FROM scratch\nCOPY kube /kube\nENTRYPOINT ["/kube"]\n', {"kube": kube}
+    )
     server = Path(sysconfig.get_path("scripts")) / "nats-server"
-    _build(
+    _build_image(
         engine,
         work / "nats",
         "FROM scratch\nCOPY nats-server /usr/local/bin/nats-server\n",
@@ -60,15 +62,17 @@ def make(engine: Engine, base: Path, kube: Path, work: Path) -> None:
     )
     bases = ("--network=none", f"--build-arg=BASE={BASE}", f"--build-arg=BUILDER={BUILDER}")
     for target, tag in (("testbed", "talos-ccm-testbed:dev"), ("runtime", "talos-ccm:dev")):
-        engine.docker("build", "-q", *bases, f"--target={target}", f"--tag={tag}", ROOT)
+        engine.run_docker("build", "-q", *bases, f"--target={target}", f"--tag={tag}", ROOT)
 
 
-def size_bytes(engine: Engine, image: str) -> int:
+def get_image_size(engine: ContainerEngine, image: str) -> int:
     """All layers of it."""
-    return int(engine.docker("image", "inspect", "--format={{.Size}}", image))
+    return int(engine.run_docker("image", "inspect", "--format={{.Size}}", image))
 
 
-def _build(engine: Engine, context: Path, dockerfile: str, content: Mapping[str, Path]) -> None:
+def _build_image(
+    engine: ContainerEngine, context: Path, dockerfile: str, content: Mapping[str, Path]
+) -> None:
     context.mkdir(parents=True)
     for name, source in content.items():
         if source.is_dir():
@@ -76,10 +80,10 @@ def _build(engine: Engine, context: Path, dockerfile: str, content: Mapping[str,
         else:
             shutil.copy2(source, context / name)
     (context / "Dockerfile").write_text(dockerfile)
-    engine.docker("build", "-q", "--network=none", f"--tag=talos-ccm-local/{context.name}", context)
+    engine.run_docker("build", "-q", "--network=none", f"--tag=talos-ccm-local/{context.name}", context)
 
 
-def _download(out: Path) -> None:
+def _download_wheels(out: Path) -> None:
     pip: list[str | Path] = [
         Path(sysconfig.get_path("scripts")) / "uvx",
         "--quiet",
@@ -91,12 +95,12 @@ def _download(out: Path) -> None:
     ]
     for_base = ["--no-deps", "--python-version=3.11", f"--dest={out}"]
     for lock in _LOCKS:
-        run([*pip, *for_base, "--require-hashes", f"--requirement={lock}"])
-    run([*pip, *for_base, "--only-binary=:all:", _PIP])
+        run_command([*pip, *for_base, "--require-hashes", f"--requirement={lock}"])
+    run_command([*pip, *for_base, "--only-binary=:all:", _PIP])
 
 
-def _pip(work: Path) -> Path:
+def _unpack_pip(work: Path) -> Path:
     out = work / "pip"
-    with zipfile.ZipFile(next(wheels().glob("pip-*.whl"))) as wheel:
+    with zipfile.ZipFile(next(build_wheels().glob("pip-*.whl"))) as wheel:
         wheel.extractall(out)
     return out

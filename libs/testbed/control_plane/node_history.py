@@ -19,7 +19,7 @@ _EVENTS_ABOUT: Final = ("Node", "CertificateSigningRequest")
 _BOOKKEEPING: Final = ("metadata.resourceVersion", "metadata.managedFields", "metadata.generation")
 
 
-class Change(NamedTuple):
+class FieldChange(NamedTuple):
     """One field of one Node has another value than before."""
 
     user: str
@@ -27,7 +27,7 @@ class Change(NamedTuple):
     field: str  # such as "metadata.labels[team]" or "spec.taints[a/b:NoSchedule].value"
 
 
-class Write(NamedTuple):
+class WriteRequest(NamedTuple):
     """A request that was to write, whatever became of it."""
 
     user: str
@@ -76,65 +76,65 @@ class _Entry(msgspec.Struct, rename="camel"):
 _ENTRY = msgspec.json.Decoder(_Entry)
 
 
-def writes(log: Iterable[bytes], resources: Collection[str] = ABOUT_NODES) -> list[Write]:
+def list_writes(log: Iterable[bytes], resources: Collection[str] = ABOUT_NODES) -> list[WriteRequest]:
     """What was asked for about these resources, as it was answered; of Events those about Nodes and requests.
 
     What was sent, and the name of what an Event is about, stand only in a log with `audit_fields`.
     """
     return [
-        Write(
+        WriteRequest(
             entry.who,
             entry.verb,
             entry.resource,
-            _about(entry),
+            _get_object_name(entry),
             entry.response_status.code,
             str((entry.request_object or {}).get("reason", "")) if entry.resource == "events" else "",
             entry.request_object,
         )
-        for entry in _of_writes(log, resources)
-        if _about(entry)
+        for entry in _read_write_entries(log, resources)
+        if _get_object_name(entry)
     ]
 
 
-def changes(log: Iterable[bytes]) -> list[Change]:
+def list_changes(log: Iterable[bytes]) -> list[FieldChange]:
     """What each write changed: the states of a Node in their order, each compared with the one before.
 
     The log must reach back to where the Nodes were created: of a state without one before it, all is new.
     """
     states: dict[str, list[tuple[int, str, dict[str, Any]]]] = {}
-    for entry in _of_writes(log, ABOUT_NODES):
+    for entry in _read_write_entries(log, ABOUT_NODES):
         node = entry.response_object
         if entry.response_status.code < 300 and _is_node(node):
             version = int(node["metadata"]["resourceVersion"])
             states.setdefault(node["metadata"]["uid"], []).append((version, entry.who, node))
-    return [change for history in states.values() for change in _compared(history)]
+    return [change for history in states.values() for change in _compare_states(history)]
 
 
-def _compared(history: list[tuple[int, str, dict[str, Any]]]) -> Iterator[Change]:
+def _compare_states(history: list[tuple[int, str, dict[str, Any]]]) -> Iterator[FieldChange]:
     before: dict[str, Any] = {}
     for _, user, node in sorted(history, key=lambda state: state[0]):
-        after = dict(fields(node))
+        after = dict(list_leaf_fields(node))
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name) and not name.startswith(_BOOKKEEPING):
-                yield Change(user, node["metadata"]["name"], name)
+                yield FieldChange(user, node["metadata"]["name"], name)
         before = after
 
 
-def fields(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+def list_leaf_fields(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of an object and where they are; a list is one leaf unless its elements have keys."""
     keys = _KEYS.get(at)
     if keys is not None:
         for element in value:
-            yield from fields(element, f"{at}[{':'.join(element.get(key, '') for key in keys)}]")
+            yield from list_leaf_fields(element, f"{at}[{':'.join(element.get(key, '') for key in keys)}]")
     elif isinstance(value, dict):
         is_map = at in ("metadata.labels", "metadata.annotations")
         for key, inner in value.items():
-            yield from fields(inner, f"{at}[{key}]" if is_map else f"{at}.{key}".lstrip("."))
+            yield from list_leaf_fields(inner, f"{at}[{key}]" if is_map else f"{at}.{key}".lstrip("."))
     else:
         yield at, value
 
 
-def _of_writes(log: Iterable[bytes], resources: Collection[str]) -> Iterator[_Entry]:
+def _read_write_entries(log: Iterable[bytes], resources: Collection[str]) -> Iterator[_Entry]:
     for line in log:
         if not line.endswith(b"\n"):
             break  # being written at this moment
@@ -144,7 +144,7 @@ def _of_writes(log: Iterable[bytes], resources: Collection[str]) -> Iterator[_En
             yield entry
 
 
-def _about(entry: _Entry) -> str:
+def _get_object_name(entry: _Entry) -> str:
     """The object's name; a Node that is created has it only in its body."""
     body = entry.request_object if isinstance(entry.request_object, dict) else {}
     if entry.resource == "events":

@@ -1,8 +1,8 @@
 """`python -m libs.testbed.dashboards`: write deploy/observability/dashboards, and the chart's copies."""
 
-from libs.testbed.dashboards.boards import FOLDER, write
-from libs.testbed.helm.observed import COPIES
+from libs.testbed.dashboards.boards import FOLDER, write_boards
+from libs.testbed.helm.observability_copies import COPIES
 
 if __name__ == "__main__":
     for folder in (FOLDER, COPIES / FOLDER.name):
-        write(folder)
+        write_boards(folder)

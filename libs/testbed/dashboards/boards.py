@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.testbed.dashboards.certificates import CERTIFICATES
-from libs.testbed.dashboards.grafana import text_of
+from libs.testbed.dashboards.grafana import render_board
 from libs.testbed.dashboards.ipam import IPAM
 from libs.testbed.dashboards.node_journey import NODE_JOURNEY, NODE_JOURNEY_JAEGER
 from libs.testbed.dashboards.overview import OVERVIEW
@@ -26,15 +26,15 @@ BOARDS: Final[tuple[Board, ...]] = (
 )
 
 
-def path_of(board: Board, folder: Path = FOLDER) -> Path:
-    """The file of that dashboard."""
+def get_board_path(board: Board, folder: Path = FOLDER) -> Path:
+    """The file of that build_dashboard."""
     return folder / f"{board.name}.json"
 
 
-def write(folder: Path = FOLDER) -> None:
+def write_boards(folder: Path = FOLDER) -> None:
     """Write every file, and remove the files of deleted dashboards."""
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in set(folder.glob("*.json")) - {path_of(board, folder) for board in BOARDS}:
+    for stale in set(folder.glob("*.json")) - {get_board_path(board, folder) for board in BOARDS}:
         stale.unlink()
     for board in BOARDS:
-        path_of(board, folder).write_text(text_of(board))
+        get_board_path(board, folder).write_text(render_board(board))

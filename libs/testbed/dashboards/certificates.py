@@ -12,9 +12,9 @@ from libs.testbed.dashboards.panels import (
     RED,
     Board,
     Query,
-    quantile,
-    series,
-    stat,
+    build_quantile,
+    make_stat,
+    make_time_series,
 )
 
 _OF_CSR: Final = 'service="csr"'
@@ -24,7 +24,7 @@ CERTIFICATES: Final = Board(
     title="Certificates",
     question="Do kubelets get the serving certificates that they request, and which requests were denied?",
     panels=(
-        stat(
+        make_stat(
             "Age of the oldest request",
             "max(talosccm_csr_oldest_pending_age_seconds)",
             good="0, or a few seconds.",
@@ -32,14 +32,14 @@ CERTIFICATES: Final = Board(
             unit="s",
             steps=((60, ORANGE), (600, RED)),
         ),
-        stat(
+        make_stat(
             "Waiting requests",
             "sum(max by (reason) (talosccm_csr_waiting)) or 0 * max(talosccm_csr_superseded)",
             good="0.",
             bad="a number that does not fall.",
             steps=ANY_IS_A_WARNING,
         ),
-        stat(
+        make_stat(
             "Approved, not issued",
             "max(talosccm_csr_approved_not_issued)",
             good="0: the cluster's signer issues certificates at once.",
@@ -47,7 +47,7 @@ CERTIFICATES: Final = Board(
             steps=ANY_IS_BAD,
             alerts=("TalosCCMCSRNotIssued",),
         ),
-        stat(
+        make_stat(
             "Denied",
             'sum(increase(talosccm_csr_approval_count{status="deny"}[$__range]))',
             good="0 in the selected time range.",
@@ -56,7 +56,7 @@ CERTIFICATES: Final = Board(
             decimals=0,
             alerts=("TalosCCMCSRDenied",),
         ),
-        stat(
+        make_stat(
             "Approved",
             'sum(increase(talosccm_csr_approval_count{status="approve"}[$__range]))',
             good="one for each node that joined or renewed in the selected time range.",
@@ -64,7 +64,7 @@ CERTIFICATES: Final = Board(
             steps=NEUTRAL,
             decimals=0,
         ),
-        stat(
+        make_stat(
             "Approved without Talos",
             "sum(increase(talosccm_csr_approved_without_talos_total[$__range]))",
             good="0 in the selected time range.",
@@ -72,7 +72,7 @@ CERTIFICATES: Final = Board(
             steps=ANY_IS_A_WARNING,
             decimals=0,
         ),
-        series(
+        make_time_series(
             "Decisions",
             Query("sum by (status) (rate(talosccm_csr_approval_count[$__rate_interval]))", "{{status}}"),
             good="approve, when nodes join and when kubelets renew certificates.",
@@ -80,7 +80,7 @@ CERTIFICATES: Final = Board(
             unit="cps",
             alerts=("TalosCCMCSRDenied",),
         ),
-        series(
+        make_time_series(
             "Waiting requests by missing check",
             Query("max by (reason) (talosccm_csr_waiting)", "{{reason}}"),
             good="no data, or seconds for a Node that does not exist yet.",
@@ -88,7 +88,7 @@ CERTIFICATES: Final = Board(
             decimals=0,
             silent_because="no request has waited since csr started.",
         ),
-        series(
+        make_time_series(
             "Age of the oldest undecided request",
             Query("max(talosccm_csr_oldest_pending_age_seconds)", "oldest"),
             good="0, with short peaks.",
@@ -96,7 +96,7 @@ CERTIFICATES: Final = Board(
             unit="s",
             steps=((60, ORANGE), (600, RED)),
         ),
-        series(
+        make_time_series(
             "Not issued, and superseded",
             Query("max(talosccm_csr_approved_not_issued)", "approved, not issued"),
             Query("max(talosccm_csr_superseded)", "superseded: the node has a newer request"),
@@ -105,15 +105,15 @@ CERTIFICATES: Final = Board(
             decimals=0,
             alerts=("TalosCCMCSRNotIssued",),
         ),
-        series(
+        make_time_series(
             "Message age at csr, and handling duration (p99)",
             Query(
-                quantile(0.99, "talosccm_hop_latency_seconds", "event", _OF_CSR),
+                build_quantile(0.99, "talosccm_hop_latency_seconds", "event", _OF_CSR),
                 "{{event}} age",
                 exemplars=True,
             ),
             Query(
-                quantile(0.99, "talosccm_event_handling_duration_seconds", "event", _OF_CSR),
+                build_quantile(0.99, "talosccm_event_handling_duration_seconds", "event", _OF_CSR),
                 "{{event}} handling",
                 exemplars=True,
             ),
@@ -122,7 +122,7 @@ CERTIFICATES: Final = Board(
             unit="s",
             steps=((1, ORANGE), (10, RED)),
         ),
-        series(
+        make_time_series(
             "Messages of csr by outcome",
             Query(
                 f"sum by (outcome) (rate(talosccm_events_handled_total{{{_OF_CSR}}}[$__rate_interval]))",

@@ -13,10 +13,10 @@ from libs.testbed.dashboards.panels import (
     Board,
     Panel,
     Query,
-    quantile,
-    risen,
-    series,
-    stat,
+    build_increase,
+    build_quantile,
+    make_stat,
+    make_time_series,
 )
 
 _USAGE: Final = "max by (clusterCIDR) (node_ipam_controller_cidrset_usage_cidrs)"
@@ -29,7 +29,7 @@ IPAM: Final = Board(
     title="IPAM",
     question="Do the pools have room, and does every node have its pod CIDRs, from ipam only?",
     panels=(
-        stat(
+        make_stat(
             "Nodes with no block left",
             "max(talosccm_ipam_exhausted_nodes)",
             good="0.",
@@ -37,7 +37,7 @@ IPAM: Final = Board(
             steps=ANY_IS_BAD,
             alerts=("TalosCCMIPAMExhausted",),
         ),
-        stat(
+        make_stat(
             "Fullest pool",
             "max(node_ipam_controller_cidrset_usage_cidrs)",
             good="below 75 %.",
@@ -48,14 +48,14 @@ IPAM: Final = Board(
             alerts=("TalosCCMIPAMPoolAlmostFull",),
             silent_because=_OFF,
         ),
-        stat(
+        make_stat(
             "Nodes without pod CIDRs",
             "sum(max by (outcome) (talosccm_ipam_waiting_nodes)) or 0 * max(talosccm_ipam_exhausted_nodes)",
             good="0, or a number that falls while nodes join.",
             bad="a number that does not fall: see the panel by outcome.",
             steps=ANY_IS_A_WARNING,
         ),
-        stat(
+        make_stat(
             "CIDRs by other allocators",
             "sum(increase(talosccm_ipam_foreign_nodes_total[$__range]))",
             good="0 in the selected time range.",
@@ -64,14 +64,14 @@ IPAM: Final = Board(
             decimals=0,
             alerts=("TalosCCMIPAMForeignAllocator",),
         ),
-        stat(
+        make_stat(
             "Conflicts",
             "max(talosccm_ipam_conflicts)",
             good="0.",
             bad="above 0: pod CIDRs of nodes overlap or are invalid. `talos-ccm status ipam` lists them.",
             steps=ANY_IS_BAD,
         ),
-        stat(
+        make_stat(
             "Blocks in quarantine",
             "max(talosccm_ipam_quarantined_cidrs)",
             good="a few, of deleted nodes: they become free after the quarantine.",
@@ -91,7 +91,7 @@ IPAM: Final = Board(
             alerts=("TalosCCMIPAMPoolAlmostFull",),
             silent_because=_OFF,
         ),
-        series(
+        make_time_series(
             "Free blocks",
             Query(f"{_BLOCKS} * (1 - {_USAGE}) < 1e6", "{{clusterCIDR}}"),
             good="more than the nodes that will join. The panel omits pools with a million or more.",
@@ -100,7 +100,7 @@ IPAM: Final = Board(
             alerts=("TalosCCMIPAMExhausted",),
             silent_because=_OFF,
         ),
-        series(
+        make_time_series(
             "Nodes without pod CIDRs by outcome",
             Query("max by (outcome) (talosccm_ipam_waiting_nodes)", "{{outcome}}"),
             Query("max(talosccm_ipam_exhausted_nodes)", "no block left"),
@@ -109,14 +109,14 @@ IPAM: Final = Board(
             decimals=0,
             alerts=("TalosCCMIPAMExhausted",),
         ),
-        series(
+        make_time_series(
             "Claimed and released blocks",
             Query(
-                risen("node_ipam_controller_cidrset_cidrs_allocations_total", "clusterCIDR"),
+                build_increase("node_ipam_controller_cidrset_cidrs_allocations_total", "clusterCIDR"),
                 "{{clusterCIDR}} claimed",
             ),
             Query(
-                risen("node_ipam_controller_cidrset_cidrs_releases_total", "clusterCIDR"),
+                build_increase("node_ipam_controller_cidrset_cidrs_releases_total", "clusterCIDR"),
                 "{{clusterCIDR}} released",
             ),
             Query("sum(increase(talosccm_ipam_nodes_served_total[$__rate_interval]))", "nodes served"),
@@ -125,10 +125,12 @@ IPAM: Final = Board(
             decimals=0,
             silent_because=_OFF,
         ),
-        series(
+        make_time_series(
             "Blocks tried until one was free (p99)",
             Query(
-                quantile(0.99, "node_ipam_controller_cidrset_allocation_tries_per_request", "clusterCIDR"),
+                build_quantile(
+                    0.99, "node_ipam_controller_cidrset_allocation_tries_per_request", "clusterCIDR"
+                ),
                 "{{clusterCIDR}}",
             ),
             good="few.",
@@ -136,10 +138,10 @@ IPAM: Final = Board(
             steps=((125, ORANGE), (625, RED)),
             silent_because="no claim in the interval of a point.",
         ),
-        series(
+        make_time_series(
             "Handling duration of ipam (p99)",
             Query(
-                quantile(0.99, "talosccm_event_handling_duration_seconds", "event", 'service="ipam"'),
+                build_quantile(0.99, "talosccm_event_handling_duration_seconds", "event", 'service="ipam"'),
                 "{{event}}",
                 exemplars=True,
             ),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.testbed.dashboards.panels import ORANGE, RED, Query, quantile, series
+from libs.testbed.dashboards.panels import ORANGE, RED, Query, build_quantile, make_time_series
 
 DELAY: Final = "node_controller_cloud_provider_taint_removal_delay_seconds"
 
-UNTIL_USABLE: Final = series(
+UNTIL_USABLE: Final = make_time_series(
     "Time from a node's creation until it is usable",
-    Query(quantile(0.5, DELAY), "p50", exemplars=True),
-    Query(quantile(0.99, DELAY), "p99", exemplars=True),
+    Query(build_quantile(0.5, DELAY), "p50", exemplars=True),
+    Query(build_quantile(0.99, DELAY), "p99", exemplars=True),
     good="seconds, most of them spent in the kubelet. The buckets are 1, 4, 16, 64 s.",
     bad="minutes. Each dot is one node and links to its trace, if tracing is on.",
     unit="s",

@@ -10,7 +10,7 @@ from libs.testbed.dashboards.panels import Panel
 COLUMNS: Final = 24
 
 
-def placed(panels: Sequence[Panel]) -> Iterator[tuple[Panel, dict[str, int]]]:
+def place_panels(panels: Sequence[Panel]) -> Iterator[tuple[Panel, dict[str, int]]]:
     """Each panel with its gridPos. A panel that does not fit starts a row below the highest panel."""
     x = y = row = 0
     for panel in panels:

@@ -12,12 +12,12 @@ from libs.testbed.dashboards.panels import (
     Board,
     Panel,
     Query,
-    quantile,
-    risen,
-    series,
-    stat,
+    build_increase,
+    build_quantile,
+    make_stat,
+    make_time_series,
 )
-from libs.testbed.dashboards.variables import source_variable, tempo_values, text_variable
+from libs.testbed.dashboards.variables import make_source_variable, make_tempo_variable, make_text_variable
 
 _TRACES: Final = "traces"  # the variable with the Tempo or Jaeger data source
 _OF_NODE: Final = 'resource.service.namespace = "talos-ccm" && span.k8s.node.name = "$node"'
@@ -27,7 +27,7 @@ _OFF: Final = (
 _COLUMN_OF_TRACE: Final = "/^(traceID|Trace ID)$/"
 
 
-def _search_tempo(query: str, rows: int) -> dict[str, Any]:
+def _build_tempo_search(query: str, rows: int) -> dict[str, Any]:
     return {
         "queryType": "traceql",
         "query": query,
@@ -38,7 +38,7 @@ def _search_tempo(query: str, rows: int) -> dict[str, Any]:
     }
 
 
-def _journeys(plugin: str, uid: str, target: dict[str, Any]) -> tuple[Panel, ...]:
+def _build_journey_panels(plugin: str, uid: str, target: dict[str, Any]) -> tuple[Panel, ...]:
     address = f"/d/{uid}?var-node=${{node}}&var-trace=${{__value.raw}}&${{__url_time_range}}"
     return (
         Panel(
@@ -57,7 +57,7 @@ def _journeys(plugin: str, uid: str, target: dict[str, Any]) -> tuple[Panel, ...
     )
 
 
-def _waterfall(plugin: str, target: dict[str, Any]) -> Panel:
+def _build_waterfall(plugin: str, target: dict[str, Any]) -> Panel:
     return Panel(
         kind="traces",
         title="Selected trace",
@@ -72,13 +72,13 @@ def _waterfall(plugin: str, target: dict[str, Any]) -> Panel:
     )
 
 
-def _troubles() -> Panel:
+def _build_problem_panel() -> Panel:
     return Panel(
         kind="table",
         title="Failed attempts",
         good="an empty table.",
         bad="rows: failed attempts, which the service retries or publishes as dead letters.",
-        targets=(_search_tempo(f"{{ {_OF_NODE} && (status = error || span.error.type != nil) }}", 20),),
+        targets=(_build_tempo_search(f"{{ {_OF_NODE} && (status = error || span.error.type != nil) }}", 20),),
         source=_TRACES,
         source_type="tempo",
         silent_because="nothing failed.",
@@ -91,7 +91,7 @@ _HOP: Final = "talosccm_hop_latency_seconds"
 _JOURNEY: Final = "talosccm_journey_seconds"
 
 _ALL_NODES: Final = (
-    stat(
+    make_stat(
         "Blocked nodes",
         "max(talosccm_blocked_nodes)",
         good="0.",
@@ -100,7 +100,7 @@ _ALL_NODES: Final = (
         alerts=("TalosCCMNodeUninitializedTooLong",),
         width=8,
     ),
-    stat(
+    make_stat(
         "Nodes that became usable",
         f"sum(increase({DELAY}_count[$__range]))",
         good="as many as joined in the selected time range.",
@@ -109,7 +109,7 @@ _ALL_NODES: Final = (
         decimals=0,
         width=8,
     ),
-    stat(
+    make_stat(
         "Writes per joined node",
         f"sum(increase(talosccm_node_writes_total[$__range])) / (sum(increase({DELAY}_count[$__range])) > 0)",
         good="a handful: two of the Node, its Event, its certificate, its pod CIDRs.",
@@ -120,23 +120,23 @@ _ALL_NODES: Final = (
         width=8,
     ),
     UNTIL_USABLE,
-    series(
+    make_time_series(
         "Message age at each hop (p50)",
-        Query(quantile(0.5, _HOP, "service, event"), "{{service}} {{event}}", exemplars=True),
+        Query(build_quantile(0.5, _HOP, "service, event"), "{{service}} {{event}}", exemplars=True),
         good="milliseconds.",
         bad="one hop above the others: nodes wait there.",
         unit="s",
         steps=((1, ORANGE), (10, RED)),
     ),
-    series(
+    make_time_series(
         "End-to-end latency since the watcher's observation (p99)",
-        Query(quantile(0.99, _JOURNEY, "service, event"), "{{service}} {{event}}", exemplars=True),
+        Query(build_quantile(0.99, _JOURNEY, "service, event"), "{{service}} {{event}}", exemplars=True),
         good="well below a second. The labeler's line covers all steps, including the query to the machine.",
         bad="minutes: services retried until missing data arrived.",
         unit="s",
         steps=((10, ORANGE), (60, RED)),
     ),
-    series(
+    make_time_series(
         "Writes to Kubernetes by service",
         Query(
             "sum by (service, resource) (rate(talosccm_node_writes_total[$__rate_interval]))",
@@ -147,14 +147,14 @@ _ALL_NODES: Final = (
         unit="wps",
         stacked=True,
     ),
-    series(
+    make_time_series(
         "Failed requests to Kubernetes, and keys that rules could not set",
         Query(
-            risen("talosccm_kubernetes_requests_total", "verb, resource, status", 'status!~"2.."'),
+            build_increase("talosccm_kubernetes_requests_total", "verb, resource, status", 'status!~"2.."'),
             "{{verb}} {{resource}} {{status}}",
         ),
         Query(
-            risen("talosccm_transformer_errors_total", "type"),
+            build_increase("talosccm_transformer_errors_total", "type"),
             "rules: {{type}}",
         ),
         good="no data. An occasional 409 means that another client wrote first.",
@@ -169,14 +169,16 @@ NODE_JOURNEY: Final = Board(
     title="Node journey",
     question="What happened to one node, step by step (traces in Tempo), and how do all nodes do?",
     variables=(
-        source_variable(_TRACES, "Traces", "tempo"),
-        tempo_values("node", "Node", "k8s.node.name", _TRACES),
-        text_variable("trace", "Trace ID"),
+        make_source_variable(_TRACES, "Traces", "tempo"),
+        make_tempo_variable("node", "Node", "k8s.node.name", _TRACES),
+        make_text_variable("trace", "Trace ID"),
     ),
     panels=(
-        *_journeys("tempo", "talosccm-node-journey", _search_tempo(f"{{ {_OF_NODE} }}", 50)),
-        _troubles(),
-        _waterfall("tempo", _search_tempo("$trace", 1)),
+        *_build_journey_panels(
+            "tempo", "talosccm-node-journey", _build_tempo_search(f"{{ {_OF_NODE} }}", 50)
+        ),
+        _build_problem_panel(),
+        _build_waterfall("tempo", _build_tempo_search("$trace", 1)),
         *_ALL_NODES,
     ),
 )
@@ -186,18 +188,18 @@ NODE_JOURNEY_JAEGER: Final = Board(
     title="Node journey (Jaeger)",
     question="What happened to one node, step by step (traces in Jaeger), and how do all nodes do?",
     variables=(
-        source_variable(_TRACES, "Traces", "jaeger"),
-        text_variable("node", "Node"),
-        text_variable("trace", "Trace ID"),
+        make_source_variable(_TRACES, "Traces", "jaeger"),
+        make_text_variable("node", "Node"),
+        make_text_variable("trace", "Trace ID"),
     ),
     panels=(
-        *_journeys(
+        *_build_journey_panels(
             "jaeger",
             "talosccm-node-journey-jaeger",
             # Jaeger searches by service. The watcher's span is the root and has the node's name.
             {"queryType": "search", "service": "watcher", "tags": 'k8s.node.name="$node"', "limit": 50},
         ),
-        _waterfall("jaeger", {"query": "$trace"}),
+        _build_waterfall("jaeger", {"query": "$trace"}),
         *_ALL_NODES,
     ),
 )

@@ -12,12 +12,12 @@ from libs.testbed.dashboards.panels import (
     ORANGE,
     RED,
     Board,
-    Meaning,
     Panel,
     Query,
-    risen,
-    series,
-    stat,
+    ValueMapping,
+    build_increase,
+    make_stat,
+    make_time_series,
 )
 
 OVERVIEW: Final = Board(
@@ -25,14 +25,14 @@ OVERVIEW: Final = Board(
     title="Overview",
     question="Do joining nodes become usable, and does everything run that they need?",
     panels=(
-        stat(
+        make_stat(
             "Firing alerts",
             'count(ALERTS{alertname=~"TalosCCM.+", alertstate="firing"}) or vector(0)',
             good="0, provided that Prometheus has loaded the rules. Without them it is always 0.",
             bad="any other value. The table below lists the alerts with their runbooks.",
             steps=ANY_IS_BAD,
         ),
-        stat(
+        make_stat(
             "Nodes not usable yet",
             'max(talosccm_nodes{state="uninitialized"})',
             good="0, or a number that falls while nodes join.",
@@ -40,7 +40,7 @@ OVERVIEW: Final = Board(
             steps=((1, ORANGE), (10, RED)),
             alerts=("TalosCCMNodeUninitializedTooLong",),
         ),
-        stat(
+        make_stat(
             "Age of the oldest",
             "max(talosccm_oldest_uninitialized_seconds)",
             good="0, or less than a minute.",
@@ -49,7 +49,7 @@ OVERVIEW: Final = Board(
             steps=((60, ORANGE), (300, RED)),
             alerts=("TalosCCMNodeUninitializedTooLong",),
         ),
-        stat(
+        make_stat(
             "Processes not answering",
             "count(up == 0) or 0 * count(up)",
             good="0.",
@@ -57,7 +57,7 @@ OVERVIEW: Final = Board(
             steps=ANY_IS_BAD,
             alerts=("TalosCCMDown",),
         ),
-        stat(
+        make_stat(
             "Services without NATS",
             "count(talosccm_nats_connected == 0) or 0 * count(talosccm_nats_connected)",
             good="0.",
@@ -66,13 +66,13 @@ OVERVIEW: Final = Board(
             alerts=("TalosCCMBusDisconnected",),
             silent_because="all services are one process without NATS (--bus=memory).",
         ),
-        stat(
+        make_stat(
             "Leader",
             "max(talosccm_leader)",
             good="one watcher leads.",
             bad="no leader: no process publishes nodes and certificate requests to the services.",
             steps=((float("-inf"), RED), (1, GREEN)),
-            meanings={0: Meaning("none", RED), 1: Meaning("leads", GREEN)},
+            meanings={0: ValueMapping("none", RED), 1: ValueMapping("leads", GREEN)},
             alerts=("TalosCCMNoLeader", "TalosCCMLeaderSilent"),
         ),
         Panel(
@@ -88,7 +88,7 @@ OVERVIEW: Final = Board(
             silent_because="no alert fires or is pending, or Prometheus has not loaded the rules.",
         ),
         UNTIL_USABLE,
-        series(
+        make_time_series(
             "Nodes",
             Query("max by (state) (talosccm_nodes)", "{{state}}"),
             Query("max(talosccm_blocked_nodes)", "blocked, with a condition"),
@@ -97,7 +97,7 @@ OVERVIEW: Final = Board(
             decimals=0,
             alerts=("TalosCCMNodeUninitializedTooLong",),
         ),
-        series(
+        make_time_series(
             "Time since the last data from the API server",
             Query(
                 "time() - max by (resource) (talosccm_watch_last_heard_timestamp_seconds > 0)", "{{resource}}"
@@ -109,7 +109,7 @@ OVERVIEW: Final = Board(
             steps=((600, RED),),
             alerts=("TalosCCMWatchStale", "TalosCCMNoLeader"),
         ),
-        stat(
+        make_stat(
             "Services that reject the config file",
             "count(talosccm_rules_reload_success == 0) or 0 * count(talosccm_rules_reload_success)",
             good="0 services.",
@@ -120,13 +120,13 @@ OVERVIEW: Final = Board(
             width=6,
             height=8,
         ),
-        series(
+        make_time_series(
             "Nodes of machines that are gone",
             Query(
                 "sum(increase(talosccm_lifecycle_capped_total[$__rate_interval]))", "kept: limit or record"
             ),
             Query(
-                risen("talosccm_lifecycle_deletions_total", "outcome"),
+                build_increase("talosccm_lifecycle_deletions_total", "outcome"),
                 "{{outcome}}",
             ),
             Query("max(talosccm_lifecycle_proving_nodes)", "evidence incomplete"),

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 Kind = Literal["stat", "timeseries", "bargauge", "table", "traces"]
-Steps = tuple[
+Thresholds = tuple[
     tuple[float, str], ...
 ]  # each colour applies from its value upwards; green applies below the first
 
@@ -16,9 +16,9 @@ GREEN: Final = "green"
 ORANGE: Final = "orange"
 RED: Final = "red"
 BLUE: Final = "blue"
-NEUTRAL: Final[Steps] = ((float("-inf"), BLUE),)  # no value is good or bad
-ANY_IS_BAD: Final[Steps] = ((1, RED),)
-ANY_IS_A_WARNING: Final[Steps] = ((1, ORANGE),)
+NEUTRAL: Final[Thresholds] = ((float("-inf"), BLUE),)  # no value is good or bad
+ANY_IS_BAD: Final[Thresholds] = ((1, RED),)
+ANY_IS_A_WARNING: Final[Thresholds] = ((1, ORANGE),)
 
 METRICS: Final = "datasource"  # the variable with the Prometheus data source
 
@@ -31,7 +31,7 @@ class Query(msgspec.Struct, frozen=True):
     exemplars: bool = False  # dots that link to traces
 
 
-class Meaning(msgspec.Struct, frozen=True):
+class ValueMapping(msgspec.Struct, frozen=True):
     """The text and colour for one value."""
 
     words: str
@@ -47,9 +47,9 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     bad: str
     queries: tuple[Query, ...] = ()
     unit: str = "short"
-    steps: Steps = ()
+    steps: Thresholds = ()
     alerts: tuple[str, ...] = ()
-    meanings: Mapping[float, Meaning] = {}
+    meanings: Mapping[float, ValueMapping] = {}
     decimals: int | None = None
     highest: float | None = None
     stacked: bool = False
@@ -79,30 +79,30 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[Variable, ...] = ()
 
 
-def stat(title: str, expr: str, *, good: str, bad: str, legend: str = "", **more: Any) -> Panel:
+def make_stat(title: str, expr: str, *, good: str, bad: str, legend: str = "", **more: Any) -> Panel:
     """A panel with the current value, coloured by its thresholds."""
     size = {"width": 4, "height": 4}
     query = Query(expr, legend)
     return Panel(kind="stat", title=title, queries=(query,), good=good, bad=bad, **(size | more))
 
 
-def series(title: str, *queries: Query, good: str, bad: str, **more: Any) -> Panel:
+def make_time_series(title: str, *queries: Query, good: str, bad: str, **more: Any) -> Panel:
     """A panel with curves over time."""
     return Panel(kind="timeseries", title=title, queries=queries, good=good, bad=bad, **more)
 
 
-def quantile(share: float, histogram: str, by: str = "", only: str = "") -> str:
+def build_quantile(share: float, histogram: str, by: str = "", only: str = "") -> str:
     """Below which value that share of what a histogram saw lies, by labels; nothing where it saw nothing."""
     labels = ", ".join(filter(None, ("le", by)))
     buckets = f"{histogram}_bucket{{{only}}}" if only else f"{histogram}_bucket"
     return f"histogram_quantile({share}, sum by ({labels}) (rate({buckets}[$__rate_interval]))) >= 0"
 
 
-def risen(counter: str, by: str, only: str = "") -> str:
-    """How far a counter has risen within a point, by labels.
+def build_increase(counter: str, by: str, only: str = "") -> str:
+    """How far a counter has build_increase within a point, by labels.
 
     One with labels is first there with its first event, of which `rate` knows nothing: what was not there
-    before has risen from 0.
+    before has build_increase from 0.
     """
     counter = f"{counter}{{{only}}}" if only else counter
     born = f"{counter} unless {counter} offset $__rate_interval"

@@ -10,10 +10,10 @@ from libs.testbed.dashboards.panels import (
     RED,
     Board,
     Query,
-    quantile,
-    risen,
-    series,
-    stat,
+    build_increase,
+    build_quantile,
+    make_stat,
+    make_time_series,
 )
 
 _DAY: Final = 86400
@@ -23,7 +23,7 @@ PIPELINE: Final = Board(
     title="Pipeline",
     question="Do messages pass through NATS from service to service, and where do they stop?",
     panels=(
-        stat(
+        make_stat(
             "Dead letters",
             "max(talosccm_dead_letters_lying)",
             good="0.",
@@ -31,7 +31,7 @@ PIPELINE: Final = Board(
             steps=ANY_IS_BAD,
             alerts=("TalosCCMDeadLetters",),
         ),
-        stat(
+        make_stat(
             "Longest queue stall",
             "max(talosccm_queue_stalled_seconds)",
             good="0, or a few seconds: messages arrive and are acknowledged.",
@@ -40,14 +40,14 @@ PIPELINE: Final = Board(
             steps=((30, ORANGE), (90, RED)),
             alerts=("TalosCCMConsumerStalled",),
         ),
-        stat(
+        make_stat(
             "Waiting messages",
             "sum(max by (durable) (talosccm_queue_pending))",
             good="0, except for moments.",
             bad="a number that grows: messages arrive faster than the services process them.",
             steps=((1000, ORANGE), (10000, RED)),
         ),
-        stat(
+        make_stat(
             "Stream in use",
             "max(talosccm_stream_bytes / (talosccm_stream_max_bytes > 0)) or 0 * max(talosccm_stream_bytes)",
             good="below 60 %.",
@@ -57,7 +57,7 @@ PIPELINE: Final = Board(
             decimals=1,
             alerts=("TalosCCMStreamAlmostFull",),
         ),
-        stat(
+        make_stat(
             "Rejected by NATS",
             "sum(increase(talosccm_nats_permission_violations_total[$__range]))",
             good="0 in the selected time range.",
@@ -66,7 +66,7 @@ PIPELINE: Final = Board(
             decimals=0,
             alerts=("TalosCCMPermissionViolations",),
         ),
-        stat(
+        make_stat(
             "NATS certificate expiry",
             "min(talosccm_nats_certificate_expires_timestamp_seconds > 0) - time()",
             good="more than 90 days; the keeper renews the server's certificate before that.",
@@ -76,7 +76,7 @@ PIPELINE: Final = Board(
             alerts=("TalosCCMNATSCertificateExpiring",),
             silent_because="no NATS keeper runs (your own NATS server), or its port 10464 is not scraped.",
         ),
-        series(
+        make_time_series(
             "Waiting and unacknowledged messages by queue",
             Query("max by (durable) (talosccm_queue_pending)", "{{durable}} waiting"),
             Query("max by (durable) (talosccm_queue_unacknowledged)", "{{durable}} unacknowledged"),
@@ -85,18 +85,20 @@ PIPELINE: Final = Board(
             decimals=0,
             alerts=("TalosCCMConsumerStalled",),
         ),
-        series(
+        make_time_series(
             "Retries, redeliveries and failed publishes",
             Query(
-                risen("talosccm_events_handled_total", "service, outcome", 'outcome!="handled"'),
+                build_increase("talosccm_events_handled_total", "service, outcome", 'outcome!="handled"'),
                 "{{service}}: {{outcome}}",
             ),
             Query(
-                risen("talosccm_redelivered_total", "service"),
+                build_increase("talosccm_redelivered_total", "service"),
                 "{{service}}: redelivered",
             ),
             Query(
-                risen("talosccm_published_total", "outcome", 'outcome=~"failed|stream_full|unreadable"'),
+                build_increase(
+                    "talosccm_published_total", "outcome", 'outcome=~"failed|stream_full|unreadable"'
+                ),
                 "not published: {{outcome}}",
             ),
             good="no data; `retried` while a machine does not answer.",
@@ -105,10 +107,10 @@ PIPELINE: Final = Board(
             alerts=("TalosCCMDeadLetters",),
             silent_because="no such event since the services started.",
         ),
-        series(
+        make_time_series(
             "Message age at the start of handling (p99)",
             Query(
-                quantile(0.99, "talosccm_hop_latency_seconds", "service, event"),
+                build_quantile(0.99, "talosccm_hop_latency_seconds", "service, event"),
                 "{{service}} {{event}}",
                 exemplars=True,
             ),
@@ -117,10 +119,10 @@ PIPELINE: Final = Board(
             unit="s",
             steps=((1, ORANGE), (10, RED)),
         ),
-        series(
+        make_time_series(
             "Handling duration (p99)",
             Query(
-                quantile(0.99, "talosccm_event_handling_duration_seconds", "service, event"),
+                build_quantile(0.99, "talosccm_event_handling_duration_seconds", "service, event"),
                 "{{service}} {{event}}",
                 exemplars=True,
             ),
@@ -129,7 +131,7 @@ PIPELINE: Final = Board(
             unit="s",
             steps=((1, ORANGE), (10, RED)),
         ),
-        series(
+        make_time_series(
             "Messages handled",
             Query(
                 "sum by (service, event) (rate(talosccm_events_handled_total[$__rate_interval]))",
@@ -140,10 +142,10 @@ PIPELINE: Final = Board(
             unit="cps",
             stacked=True,
         ),
-        series(
+        make_time_series(
             "Event loop lag (p99) and CPU use",
             Query(
-                quantile(0.99, "talosccm_event_loop_lag_seconds", "pod, instance"),
+                build_quantile(0.99, "talosccm_event_loop_lag_seconds", "pod, instance"),
                 "{{pod}} {{instance}} lag (s)",
             ),
             Query(

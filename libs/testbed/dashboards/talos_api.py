@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.testbed.dashboards.panels import GREEN, NEUTRAL, ORANGE, RED, Board, Query, quantile, series, stat
+from libs.testbed.dashboards.panels import (
+    GREEN,
+    NEUTRAL,
+    ORANGE,
+    RED,
+    Board,
+    Query,
+    build_quantile,
+    make_stat,
+    make_time_series,
+)
 
 _CALLS: Final = "talosccm_api_request_duration_seconds"
 _ERRORS: Final = "talosccm_api_request_errors_total"
@@ -15,7 +25,7 @@ TALOS_API: Final = Board(
     title="Talos API",
     question="Do machines answer, how fast, and how long is metadata's client certificate still valid?",
     panels=(
-        stat(
+        make_stat(
             "Failed calls",
             f"(sum(rate({_ERRORS}[$__rate_interval])) or vector(0))"
             f" / (sum(rate({_CALLS}_count[$__rate_interval])) > 0)"
@@ -28,7 +38,7 @@ TALOS_API: Final = Board(
             alerts=("TalosCCMTalosAPIErrors",),
             width=6,
         ),
-        stat(
+        make_stat(
             "Client certificate expires in",
             "min(talosccm_talos_client_certificate_expiry_timestamp_seconds > 0) - time()",
             good="an hour or more. Talos issues it for six hours and renews it an hour before expiry.",
@@ -38,7 +48,7 @@ TALOS_API: Final = Board(
             alerts=("TalosCCMTalosCertificateExpiring",),
             width=6,
         ),
-        stat(
+        make_stat(
             "Watched machines",
             "sum(talosccm_talos_machine_watches)",
             good="about the number of nodes.",
@@ -46,7 +56,7 @@ TALOS_API: Final = Board(
             steps=NEUTRAL,
             width=6,
         ),
-        stat(
+        make_stat(
             "Calls per second",
             f"sum(rate({_CALLS}_count[$__rate_interval]))",
             good="few: metadata queries a machine when it joins or changes, and at each poll.",
@@ -56,7 +66,7 @@ TALOS_API: Final = Board(
             decimals=2,
             width=6,
         ),
-        series(
+        make_time_series(
             "Failed calls by request",
             Query(f"sum by (request) (rate({_ERRORS}[$__rate_interval]))", "{{request}}"),
             good="no data.",
@@ -65,7 +75,7 @@ TALOS_API: Final = Board(
             alerts=("TalosCCMTalosAPIErrors",),
             silent_because="no call has failed since metadata started.",
         ),
-        series(
+        make_time_series(
             "Share of failed calls by request",
             Query(
                 f"sum by (request) (rate({_ERRORS}[$__rate_interval]))"
@@ -80,26 +90,26 @@ TALOS_API: Final = Board(
             alerts=("TalosCCMTalosAPIErrors",),
             silent_because="no call has failed since metadata started, or there was no call.",
         ),
-        series(
+        make_time_series(
             "Duration of all calls (p50, p99)",
-            Query(quantile(0.5, _CALLS), "p50", exemplars=True),
-            Query(quantile(0.99, _CALLS), "p99", exemplars=True),
+            Query(build_quantile(0.5, _CALLS), "p50", exemplars=True),
+            Query(build_quantile(0.99, _CALLS), "p99", exemplars=True),
             good="below 250 ms; the smallest bucket is 100 ms.",
             bad="seconds: machines are overloaded or far away. The dots link to traces.",
             unit="s",
             steps=((1, ORANGE), (5, RED)),
             silent_because="no query to a machine in the interval of a point.",
         ),
-        series(
+        make_time_series(
             "Duration by request (p99)",
-            Query(quantile(0.99, _CALLS, "request"), "{{request}}", exemplars=True),
+            Query(build_quantile(0.99, _CALLS, "request"), "{{request}}", exemplars=True),
             good="similar values.",
             bad="one request is slower than the others.",
             unit="s",
             steps=((1, ORANGE), (5, RED)),
             silent_because="no query to a machine in the interval of a point.",
         ),
-        series(
+        make_time_series(
             "Calls by request",
             Query(f"sum by (request) (rate({_CALLS}_count[$__rate_interval]))", "{{request}}"),
             good="peaks when nodes join.",
@@ -107,7 +117,7 @@ TALOS_API: Final = Board(
             unit="reqps",
             stacked=True,
         ),
-        series(
+        make_time_series(
             "Published results by outcome",
             Query(
                 'sum by (event, outcome) (rate(talosccm_published_total{event=~"flow.enriched.+"}'
@@ -118,7 +128,7 @@ TALOS_API: Final = Board(
             bad="failed or stream_full: the facts of machines do not reach the other services.",
             unit="cps",
         ),
-        series(
+        make_time_series(
             "Watched machines",
             Query(
                 "sum by (pod, instance) (talosccm_talos_machine_watches and on (instance)"
@@ -130,7 +140,7 @@ TALOS_API: Final = Board(
             decimals=0,
             stacked=True,
         ),
-        series(
+        make_time_series(
             "Client certificate expires in",
             Query(
                 "(talosccm_talos_client_certificate_expiry_timestamp_seconds > 0) - time()",

@@ -1,4 +1,4 @@
-"""Variables at the top of a dashboard: data source, cluster, job and runbooks. Pure."""
+"""Variables at the top of a dashboard: data build_source, cluster, job and runbooks. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ RUNBOOKS: Final = "runbooks"
 _ALL: Final = {"text": ["All"], "value": ["$__all"]}
 
 
-def of_every_board() -> list[dict[str, Any]]:
-    """The variables of every dashboard: Prometheus, cluster, job, address of the runbooks."""
+def build_common_variables() -> list[dict[str, Any]]:
+    """The variables of every build_dashboard: PrometheusServer, cluster, job, address of the runbooks."""
     return [
-        source(METRICS, "Metrics", "prometheus"),
+        build_source(METRICS, "Metrics", "prometheus"),
         # A Prometheus of one cluster has no such label: the variable then offers only "All".
-        _label("cluster", "Cluster", all_value=".*"),
-        _label("job", "Scrape job", all_value=None),
-        text(RUNBOOKS, "Runbooks at", "docs/runbooks"),
+        _build_label("cluster", "Cluster", all_value=".*"),
+        _build_label("job", "Scrape job", all_value=None),
+        build_text(RUNBOOKS, "Runbooks at", "docs/runbooks"),
     ]
 
 
-def source(name: str, label: str, plugin: str) -> dict[str, Any]:
-    """A variable that selects one data source of that type."""
+def build_source(name: str, label: str, plugin: str) -> dict[str, Any]:
+    """A variable that selects one data build_source of that type."""
     return {
         "current": {},
         "hide": 0,
@@ -38,8 +38,8 @@ def source(name: str, label: str, plugin: str) -> dict[str, Any]:
     }
 
 
-def text(name: str, label: str, default: str) -> dict[str, Any]:
-    """A text box."""
+def build_text(name: str, label: str, default: str) -> dict[str, Any]:
+    """A build_text box."""
     chosen = {"text": default, "value": default}
     return {
         "current": chosen,
@@ -52,17 +52,17 @@ def text(name: str, label: str, default: str) -> dict[str, Any]:
     }
 
 
-def source_variable(name: str, label: str, plugin: str) -> Variable:
+def make_source_variable(name: str, label: str, plugin: str) -> Variable:
     """The same, for one board."""
-    return Variable(source(name, label, plugin))
+    return Variable(build_source(name, label, plugin))
 
 
-def text_variable(name: str, label: str, default: str = "") -> Variable:
+def make_text_variable(name: str, label: str, default: str = "") -> Variable:
     """The same, for one board."""
-    return Variable(text(name, label, default))
+    return Variable(build_text(name, label, default))
 
 
-def tempo_values(name: str, label: str, attribute: str, tempo: str) -> Variable:
+def make_tempo_variable(name: str, label: str, attribute: str, tempo: str) -> Variable:
     """A variable with the values of that attribute in Tempo; custom values are allowed."""
     return Variable(
         {
@@ -88,7 +88,7 @@ def tempo_values(name: str, label: str, attribute: str, tempo: str) -> Variable:
     )
 
 
-def _label(name: str, label: str, *, all_value: str | None) -> dict[str, Any]:
+def _build_label(name: str, label: str, *, all_value: str | None) -> dict[str, Any]:
     query = f"label_values(talosccm_leader, {name})"
     return {
         "allValue": all_value,

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from libs.testbed.control_plane.build import Program, built
+from libs.testbed.control_plane.build import GoProgram, build_program
 
 _VERSION: Final = "v3.21.4"
-HELM: Final = Program(
+HELM: Final = GoProgram(
     "helm",
     Path(__file__).parent,
     f"-s -w -X helm.sh/helm/v3/internal/version.version={_VERSION}",
@@ -33,45 +33,48 @@ class HelmError(RuntimeError):
     """Helm refused; the message is what it said."""
 
 
-class Values(msgspec.Struct, frozen=True):
+class ChartValues(msgspec.Struct, frozen=True):
     """What a chart is rendered with: files of values, and values that win over them."""
 
     files: tuple[Path, ...] = ()
-    said: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    overrides: Mapping[str, Any] = msgspec.field(default_factory=dict)
     release: str = RELEASE
     namespace: str = NAMESPACE
     kubernetes: str = KUBERNETES
-    served: tuple[str, ...] = ()  # group/version/kind, as a cluster lists them; () = no cluster is asked
+    # group/version/kind, as a cluster lists them; () = no cluster is asked
+    api_versions: tuple[str, ...] = ()
 
-    def arguments(self) -> list[str]:
+    def build_arguments(self) -> list[str]:
         """As helm takes them."""
         files = [f"--values={path}" for path in self.files]
-        said = [f"--set-json={key}={msgspec.json.encode(value).decode()}" for key, value in self.said.items()]
-        served = [f"--api-versions={each}" for each in self.served]
+        said = [
+            f"--set-json={key}={msgspec.json.encode(value).decode()}" for key, value in self.overrides.items()
+        ]
+        served = [f"--api-versions={each}" for each in self.api_versions]
         return [*files, *said, f"--namespace={self.namespace}", f"--kube-version={self.kubernetes}", *served]
 
 
-def lint(values: Values) -> str:
+def lint_chart(values: ChartValues) -> str:
     """What `helm lint --strict` says. Raises HelmError."""
-    return _helm("lint", "--strict", str(CHART), *values.arguments())
+    return _run_helm("lint", "--strict", str(CHART), *values.build_arguments())
 
 
-def text(values: Values, chart: Path = CHART) -> str:
+def render_text(values: ChartValues, chart: Path = CHART) -> str:
     """All objects as one YAML text, in the order in which Helm installs them. Raises HelmError."""
-    return _helm("template", values.release, str(chart), *values.arguments())
+    return _run_helm("template", values.release, str(chart), *values.build_arguments())
 
 
-def manifests(values: Values) -> list[Manifest]:
+def render_manifests(values: ChartValues) -> list[Manifest]:
     """All objects. Raises HelmError."""
-    return read(text(values))
+    return parse_manifests(render_text(values))
 
 
-def read(documents: str) -> list[Manifest]:
+def parse_manifests(documents: str) -> list[Manifest]:
     """The objects in a YAML text of many documents."""
     return [document for document in yaml.safe_load_all(documents) if document]
 
 
-def of_kind(found: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
+def select_kind(found: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
     """Those of that kind by name; no two may have the same."""
     chosen = [manifest for manifest in found if manifest["kind"] == kind]
     named = {manifest["metadata"]["name"]: manifest for manifest in chosen}
@@ -79,25 +82,25 @@ def of_kind(found: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
     return named
 
 
-def deployed_services(found: Sequence[Manifest]) -> dict[str, Manifest]:
+def select_service_deployments(found: Sequence[Manifest]) -> dict[str, Manifest]:
     """The Deployments of our services, by name."""
-    deployments = of_kind(found, "Deployment")
-    return {name: each for name, each in deployments.items() if _component(each) != _NATS}
+    deployments = select_kind(found, "Deployment")
+    return {name: each for name, each in deployments.items() if _get_component(each) != _NATS}
 
 
-def nats_of(found: Sequence[Manifest]) -> Manifest | None:
+def find_nats_workload(found: Sequence[Manifest]) -> Manifest | None:
     """What runs NATS' servers: a Deployment of one, or a StatefulSet of several."""
     workloads = (each for each in found if each["kind"] in _WORKLOADS)
-    return next((each for each in workloads if _component(each) == _NATS), None)
+    return next((each for each in workloads if _get_component(each) == _NATS), None)
 
 
-def _component(manifest: Manifest) -> str | None:
+def _get_component(manifest: Manifest) -> str | None:
     name: str | None = manifest["metadata"]["labels"].get("app.kubernetes.io/component")
     return name
 
 
-def _helm(*arguments: str) -> str:
-    program = asyncio.run(built(HELM))
+def _run_helm(*arguments: str) -> str:
+    program = asyncio.run(build_program(HELM))
     run = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
     if run.returncode:
         raise HelmError(run.stdout + run.stderr)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from libs.testbed.control_plane.build import BuildError
-from libs.testbed.helm.chart import CHART, HelmError, Values, text
-from libs.testbed.helm.embedded import EMBEDDED, embedded
-from libs.testbed.helm.observed import COPIES, observed_files, surplus
-from libs.testbed.helm.rights import rights_file
-from libs.testbed.helm.values_page import values_page
+from libs.testbed.helm.chart import CHART, ChartValues, HelmError, render_text
+from libs.testbed.helm.embedded_chart import EMBEDDED, render_embedded
+from libs.testbed.helm.observability_copies import COPIES, list_surplus_files, read_original_files
+from libs.testbed.helm.rights import render_permissions_file
+from libs.testbed.helm.values_page import render_values_page
 
-RIGHTS: Final = CHART / "files" / "rights.yaml"
+PERMISSIONS_FILE: Final = CHART / "files" / "rights.yaml"
 MANIFESTS: Final = CHART.parent / "manifests"
 PROFILES: Final = CHART / "ci"
 PAGE: Final = CHART.parents[2] / "docs" / "values.md"
@@ -28,29 +28,29 @@ _EDGE: Final[dict[str, Any]] = {"image.tag": "edge", "image.pullPolicy": "Always
 _DAEMONSET: Final[dict[str, Any]] = {"daemonSet.enabled": True}
 
 # The first four are the reference's names.
-RENDERS: Final[dict[str, Values]] = {
-    "cloud-controller-manager.yml": Values(),
-    "cloud-controller-manager-edge.yml": Values(said=_EDGE),
-    "cloud-controller-manager-daemonset.yml": Values(said=_DAEMONSET),
-    "cloud-controller-manager-daemonset-edge.yml": Values(said=_EDGE | _DAEMONSET),
-    "cloud-controller-manager-all-in-one.yml": Values(files=(PROFILES / "all-in-one-values.yaml",)),
-    "cloud-controller-manager-ha.yml": Values(files=(PROFILES / "ha-values.yaml",)),
-    "cloud-controller-manager-csr-only.yml": Values(files=(PROFILES / "csr-only-values.yaml",)),
+RENDERED_FILES: Final[dict[str, ChartValues]] = {
+    "cloud-controller-manager.yml": ChartValues(),
+    "cloud-controller-manager-edge.yml": ChartValues(overrides=_EDGE),
+    "cloud-controller-manager-daemonset.yml": ChartValues(overrides=_DAEMONSET),
+    "cloud-controller-manager-daemonset-edge.yml": ChartValues(overrides=_EDGE | _DAEMONSET),
+    "cloud-controller-manager-all-in-one.yml": ChartValues(files=(PROFILES / "all-in-one-values.yaml",)),
+    "cloud-controller-manager-ha.yml": ChartValues(files=(PROFILES / "ha-values.yaml",)),
+    "cloud-controller-manager-csr-only.yml": ChartValues(files=(PROFILES / "csr-only-values.yaml",)),
 }
 
 
-def rendered(name: str) -> str:
+def render_file(name: str) -> str:
     """What that file must hold. Raises HelmError."""
-    objects = text(RENDERS[name])
+    objects = render_text(RENDERED_FILES[name])
     return _HEAD + (_OLD if _POLICY in objects else "") + objects
 
 
-def page() -> str:
+def render_values_doc() -> str:
     """What the page on values must say."""
-    return values_page((CHART / "values.yaml").read_text())
+    return render_values_page((CHART / "values.yaml").read_text())
 
 
-def write(path: Path, content: str) -> None:
+def write_if_changed(path: Path, content: str) -> None:
     """Write a file, and say so, if it does not hold that already."""
     if not path.exists() or path.read_text() != content:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,15 +61,15 @@ def write(path: Path, content: str) -> None:
 def main() -> None:
     """Rights first: the chart is rendered with them."""
     try:
-        write(RIGHTS, rights_file())
-        write(PAGE, page())
-        write(EMBEDDED, embedded())
-        for path in surplus():
+        write_if_changed(PERMISSIONS_FILE, render_permissions_file())
+        write_if_changed(PAGE, render_values_doc())
+        write_if_changed(EMBEDDED, render_embedded())
+        for path in list_surplus_files():
             path.unlink()
-        for name, content in observed_files().items():
-            write(COPIES / name, content)
-        for name in RENDERS:
-            write(MANIFESTS / name, rendered(name))
+        for name, content in read_original_files().items():
+            write_if_changed(COPIES / name, content)
+        for name in RENDERED_FILES:
+            write_if_changed(MANIFESTS / name, render_file(name))
     except (BuildError, HelmError) as error:
         sys.exit(str(error))
 

@@ -29,24 +29,25 @@ To return to a default, use `helm upgrade --reset-values`. Without new values, h
 """
 
 
-class Value(msgspec.Struct, frozen=True):
+class DocumentedValue(msgspec.Struct, frozen=True):
     """One row: where it stands, and what it is."""
 
     path: tuple[str, ...]
     sentence: str
 
 
-def values_page(text: str) -> str:
+def render_values_page(text: str) -> str:
     """The page for that values.yaml."""
     defaults = yaml.safe_load(text)
     rows = [
-        f"| `{'.'.join(value.path)}` | {_shown(_at(defaults, value.path))} | {_cell(value.sentence)} |"
-        for value in described(text)
+        f"| `{'.'.join(value.path)}` | {_format_value(_get_value(defaults, value.path))} | "
+        f"{_format_cell(value.sentence)} |"
+        for value in parse_documented_values(text)
     ]
     return _HEAD + "\n".join(rows) + "\n"
 
 
-def described(text: str) -> Iterator[Value]:
+def parse_documented_values(text: str) -> Iterator[DocumentedValue]:
     """Every key above which a sentence stands (`# -- ...`, continued by `# ...`)."""
     path: list[str] = []
     sentence: list[str] = []
@@ -59,20 +60,20 @@ def described(text: str) -> Iterator[Value]:
         elif found := _KEY.match(line):
             path = [*path[: len(found["indent"]) // 2], found["name"]]
             if sentence:
-                yield Value(tuple(path), " ".join(sentence))
+                yield DocumentedValue(tuple(path), " ".join(sentence))
             sentence = []
 
 
-def _at(values: dict[str, Any], path: tuple[str, ...]) -> Any:
+def _get_value(values: dict[str, Any], path: tuple[str, ...]) -> Any:
     found: Any = values
     for name in path:
         found = found[name]
     return found
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"`{json.dumps(value)}`"
 
 
-def _cell(text: str) -> str:
+def _format_cell(text: str) -> str:
     return text.replace("|", r"\|").replace("<", "&lt;")

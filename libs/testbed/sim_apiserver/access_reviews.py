@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
-from libs.testbed.sim_apiserver.objects import Kind, Meta
+from libs.testbed.sim_apiserver.objects import Meta, ResourceKind
 from libs.testbed.sim_apiserver.refusals import Cause
 
 
@@ -55,7 +55,7 @@ class AccessReview(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     status: ReviewStatus = field(default_factory=ReviewStatus)
 
 
-def invalid(new: AccessReview, old: Any | None) -> list[Cause]:
+def validate_review(new: AccessReview, old: Any | None) -> list[Cause]:
     """Exactly one of the two questions must be asked."""
     asked = (new.spec.resource_attributes, new.spec.non_resource_attributes)
     if sum(one is not UNSET for one in asked) == 1:
@@ -64,11 +64,11 @@ def invalid(new: AccessReview, old: Any | None) -> list[Cause]:
     return [Cause("FieldValueInvalid", told, "spec.resourceAttributes")]
 
 
-ACCESS_REVIEWS: Final = Kind(
+ACCESS_REVIEWS: Final = ResourceKind(
     plural="selfsubjectaccessreviews",
     kind="SelfSubjectAccessReview",
     group="authorization.k8s.io",
     model=AccessReview,
-    stored=False,
-    invalid=invalid,
+    is_stored=False,
+    validate=validate_review,
 )

@@ -10,14 +10,17 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from libs.testbed.pki import Authority
+from libs.testbed.pki import CertificateAuthority
 from libs.testbed.sim_apiserver.access_reviews import AccessReview, ReviewStatus
-from libs.testbed.sim_apiserver.asked import KINDS, Asked, check, number
+from libs.testbed.sim_apiserver.api_request import KINDS, ApiRequest, check_request, parse_number
+from libs.testbed.sim_apiserver.authorization import Identity, admit, authorize, is_allowed
+from libs.testbed.sim_apiserver.certificate_signer import sign_request
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH
-from libs.testbed.sim_apiserver.listing import listed
-from libs.testbed.sim_apiserver.objects import Caller, Kind
-from libs.testbed.sim_apiserver.reading import patched, read_json, read_object
+from libs.testbed.sim_apiserver.kubectl_tables import has_table, render_table
+from libs.testbed.sim_apiserver.listing import list_objects
+from libs.testbed.sim_apiserver.object_store import Key, ObjectStore, StoredObject
+from libs.testbed.sim_apiserver.objects import Caller, ResourceKind
 from libs.testbed.sim_apiserver.refusals import (
     Cause,
     Refusal,
@@ -30,15 +33,12 @@ from libs.testbed.sim_apiserver.refusals import (
     not_found,
 )
 from libs.testbed.sim_apiserver.request_admission import admit_request
-from libs.testbed.sim_apiserver.rights import Identity, admit, authorize, may
-from libs.testbed.sim_apiserver.signing import answer_request
-from libs.testbed.sim_apiserver.store import Key, Store, Stored
-from libs.testbed.sim_apiserver.tables import has_table, table
+from libs.testbed.sim_apiserver.request_bodies import parse_json, parse_object, patch_object
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ApiResponse(msgspec.Struct, frozen=True):
     """What a request that is no watch is answered with."""
 
     code: int
@@ -46,98 +46,100 @@ class Answer(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
 
 
-class Api:
+class SimApi:
     """The server without its HTTP; `now` in UTC and `new_uid` are its only outside."""
 
     def __init__(
         self, *, now: Callable[[], datetime], new_uid: Callable[[], str], history_limit: int = 10_000
     ) -> None:
-        self.store = Store((kind.plural for kind in KINDS), history_limit=history_limit)
+        self.store = ObjectStore((kind.plural for kind in KINDS), history_limit=history_limit)
         self._now = now
         self._new_uid = new_uid
 
-    def answer(self, identity: Identity, asked: Asked, body: bytes, content_type: str) -> Answer:
+    def handle(self, identity: Identity, request: ApiRequest, body: bytes, content_type: str) -> ApiResponse:
         """Do it. Raises Refusal."""
-        authorize(identity, asked, self.store)
-        if asked.kind is None:
-            return _about_the_server(asked)
-        kind = check(asked)
-        if kind.namespaced and asked.namespace and asked.namespace not in NAMESPACES:
-            self._refuse_namespace(asked)
-        match asked.verb:
+        authorize(identity, request, self.store)
+        if request.kind is None:
+            return _describe_server(request)
+        kind = check_request(request)
+        if kind.is_namespaced and request.namespace and request.namespace not in NAMESPACES:
+            self._check_namespace(request)
+        match request.verb:
             case "get":
-                return Answer(200, self.told(asked, kind, self._stored(asked, kind)))
+                return ApiResponse(200, self.encode_object(request, kind, self._get_stored(request, kind)))
             case "list":
-                return Answer(200, listed(self.store, asked, kind, self._now()))
-            case "create" if not kind.stored:
-                return self._review(identity, kind, read_object(kind, body))
+                return ApiResponse(200, list_objects(self.store, request, kind, self._now()))
+            case "create" if not kind.is_stored:
+                return self._review(identity, kind, parse_object(kind, body))
             case "create":
-                return self._create(identity, asked, kind, read_object(kind, body))
+                return self._create(identity, request, kind, parse_object(kind, body))
             case "update":
-                return self._update(identity, asked, kind, read_object(kind, body))
+                return self._update(identity, request, kind, parse_object(kind, body))
             case "patch":
-                stored = self._stored(asked, kind)
-                new = patched(kind, stored, body, content_type)
-                return self._write(identity, asked, kind, stored, new)
-            case "delete" if not asked.subresource:
-                return self._delete(asked, kind, body)
+                stored = self._get_stored(request, kind)
+                new = patch_object(kind, stored, body, content_type)
+                return self._write(identity, request, kind, stored, new)
+            case "delete" if not request.subresource:
+                return self._delete(request, kind, body)
             case _:
                 raise method_not_allowed()
 
-    def open_watch(self, identity: Identity, asked: Asked) -> tuple[Kind, int, list[Stored]]:
+    def open_watch(
+        self, identity: Identity, asked: ApiRequest
+    ) -> tuple[ResourceKind, int, list[StoredObject]]:
         """The version to tell from, and what there is already if none was named. Raises Refusal."""
         authorize(identity, asked, self.store)
-        kind = check(asked)
-        since = number(asked, "resourceVersion")
+        kind = check_request(asked)
+        since = parse_number(asked, "resourceVersion")
         if since:
             return kind, since, []
-        return kind, self.store.version, list(self.store.table(kind.plural).of(asked.namespace))
+        return kind, self.store.version, list(self.store.table(kind.plural).list_namespace(asked.namespace))
 
-    def told(self, asked: Asked, kind: Kind, stored: Stored) -> bytes:
+    def encode_object(self, request: ApiRequest, kind: ResourceKind, stored: StoredObject) -> bytes:
         """An object as it stands alone: lists carry it without kind and apiVersion."""
-        if asked.as_table and has_table(kind):
-            return table(kind, [stored.item], {"resourceVersion": str(stored.version)}, self._now())
-        return _with_kind(kind, stored.raw)
+        if request.as_table and has_table(kind):
+            return render_table(kind, [stored.item], {"resourceVersion": str(stored.version)}, self._now())
+        return _add_kind(kind, stored.raw)
 
-    def _refuse_namespace(self, asked: Asked) -> None:
+    def _check_namespace(self, asked: ApiRequest) -> None:
         if asked.verb == "create":
             raise Refusal(404, "NotFound", f'namespaces "{asked.namespace}" not found')
 
-    def _stored(self, asked: Asked, kind: Kind) -> Stored:
+    def _get_stored(self, asked: ApiRequest, kind: ResourceKind) -> StoredObject:
         found = self.store.table(kind.plural).objects.get(Key(asked.namespace, asked.name))
         if found is None:
-            raise not_found(kind.named(asked.name))
+            raise not_found(kind.make_reference(asked.name))
         return found
 
-    def _create(self, identity: Identity, asked: Asked, kind: Kind, new: Any) -> Answer:
+    def _create(self, identity: Identity, asked: ApiRequest, kind: ResourceKind, new: Any) -> ApiResponse:
         meta = new.metadata
-        name = meta.name or (meta.generate_name and self._generated(asked, kind, meta.generate_name))
+        name = meta.name or (meta.generate_name and self._generate_name(asked, kind, meta.generate_name))
         if meta.resource_version:
             raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
         if not name:
             cause = Cause(
                 "FieldValueRequired", "Required value: name or generateName is required", "metadata.name"
             )
-            raise invalid(kind.qualified, kind.named(), [cause])
+            raise invalid(kind.qualified_name, kind.make_reference(), [cause])
         if meta.namespace not in {"", asked.namespace}:
             raise bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
-        caller = self._caller(identity)
+        caller = self._make_caller(identity)
         meta = replace(
             meta, name=name, namespace=asked.namespace, uid=self._new_uid(), creation_timestamp=caller.now
         )
-        new = kind.created(replace(new, metadata=meta), caller)
+        new = kind.on_create(replace(new, metadata=meta), caller)
         admit(identity, asked, new, None)
         admit_request(identity, asked, new, self.store)
-        if causes := kind.invalid(new, None):
-            raise invalid(kind.qualified, kind.named(name), causes)
+        if causes := kind.validate(new, None):
+            raise invalid(kind.qualified_name, kind.make_reference(name), causes)
         key = Key(asked.namespace, name)
         if key in self.store.table(kind.plural).objects:
-            raise already_exists(kind.named(name))
-        return _object(201, kind, self._put(kind, key, new))
+            raise already_exists(kind.make_reference(name))
+        return _make_object_response(201, kind, self._put(kind, key, new))
 
-    def _generated(self, asked: Asked, kind: Kind, prefix: str) -> str:
+    def _generate_name(self, asked: ApiRequest, kind: ResourceKind, prefix: str) -> str:
         """A name that is free, unless eight tries found none; then it is refused as one that exists."""
         taken = self.store.table(kind.plural).objects
         for _ in range(8):
@@ -146,13 +148,13 @@ class Api:
                 break
         return name
 
-    def _review(self, identity: Identity, kind: Kind, review: AccessReview) -> Answer:
-        if causes := kind.invalid(review, None):
-            raise invalid(f".{kind.group}", kind.named(), causes)
+    def _review(self, identity: Identity, kind: ResourceKind, review: AccessReview) -> ApiResponse:
+        if causes := kind.validate(review, None):
+            raise invalid(f".{kind.group}", kind.make_reference(), causes)
         resource, other = review.spec.resource_attributes, review.spec.non_resource_attributes
         if resource is not UNSET:
-            about = Kind(plural=resource.resource, kind="", group=resource.group, model=object)
-            question = Asked(
+            about = ResourceKind(plural=resource.resource, kind="", group=resource.group, model=object)
+            question = ApiRequest(
                 verb=resource.verb,
                 path="",
                 kind=about,
@@ -161,60 +163,62 @@ class Api:
                 subresource=resource.subresource,
             )
         else:
-            question = Asked(verb="get", path=other.path if other is not UNSET else "")
-        allowed = may(identity, question, self.store)
+            question = ApiRequest(verb="get", path=other.path if other is not UNSET else "")
+        allowed = is_allowed(identity, question, self.store)
         answered = replace(review, status=ReviewStatus(allowed))
-        return _object(201, kind, msgspec.json.encode(answered))
+        return _make_object_response(201, kind, msgspec.json.encode(answered))
 
-    def _update(self, identity: Identity, asked: Asked, kind: Kind, new: Any) -> Answer:
+    def _update(self, identity: Identity, asked: ApiRequest, kind: ResourceKind, new: Any) -> ApiResponse:
         meta = new.metadata
         if meta.name != asked.name:
-            raise _other_name(meta.name, asked.name)
+            raise _reject_other_name(meta.name, asked.name)
         stored = self.store.table(kind.plural).objects.get(Key(asked.namespace, asked.name))
         found = stored.item.metadata.uid if stored else ""
         if meta.uid and meta.uid != found:
             told = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: {found}"
-            raise conflict(kind.named(asked.name), told)
-        if stored is None and kind.version_required:  # an update may create, and no version hinders it
+            raise conflict(kind.make_reference(asked.name), told)
+        if stored is None and kind.requires_version:  # an update may create, and no version hinders it
             return self._create(
                 identity, asked, kind, replace(new, metadata=replace(meta, resource_version=""))
             )
         if stored is None:
-            raise not_found(kind.named(asked.name))
-        if kind.version_required and not meta.resource_version:
+            raise not_found(kind.make_reference(asked.name))
+        if kind.requires_version and not meta.resource_version:
             told = "Invalid value: 0: must be specified for an update"
             cause = Cause("FieldValueInvalid", told, "metadata.resourceVersion")
-            raise invalid(kind.qualified, kind.named(asked.name), [cause])
+            raise invalid(kind.qualified_name, kind.make_reference(asked.name), [cause])
         return self._write(identity, asked, kind, stored, replace(new, metadata=replace(meta, uid=found)))
 
-    def _write(self, identity: Identity, asked: Asked, kind: Kind, stored: Stored, new: Any) -> Answer:
+    def _write(
+        self, identity: Identity, asked: ApiRequest, kind: ResourceKind, stored: StoredObject, new: Any
+    ) -> ApiResponse:
         old, meta = stored.item, new.metadata
         if meta.name != asked.name:
-            raise _other_name(meta.name, asked.name)
+            raise _reject_other_name(meta.name, asked.name)
         if meta.namespace not in {"", asked.namespace}:
             raise bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
         if meta.resource_version not in {"", old.metadata.resource_version}:
-            raise conflict(kind.named(asked.name))
+            raise conflict(kind.make_reference(asked.name))
         kept = {
             "namespace": asked.namespace,
             "creation_timestamp": old.metadata.creation_timestamp,
             "resource_version": old.metadata.resource_version,
         }
-        new = kind.updated(
-            old, replace(new, metadata=replace(meta, **kept)), asked.subresource, self._caller(identity)
+        new = kind.on_update(
+            old, replace(new, metadata=replace(meta, **kept)), asked.subresource, self._make_caller(identity)
         )
         admit(identity, asked, new, old)
         admit_request(identity, asked, new, self.store)
-        if causes := kind.invalid(new, old):
-            raise invalid(kind.qualified, kind.named(asked.name), causes)
+        if causes := kind.validate(new, old):
+            raise invalid(kind.qualified_name, kind.make_reference(asked.name), causes)
         raw = stored.raw if new == old else self._put(kind, stored.key, new)
-        return _object(200, kind, raw)
+        return _make_object_response(200, kind, raw)
 
-    def _delete(self, asked: Asked, kind: Kind, body: bytes) -> Answer:
-        stored = self._stored(asked, kind)
-        options = read_json(body) if body else {}
+    def _delete(self, asked: ApiRequest, kind: ResourceKind, body: bytes) -> ApiResponse:
+        stored = self._get_stored(asked, kind)
+        options = parse_json(body) if body else {}
         preconditions = options.get("preconditions") or {} if isinstance(options, dict) else {}
         meta = stored.item.metadata
         for field, name, found in (
@@ -226,45 +230,45 @@ class Api:
                 told = (
                     f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found})"
                 )
-                raise conflict(kind.named(asked.name), told)
+                raise conflict(kind.make_reference(asked.name), told)
         version = str(self.store.version + 1)
         last = replace(stored.item, metadata=replace(meta, resource_version=version))
         self.store.delete(kind.plural, stored.key, msgspec.json.encode(last))
         details = {"name": asked.name, "group": kind.group, "kind": kind.plural, "uid": meta.uid}
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         told_of = {key: value for key, value in details.items() if value}
-        return Answer(200, msgspec.json.encode(status | {"details": told_of}))
+        return ApiResponse(200, msgspec.json.encode(status | {"details": told_of}))
 
-    def _caller(self, identity: Identity) -> Caller:
+    def _make_caller(self, identity: Identity) -> Caller:
         return Caller(identity.user, identity.groups, self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
 
-    def sign(self, authority: Authority) -> None:
+    def sign_approved(self, authority: CertificateAuthority) -> None:
         """What kube-controller-manager does: sign what was approved and has no certificate yet."""
-        for stored in self.store.table(SIGNING_REQUESTS.plural).of(""):
-            if answered := answer_request(stored.item, authority, self._now()):
+        for stored in self.store.table(SIGNING_REQUESTS.plural).list_namespace(""):
+            if answered := sign_request(stored.item, authority, self._now()):
                 self._put(SIGNING_REQUESTS, stored.key, answered)
 
-    def _put(self, kind: Kind, key: Key, new: Any) -> bytes:
+    def _put(self, kind: ResourceKind, key: Key, new: Any) -> bytes:
         version = str(self.store.version + 1)
         item = replace(new, metadata=replace(new.metadata, resource_version=version))
         return self.store.put(kind.plural, key, item, msgspec.json.encode(item)).raw
 
 
-def _with_kind(kind: Kind, raw: bytes) -> bytes:
+def _add_kind(kind: ResourceKind, raw: bytes) -> bytes:
     return f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'.encode() + raw[1:]
 
 
-def _object(code: int, kind: Kind, raw: bytes) -> Answer:
-    return Answer(code, _with_kind(kind, raw))
+def _make_object_response(code: int, kind: ResourceKind, raw: bytes) -> ApiResponse:
+    return ApiResponse(code, _add_kind(kind, raw))
 
 
-def _about_the_server(asked: Asked) -> Answer:
+def _describe_server(asked: ApiRequest) -> ApiResponse:
     if asked.path in HEALTH:
-        return Answer(200, b"ok", "text/plain")
+        return ApiResponse(200, b"ok", "text/plain")
     if asked.path in DOCUMENTS:
-        return Answer(200, DOCUMENTS[asked.path])
+        return ApiResponse(200, DOCUMENTS[asked.path])
     raise no_such_resource()
 
 
-def _other_name(name: str, asked: str) -> Refusal:
+def _reject_other_name(name: str, asked: str) -> Refusal:
     return bad_request(f"the name of the object ({name}) does not match the name on the URL ({asked})")

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 from msgspec.structs import replace
 
-from libs.testbed.sim_apiserver.objects import BY_NAME, Caller, Kind, Meta, Time, invalid_metadata
-from libs.testbed.sim_apiserver.pem import read_request, signature_is_valid
+from libs.testbed.sim_apiserver.objects import BY_NAME, Caller, Meta, ResourceKind, Time, validate_metadata
 from libs.testbed.sim_apiserver.refusals import Cause
 from libs.testbed.sim_apiserver.refusals import invalid as refusal
+from libs.testbed.sim_apiserver.request_pem import is_signature_valid, parse_request_pem
 
 DECISIONS: Final = ("Approved", "Denied")
 _FINAL: Final = (*DECISIONS, "Failed")  # once there, such a condition stays, and stays True
@@ -90,41 +90,43 @@ class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     spec: RequestSpec = field(default_factory=RequestSpec)
     status: RequestStatus = field(default_factory=RequestStatus)
 
-    def has(self, condition: str) -> bool:
+    def has_condition(self, condition: str) -> bool:
         """Whether it was approved, denied, or has failed."""
         return any(one.type == condition for one in self.status.conditions)
 
 
-def created(new: SigningRequest, caller: Caller) -> SigningRequest:
+def prepare_new_request(new: SigningRequest, caller: Caller) -> SigningRequest:
     """Nothing is decided about a new one, and it is the caller's."""
     spec = replace(new.spec, username=caller.user, groups=list(caller.groups), uid="", extra={})
     return replace(new, spec=spec, status=RequestStatus())
 
 
-def updated(old: SigningRequest, new: SigningRequest, subresource: str, caller: Caller) -> SigningRequest:
+def apply_request_update(
+    old: SigningRequest, new: SigningRequest, subresource: str, caller: Caller
+) -> SigningRequest:
     """The spec never changes; /approval writes conditions, /status the certificate and other conditions.
 
     Raises Refusal.
     """
     status = old.status
     if subresource:
-        conditions = [_stamped(one, old, caller.now) for one in new.status.conditions]
+        conditions = [_set_timestamps(one, old, caller.now) for one in new.status.conditions]
         status = replace(status, conditions=conditions)
     if subresource == "status":
-        added = [kind for kind in DECISIONS if new.has(kind) and not old.has(kind)]
+        added = [kind for kind in DECISIONS if new.has_condition(kind) and not old.has_condition(kind)]
         if added:
-            about = SIGNING_REQUESTS.named(new.metadata.name)
-            raise refusal(SIGNING_REQUESTS.qualified, about, [_added(added[0])])
+            about = SIGNING_REQUESTS.make_reference(new.metadata.name)
+            raise refusal(SIGNING_REQUESTS.qualified_name, about, [_make_added_cause(added[0])])
         status = replace(status, certificate=new.status.certificate)
     return replace(new, spec=old.spec, status=status)
 
 
-def _added(kind: str) -> Cause:
+def _make_added_cause(kind: str) -> Cause:
     told = f'Forbidden: updates may not add a condition of type "{kind}"'
     return Cause("FieldValueForbidden", told, "status.conditions")
 
 
-def _stamped(condition: RequestCondition, old: SigningRequest, now: str) -> RequestCondition:
+def _set_timestamps(condition: RequestCondition, old: SigningRequest, now: str) -> RequestCondition:
     known = next((one for one in old.status.conditions if one.type == condition.type), None)
     since = known.last_transition_time if known and known.status == condition.status else now
     return replace(
@@ -134,15 +136,15 @@ def _stamped(condition: RequestCondition, old: SigningRequest, now: str) -> Requ
     )
 
 
-def invalid(new: SigningRequest, old: SigningRequest | None) -> list[Cause]:
+def validate_request(new: SigningRequest, old: SigningRequest | None) -> list[Cause]:
     """What validation says."""
-    causes = invalid_metadata(new.metadata, old.metadata if old else None)
+    causes = validate_metadata(new.metadata, old.metadata if old else None)
     if old is None:
-        return causes + _invalid_spec(new.spec)
-    return causes + _invalid_conditions(new.status.conditions, old)
+        return causes + _validate_spec(new.spec)
+    return causes + _validate_conditions(new.status.conditions, old)
 
 
-def _invalid_conditions(conditions: list[RequestCondition], old: SigningRequest) -> list[Cause]:
+def _validate_conditions(conditions: list[RequestCondition], old: SigningRequest) -> list[Cause]:
     causes: list[Cause] = []
     seen: set[str] = set()
     for at, condition in enumerate(conditions):
@@ -161,15 +163,15 @@ def _invalid_conditions(conditions: list[RequestCondition], old: SigningRequest)
         told = "Approved and Denied conditions are mutually exclusive"
         causes.append(_wrong("Denied", told, "status.conditions"))
     for kind in _FINAL:
-        if old.has(kind) and kind not in seen:
+        if old.has_condition(kind) and kind not in seen:
             told = f'Forbidden: updates may not remove a condition of type "{kind}"'
             causes.append(Cause("FieldValueForbidden", told, "status.conditions"))
     return causes
 
 
-def _invalid_spec(spec: RequestSpec) -> list[Cause]:
-    causes = _invalid_request(spec.request) + _invalid_usages(spec.usages or [])
-    causes += _invalid_signer(spec.signer_name)
+def _validate_spec(spec: RequestSpec) -> list[Cause]:
+    causes = _validate_pem(spec.request) + _validate_usages(spec.usages or [])
+    causes += _validate_signer(spec.signer_name)
     seconds = spec.expiration_seconds
     if seconds is not UNSET and seconds < _SHORTEST_SECONDS:
         told = "may not specify a duration less than 600 seconds (10 minutes)"
@@ -179,16 +181,16 @@ def _invalid_spec(spec: RequestSpec) -> list[Cause]:
     return causes
 
 
-def _invalid_request(pem: bytes) -> list[Cause]:
+def _validate_pem(pem: bytes) -> list[Cause]:
     try:
-        valid = signature_is_valid(read_request(pem))
+        valid = is_signature_valid(parse_request_pem(pem))
     except ValueError as error:
         return [_wrong(base64.b64encode(pem).decode(), str(error), "spec.request")]
     told = "x509: the signature does not verify"
     return [] if valid else [_wrong(base64.b64encode(pem).decode(), told, "spec.request")]
 
 
-def _invalid_usages(usages: list[str]) -> list[Cause]:
+def _validate_usages(usages: list[str]) -> list[Cause]:
     causes = [] if usages else [_required("spec.usages")]
     for at, usage in enumerate(usages):
         if usage not in _USAGES:
@@ -198,7 +200,7 @@ def _invalid_usages(usages: list[str]) -> list[Cause]:
     return causes
 
 
-def _invalid_signer(name: str) -> list[Cause]:
+def _validate_signer(name: str) -> list[Cause]:
     field_name = "spec.signerName"
     if not name:
         return [_required(field_name)]
@@ -234,15 +236,15 @@ def _unsupported(value: str, supported: tuple[str, ...], where: str) -> Cause:
     return Cause("FieldValueNotSupported", told, where)
 
 
-SIGNING_REQUESTS: Final = Kind(
+SIGNING_REQUESTS: Final = ResourceKind(
     plural="certificatesigningrequests",
     kind="CertificateSigningRequest",
     short_names=("csr",),
     group="certificates.k8s.io",
     model=SigningRequest,
-    selectable=BY_NAME | {"spec.signerName": lambda item: str(item.spec.signer_name)},
+    field_selectors=BY_NAME | {"spec.signerName": lambda item: str(item.spec.signer_name)},
     subresources=frozenset({"approval", "status"}),
-    created=created,
-    updated=updated,
-    invalid=invalid,
+    on_create=prepare_new_request,
+    on_update=apply_request_update,
+    validate=validate_request,
 )

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
-from libs.testbed.sim_apiserver.objects import Kind, Meta, invalid_metadata
+from libs.testbed.sim_apiserver.objects import Meta, ResourceKind, validate_metadata
 from libs.testbed.sim_apiserver.refusals import Cause
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -26,9 +26,9 @@ class ConfigMap(
     binary_data: dict[str, bytes] = {}
 
 
-def invalid(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
+def validate_config_map(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
     """What validation says."""
-    causes = invalid_metadata(new.metadata, old.metadata if old else None)
+    causes = validate_metadata(new.metadata, old.metadata if old else None)
     for name, keys in (("data", new.data.keys()), ("binaryData", new.binary_data.keys())):
         for key in keys:
             if not _KEY.fullmatch(key) or key == "." or key.startswith(".."):
@@ -53,11 +53,11 @@ def invalid(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
     return causes
 
 
-CONFIG_MAPS: Final = Kind(
+CONFIG_MAPS: Final = ResourceKind(
     plural="configmaps",
     kind="ConfigMap",
     short_names=("cm",),
     model=ConfigMap,
-    namespaced=True,
-    invalid=invalid,
+    is_namespaced=True,
+    validate=validate_config_map,
 )

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.testbed.sim_apiserver.asked import KINDS
-from libs.testbed.sim_apiserver.objects import Kind
+from libs.testbed.sim_apiserver.api_request import KINDS
+from libs.testbed.sim_apiserver.objects import ResourceKind
 
 VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "simulated"}
 HEALTH: Final = ("/readyz", "/healthz", "/livez")
@@ -16,12 +16,12 @@ _VERBS: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 _VERBS_OF_PARTS: Final = ("get", "patch", "update")  # of nodes/status and the like
 
 
-def documents(kinds: Iterable[Kind]) -> dict[str, Any]:
+def build_documents(kinds: Iterable[ResourceKind]) -> dict[str, Any]:
     """Path -> what stands there: the groups, the versions of each, the resources of each version."""
-    by_group: dict[str, list[Kind]] = {}
+    by_group: dict[str, list[ResourceKind]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind)
-    groups = [_group(name) for name in sorted(by_group) if name]
+    groups = [_build_group(name) for name in sorted(by_group) if name]
     found: dict[str, Any] = {
         "/version": VERSION,
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
@@ -30,7 +30,7 @@ def documents(kinds: Iterable[Kind]) -> dict[str, Any]:
     found |= {f"/apis/{group['name']}": {"kind": "APIGroup", "apiVersion": "v1"} | group for group in groups}
     for group_kinds in by_group.values():
         version = group_kinds[0].api_version
-        resources = [resource for kind in group_kinds for resource in _resources(kind)]
+        resources = [resource for kind in group_kinds for resource in _build_resources(kind)]
         where = "/apis" if group_kinds[0].group else "/api"
         found[f"{where}/{version}"] = {
             "kind": "APIResourceList",
@@ -41,15 +41,15 @@ def documents(kinds: Iterable[Kind]) -> dict[str, Any]:
     return found
 
 
-def _group(name: str) -> dict[str, Any]:
+def _build_group(name: str) -> dict[str, Any]:
     version = {"groupVersion": f"{name}/v1", "version": "v1"}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
-def _resources(kind: Kind) -> list[dict[str, Any]]:
-    common = {"namespaced": kind.namespaced, "kind": kind.kind}
+def _build_resources(kind: ResourceKind) -> list[dict[str, Any]]:
+    common = {"namespaced": kind.is_namespaced, "kind": kind.kind}
     whole = {"name": kind.plural, "singularName": kind.kind.lower()} | common
-    whole["verbs"] = list(_VERBS) if kind.stored else ["create"]
+    whole["verbs"] = list(_VERBS) if kind.is_stored else ["create"]
     if kind.short_names:
         whole["shortNames"] = list(kind.short_names)
     parts = [
@@ -59,5 +59,5 @@ def _resources(kind: Kind) -> list[dict[str, Any]]:
     return [whole, *parts]
 
 
-DOCUMENTS: Final = {path: msgspec.json.encode(said) for path, said in documents(KINDS).items()}
+DOCUMENTS: Final = {path: msgspec.json.encode(said) for path, said in build_documents(KINDS).items()}
 PUBLIC_PATHS: Final = {"/version", *HEALTH}  # everybody may read these, the rest whoever has a name

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType, field
 
-from libs.testbed.sim_apiserver.objects import Kind, Meta, MicroTime, Time, invalid_metadata
+from libs.testbed.sim_apiserver.objects import Meta, MicroTime, ResourceKind, Time, validate_metadata
 from libs.testbed.sim_apiserver.refusals import Cause
 
 
@@ -23,7 +23,7 @@ class ObjectReference(
     api_version: str = ""
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class EventSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Who says it, in the older words."""
 
     component: str = ""
@@ -37,7 +37,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     involved_object: ObjectReference = field(default_factory=ObjectReference)
     reason: str | UnsetType = UNSET
     message: str | UnsetType = UNSET
-    source: Source = field(default_factory=Source)
+    source: EventSource = field(default_factory=EventSource)
     first_timestamp: Time | None = None
     last_timestamp: Time | None = None
     count: int | UnsetType = UNSET
@@ -47,9 +47,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     reporting_instance: str = ""
 
 
-def invalid(new: Event, old: Event | None) -> list[Cause]:
+def validate_event(new: Event, old: Event | None) -> list[Cause]:
     """An Event lives in its object's namespace; of what has none, in `default`."""
-    causes = invalid_metadata(new.metadata, old.metadata if old else None)
+    causes = validate_metadata(new.metadata, old.metadata if old else None)
     about = new.involved_object.namespace
     if new.metadata.namespace != (about or "default"):
         told = f'Invalid value: "{about}": does not match event.namespace'
@@ -57,14 +57,14 @@ def invalid(new: Event, old: Event | None) -> list[Cause]:
     return causes
 
 
-EVENTS: Final = Kind(
+EVENTS: Final = ResourceKind(
     plural="events",
     kind="Event",
     short_names=("ev",),
     model=Event,
-    namespaced=True,
-    invalid=invalid,
-    selectable={
+    is_namespaced=True,
+    validate=validate_event,
+    field_selectors={
         "metadata.name": lambda event: str(event.metadata.name),
         "metadata.namespace": lambda event: str(event.metadata.namespace),
         "involvedObject.uid": lambda event: str(event.involved_object.uid),

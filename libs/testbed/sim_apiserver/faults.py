@@ -5,23 +5,23 @@ from __future__ import annotations
 import msgspec
 
 
-class TooMany(msgspec.Struct, frozen=True):
+class TooManyRequestsFault(msgspec.Struct, frozen=True):
     """429, with the wait that is asked for."""
 
     retry_after_seconds: int = 1
 
 
-class Slow(msgspec.Struct, frozen=True):
+class SlowFault(msgspec.Struct, frozen=True):
     """The answer, or the opening of a watch, comes that much later."""
 
     seconds: float
 
 
-class Expired(msgspec.Struct, frozen=True):
+class ExpiredFault(msgspec.Struct, frozen=True):
     """410: of a watch as its first event, of a list as the answer."""
 
 
-class HalfOpen(msgspec.Struct, frozen=True):
+class HalfOpenFault(msgspec.Struct, frozen=True):
     """A watch opens and says nothing, nor does it ever end; another request is never answered."""
 
 
@@ -29,24 +29,24 @@ class EmptyClose(msgspec.Struct, frozen=True):
     """A watch ends at once without a word; another request's connection is closed without an answer."""
 
 
-Misbehaviour = TooMany | Slow | Expired | HalfOpen | EmptyClose
+ServerFault = TooManyRequestsFault | SlowFault | ExpiredFault | HalfOpenFault | EmptyClose
 
 
 class _Rule(msgspec.Struct):
-    misbehaviour: Misbehaviour
+    misbehaviour: ServerFault
     verb: str
     resource: str
-    left: int | None
+    remaining: int | None
 
 
-class Faults:
+class FaultRules:
     """Rules in the order of their injection; the first that covers a request decides about it."""
 
     def __init__(self) -> None:
         self._rules: list[_Rule] = []
 
     def inject(
-        self, misbehaviour: Misbehaviour, *, verb: str = "", resource: str = "", times: int | None = None
+        self, misbehaviour: ServerFault, *, verb: str = "", resource: str = "", times: int | None = None
     ) -> None:
         """From now on, `times` times (None: until `clear`), for a verb and a resource ("" is any)."""
         self._rules.append(_Rule(misbehaviour, verb, resource, times))
@@ -55,11 +55,11 @@ class Faults:
         """Behave."""
         self._rules.clear()
 
-    def strike(self, verb: str, resource: str) -> Misbehaviour | None:
+    def match_request(self, verb: str, resource: str) -> ServerFault | None:
         """What happens to this request; counts it."""
         for rule in self._rules:
-            if rule.left != 0 and rule.verb in {"", verb} and rule.resource in {"", resource}:
-                if rule.left is not None:
-                    rule.left -= 1
+            if rule.remaining != 0 and rule.verb in {"", verb} and rule.resource in {"", resource}:
+                if rule.remaining is not None:
+                    rule.remaining -= 1
                 return rule.misbehaviour
         return None

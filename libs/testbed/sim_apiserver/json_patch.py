@@ -9,16 +9,16 @@ from libs.testbed.sim_apiserver.refusals import bad_request, not_simulated, patc
 _ABSENT = object()
 
 
-def apply(document: Any, operations: Any) -> Any:
+def apply_json_patch(document: Any, operations: Any) -> Any:
     """Change `document` in place and return it. Raises Refusal, after which it is worth nothing."""
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise bad_request("error decoding patch: a JSON Patch is a list of operations")
     for operation in operations:
-        _apply(document, operation)
+        _apply_operation(document, operation)
     return document
 
 
-def _apply(document: Any, operation: dict[str, Any]) -> None:
+def _apply_operation(document: Any, operation: dict[str, Any]) -> None:
     kind, path, value = operation.get("op"), operation.get("path"), operation.get("value")
     if kind in {"move", "copy"}:
         raise not_simulated(f"JSON Patch operation {kind}", "patch")
@@ -29,24 +29,24 @@ def _apply(document: Any, operation: dict[str, Any]) -> None:
     *parents, last = [step.replace("~1", "/").replace("~0", "~") for step in path[1:].split("/")]
     holder = document
     for step in parents:
-        holder = _child(holder, step)
+        holder = _get_child(holder, step)
     if isinstance(holder, dict):
-        _in_map(holder, last, kind, value)
+        _apply_to_map(holder, last, kind, value)
     elif isinstance(holder, list):
-        _in_list(holder, last, kind, value)
+        _apply_to_list(holder, last, kind, value)
     else:
         raise patch_failed()
 
 
-def _child(holder: Any, step: str) -> Any:
+def _get_child(holder: Any, step: str) -> Any:
     if isinstance(holder, dict) and step in holder:
         return holder[step]
     if isinstance(holder, list):
-        return holder[_index(holder, step, len(holder) - 1)]
+        return holder[_parse_index(holder, step, len(holder) - 1)]
     raise patch_failed()
 
 
-def _in_map(holder: dict[str, Any], key: str, kind: str, value: Any) -> None:
+def _apply_to_map(holder: dict[str, Any], key: str, kind: str, value: Any) -> None:
     match kind:
         case "test":
             found = holder.get(key, _ABSENT)
@@ -59,11 +59,11 @@ def _in_map(holder: dict[str, Any], key: str, kind: str, value: Any) -> None:
             holder[key] = value
 
 
-def _in_list(holder: list[Any], step: str, kind: str, value: Any) -> None:
+def _apply_to_list(holder: list[Any], step: str, kind: str, value: Any) -> None:
     if kind == "add":
-        holder.insert(len(holder) if step == "-" else _index(holder, step, len(holder)), value)
+        holder.insert(len(holder) if step == "-" else _parse_index(holder, step, len(holder)), value)
         return
-    at = _index(holder, step, len(holder) - 1)
+    at = _parse_index(holder, step, len(holder) - 1)
     if kind == "replace":
         holder[at] = value
     elif kind == "remove":
@@ -72,7 +72,7 @@ def _in_list(holder: list[Any], step: str, kind: str, value: Any) -> None:
         raise patch_failed()
 
 
-def _index(holder: list[Any], step: str, last: int) -> int:
+def _parse_index(holder: list[Any], step: str, last: int) -> int:
     if not (step.isascii() and step.isdigit()) or int(step) > last:
         raise patch_failed()
     return int(step)

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import field
 
-from libs.testbed.sim_apiserver.objects import Kind, Meta, MicroTime, invalid_metadata
+from libs.testbed.sim_apiserver.objects import Meta, MicroTime, ResourceKind, validate_metadata
 from libs.testbed.sim_apiserver.refusals import Cause
 
 
@@ -30,9 +30,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 
-def invalid(new: Lease, old: Lease | None) -> list[Cause]:
+def validate_lease(new: Lease, old: Lease | None) -> list[Cause]:
     """What validation says."""
-    causes = invalid_metadata(new.metadata, old.metadata if old else None)
+    causes = validate_metadata(new.metadata, old.metadata if old else None)
     seconds, transitions = new.spec.lease_duration_seconds, new.spec.lease_transitions
     if seconds is not None and seconds <= 0:
         told = f"Invalid value: {seconds}: must be greater than 0"
@@ -43,12 +43,12 @@ def invalid(new: Lease, old: Lease | None) -> list[Cause]:
     return causes
 
 
-LEASES: Final = Kind(
+LEASES: Final = ResourceKind(
     plural="leases",
     kind="Lease",
     group="coordination.k8s.io",
     model=Lease,
-    namespaced=True,
-    version_required=True,
-    invalid=invalid,
+    is_namespaced=True,
+    requires_version=True,
+    validate=validate_lease,
 )

@@ -7,40 +7,40 @@ from typing import Any
 
 import msgspec
 
-from libs.testbed.sim_apiserver.asked import Asked, number
-from libs.testbed.sim_apiserver.objects import Kind
-from libs.testbed.sim_apiserver.reading import Token, read_token, selector
+from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number
+from libs.testbed.sim_apiserver.kubectl_tables import has_table, render_table
+from libs.testbed.sim_apiserver.object_store import CompactedError, ListPage, ObjectStore
+from libs.testbed.sim_apiserver.objects import ResourceKind
 from libs.testbed.sim_apiserver.refusals import expired, too_large_version
-from libs.testbed.sim_apiserver.store import CompactedError, Page, Store
-from libs.testbed.sim_apiserver.tables import has_table, table
+from libs.testbed.sim_apiserver.request_bodies import ContinueToken, make_selector, parse_token
 
 
-def listed(store: Store, asked: Asked, kind: Kind, now: datetime) -> bytes:
+def list_objects(store: ObjectStore, asked: ApiRequest, kind: ResourceKind, now: datetime) -> bytes:
     """The answer's body. Raises Refusal."""
-    page = _page(store, asked, kind)
+    page = _get_page(store, asked, kind)
     metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
-    if page.left:
-        metadata["continue"] = Token.after(page.version, page.items[-1]).encode()
+    if page.remaining:
+        metadata["continue"] = ContinueToken.after(page.version, page.items[-1]).encode()
         if not asked.query.get("fieldSelector") and not asked.query.get(
             "labelSelector"
         ):  # nobody has counted how many of the rest are selected
-            metadata["remainingItemCount"] = page.left
+            metadata["remainingItemCount"] = page.remaining
     if asked.as_table and has_table(kind):
-        return table(kind, (stored.item for stored in page.items), metadata, now)
+        return render_table(kind, (stored.item for stored in page.items), metadata, now)
     head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
     items = b",".join(stored.raw for stored in page.items)
     return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
 
 
-def _page(store: Store, asked: Asked, kind: Kind) -> Page:
-    limit, version = number(asked, "limit"), number(asked, "resourceVersion")
-    selected = selector(asked, kind)
+def _get_page(store: ObjectStore, asked: ApiRequest, kind: ResourceKind) -> ListPage:
+    limit, version = parse_number(asked, "limit"), parse_number(asked, "resourceVersion")
+    selected = make_selector(asked, kind)
     if version > store.version:
         raise too_large_version(version, store.version)
     if not (text := asked.query.get("continue", "")):
         cached = asked.query.get("resourceVersion") == "0"  # the watch cache knows no pages
         return store.page(kind.plural, asked.namespace, 0 if cached else limit, selected)
-    token = read_token(text)
+    token = parse_token(text)
     try:
         return store.next_page(
             kind.plural, asked.namespace, limit, selected, version=token.rv, after=token.key

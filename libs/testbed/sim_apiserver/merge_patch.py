@@ -15,23 +15,23 @@ _LISTS: Final[dict[str, str | None]] = {
 _DIRECTIVE: Final = "$patch"
 
 
-def merge(document: Any, patch: Any) -> Any:
+def apply_merge_patch(document: Any, patch: Any) -> Any:
     """RFC 7396: the document after the patch. Raises Refusal unless the patch is an object."""
-    return _merged(document, _an_object(patch))
+    return _merge_value(document, _require_object(patch))
 
 
-def merge_strategically(document: Any, patch: Any) -> Any:
+def apply_strategic_merge_patch(document: Any, patch: Any) -> Any:
     """The Node after a strategic merge patch. Raises Refusal for what is not simulated."""
-    return _merged_map(document, _an_object(patch), "")
+    return _merge_map(document, _require_object(patch), "")
 
 
-def _an_object(patch: Any) -> dict[str, Any]:
+def _require_object(patch: Any) -> dict[str, Any]:
     if not isinstance(patch, dict):
         raise bad_request("error decoding patch: a merge patch is an object")
     return patch
 
 
-def _merged(current: Any, patch: Any) -> Any:
+def _merge_value(current: Any, patch: Any) -> Any:
     if not isinstance(patch, dict):
         return patch
     result = dict(current) if isinstance(current, dict) else {}
@@ -39,11 +39,11 @@ def _merged(current: Any, patch: Any) -> Any:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = _merged(result.get(key), value)
+            result[key] = _merge_value(result.get(key), value)
     return result
 
 
-def _merged_map(current: Any, patch: dict[str, Any], path: str) -> dict[str, Any]:
+def _merge_map(current: Any, patch: dict[str, Any], path: str) -> dict[str, Any]:
     result = dict(current) if isinstance(current, dict) else {}
     for key, value in patch.items():
         where = f"{path}/{key}"
@@ -52,15 +52,15 @@ def _merged_map(current: Any, patch: dict[str, Any], path: str) -> dict[str, Any
         if value is None:
             result.pop(key, None)
         elif isinstance(value, dict):
-            result[key] = _merged_map(result.get(key), value, where)
+            result[key] = _merge_map(result.get(key), value, where)
         elif isinstance(value, list):
-            result[key] = _merged_list(result.get(key) or [], value, where)
+            result[key] = _merge_list(result.get(key) or [], value, where)
         else:
             result[key] = value
     return result
 
 
-def _merged_list(current: list[Any], patch: list[Any], path: str) -> list[Any]:
+def _merge_list(current: list[Any], patch: list[Any], path: str) -> list[Any]:
     if path not in _LISTS:
         raise not_simulated(f"strategic merge of the list {path}", "patch")
     directives = [item for item in patch if isinstance(item, dict) and set(item) == {_DIRECTIVE}]
@@ -70,10 +70,10 @@ def _merged_list(current: list[Any], patch: list[Any], path: str) -> list[Any]:
         if any(item[_DIRECTIVE] != "replace" for item in directives):
             raise not_simulated(f"strategic merge directives {directives} of {path}", "patch")
         return items
-    return items if merge_key is None else _merged_by_key(current, items, merge_key)
+    return items if merge_key is None else _merge_by_key(current, items, merge_key)
 
 
-def _merged_by_key(current: list[Any], items: list[Any], merge_key: str) -> list[Any]:
+def _merge_by_key(current: list[Any], items: list[Any], merge_key: str) -> list[Any]:
     """The real server's order: what the patch names in its order, what it does not name where it was."""
     result = list(current)
     for item in items:
@@ -93,10 +93,10 @@ def _merged_by_key(current: list[Any], items: list[Any], merge_key: str) -> list
         (one for one in result if one[merge_key] in named), key=lambda one: named.index(one[merge_key])
     )
     right = [one for one in result if one[merge_key] not in named]
-    return _interleaved(left, right, [old[merge_key] for old in current], merge_key)
+    return _interleave(left, right, [old[merge_key] for old in current], merge_key)
 
 
-def _interleaved(left: list[Any], right: list[Any], server: list[str], merge_key: str) -> list[Any]:
+def _interleave(left: list[Any], right: list[Any], server: list[str], merge_key: str) -> list[Any]:
     result: list[Any] = []
     while left and right:
         mine, theirs = left[0][merge_key], right[0][merge_key]

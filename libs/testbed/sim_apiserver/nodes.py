@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from libs.testbed.sim_apiserver.objects import (
     Caller,
-    Kind,
     Meta,
+    ResourceKind,
     Time,
-    invalid_key,
-    invalid_label_value,
-    invalid_metadata,
+    validate_key,
+    validate_label_value,
+    validate_metadata,
 )
 from libs.testbed.sim_apiserver.refusals import Cause
 
@@ -118,22 +118,22 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     status: NodeStatus = field(default_factory=NodeStatus)
 
 
-def created(new: Node, caller: Caller) -> Node:
+def prepare_new_node(new: Node, caller: Caller) -> Node:
     """Admission taints every new Node as not ready (TaintNodesByCondition)."""
     taints = list(new.spec.taints)
     if not any((one.key, one.effect) == (NOT_READY.key, NOT_READY.effect) for one in taints):
         taints.append(NOT_READY)
-    return _defaulted(replace(new, spec=replace(new.spec, taints=taints)))
+    return _set_defaults(replace(new, spec=replace(new.spec, taints=taints)))
 
 
-def updated(old: Node, new: Node, subresource: str, caller: Caller) -> Node:
+def apply_node_update(old: Node, new: Node, subresource: str, caller: Caller) -> Node:
     """The Node's own path leaves the status alone, nodes/status the spec; both write metadata."""
     if subresource == "status":
-        return _defaulted(replace(new, spec=old.spec))
-    return _defaulted(replace(new, status=old.status))
+        return _set_defaults(replace(new, spec=old.spec))
+    return _set_defaults(replace(new, status=old.status))
 
 
-def _defaulted(node: Node) -> Node:
+def _set_defaults(node: Node) -> Node:
     spec, status = node.spec, node.status
     if spec.pod_cidr and spec.pod_cidrs[:1] != [spec.pod_cidr]:  # the older field wins
         spec = replace(spec, pod_cidrs=[spec.pod_cidr])
@@ -144,11 +144,11 @@ def _defaulted(node: Node) -> Node:
     return replace(node, spec=spec, status=status)
 
 
-def invalid(new: Node, old: Node | None) -> list[Cause]:
+def validate_node(new: Node, old: Node | None) -> list[Cause]:
     """What validation says, in the fields' names of the real one (taints are in "metadata" there)."""
-    causes = invalid_metadata(new.metadata, old.metadata if old else None)
-    causes += _invalid_taints(new.spec.taints)
-    causes += _invalid_pod_cidrs(new.spec.pod_cidrs)
+    causes = validate_metadata(new.metadata, old.metadata if old else None)
+    causes += _validate_taints(new.spec.taints)
+    causes += _validate_pod_cidrs(new.spec.pod_cidrs)
     seen: list[Address] = []
     for at, address in enumerate(new.status.addresses):
         if address in seen:
@@ -167,12 +167,12 @@ def invalid(new: Node, old: Node | None) -> list[Cause]:
     return causes
 
 
-def _invalid_taints(taints: list[Taint]) -> Iterable[Cause]:
+def _validate_taints(taints: list[Taint]) -> Iterable[Cause]:
     seen: set[tuple[str, str]] = set()
     for at, taint in enumerate(taints):
         where = f"metadata.taints[{at}]"
-        yield from invalid_key(taint.key, f"{where}.key")
-        yield from invalid_label_value(taint.value, f"{where}.value")
+        yield from validate_key(taint.key, f"{where}.key")
+        yield from validate_label_value(taint.value, f"{where}.value")
         if not taint.effect:
             yield Cause("FieldValueRequired", "Required value", f"{where}.effect")
         elif taint.effect not in _EFFECTS:
@@ -186,7 +186,7 @@ def _invalid_taints(taints: list[Taint]) -> Iterable[Cause]:
         seen.add((taint.key, taint.effect))
 
 
-def _invalid_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
+def _validate_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
     families: list[int] = []
     for at, cidr in enumerate(cidrs):
         try:
@@ -200,14 +200,14 @@ def _invalid_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
         yield Cause("FieldValueInvalid", told, "spec.podCIDRs")
 
 
-NODES: Final = Kind(
+NODES: Final = ResourceKind(
     plural="nodes",
     kind="Node",
     short_names=("no",),
     model=Node,
     subresources=frozenset({"status"}),
-    patchable_strategically=True,
-    created=created,
-    updated=updated,
-    invalid=invalid,
+    supports_strategic_patch=True,
+    on_create=prepare_new_node,
+    on_update=apply_node_update,
+    validate=validate_node,
 )

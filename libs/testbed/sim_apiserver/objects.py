@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from libs.testbed.sim_apiserver.refusals import Cause, Named
+from libs.testbed.sim_apiserver.refusals import Cause, ResourceReference
 
 # metav1.Time as everybody here writes it; other spellings of RFC 3339 are not simulated.
 Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
@@ -47,7 +47,7 @@ class Caller(NamedTuple):
 BY_NAME: Final = MappingProxyType({"metadata.name": lambda item: str(item.metadata.name)})
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of object: where it is served, of which shape it is, and its own rules.
 
     `created` is admission and defaults of a new object, `updated(old, new, subresource, caller)` what of a
@@ -59,18 +59,18 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     model: type[Any]
     group: str = ""
     short_names: tuple[str, ...] = ()  # for kubectl
-    namespaced: bool = False
-    stored: bool = True  # False: a create is answered and forgotten
+    is_namespaced: bool = False
+    is_stored: bool = True  # False: a create is answered and forgotten
     subresources: frozenset[str] = frozenset()
-    patchable_strategically: bool = False
-    version_required: bool = False  # an update must name the resourceVersion; of none it creates
-    selectable: Mapping[str, Callable[[Any], str]] = BY_NAME
-    created: Callable[[Any, Caller], Any] = lambda new, caller: new
-    updated: Callable[[Any, Any, str, Caller], Any] = lambda old, new, subresource, caller: new
-    invalid: Callable[[Any, Any | None], list[Cause]] = lambda new, old: []
+    supports_strategic_patch: bool = False
+    requires_version: bool = False  # an update must name the resourceVersion; of none it creates
+    field_selectors: Mapping[str, Callable[[Any], str]] = BY_NAME
+    on_create: Callable[[Any, Caller], Any] = lambda new, caller: new
+    on_update: Callable[[Any, Any, str, Caller], Any] = lambda old, new, subresource, caller: new
+    validate: Callable[[Any, Any | None], list[Cause]] = lambda new, old: []
 
     @property
-    def qualified(self) -> str:
+    def qualified_name(self) -> str:
         """As validation names it: "Node", "Lease.coordination.k8s.io"."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
@@ -79,12 +79,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         """As in the object's apiVersion."""
         return f"{self.group}/v1" if self.group else "v1"
 
-    def named(self, name: str = "") -> Named:
+    def make_reference(self, name: str = "") -> ResourceReference:
         """For refusals."""
-        return Named(self.plural, self.group, name)
+        return ResourceReference(self.plural, self.group, name)
 
 
-def invalid_metadata(new: Meta, old: Meta | None) -> list[Cause]:
+def validate_metadata(new: Meta, old: Meta | None) -> list[Cause]:
     """What validation says about metadata."""
     causes: list[Cause] = []
     if old is None and not _is_subdomain(new.name):
@@ -92,16 +92,16 @@ def invalid_metadata(new: Meta, old: Meta | None) -> list[Cause]:
     if old is not None and new.uid != old.uid:
         causes.append(_invalid("metadata.uid", new.uid, "field is immutable"))
     for key, value in new.labels.items():
-        causes += invalid_key(key, "metadata.labels") + invalid_label_value(value, "metadata.labels")
+        causes += validate_key(key, "metadata.labels") + validate_label_value(value, "metadata.labels")
     for key in new.annotations:
-        causes += invalid_key(key.lower(), "metadata.annotations")
+        causes += validate_key(key.lower(), "metadata.annotations")
     if sum(len(k.encode()) + len(v.encode()) for k, v in new.annotations.items()) > _ANNOTATIONS_LIMIT:
         too_long = f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes"
         causes.append(Cause("FieldValueTooLong", too_long, "metadata.annotations"))
     return causes
 
 
-def invalid_key(key: str, field: str) -> list[Cause]:
+def validate_key(key: str, field: str) -> list[Cause]:
     """A qualified name: an optional DNS prefix and a slash, then at most 63 characters."""
     prefix, slash, name = key.rpartition("/")
     if slash and not _is_subdomain(prefix):
@@ -111,7 +111,7 @@ def invalid_key(key: str, field: str) -> list[Cause]:
     return []
 
 
-def invalid_label_value(value: str, field: str) -> list[Cause]:
+def validate_label_value(value: str, field: str) -> list[Cause]:
     """At most 63 characters of a small alphabet, or nothing."""
     if len(value) <= 63 and _LABEL_VALUE.fullmatch(value):
         return []

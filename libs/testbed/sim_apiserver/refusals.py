@@ -16,7 +16,7 @@ class Cause(msgspec.Struct, frozen=True):
     field: str
 
 
-class Named(msgspec.Struct, frozen=True):
+class ResourceReference(msgspec.Struct, frozen=True):
     """What a refusal is about: Kubernetes' plural and group, and the object's name if there is one."""
 
     plural: str
@@ -37,7 +37,7 @@ class Refusal(Exception):
         reason: str,
         message: str,
         *,
-        about: Named | None = None,
+        about: ResourceReference | None = None,
         kind: str = "",
         causes: Iterable[Cause] = (),
         retry_after_seconds: int | None = None,
@@ -75,12 +75,12 @@ def unauthorized() -> Refusal:
     return Refusal(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(about: Named, why: str) -> Refusal:
+def forbidden(about: ResourceReference, why: str) -> Refusal:
     """403, with who may not do what."""
     return Refusal(403, "Forbidden", f"{about} is forbidden: {why}", about=about)
 
 
-def not_found(about: Named) -> Refusal:
+def not_found(about: ResourceReference) -> Refusal:
     """404: no such object."""
     return Refusal(404, "NotFound", f"{about} not found", about=about)
 
@@ -95,12 +95,12 @@ def method_not_allowed() -> Refusal:
     return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
-def already_exists(about: Named) -> Refusal:
+def already_exists(about: ResourceReference) -> Refusal:
     """409 to a create."""
     return Refusal(409, "AlreadyExists", f"{about} already exists", about=about)
 
 
-def conflict(about: Named, why: str = "") -> Refusal:
+def conflict(about: ResourceReference, why: str = "") -> Refusal:
     """409: the object is not the one that was meant, or not any more."""
     why = why or (
         "the object has been modified; please apply your changes to the latest version and try again"
@@ -128,7 +128,7 @@ def patch_failed() -> Refusal:
     return Refusal(422, "Invalid", "the server rejected our request due to an error in our request")
 
 
-def invalid(kind: str, about: Named, causes: list[Cause]) -> Refusal:
+def invalid(kind: str, about: ResourceReference, causes: list[Cause]) -> Refusal:
     """422 with the fields that were refused."""
     told = [f"{cause.field}: {cause.message}" for cause in causes]
     listed = told[0] if len(told) == 1 else f"[{', '.join(told)}]"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from libs.testbed.sim_apiserver.asked import Asked
+from libs.testbed.sim_apiserver.api_request import ApiRequest
+from libs.testbed.sim_apiserver.authorization import NODE_USER, Identity, is_allowed
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, SigningRequest
-from libs.testbed.sim_apiserver.objects import Kind
-from libs.testbed.sim_apiserver.pem import common_name, organizations, read_request
+from libs.testbed.sim_apiserver.object_store import ObjectStore
+from libs.testbed.sim_apiserver.objects import ResourceKind
 from libs.testbed.sim_apiserver.refusals import forbidden
-from libs.testbed.sim_apiserver.rights import NODE_USER, Identity, may
-from libs.testbed.sim_apiserver.store import Store
+from libs.testbed.sim_apiserver.request_pem import get_common_name, get_organizations, parse_request_pem
 
 _OF_KUBELETS: Final = {"kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"}
 _OF_CLIENTS: Final = "kubernetes.io/kube-apiserver-client"
-_SIGNERS: Final = Kind(plural="signers", kind="", group=SIGNING_REQUESTS.group, model=object)
+_SIGNERS: Final = ResourceKind(plural="signers", kind="", group=SIGNING_REQUESTS.group, model=object)
 
 
-def admit_request(identity: Identity, asked: Asked, new: object, store: Store) -> None:
+def admit_request(identity: Identity, asked: ApiRequest, new: object, store: ObjectStore) -> None:
     """NodeRestriction, CertificateSubjectRestriction, CertificateApproval. Raises Refusal."""
     if not isinstance(new, SigningRequest):
         return
@@ -27,26 +27,27 @@ def admit_request(identity: Identity, asked: Asked, new: object, store: Store) -
         _admit_new(identity, new)
 
 
-def _admit_approval(identity: Identity, new: SigningRequest, store: Store) -> None:
+def _admit_approval(identity: Identity, new: SigningRequest, store: ObjectStore) -> None:
     signer = new.spec.signer_name
     names = (signer, f"{signer.partition('/')[0]}/*")
     if not any(
-        may(identity, Asked(verb="approve", path="", kind=_SIGNERS, name=one), store) for one in names
+        is_allowed(identity, ApiRequest(verb="approve", path="", kind=_SIGNERS, name=one), store)
+        for one in names
     ):
-        about = SIGNING_REQUESTS.named(new.metadata.name)
+        about = SIGNING_REQUESTS.make_reference(new.metadata.name)
         raise forbidden(about, f'user not permitted to approve requests with signerName "{signer}"')
 
 
 def _admit_new(identity: Identity, new: SigningRequest) -> None:
-    signer, about = new.spec.signer_name, SIGNING_REQUESTS.named(new.metadata.name)
+    signer, about = new.spec.signer_name, SIGNING_REQUESTS.make_reference(new.metadata.name)
     try:
-        csr = read_request(new.spec.request)
+        csr = parse_request_pem(new.spec.request)
     except ValueError as error:
         if identity.node and signer in _OF_KUBELETS:
             raise forbidden(about, f"unable to parse csr: {error}") from error
         return  # validation tells that
     own = f"{NODE_USER}{identity.node}"
-    if identity.node and signer in _OF_KUBELETS and common_name(csr) != own:
+    if identity.node and signer in _OF_KUBELETS and get_common_name(csr) != own:
         raise forbidden(about, f"can only create a node CSR with CN={own}")
-    if signer == _OF_CLIENTS and "system:masters" in organizations(csr):
+    if signer == _OF_CLIENTS and "system:masters" in get_organizations(csr):
         raise forbidden(about, f"use of {signer} signer with system:masters group is not allowed")

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import field
 
-from libs.testbed.sim_apiserver.objects import Kind, Meta
+from libs.testbed.sim_apiserver.objects import Meta, ResourceKind
 
 RBAC: Final = "rbac.authorization.k8s.io"
 
@@ -75,11 +75,11 @@ def _covers(listed: list[str], wanted: str) -> bool:
     return wanted in listed or "*" in listed
 
 
-CLUSTER_ROLES: Final = Kind(plural="clusterroles", kind="ClusterRole", group=RBAC, model=Role)
-CLUSTER_ROLE_BINDINGS: Final = Kind(
+CLUSTER_ROLES: Final = ResourceKind(plural="clusterroles", kind="ClusterRole", group=RBAC, model=Role)
+CLUSTER_ROLE_BINDINGS: Final = ResourceKind(
     plural="clusterrolebindings", kind="ClusterRoleBinding", group=RBAC, model=Binding
 )
-ROLES: Final = Kind(plural="roles", kind="Role", group=RBAC, model=Role, namespaced=True)
-ROLE_BINDINGS: Final = Kind(
-    plural="rolebindings", kind="RoleBinding", group=RBAC, model=Binding, namespaced=True
+ROLES: Final = ResourceKind(plural="roles", kind="Role", group=RBAC, model=Role, is_namespaced=True)
+ROLE_BINDINGS: Final = ResourceKind(
+    plural="rolebindings", kind="RoleBinding", group=RBAC, model=Binding, is_namespaced=True
 )

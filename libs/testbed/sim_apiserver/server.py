@@ -12,17 +12,17 @@ from pathlib import Path
 
 from aiohttp import web
 
-from libs.testbed.children import free_port
-from libs.testbed.control_plane.audit import Request
+from libs.testbed.child_process import allocate_port
+from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
-from libs.testbed.sim_apiserver.api import Answer, Api
-from libs.testbed.sim_apiserver.asked import Asked, read_request
-from libs.testbed.sim_apiserver.faults import Faults
-from libs.testbed.sim_apiserver.misbehaving import misbehave, opened, refused
+from libs.testbed.sim_apiserver.api import ApiResponse, SimApi
+from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_request
+from libs.testbed.sim_apiserver.authorization import ANONYMOUS, Identity, impersonate
+from libs.testbed.sim_apiserver.fault_responses import apply_fault, make_refusal_response, open_watch_response
+from libs.testbed.sim_apiserver.faults import FaultRules
+from libs.testbed.sim_apiserver.kubectl_tables import wants_table
 from libs.testbed.sim_apiserver.refusals import Refusal, too_large, unauthorized
-from libs.testbed.sim_apiserver.rights import ANONYMOUS, Identity, impersonated
-from libs.testbed.sim_apiserver.tables import wants_table
-from libs.testbed.sim_apiserver.watching import News, Watch
+from libs.testbed.sim_apiserver.watch_stream import ChangeNotifier, WatchStream
 
 _BODY_LIMIT = 3 * 1024 * 1024  # bytes
 
@@ -31,17 +31,17 @@ class SimApiServer:
     """One server; its objects live as long as it does, also while it is stopped."""
 
     def __init__(self, run_dir: Path, *, history_limit: int = 10_000) -> None:
-        self.faults = Faults()
-        self.api = Api(
+        self.faults = FaultRules()
+        self.api = SimApi(
             now=lambda: datetime.now(UTC), new_uid=lambda: str(uuid.uuid4()), history_limit=history_limit
         )
-        self._port = free_port()
+        self._port = allocate_port()
         self.server = f"https://127.0.0.1:{self._port}"
         self.credentials = KubeCredentials(run_dir, self.server)
         self.ca_file = self.credentials.ca_file
         self._signs = True
-        self._audit: list[Request] = []
-        self._news = News()
+        self._audit: list[AuditedRequest] = []
+        self._news = ChangeNotifier()
         self._runner: web.ServerRunner | None = None
 
     @classmethod
@@ -67,7 +67,7 @@ class SimApiServer:
         """How many requests have been answered so far."""
         return len(self._audit)
 
-    def audit_counts(self, since: int = 0) -> Counter[Request]:
+    def audit_counts(self, since: int = 0) -> Counter[AuditedRequest]:
         """How often who asked for what, from a mark on; a watch counts when it opens."""
         return Counter(self._audit[since:])
 
@@ -82,12 +82,12 @@ class SimApiServer:
     def start_signer(self) -> None:
         """What was approved meanwhile is signed, and what will be."""
         self._signs = True
-        self.api.sign(self.credentials.authority)
-        self._news.tell("certificatesigningrequests")
+        self.api.sign_approved(self.credentials.authority)
+        self._news.notify("certificatesigningrequests")
 
     async def resume(self) -> None:
         """Listen (again), on the same port and with the same objects."""
-        self.credentials.write("apiserver", self.credentials.authority.server(API_SERVER_HOSTS))
+        self.credentials.write("apiserver", self.credentials.authority.issue_server(API_SERVER_HOSTS))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         run_dir = self.credentials.run_dir
         context.load_cert_chain(run_dir / "apiserver.crt", run_dir / "apiserver.key")
@@ -107,44 +107,46 @@ class SimApiServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         as_table = wants_table(request.headers.get("Accept", ""))
-        asked = read_request(request.method, request.path, request.query, as_table=as_table)
+        asked = parse_request(request.method, request.path, request.query, as_table=as_table)
         identity = _certified(request)
         try:
-            fault = self.faults.strike(asked.verb, asked.resource)
-            if fault and (answered := await misbehave(fault, request, is_watch=asked.verb == "watch")):
+            fault = self.faults.match_request(asked.verb, asked.resource)
+            if fault and (answered := await apply_fault(fault, request, is_watch=asked.verb == "watch")):
                 return answered
             if "Authorization" in request.headers:
                 raise unauthorized()
             groups = request.headers.getall("Impersonate-Group", [])
-            identity = impersonated(identity, request.headers, groups)
+            identity = impersonate(identity, request.headers, groups)
             if asked.verb == "watch":
                 return await self._watch(request, identity, asked)
             answer = self._answer(identity, asked, await _body(request), request.content_type)
         except Refusal as refusal:
             self._count(identity, asked, refusal.code)
-            return refused(refusal)
+            return make_refusal_response(refusal)
         self._count(identity, asked, answer.code)
         return web.Response(status=answer.code, body=answer.body, content_type=answer.content_type)
 
-    def _answer(self, identity: Identity, asked: Asked, body: bytes, content_type: str) -> Answer:
+    def _answer(self, identity: Identity, asked: ApiRequest, body: bytes, content_type: str) -> ApiResponse:
         before = self.api.store.version
-        answer = self.api.answer(identity, asked, body, content_type)
+        answer = self.api.handle(identity, asked, body, content_type)
         if self.api.store.version != before and asked.kind is not None:
             if asked.subresource == "approval" and self._signs:
-                self.api.sign(self.credentials.authority)
-            self._news.tell(asked.kind.plural)
+                self.api.sign_approved(self.credentials.authority)
+            self._news.notify(asked.kind.plural)
         return answer
 
-    async def _watch(self, request: web.BaseRequest, identity: Identity, asked: Asked) -> web.StreamResponse:
-        watch = Watch(self.api, self._news, identity, asked)
+    async def _watch(
+        self, request: web.BaseRequest, identity: Identity, asked: ApiRequest
+    ) -> web.StreamResponse:
+        watch = WatchStream(self.api, self._news, identity, asked)
         self._count(identity, asked, 200)
-        response = await opened(request)
+        response = await open_watch_response(request)
         with contextlib.suppress(ConnectionError):  # whoever watched is gone
-            await watch.tell(response)
+            await watch.stream_events(response)
         return response
 
-    def _count(self, identity: Identity, asked: Asked, code: int) -> None:
-        self._audit.append(Request(identity.user, asked.verb, asked.resource, succeeded=code < 400))
+    def _count(self, identity: Identity, asked: ApiRequest, code: int) -> None:
+        self._audit.append(AuditedRequest(identity.user, asked.verb, asked.resource, succeeded=code < 400))
 
 
 def _certified(request: web.BaseRequest) -> Identity:

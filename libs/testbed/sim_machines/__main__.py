@@ -9,18 +9,18 @@ import sys
 from pathlib import Path
 
 from libs.testbed.sim_machines.connection import Apid
-from libs.testbed.sim_machines.control import Control
-from libs.testbed.sim_machines.doors import Doors
-from libs.testbed.sim_machines.fleet import Fleet
-from libs.testbed.sim_machines.service import TalosService
+from libs.testbed.sim_machines.control import ControlChannel
+from libs.testbed.sim_machines.endpoints import MachineEndpoints
+from libs.testbed.sim_machines.fleet import SimFleet
+from libs.testbed.sim_machines.talos_service import TalosService
 
 
 async def serve(certificates: Path, ports: list[int]) -> None:
     """Return when stdin closes."""
-    fleet = Fleet()
-    doors = Doors(Apid(TalosService(fleet)), certificates, ports)
+    fleet = SimFleet()
+    doors = MachineEndpoints(Apid(TalosService(fleet)), certificates, ports)
     doors.open()
-    await Control(fleet, doors).serve(sys.stdin.buffer, sys.stdout.buffer)
+    await ControlChannel(fleet, doors).serve(sys.stdin.buffer, sys.stdout.buffer)
 
 
 def main() -> None:

@@ -7,12 +7,12 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from libs.testbed.machines import Machines
+from libs.testbed.machine_fleet import MachineFleet
 
 
 @contextlib.asynccontextmanager
-async def start(run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[Machines]:
+async def start_machines(run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[MachineFleet]:
     """A process of their own, so that they take no time from the event loop of who starts them."""
     program = [sys.executable, "-m", "libs.testbed.sim_machines"]
-    async with Machines.served_by(program, run_dir, endpoints=endpoints) as machines:
+    async with MachineFleet.start_program(program, run_dir, endpoints=endpoints) as machines:
         yield machines

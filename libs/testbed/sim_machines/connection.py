@@ -18,7 +18,7 @@ from h2.errors import ErrorCodes
 from h2.events import PingReceived
 from h2.settings import SettingCodes, Settings
 
-from libs.testbed.sim_machines.service import Methods, RawCodec, TalosService
+from libs.testbed.sim_machines.talos_service import MethodTable, RawCodec, TalosService
 
 _STREAM_WINDOW = 65535 * 32
 _CONNECTION_WINDOW = 65535 * 16
@@ -37,7 +37,7 @@ class Apid(Server):
     def __init__(self, service: TalosService) -> None:
         # grpclib counts its own pings in the counter that is used for those of the client
         super().__init__([service], codec=RawCodec(), config=Configuration(_keepalive_time=None))
-        self._mapping = Methods(self._mapping)
+        self._mapping = MethodTable(self._mapping)
 
     def connection(self) -> ApidConnection:
         """The protocol of a connection that was accepted."""

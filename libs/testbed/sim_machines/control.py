@@ -9,33 +9,33 @@ from typing import BinaryIO
 
 import msgspec
 
-from libs.testbed.conversation import Counted, Reply
-from libs.testbed.machine_facts import Machine
-from libs.testbed.sim_machines.doors import Doors
-from libs.testbed.sim_machines.fleet import Fleet
-from libs.testbed.sim_machines.machine import Faults
+from libs.testbed.command_channel import CallCount, Reply
+from libs.testbed.machine_facts import SimMachineFacts
+from libs.testbed.sim_machines.endpoints import MachineEndpoints
+from libs.testbed.sim_machines.fleet import SimFleet
+from libs.testbed.sim_machines.sim_machine import MachineFaults
 
 _LINE_BYTES = 1 << 26  # ten thousand machines may come in one line
 
 
-class Command(msgspec.Struct, frozen=True):
+class ControlCommand(msgspec.Struct, frozen=True):
     """One line of stdin. The answer bears its id."""
 
     id: int
     do: str
-    machines: list[Machine] = []
+    machines: list[SimMachineFacts] = []
     names: list[str] = []
     endpoint: int = 0
-    faults: Faults = Faults()
+    faults: MachineFaults = MachineFaults()
 
 
-class Control:
+class ControlChannel:
     """Carries out commands in the order in which they come."""
 
-    def __init__(self, fleet: Fleet, doors: Doors) -> None:
+    def __init__(self, fleet: SimFleet, doors: MachineEndpoints) -> None:
         self._fleet = fleet
         self._doors = doors
-        self._commands: dict[str, Callable[[Command], Awaitable[list[Counted]]]] = {
+        self._commands: dict[str, Callable[[ControlCommand], Awaitable[list[CallCount]]]] = {
             "put": self._put,
             "delete": self._delete,
             "fault": self._fault,
@@ -51,12 +51,12 @@ class Control:
         reader = asyncio.StreamReader(limit=_LINE_BYTES)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), commands)
-        self._say(Reply(id=0), answers)
+        self._write_reply(Reply(id=0), answers)
         while line := await reader.readline():
-            command = msgspec.json.decode(line, type=Command)
-            self._say(await self.carry_out(command), answers)
+            command = msgspec.json.decode(line, type=ControlCommand)
+            self._write_reply(await self.execute(command), answers)
 
-    async def carry_out(self, command: Command) -> Reply:
+    async def execute(self, command: ControlCommand) -> Reply:
         """One command. Whatever it cannot do, it refuses with a reason."""
         do = self._commands.get(command.do)
         if do is None:
@@ -67,41 +67,41 @@ class Control:
             return Reply(id=command.id, error=str(error))
 
     @staticmethod
-    def _say(reply: Reply, answers: BinaryIO) -> None:
+    def _write_reply(reply: Reply, answers: BinaryIO) -> None:
         answers.write(msgspec.json.encode(reply) + b"\n")
         answers.flush()
 
-    async def _put(self, command: Command) -> list[Counted]:
+    async def _put(self, command: ControlCommand) -> list[CallCount]:
         for machine in command.machines:
             self._fleet.put(machine, time.time_ns())
         return []
 
-    async def _delete(self, command: Command) -> list[Counted]:
+    async def _delete(self, command: ControlCommand) -> list[CallCount]:
         for name in command.names:
             self._fleet.delete(name)
         return []
 
-    async def _fault(self, command: Command) -> list[Counted]:
+    async def _fault(self, command: ControlCommand) -> list[CallCount]:
         for name in command.names:
-            self._fleet.machine(name).set_faults(command.faults, time.time_ns())
+            self._fleet.get_machine(name).set_faults(command.faults, time.time_ns())
         return []
 
-    async def _mute(self, command: Command) -> list[Counted]:
+    async def _mute(self, command: ControlCommand) -> list[CallCount]:
         for name in command.names:
-            self._fleet.machine(name).mute_watches()
+            self._fleet.get_machine(name).mute_watches()
         return []
 
-    async def _cut(self, command: Command) -> list[Counted]:
+    async def _cut(self, command: ControlCommand) -> list[CallCount]:
         await self._doors.cut(command.endpoint)
         return []
 
-    async def _restore(self, command: Command) -> list[Counted]:
+    async def _restore(self, command: ControlCommand) -> list[CallCount]:
         self._doors.restore(command.endpoint)
         return []
 
-    async def _calls(self, command: Command) -> list[Counted]:
-        return [Counted(*call, count) for call, count in self._fleet.calls.items()]
+    async def _calls(self, command: ControlCommand) -> list[CallCount]:
+        return [CallCount(*call, count) for call, count in self._fleet.calls.items()]
 
-    async def _reset_calls(self, command: Command) -> list[Counted]:
+    async def _reset_calls(self, command: ControlCommand) -> list[CallCount]:
         self._fleet.calls.clear()
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from libs.testbed.machine_facts import Member
-from libs.testbed.sim_machines.wire import Field
+from libs.testbed.sim_machines.protobuf_wire import Field
 
 STATUS_OWNER = "runtime.MachineStatusController"
 MEMBER_OWNER = "cluster.MemberController"
@@ -23,14 +23,14 @@ _STAGES = {
 _CONTROL_PLANE, _WORKER = 2, 3
 
 
-def status_spec(stage: str) -> dict[int, Field]:
+def build_status_spec(stage: str) -> dict[int, Field]:
     """MachineStatusSpec; a machine that runs is ready. Raises ValueError for a stage that is none."""
     if stage not in _STAGES:
         raise ValueError(f"{stage} does not belong to MachineStage values")
     return {1: _STAGES[stage], 2: {1: True} if stage == "running" else {}}
 
 
-def member_spec(member: Member) -> dict[int, Field]:
+def build_member_spec(member: Member) -> dict[int, Field]:
     """MemberSpec. Raises ValueError for one without a name, or with an address that is none."""
     if not member.name:
         raise ValueError("a member needs a name")

@@ -6,15 +6,22 @@ import re
 
 import msgspec
 
-from libs.testbed.sim_machines.refusal import Code, Refused, not_simulated
-from libs.testbed.sim_machines.wire import Fields, decode, message, messages, number, text
+from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode, make_not_simulated
+from libs.testbed.sim_machines.protobuf_wire import (
+    Fields,
+    decode,
+    get_message,
+    get_messages,
+    get_number,
+    get_text,
+)
 
 _VALUE_NEEDED = frozenset({1, 4, 5, 6, 7})  # EQUAL, LT, LTE, LT_NUMERIC, LTE_NUMERIC
 # What Python's `re` takes and Go's RE2 does not: look-around, conditions, atomic groups, back references.
 _NOT_RE2 = re.compile(r"\(\?(?:<?[=!]|[(>#]|P=)|\\[1-9]|[*+?}]\+")
 
 
-class Selection(msgspec.Struct, frozen=True):
+class ResourceSelection(msgspec.Struct, frozen=True):
     """Which resources are asked for: all of a type, those whose id matches, or the one with an id."""
 
     namespace: str
@@ -22,7 +29,7 @@ class Selection(msgspec.Struct, frozen=True):
     id: str | None = None
     id_pattern: str = ""
 
-    def has(self, name: str) -> bool:
+    def matches_id(self, name: str) -> bool:
         """Whether a resource of the type with this id is among them. A pattern matches anywhere in it."""
         if self.id is not None:
             return name == self.id
@@ -32,79 +39,81 @@ class Selection(msgspec.Struct, frozen=True):
 class WatchRequest(msgspec.Struct, frozen=True):
     """What is watched, and how the watch begins."""
 
-    of: Selection
+    selection: ResourceSelection
     bootstrap_contents: bool
-    tells_bootstrapped: bool  # a client of api_version 0 knows neither BOOTSTRAPPED nor ERRORED
+    sends_bootstrapped: bool  # a client of api_version 0 knows neither BOOTSTRAPPED nor ERRORED
 
 
-def read_get(request: bytes) -> Selection:
+def parse_get(request: bytes) -> ResourceSelection:
     """GetRequest. Raises Malformed."""
     fields = decode(request)
-    return Selection(text(fields, 1), text(fields, 2), text(fields, 3))
+    return ResourceSelection(get_text(fields, 1), get_text(fields, 2), get_text(fields, 3))
 
 
-def read_type(request: bytes) -> str:
+def parse_type(request: bytes) -> str:
     """The type that ListRequest or WatchRequest asks for. Raises Malformed."""
-    return text(decode(request), 2)
+    return get_text(decode(request), 2)
 
 
-def read_list(request: bytes) -> Selection:
+def parse_list(request: bytes) -> ResourceSelection:
     """ListRequest. Raises Malformed, and Refused as COSI's server does."""
     fields = decode(request)
-    options = decode(message(fields, 3))
-    _refuse_labels(messages(options, 1))
-    return Selection(text(fields, 1), text(fields, 2), None, _id_pattern(options, 2))
+    options = decode(get_message(fields, 3))
+    _reject_labels(get_messages(options, 1))
+    return ResourceSelection(get_text(fields, 1), get_text(fields, 2), None, _id_pattern(options, 2))
 
 
-def read_watch(request: bytes) -> WatchRequest:
+def parse_watch(request: bytes) -> WatchRequest:
     """WatchRequest. Raises Malformed, and Refused as COSI's server does.
 
     No event bears a bookmark here, so every bookmark that comes is a foreign one.
     """
     fields = decode(request)
-    options = decode(message(fields, 4))
-    name = text(fields, 3) if 3 in fields else None
-    bootstrap = bool(number(options, 1))
+    options = decode(get_message(fields, 4))
+    name = get_text(fields, 3) if 3 in fields else None
+    bootstrap = bool(get_number(options, 1))
     if name is not None:
-        _refuse_for_one(bootstrap, options)
-    _refuse_labels(messages(options, 3))
-    if bootstrap and (number(options, 2) or 6 in options):
+        _reject_single_options(bootstrap, options)
+    _reject_labels(get_messages(options, 3))
+    if bootstrap and (get_number(options, 2) or 6 in options):
         words = "cannot use BootstrapContents with TailEvents and StartFromBookmark options"
-        raise Refused(Code.UNKNOWN, words)
+        raise CallRejected(StatusCode.UNKNOWN, words)
     if 6 in options:
-        raise Refused(Code.FAILED_PRECONDITION, "invalid watch bookmark")
+        raise CallRejected(StatusCode.FAILED_PRECONDITION, "invalid watch bookmark")
     for field, what in ((2, "tail events"), (5, "aggregated events"), (7, "bootstrap bookmark")):
-        if number(options, field):
-            raise not_simulated(what)
+        if get_number(options, field):
+            raise make_not_simulated(what)
     pattern = "" if name is not None else _id_pattern(options, 4)
-    selection = Selection(text(fields, 1), text(fields, 2), name, pattern)
-    return WatchRequest(selection, bootstrap, bool(number(fields, 5)))
+    selection = ResourceSelection(get_text(fields, 1), get_text(fields, 2), name, pattern)
+    return WatchRequest(selection, bootstrap, bool(get_number(fields, 5)))
 
 
-def _refuse_for_one(bootstrap: bool, options: Fields) -> None:
+def _reject_single_options(bootstrap: bool, options: Fields) -> None:
     if bootstrap:
         words = "bootstrap contents is not implemented for resource watch"
-        raise Refused(Code.UNIMPLEMENTED, words)
+        raise CallRejected(StatusCode.UNIMPLEMENTED, words)
     if 3 in options:
-        raise Refused(Code.UNIMPLEMENTED, "label query is not implemented for resource watch")
+        raise CallRejected(StatusCode.UNIMPLEMENTED, "label query is not implemented for resource watch")
 
 
-def _refuse_labels(queries: list[bytes]) -> None:
+def _reject_labels(queries: list[bytes]) -> None:
     """COSI's server panics on a term that lacks the value it needs; a good query is not simulated."""
     for query in queries:
-        for term in map(decode, messages(decode(query), 1)):
-            if number(term, 2) in _VALUE_NEEDED and 3 not in term:
-                raise Refused(Code.INTERNAL, "runtime error: index out of range [0] with length 0")
+        for term in map(decode, get_messages(decode(query), 1)):
+            if get_number(term, 2) in _VALUE_NEEDED and 3 not in term:
+                raise CallRejected(StatusCode.INTERNAL, "runtime error: index out of range [0] with length 0")
     if queries:
-        raise not_simulated("label query")
+        raise make_not_simulated("label query")
 
 
 def _id_pattern(options: Fields, field: int) -> str:
-    pattern = text(decode(message(options, field)), 1)
+    pattern = get_text(decode(get_message(options, field)), 1)
     if _NOT_RE2.search(pattern):
-        raise Refused(Code.INVALID_ARGUMENT, f"failed to compile regexp: not in RE2: `{pattern}`")
+        raise CallRejected(StatusCode.INVALID_ARGUMENT, f"failed to compile regexp: not in RE2: `{pattern}`")
     try:
         re.compile(pattern)
     except re.error as error:
-        raise Refused(Code.INVALID_ARGUMENT, f"failed to compile regexp: {error}: `{pattern}`") from error
+        raise CallRejected(
+            StatusCode.INVALID_ARGUMENT, f"failed to compile regexp: {error}: `{pattern}`"
+        ) from error
     return pattern

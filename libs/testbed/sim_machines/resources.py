@@ -7,17 +7,22 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from libs.testbed.machine_facts import Address, Machine, Platform, SystemInformation
-from libs.testbed.sim_machines.lifecycle import MEMBER_OWNER, STATUS_OWNER, member_spec, status_spec
-from libs.testbed.sim_machines.routes import OWNER, routes_of
-from libs.testbed.sim_machines.wire import Field, encode
+from libs.testbed.machine_facts import Address, Platform, SimMachineFacts, SystemInformation
+from libs.testbed.sim_machines.lifecycle import (
+    MEMBER_OWNER,
+    STATUS_OWNER,
+    build_member_spec,
+    build_status_spec,
+)
+from libs.testbed.sim_machines.protobuf_wire import Field, encode
+from libs.testbed.sim_machines.routes import OWNER, build_routes
 
 _SCOPES = {"global": 0, "site": 200, "link": 253, "host": 254, "nowhere": 255}
 _FAMILIES = {4: 2, 6: 10}
 _CONTROL_PLANE, _WORKER = 2, 3
 
 
-class Resource(msgspec.Struct, frozen=True):
+class SimResource(msgspec.Struct, frozen=True):
     """A resource without its history. `owner` is the controller of Talos that writes it."""
 
     namespace: str
@@ -27,39 +32,41 @@ class Resource(msgspec.Struct, frozen=True):
     spec: bytes
 
 
-def resources_of(machine: Machine) -> list[Resource]:
+def build_resources(machine: SimMachineFacts) -> list[SimResource]:
     """In the order in which they are written. Raises ValueError for an address that is none."""
     return [
-        *_identity(machine),
-        *_platform(machine),
-        *_inventory(machine),
-        *_addresses(machine),
-        *_routes(machine),
-        *_cluster(machine),
-        *_lifecycle(machine),
+        *_build_identity(machine),
+        *_build_platform(machine),
+        *_build_inventory(machine),
+        *_build_addresses(machine),
+        *_build_routes(machine),
+        *_build_cluster(machine),
+        *_build_lifecycle(machine),
     ]
 
 
-def _identity(machine: Machine) -> Iterator[Resource]:
+def _build_identity(machine: SimMachineFacts) -> Iterator[SimResource]:
     if machine.name:
-        yield _resource(
+        yield _make_resource(
             "k8s", "Nodenames.kubernetes", "nodename", "k8s.NodenameController", {1: machine.name, 2: "1"}
         )
     if machine.hostname:
         spec = {1: machine.hostname, 2: machine.domainname}
-        yield _resource("network", "HostnameStatuses.net", "hostname", "network.HostnameSpecController", spec)
+        yield _make_resource(
+            "network", "HostnameStatuses.net", "hostname", "network.HostnameSpecController", spec
+        )
     if machine.talos_version:
         spec = {2: "Talos", 1: machine.talos_version}
-        yield _resource("runtime", "Versions.runtime", "version", "runtime.VersionController", spec)
+        yield _make_resource("runtime", "Versions.runtime", "version", "runtime.VersionController", spec)
     kind = _CONTROL_PLANE if machine.control_plane else _WORKER
-    yield _resource(
+    yield _make_resource(
         "config", "MachineTypes.config", "machine-type", "config.MachineTypeController", {1: kind}
     )
 
 
-def _platform(machine: Machine) -> Iterator[Resource]:
+def _build_platform(machine: SimMachineFacts) -> Iterator[SimResource]:
     if machine.platform is not None:
-        yield _resource(
+        yield _make_resource(
             "runtime",
             "PlatformMetadatas",
             "platformmetadata",
@@ -67,7 +74,7 @@ def _platform(machine: Machine) -> Iterator[Resource]:
             _metadata(machine.platform),
         )
     if machine.system_information is not None:
-        yield _resource(
+        yield _make_resource(
             "hardware",
             "SystemInformations.hardware",
             "systeminformation",
@@ -103,12 +110,12 @@ def _system_information(system: SystemInformation) -> dict[int, Field]:
     }
 
 
-def _inventory(machine: Machine) -> Iterator[Resource]:
+def _build_inventory(machine: SimMachineFacts) -> Iterator[SimResource]:
     for number, extension in enumerate(machine.extensions):
         metadata: dict[int, Field] = {1: extension.name, 2: extension.version}
         spec: dict[int, Field] = {1: f"{number:03}.sqsh", 2: metadata}
         owner = "runtime.ExtensionStatusController"
-        yield _resource("runtime", "ExtensionStatuses.runtime", str(number), owner, spec)
+        yield _make_resource("runtime", "ExtensionStatuses.runtime", str(number), owner, spec)
     for cpu in machine.processors:
         name = cpu.socket.replace(" ", "-")
         spec = {
@@ -120,14 +127,16 @@ def _inventory(machine: Machine) -> Iterator[Resource]:
             11: cpu.core_enabled,
             12: cpu.thread_count,
         }
-        yield _resource("hardware", "Processors.hardware", name, "hardware.SystemInfoController", spec)
+        yield _make_resource("hardware", "Processors.hardware", name, "hardware.SystemInfoController", spec)
     for module in machine.memory_modules:
         name = module.locator.replace(" ", "-")
         spec = {1: module.size, 2: module.locator, 5: module.manufacturer}
-        yield _resource("hardware", "MemoryModules.hardware", name, "hardware.SystemInfoController", spec)
+        yield _make_resource(
+            "hardware", "MemoryModules.hardware", name, "hardware.SystemInfoController", spec
+        )
 
 
-def _addresses(machine: Machine) -> Iterator[Resource]:
+def _build_addresses(machine: SimMachineFacts) -> Iterator[SimResource]:
     for address in machine.addresses:
         try:
             yield _address_status(address)
@@ -135,11 +144,11 @@ def _addresses(machine: Machine) -> Iterator[Resource]:
             raise ValueError(f'machine "{machine.id}": {error}') from error
 
 
-def _address_status(address: Address) -> Resource:
+def _address_status(address: Address) -> SimResource:
     interface = _interface(address.address)
     prefix: dict[int, Field] = {1: interface.ip.packed, 2: interface.network.prefixlen}
     if address.namespace == "cluster":
-        return _resource(
+        return _make_resource(
             "cluster", "AddressStatuses.net", "service", "cluster.DiscoveryServiceController", {1: prefix}
         )
     if address.scope not in _SCOPES:
@@ -154,7 +163,7 @@ def _address_status(address: Address) -> Resource:
         10: address.flags,
     }
     name = f"{address.link}/{interface.with_prefixlen}"
-    return _resource("network", "AddressStatuses.net", name, "network.AddressStatusController", spec)
+    return _make_resource("network", "AddressStatuses.net", name, "network.AddressStatusController", spec)
 
 
 def _interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
@@ -164,18 +173,18 @@ def _interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
     return ipaddress.ip_interface(text)
 
 
-def _routes(machine: Machine) -> Iterator[Resource]:
-    for name, spec in routes_of(machine):
-        yield _resource("network", "RouteStatuses.net", name, OWNER, spec)
+def _build_routes(machine: SimMachineFacts) -> Iterator[SimResource]:
+    for name, spec in build_routes(machine):
+        yield _make_resource("network", "RouteStatuses.net", name, OWNER, spec)
 
 
-def _cluster(machine: Machine) -> Iterator[Resource]:
+def _build_cluster(machine: SimMachineFacts) -> Iterator[SimResource]:
     if machine.cluster_id or machine.cluster_name:
         spec: dict[int, Field] = {1: machine.cluster_id, 2: machine.cluster_name}
-        yield _resource("cluster", "Infos.cluster", "current", "cluster.InfoController", spec)
+        yield _make_resource("cluster", "Infos.cluster", "current", "cluster.InfoController", spec)
     if machine.control_plane:
         spec = {1: True, 3: "external", 4: machine.pod_cidrs, 5: machine.service_cidrs}
-        yield _resource(
+        yield _make_resource(
             "controlplane",
             "ControllerManagerConfigs.kubernetes",
             "kube-controller-manager",
@@ -184,16 +193,20 @@ def _cluster(machine: Machine) -> Iterator[Resource]:
         )
 
 
-def _lifecycle(machine: Machine) -> Iterator[Resource]:
+def _build_lifecycle(machine: SimMachineFacts) -> Iterator[SimResource]:
     try:
         if machine.stage:
-            spec = status_spec(machine.stage)
-            yield _resource("runtime", "MachineStatuses.runtime", "machine", STATUS_OWNER, spec)
+            spec = build_status_spec(machine.stage)
+            yield _make_resource("runtime", "MachineStatuses.runtime", "machine", STATUS_OWNER, spec)
         for member in machine.members:
-            yield _resource("cluster", "Members.cluster", member.name, MEMBER_OWNER, member_spec(member))
+            yield _make_resource(
+                "cluster", "Members.cluster", member.name, MEMBER_OWNER, build_member_spec(member)
+            )
     except ValueError as error:
         raise ValueError(f'machine "{machine.id}": {error}') from error
 
 
-def _resource(namespace: str, kind: str, name: str, owner: str, spec: Mapping[int, Field]) -> Resource:
-    return Resource(namespace, f"{kind}.talos.dev", name, owner, encode(spec))
+def _make_resource(
+    namespace: str, kind: str, name: str, owner: str, spec: Mapping[int, Field]
+) -> SimResource:
+    return SimResource(namespace, f"{kind}.talos.dev", name, owner, encode(spec))

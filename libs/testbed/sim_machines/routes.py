@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-from libs.testbed.machine_facts import Machine, Route
-from libs.testbed.sim_machines.wire import Field
+from libs.testbed.machine_facts import Route, SimMachineFacts
+from libs.testbed.sim_machines.protobuf_wire import Field
 
 _TABLES = {"main": 254, "local": 255}
 _UNICAST, _STATIC = 1, 4
@@ -14,22 +14,22 @@ _INET4, _INET6 = 2, 10
 OWNER = "network.RouteStatusController"
 
 
-def routes_of(machine: Machine) -> Iterator[tuple[str, dict[int, Field]]]:
+def build_routes(machine: SimMachineFacts) -> Iterator[tuple[str, dict[int, Field]]]:
     """Id and spec of each. Raises ValueError for a route that is none."""
     for route in machine.routes:
         try:
-            yield _id(route), _spec(route)
+            yield _build_id(route), _build_spec(route)
         except ValueError as error:
             raise ValueError(f'machine "{machine.id}": {error}') from error
 
 
-def _id(route: Route) -> str:
+def _build_id(route: Route) -> str:
     table = "" if route.table == "main" else f"{route.table}/"
     family = f"{route.link}/inet6" if route.ipv6 else "inet4"
     return f"{table}{family}/{route.gateway}/{route.destination}/{route.priority}"
 
 
-def _spec(route: Route) -> dict[int, Field]:
+def _build_spec(route: Route) -> dict[int, Field]:
     if route.table not in _TABLES:
         raise ValueError(f"{route.table} does not belong to RoutingTable values")
     return {

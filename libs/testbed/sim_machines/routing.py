@@ -5,40 +5,40 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from libs.testbed.sim_machines.refusal import Code, Refused
+from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode
 
 _APID_PORT = 50000
 _WITH_PORT = re.compile(r"(?:\[[^][]*\]|[^][:]*):[^][:]*")  # what Go's SplitHostPort takes
 
 
-def target(node: Sequence[str], nodes: Sequence[str], method: str) -> str | None:
+def choose_target(node: Sequence[str], nodes: Sequence[str], method: str) -> str | None:
     """The value of the `node` header; None means the machine that was called. Raises Refused."""
     if len(node) > 1:
-        raise Refused(Code.INVALID_ARGUMENT, "node metadata must be single-valued")
+        raise CallRejected(StatusCode.INVALID_ARGUMENT, "node metadata must be single-valued")
     if nodes:
         words = f"one-2-many proxying is not supported for method {method}"
-        raise Refused(Code.INVALID_ARGUMENT, words)
+        raise CallRejected(StatusCode.INVALID_ARGUMENT, words)
     return node[0] if node else None
 
 
 def check_target(node: str) -> None:
     """Raise Refused for a target with a port; apid adds its own."""
     if not node or _WITH_PORT.fullmatch(node):
-        raise Refused(Code.INTERNAL, f'invalid target "{node}"')
+        raise CallRejected(StatusCode.INTERNAL, f'invalid target "{node}"')
 
 
-def refused_dial(node: str) -> Refused:
+def make_dial_error(node: str) -> CallRejected:
     """Nobody listens at that address."""
-    dialled = f"dial tcp {_dialled(node)}: connect: connection refused"
+    dialled = f"dial tcp {_format_dialled(node)}: connect: connection refused"
     words = f'connection error: desc = "transport: Error while dialing: {dialled}"'
-    return Refused(Code.UNAVAILABLE, words)
+    return CallRejected(StatusCode.UNAVAILABLE, words)
 
 
-def reset_connection(node: str) -> Refused:
+def make_reset_error(node: str) -> CallRejected:
     """The machine went down during the call."""
-    words = f"error reading from server: read tcp {_dialled(node)}: read: connection reset by peer"
-    return Refused(Code.UNAVAILABLE, words)
+    words = f"error reading from server: read tcp {_format_dialled(node)}: read: connection reset by peer"
+    return CallRejected(StatusCode.UNAVAILABLE, words)
 
 
-def _dialled(node: str) -> str:
+def _format_dialled(node: str) -> str:
     return f"[{node}]:{_APID_PORT}" if ":" in node else f"{node}:{_APID_PORT}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from libs.testbed.machine_facts import Machine
-from libs.testbed.sim_machines.wire import Field, encode
+from libs.testbed.machine_facts import SimMachineFacts
+from libs.testbed.sim_machines.protobuf_wire import Field, encode
 
 
-def version_response(machine: Machine) -> bytes:
+def build_version_response(machine: SimMachineFacts) -> bytes:
     """machine.VersionResponse with one message. Build facts other than the tag are left out."""
     name = machine.platform.platform if machine.platform else ""
-    platform: dict[int, Field] = {1: name, 2: _mode(name)}
+    platform: dict[int, Field] = {1: name, 2: _get_mode(name)}
     answer: dict[int, Field] = {
         2: {1: machine.talos_version, 5: "linux", 6: "amd64"},
         3: platform,
@@ -18,7 +18,7 @@ def version_response(machine: Machine) -> bytes:
     return encode({1: [answer]})
 
 
-def _mode(platform: str) -> str:
+def _get_mode(platform: str) -> str:
     if platform in {"metal", "container"}:
         return platform
     return "cloud" if platform else "metal"

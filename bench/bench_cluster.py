@@ -1,0 +1,159 @@
+"""A real control plane, Talos machines and kubelets in Go; and our services on top of them."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.bench_options import Mode
+from libs.common.service_spec import DEFAULT_SERVICES, ServiceSpec
+from libs.testbed.child_process import ChildProcess
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.kubelets_in_go import KubeletsInGo
+from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.service_processes import ROOT, ServiceProcesses
+
+PROFILE_DIRECTORY = "TALOS_CCM_BENCH_PROFILES"
+_PROFILED_FOLDER = Path(__file__).parent / "profiled"  # its sitecustomize profiles the process that finds it
+
+_QUIET_SECONDS = 1.0
+
+StepCallback = Callable[[str], None]
+
+
+class BenchCluster(NamedTuple):
+    """The parts that are there with and without a controller."""
+
+    run_dir: Path
+    control_plane: ControlPlane
+    machines: MachineFleet
+    kubelets: KubeletsInGo
+    admin: KubeletFleet  # grants rights, measures nothing
+
+    def list_servers(self) -> dict[str, ChildProcess]:
+        """The processes beside ours, whose cost is told for context."""
+        control_plane = self.control_plane
+        manager = control_plane.controller_manager
+        assert manager is not None
+        return {
+            "kube-apiserver": control_plane.apiserver,
+            "etcd": control_plane.etcd,
+            "controller-manager": manager,
+            "machines": self.machines.child,
+            "kubelets": self.kubelets.child,
+        }
+
+
+class BenchServices(NamedTuple):
+    """The same with our services."""
+
+    mode: Mode
+    services: ServiceProcesses
+    nats: NatsServer | None
+    start_seconds: float  # from starting the processes until all are ready
+
+    def list_processes(self) -> Mapping[str, ChildProcess]:
+        """Our processes by name."""
+        return self.services.children
+
+
+@contextlib.asynccontextmanager
+async def start_cluster(run_dir: Path, told: StepCallback) -> AsyncIterator[BenchCluster]:
+    """Everything but our services, for the whole of the bench."""
+    async with contextlib.AsyncExitStack() as stack:
+        told("starting kube-apiserver, etcd, kube-controller-manager (built first where the cache has none)")
+        control_plane = await stack.enter_async_context(ControlPlane.start(run_dir / "kubernetes"))
+        told("starting Talos machines and kubelets")
+        machines = await stack.enter_async_context(MachineFleet.start(make_directory(run_dir / "talos")))
+        kubelets = await stack.enter_async_context(KubeletsInGo.start(run_dir / "kubelets", control_plane))
+        admin = await stack.enter_async_context(KubeletFleet.start(control_plane))
+        yield BenchCluster(run_dir, control_plane, machines, kubelets, admin)
+
+
+@contextlib.asynccontextmanager
+async def start_services(
+    stage: BenchCluster,
+    mode: Mode,
+    name: str,
+    *,
+    flags: Sequence[str] = (),
+    wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
+    replicas: Mapping[str, int] | None = None,
+    own_flags: Mapping[str, Sequence[str]] | None = None,
+    profiles: Path | None = None,
+) -> AsyncIterator[BenchServices]:
+    """Our services, started anew, on a NATS server of their own where the mode has one; ready.
+
+    When one of them ends that was not killed by `services.kill`, so does the body, with an exception group
+    of ChildExited.
+    """
+    run_dir = stage.run_dir / name
+    async with contextlib.AsyncExitStack() as stack:
+        nats = None
+        if mode != "all-in-one-memory":
+            nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
+        begun = time.monotonic()
+        starting = ServiceProcesses.start(
+            run_dir,
+            stage.control_plane,
+            stage.admin,
+            nats_url=nats.url if nats else "",
+            talosconfig=stage.machines.write_talosconfig(),
+            all_in_one=mode != "separate",
+            bus="nats" if nats else "memory",
+            flags=flags,
+            own_flags=own_flags,
+            wirings=wirings,
+            replicas=replicas,
+            env=_build_environment(profiles),
+        )
+        services = await stack.enter_async_context(starting)
+        await services.wait_until_ready()
+        start_seconds = time.monotonic() - begun
+        if profiles is not None:  # from here on: what imports cost is another question
+            for child in services.children.values():
+                child.process.send_signal(signal.SIGUSR2)
+        async with asyncio.TaskGroup() as group:  # a service that ends, ends the measurement at once
+            watching = group.create_task(services.wait_for_exit())
+            yield BenchServices(mode, services, nats, start_seconds)
+            watching.cancel()
+
+
+def _build_environment(profiles: Path | None) -> dict[str, str]:
+    compiled = {"PYTHONDONTWRITEBYTECODE": ""}  # as installed code is: else the start is mostly compiling
+    if profiles is None:
+        return compiled
+    path = os.pathsep.join((str(_PROFILED_FOLDER), str(ROOT)))
+    return compiled | {"PYTHONPATH": path, PROFILE_DIRECTORY: str(profiles)}
+
+
+def make_directory(directory: Path) -> Path:
+    """The directory, which exists from now on."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20) -> bool:
+    """Wait until our services have asked Kubernetes for nothing but their Lease for a second.
+
+    False if they never stop within the time. The labeler's Events wait for a moment without writes of Nodes.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        mark = stage.control_plane.audit_mark()
+        await asyncio.sleep(_QUIET_SECONDS)
+        counts = stage.control_plane.audit_counts(mark)
+        if not any(is_own_user(r.user) and r.resource != "leases" for r in counts):
+            return True
+    return False
+
+
+def is_own_user(user: str) -> bool:
+    """Whether that is the user of a service of ours."""
+    return user.startswith("talos-ccm")

@@ -1,0 +1,100 @@
+"""What a scenario has at hand: where it runs, our services, and nodes that come and go."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench.bench_cluster import BenchCluster, BenchServices, start_services
+from bench.bench_options import BenchOptions, Mode, Scenario
+from bench.figures import BenchRun, Figures
+from bench.fleet import make_kubelets
+from libs.common.service_spec import DEFAULT_SERVICES, ServiceSpec
+from libs.testbed.kubelets_in_go import GoJoinBatch
+from libs.testbed.machine_fleet import SimMachineFacts
+
+_SINGLES_PER_SECOND: Final = 5  # as the reference was measured
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a scenario: where, in which mode, and the name that its nodes and files bear."""
+
+    stage: BenchCluster
+    options: BenchOptions
+    mode: Mode
+    number: int
+    name: str
+    profiles: Path | None = None
+
+    def start_services(
+        self,
+        *flags: str,
+        wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
+        replicas: Mapping[str, int] | None = None,
+        own_flags: Mapping[str, Sequence[str]] | None = None,
+    ) -> contextlib.AbstractAsyncContextManager[BenchServices]:
+        """Our services, started for this run alone."""
+        return start_services(
+            self.stage,
+            self.mode,
+            self.name,
+            flags=flags,
+            wirings=wirings,
+            replicas=replicas,
+            own_flags=own_flags,
+            profiles=self.profiles,
+        )
+
+    async def join_nodes(
+        self,
+        names: list[str],
+        *,
+        alone: bool,
+        one_at_a_time: bool = False,
+        certificates: bool = False,
+        pod_cidrs: bool = False,
+    ) -> GoJoinBatch:
+        """Let kubelets join at the wanted pace; `alone`: nobody takes the taint away, nobody approves."""
+        wanted = self.options
+        return await self.stage.kubelets.join(
+            names,
+            concurrency=wanted.concurrency,
+            per_second=_SINGLES_PER_SECOND if one_at_a_time else wanted.per_second,
+            one_at_a_time=one_at_a_time,
+            until_untainted=not alone,
+            until_served=pod_cidrs,
+            certificates=certificates,
+            seconds=wanted.patience_seconds,
+        )
+
+    def make_run(self, scenario: Scenario, figures: Figures, problems: list[str]) -> BenchRun:
+        """The result."""
+        return BenchRun(
+            scenario=scenario, mode=self.mode, number=self.number, figures=figures, problems=tuple(problems)
+        )
+
+
+Measure = Callable[[Measurement], Awaitable[BenchRun]]
+
+
+@contextlib.asynccontextmanager
+async def run_machines(
+    stage: BenchCluster, machines: list[SimMachineFacts], *, certificates: int = 0
+) -> AsyncIterator[list[str]]:
+    """Machines that run, with kubelets that may join, and may ask for so many certificates.
+
+    At the end neither they nor their nodes are left, nor what they asked for.
+    """
+    await stage.machines.put_machines(*machines)
+    await stage.kubelets.load_kubelets(make_kubelets(machines), certificates=certificates)
+    names = [machine.name for machine in machines]
+    joined = False
+    try:
+        yield names
+        joined = True
+    finally:
+        if joined:  # after a failure or Ctrl-C the whole control plane goes away
+            await stage.kubelets.delete_nodes(names)
+            await stage.machines.delete_machines(*(machine.id for machine in machines))

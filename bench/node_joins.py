@@ -1,0 +1,112 @@
+"""Nodes join, without any controller and with ours: what `burst` and `single` have in common."""
+
+from collections.abc import Mapping, Sequence
+
+from bench import costs
+from bench.bench_cluster import BenchCluster, BenchServices, wait_until_quiet
+from bench.cpu import compute_cpu_figures
+from bench.figures import Figures, compute_issued_figures, compute_join_figures, compute_untainted_figures
+from bench.fleet import make_fleet
+from bench.loop_speed import measure_speed
+from bench.measurement import Measurement, run_machines
+from bench.pod_cidr_figures import compute_carried_figures, compute_served_figures
+from libs.common.service_spec import DEFAULT_SERVICES, IPAM
+from libs.testbed.kubelets_in_go import GoJoinBatch, GoNodeJoin
+
+# Inside what no machine of the fleet has. The last two are those of the testbed's API server.
+POD_CIDR_FLAGS = (
+    "--allocate-node-cidrs",
+    "--cluster-cidr=10.128.0.0/9,fd00:10:128::/48",
+    "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112",
+)
+# The watcher is not what is measured: on a machine this busy it must not lose its Lease.
+PATIENT_LEASE_FLAGS = dict.fromkeys(
+    ("watcher", "all-in-one"), ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
+)
+
+
+async def measure_joins_alone(m: Measurement, nodes: int, *, one_at_a_time: bool = False) -> Figures:
+    """Joins without any controller, the unit of the others. Who asks for a certificate waits in vain."""
+    asking = m.options.certificates
+    async with run_machines(m.stage, make_fleet(f"{m.name}-alone", nodes), certificates=int(asking)) as names:
+        joins = await m.join_nodes(names, alone=True, one_at_a_time=one_at_a_time, certificates=asking)
+    return compute_join_figures(joins.nodes, "joins only: ")
+
+
+async def measure_joins_with_services(
+    m: Measurement,
+    nodes: int,
+    *,
+    one_at_a_time: bool = False,
+    pod_cidrs: bool = False,
+    own_flags: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[Figures, list[str]]:
+    """Joins with our services, ipam among them or not, and what did not go as promised."""
+    stage, asking = m.stage, m.options.certificates
+    first, *machines = make_fleet(m.name, nodes + 1)
+    ours = (
+        m.start_services(*POD_CIDR_FLAGS, wirings=(*DEFAULT_SERVICES, IPAM), own_flags=own_flags)
+        if pod_cidrs
+        else m.start_services(wirings=DEFAULT_SERVICES, own_flags=own_flags)
+    )
+    everybody = run_machines(stage, [first, *machines], certificates=int(asking))
+    async with ours as controlled, everybody as names:
+        await m.join_nodes(
+            names[:1], alone=False, certificates=asking, pod_cidrs=pod_cidrs
+        )  # pays for connections
+        await wait_until_quiet(stage)
+        await stage.machines.reset_calls()
+        before = await costs.read_costs(stage, controlled)
+        async with measure_speed() as speed:
+            joins = await m.join_nodes(
+                names[1:], alone=False, one_at_a_time=one_at_a_time, certificates=asking, pod_cidrs=pod_cidrs
+            )
+        spent = costs.read_usage(stage, controlled)
+        settled = await wait_until_quiet(stage)
+        figures = await _compute_figures(stage, controlled, before, joins)
+        figures |= compute_cpu_figures(before.usage, spent, speed.loop_ms)
+        if pod_cidrs:
+            figures |= compute_served_figures(joins.nodes) | compute_carried_figures(
+                await list_pod_cidrs(stage, names)
+            )
+    return figures, _find_problems(figures, settled=settled)
+
+
+async def _compute_figures(
+    stage: BenchCluster, controlled: BenchServices, before: costs.CostReading, joins: GoJoinBatch
+) -> Figures:
+    after, nodes = await costs.read_costs(stage, controlled), len(joins.nodes)
+    figures = (
+        compute_untainted_figures(joins.nodes)
+        | _compute_certificate_figures(joins.nodes)
+        | compute_join_figures(joins.nodes)
+        | costs.compute_per_node("Kubernetes", costs.count_requests(stage, before.audit), nodes)
+        | costs.compute_per_node("Talos", await costs.count_calls(stage), nodes)
+        | costs.compute_process_figures(before, after)
+    )
+    figures["ours: CPU per node ms"] = 1000 * figures["ours: all CPU s"] / nodes
+    figures["context: watch restarts of the observer"] = float(joins.restarts)
+    figures["start to ready s"] = controlled.start_seconds
+    return figures
+
+
+async def list_pod_cidrs(stage: BenchCluster, names: list[str]) -> list[tuple[str, ...]]:
+    """The podCIDRs of each of these nodes, as Kubernetes lists them now."""
+    listed = (await stage.admin.request("GET", "/api/v1/nodes")).body["items"]
+    found = {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in listed}
+    return [found.get(name, ()) for name in names]
+
+
+def _find_problems(figures: Figures, *, settled: bool) -> list[str]:
+    found = [] if settled else ["20 s after the last join our services still made requests"]
+    if stuck := figures["never untainted"]:
+        found.append(f"{stuck:.0f} nodes did not lose their taint in time")
+    if missing := figures.get("never issued"):
+        found.append(f"{missing:.0f} requests for certificates were not issued in time")
+    return found
+
+
+def _compute_certificate_figures(nodes: tuple[GoNodeJoin, ...]) -> Figures:
+    """What became of the requests of nodes that joined; nothing if they asked for none."""
+    filed = [node.request for node in nodes if node.request]
+    return compute_issued_figures(filed, min(node.begun for node in nodes)) if filed else {}

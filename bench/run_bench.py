@@ -1,0 +1,100 @@
+"""Run the wanted scenarios, telling how far it is; leave nothing behind."""
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.bench_cluster import BenchCluster, make_directory, start_cluster
+from bench.bench_options import SEPARATE, BenchOptions, Mode, Scenario
+from bench.figures import BenchRun
+from bench.fleet import make_fleet
+from bench.measurement import Measurement, run_machines
+from bench.profiles import format_top_functions
+from bench.scenarios import MEASURE_BY_SCENARIO
+from libs.testbed.approve_everything import ApproveEverything
+from libs.testbed.child_process import ChildExited, open_run_directory
+
+_WARM_UP_NODES = 100
+
+
+async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]) -> None:
+    """Measure everything; each run is appended when it is done, so that Ctrl-C loses only the present one.
+
+    Cancelled, it ends every process that it started. A run without figures, in which one ended, is the last.
+    """
+    began = time.monotonic()
+
+    def told(what: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {what}", highlight=False, soft_wrap=True)
+
+    with open_run_directory("bench", wanted.keep_logs) as run_dir:
+        async with start_cluster(run_dir, told) as stage:
+            told(f"warming up: {_WARM_UP_NODES} nodes join and go")
+            await _warm_up_cluster(stage, wanted)
+            for scenario, mode, number in plan_runs(wanted):
+                with console.status(f"{scenario}, {mode}, run {number} of {wanted.runs}"):
+                    run = await _measure_run(stage, wanted, scenario, mode, number)
+                runs.append(run)
+                told(f"{scenario}, {mode}, run {number} of {wanted.runs}: {format_headline(run)}")
+                if not run.figures:
+                    return
+            if wanted.profile is not None:
+                await _profile(stage, wanted, wanted.profile, console)
+
+
+def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
+    """The modes take turns within a scenario: what the machine does meanwhile strikes all of them alike."""
+    return [
+        (scenario, mode, number)
+        for scenario in wanted.scenarios
+        for number in range(1, wanted.runs + 1)
+        for mode in wanted.modes
+        if mode == "separate" or scenario not in SEPARATE
+    ]
+
+
+async def _measure_run(
+    stage: BenchCluster, wanted: BenchOptions, scenario: Scenario, mode: Mode, number: int
+) -> BenchRun:
+    """One run; without figures if a process ended in it, which the problem then tells."""
+    name = f"{scenario}-{mode}-{number}"
+    measuring = Measurement(stage=stage, options=wanted, mode=mode, number=number, name=name)
+    try:
+        return await MEASURE_BY_SCENARIO[scenario](measuring)
+    except ExceptionGroup as group:
+        died, others = group.split(ChildExited)
+        if died is None or others is not None:
+            raise
+        return measuring.make_run(scenario, {}, [str(error) for error in died.exceptions])
+
+
+def format_headline(run: BenchRun) -> str:
+    """The first three figures and every problem, in one line."""
+    figures = ", ".join(f"{name} {value:.3g}" for name, value in list(run.figures.items())[:3])
+    return figures + "".join(f" [red]{problem.splitlines()[0]}[/]" for problem in run.problems)
+
+
+async def _warm_up_cluster(stage: BenchCluster, wanted: BenchOptions) -> None:
+    """The first nodes of a new API server are slow, whoever measures them; so is a signer that is new."""
+    asking = wanted.certificates or bool({"certificates", "early"} & {*wanted.scenarios})
+    async with run_machines(stage, make_fleet("warm-up", _WARM_UP_NODES), certificates=int(asking)) as names:
+        await stage.kubelets.join(names, concurrency=wanted.concurrency, until_untainted=False)
+        if asking:
+            async with ApproveEverything.start(stage.run_dir / "warm-up", stage.control_plane):
+                await stage.kubelets.file_requests(names, concurrency=wanted.concurrency)
+
+
+async def _profile(stage: BenchCluster, wanted: BenchOptions, directory: Path, console: Console) -> None:
+    for scenario in wanted.scenarios:
+        for mode in wanted.modes:
+            name = f"{scenario}-{mode}-profiled"
+            into = make_directory((directory / name).resolve())
+            with console.status(f"{scenario}, {mode}, under the profiler"):
+                await MEASURE_BY_SCENARIO[scenario](
+                    Measurement(stage=stage, options=wanted, mode=mode, number=0, name=name, profiles=into)
+                )
+            for profile in sorted(into.rglob("*.prof")):
+                which = profile.relative_to(into).with_suffix("")
+                console.print(f"\n[bold]{scenario}, {mode}: {which}[/] (written to {profile})")
+                console.print(format_top_functions(profile), highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,79 @@
+"""A config file's text -> all that its author should know before a cluster runs it. Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from cli.config.differences import report_differences
+from cli.config.template_check import check_entry
+from cli.config.template_trials import run_trials
+from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.findings import Findings, truncate_line
+from libs.common.cloud_config.model import CloudConfig, Finding
+from services.labeler.rules import RulesError, compile_rules
+
+
+class FileReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in one file, each in the order of its lines."""
+
+    source: str
+    mistakes: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    differences: tuple[Finding, ...] = ()
+    rules: tuple[str, ...] = ()  # their names, "" for one without
+    not_checked: str = ""  # what of the file was not judged
+
+    def rule_name_of(self, finding: Finding) -> str:
+        """The name of the rule that it is about, "" if it has none or there is none."""
+        head, _, rest = finding.path.partition("[")
+        number = rest.partition("]")[0]
+        is_rule = head == "transformations" and number.isdecimal() and int(number) < len(self.rules)
+        return truncate_line(self.rules[int(number)]) if is_rule else ""
+
+
+def check_config(text: str | bytes, source: str) -> FileReport:
+    """Everything at once: what the reader finds, what templates give on samples, what differs from the
+    reference.
+    """
+    mistakes: tuple[Finding, ...] = ()
+    try:
+        config = parse_cloud_config(text, source)
+    except CloudConfigError as error:
+        mistakes = error.findings
+        config = error.read or CloudConfig()
+    findings = Findings()
+    beyond = _find_exceeded_limits(config)
+    entries = [] if beyond else run_trials(config.rules)
+    for one in entries:
+        check_entry(one, findings)
+    report_differences(config.rules, entries, findings)
+    names = {rule.index: rule.name for rule in config.rules}
+    return FileReport(
+        source=source,
+        mistakes=_sort_by_line(mistakes, (*beyond, *findings.mistakes)),
+        warnings=_sort_by_line(config.warnings, findings.warnings),
+        differences=_sort_by_line(config.differences, findings.differences),
+        rules=tuple(names.get(index, "") for index in range(max(names, default=-1) + 1)),
+    )
+
+
+def add_values_file_hint(checked: FileReport) -> FileReport:
+    """Say first that the file looks like a values file of the chart, if it does."""
+    keys = ('has no key "image"', 'has no key "replicaCount"')
+    if not any(each.path == "the file" and each.problem.startswith(keys) for each in checked.mistakes):
+        return checked
+    hint = Finding(problem="this looks like a values file of the chart: add --chart-values")
+    return msgspec.structs.replace(checked, mistakes=(hint, *checked.mistakes))
+
+
+def _find_exceeded_limits(config: CloudConfig) -> tuple[Finding, ...]:
+    """Why the labeler would not even begin with so many rules; templates are judged one by one elsewhere."""
+    try:
+        compile_rules(config)
+    except RulesError as error:
+        return tuple(found for found in error.findings if not found.path.startswith("transformations"))
+    return ()
+
+
+def _sort_by_line(one: Sequence[Finding], other: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted((*one, *other), key=lambda finding: finding.line))

@@ -1,0 +1,121 @@
+"""What is wrong or odd with a rule's templates, from what they gave on the samples. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from cli.config.template_trials import EntryTrials, Trial
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
+from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
+from libs.common.cloud_config.kubernetes_names import label_value_problem
+from libs.common.cloud_config.reserved_keys import why_reserved
+from services.labeler.rules.value_validation import (
+    InvalidValueError,
+    make_annotation_value,
+    make_metadata_value,
+    make_taint,
+)
+from services.labeler.templates import TemplateError
+
+_NAMES: Final = [field.name for field in FIELDS]
+# Wrong on any machine, even if the samples of some platforms do not come to that part of the template.
+_OF_THE_TEMPLATE: Final = ("wrong number of args", "wrong type for value", "can't evaluate field")
+
+
+def check_entry(one: EntryTrials, findings: Findings) -> None:
+    """Tell what is wrong with one entry."""
+    if one.parse_error is not None:
+        told = f"is no template that Go takes: {_describe_error(one.parse_error, one.entry.template)}"
+        findings.add_mistake(one.entry.line, one.path, told)
+        return
+    unknown = sorted(one.template.fields - set(_NAMES)) if one.template else []
+    for name in unknown:
+        told = f"asks for .{truncate_line(name)}, which no machine has{suggest_name(name, _NAMES)}"
+        findings.add_mistake(one.entry.line, one.path, told)
+    if not unknown:
+        _report_errors(one, findings)
+    if not why_reserved(one.kind, one.entry.key):  # told already
+        _report_values(one, findings)
+
+
+def find_value_problem(one: EntryTrials, text: str) -> str:
+    """Why Kubernetes does not take what the template gave; "" if it does."""
+    if one.kind == "labels":
+        return label_value_problem(text)
+    try:
+        match one.kind:
+            case "taints":
+                make_taint(one.entry.key, text)
+            case "annotations":
+                make_annotation_value(text)
+            case "platformMetadata" if one.entry.key in OVERRIDABLE.values():
+                make_metadata_value(one.entry.key, text, sanitize=one.rule.sanitize)
+    except InvalidValueError as error:
+        return str(error)
+    return ""
+
+
+def list_invalid_values(one: EntryTrials) -> list[tuple[Trial, str]]:
+    """The samples that the rule is about and whose value Kubernetes does not take, and why not."""
+    if "{{" not in one.entry.template:
+        return []  # judged as the file was read
+    given = [
+        (trial, find_value_problem(one, trial.text)) for trial in one.matching_trials if trial.error is None
+    ]
+    return [(trial, problem) for trial, problem in given if problem]
+
+
+def format_platforms(platforms: Iterable[str]) -> str:
+    """In words, of many only some."""
+    names = list(platforms)
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def format_example(trials: Sequence[Trial]) -> str:
+    """What the first of them gave, and on what."""
+    first, *others = trials
+    likewise = f" (likewise {format_platforms(t.platform for t in others)})" if others else ""
+    return f'gives "{truncate_line(first.text)}" for a machine of {first.platform}{likewise}'
+
+
+def _report_errors(one: EntryTrials, findings: Findings) -> None:
+    failed = [(trial, trial.error) for trial in one.trials if trial.error is not None]
+    always = len(failed) == len(one.trials)
+    for reason in dict.fromkeys(error.reason for _, error in failed):
+        of_it = [(trial, error) for trial, error in failed if error.reason == reason]
+        words = _describe_error(of_it[0][1], one.entry.template)
+        if always or any(known in reason for known in _OF_THE_TEMPLATE):
+            findings.add_mistake(one.entry.line, one.path, f"cannot be rendered: {words}")
+        elif platforms := [trial.platform for trial, _ in of_it if trial.is_match]:
+            told = f"cannot be rendered for a machine of {format_platforms(platforms)} and is skipped there: "
+            findings.add_warning(one.entry.line, one.path, told + words)
+
+
+def _report_values(one: EntryTrials, findings: Findings) -> None:
+    if one.kind == "labels" and one.rule.sanitize:
+        return
+    for problem, of_it in _group_by_problem(list_invalid_values(one)).items():
+        told = f"{format_example(of_it)} and is skipped there: {problem}"
+        if one.kind == "labels":
+            told += "; sanitize: true on the rule would write the nearest valid value"
+        findings.add_warning(one.entry.line, one.path, told)
+
+
+def _group_by_problem(given: Sequence[tuple[Trial, str]]) -> dict[str, list[Trial]]:
+    by_problem: dict[str, list[Trial]] = {}
+    for trial, problem in given:
+        by_problem.setdefault(problem, []).append(trial)
+    return by_problem
+
+
+def _describe_error(error: TemplateError, source: str) -> str:
+    where = f"column {error.column + 1}"
+    if "\n" in source.strip():
+        where = f"line {error.line}, {where}"
+    context = f" in {{{{{truncate_line(error.context)}}}}}" if error.context else ""
+    return f"{format_long_value(error.reason)} ({where} of the template{context})"
+
+
+def format_long_value(text: str) -> str:
+    """One line, of which more is needed than of a value."""
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else line[:199] + "…"

@@ -1,0 +1,118 @@
+"""What a demo runs on: an API server, NATS, Talos machines and our services, all of it on this machine."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from cli.demo.demo_options import DemoOptions
+from cli.demo.progress_sources import LOG_FLAGS
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.sim_apiserver.server import SimApiServer
+from libs.testbed.sim_machines import client as sim_machines
+
+ProgressCallback = Callable[[str, float], None]  # what has started, and how many seconds that took
+ComponentT = TypeVar("ComponentT")
+ApiServer = ControlPlane | SimApiServer
+
+
+class DemoCluster(NamedTuple):
+    """Everything that runs."""
+
+    api_server: ApiServer
+    nats: NatsServer | None  # None on the memory bus
+    machines: MachineFleet
+    kubelets: KubeletFleet
+    services: ServiceProcesses
+
+
+class ClusterStarter:
+    """Starts parts and tells each; what has started ends with the stack, also when another one fails."""
+
+    def __init__(self, stack: contextlib.AsyncExitStack, told: ProgressCallback) -> None:
+        self._stack = stack
+        self._told = told
+
+    async def start(self, what: str, component: AbstractAsyncContextManager[ComponentT]) -> ComponentT:
+        """Wait for one part."""
+        begun = time.monotonic()
+        started = await self._stack.enter_async_context(component)
+        self._told(what, time.monotonic() - begun)
+        return started
+
+
+@contextlib.asynccontextmanager
+async def start_cluster(
+    run_dir: Path, wanted: DemoOptions, told: ProgressCallback
+) -> AsyncIterator[DemoCluster]:
+    """Start first what does not need each other, at once, then the services; end in the opposite order.
+
+    `real`: the control plane and Talos machines built from Kubernetes' and Talos's own source. Otherwise both
+    are simulated, and pass the same contract suites.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        starting = ClusterStarter(stack, told)
+        api_server, machines, nats = await _start_backends(starting, run_dir, wanted)
+        kubelets = await stack.enter_async_context(KubeletFleet.start(api_server))
+        services = ServiceProcesses.start(
+            run_dir / "services",
+            api_server,
+            kubelets,
+            nats_url=nats.url if nats else "",
+            talosconfig=machines.write_talosconfig(),
+            all_in_one=wanted.is_single_process,
+            bus=wanted.bus,
+            flags=(*LOG_FLAGS, *([f"--cloud-config={wanted.cloud_config}"] if wanted.cloud_config else [])),
+        )
+        names = "services: watcher, metadata, labeler, csr"
+        names = "services in one process" if wanted.is_single_process else names
+        yield DemoCluster(
+            api_server, nats, machines, kubelets, await starting.start(names, _wait_until_ready(services))
+        )
+
+
+async def _start_backends(
+    starting: ClusterStarter, run_dir: Path, wanted: DemoOptions
+) -> tuple[ApiServer, MachineFleet, NatsServer | None]:
+    async with asyncio.TaskGroup() as group:
+        api_server = group.create_task(_start_api_server(starting, run_dir / "kubernetes", real=wanted.real))
+        machines = group.create_task(_start_machines(starting, run_dir / "talos", real=wanted.real))
+        nats = group.create_task(_start_nats(starting, run_dir / "nats")) if wanted.bus == "nats" else None
+    return api_server.result(), machines.result(), nats.result() if nats else None
+
+
+async def _start_api_server(starting: ClusterStarter, run_dir: Path, *, real: bool) -> ApiServer:
+    if real:
+        return await starting.start(
+            "kube-apiserver, etcd, kube-controller-manager", ControlPlane.start(run_dir)
+        )
+    return await starting.start("Kubernetes API, simulated", SimApiServer.start(run_dir))
+
+
+async def _start_machines(starting: ClusterStarter, run_dir: Path, *, real: bool) -> MachineFleet:
+    if real:
+        return await starting.start("Talos API on COSI's own server", MachineFleet.start(run_dir))
+    return await starting.start("Talos API, simulated", sim_machines.start_machines(run_dir))
+
+
+async def _start_nats(starting: ClusterStarter, run_dir: Path) -> NatsServer:
+    try:
+        return await starting.start("nats-server with JetStream", NatsServer.start(run_dir))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; or do without it: --bus memory") from error
+
+
+@contextlib.asynccontextmanager
+async def _wait_until_ready(
+    starting: AbstractAsyncContextManager[ServiceProcesses],
+) -> AsyncIterator[ServiceProcesses]:
+    async with starting as services:
+        await services.wait_until_ready()
+        yield services

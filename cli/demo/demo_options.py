@@ -1,0 +1,55 @@
+"""What the user asked for, and whether it contradicts itself. Pure."""
+
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+MAX_NODES: Final = 5000  # the addresses of `cast` are enough for more, this machine is not
+
+
+class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the demo, as they came in."""
+
+    nodes: int = 20
+    real: bool = False
+    bus: Literal["nats", "memory"] = "nats"
+    all_in_one: bool | None = None  # None = whatever the bus allows
+    exit_when_ready: bool = False
+    patience_seconds: float = 120
+    keep_logs: Path | None = None
+    cloud_config: Path | None = None
+
+    @property
+    def is_single_process(self) -> bool:
+        """Whether all services share a process; on the memory bus there is no other way."""
+        return self.bus == "memory" if self.all_in_one is None else self.all_in_one
+
+    @property
+    def option_conflict(self) -> str:
+        """Why this cannot be had, "" if it can."""
+        if self.bus == "memory" and not self.is_single_process:
+            return (
+                "--bus memory with --separate: that bus is the memory of one process, so separate processes "
+                "would not hear each other; leave one of the two out"
+            )
+        return ""
+
+
+def suggest_next_runs(wanted: DemoOptions, *, all_ready: bool) -> list[tuple[str, str]]:
+    """What to try next: a command or an option, and what for. Never what has just been run."""
+    if not all_ready:
+        longer = f"--patience {2 * wanted.patience_seconds:g}"
+        return [(longer, "wait longer"), ("--keep-logs DIRECTORY", "keep what every part has logged")]
+    runs = []
+    if wanted.bus == "nats":
+        runs.append(('make demo ARGS="--bus memory"', "all services in one process, no NATS"))
+    else:
+        runs.append(("make demo", "a process for each service, over NATS"))
+    if not wanted.real:
+        runs.append(("make demo ARGS=--real", "the real control plane, built first"))
+    if wanted.cloud_config is None:
+        runs.append(('make demo ARGS="--cloud-config=FILE"', "what your rules give"))
+    if wanted.nodes < 500:
+        runs.append(('make demo ARGS="--nodes 500"', "more nodes"))
+    return runs

@@ -1,0 +1,70 @@
+"""Sees how far the nodes have come: in Kubernetes, and in what the services log. The same on both buses."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from cli.demo.log_line import parse_log_line
+from cli.demo.node_progress import DemoProgress
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.kube_api.objects import Item, Resource, UnreadableObject
+from libs.common.kube_api.reflector import Reflector
+from libs.common.kube_api.watch_events import Changed, ListSnapshot, WatchEvent
+
+# What makes the services log every hop, in lines that `log_line` reads.
+LOG_FLAGS = ("--v=3", "--logging-format=json")
+
+
+class LogFollower:
+    """Log files that grow; each line is read once, when it is complete."""
+
+    def __init__(self, files: Iterable[BinaryIO], journeys: DemoProgress) -> None:
+        self._rests = dict.fromkeys(files, b"")
+        self._journeys = journeys
+
+    def read_new_lines(self) -> None:
+        """Tell the journeys what has been logged since the last time."""
+        for file, rest in self._rests.items():
+            *lines, self._rests[file] = (rest + file.read()).split(b"\n")
+            for line in filter(None, map(parse_log_line, lines)):
+                self._journeys.apply_log_line(line)
+
+
+@contextlib.contextmanager
+def follow_logs(paths: Iterable[Path], journeys: DemoProgress) -> Iterator[LogFollower]:
+    """The log files, from their beginnings."""
+    with contextlib.ExitStack() as files:
+        yield LogFollower([files.enter_context(path.open("rb")) for path in paths], journeys)
+
+
+@contextlib.asynccontextmanager
+async def watch_objects(
+    kubeconfig: Path, resource: Resource[Item], on_object: Callable[[Item, datetime], None]
+) -> AsyncIterator[None]:
+    """Watch the objects as Kubernetes holds them: what is done is what Kubernetes says."""
+    api = KubeApi(load_kube_config(kubeconfig, {}), user_agent="talos-ccm-demo")
+
+    async def see(happening: WatchEvent[Item]) -> None:
+        now = datetime.now(UTC)
+        match happening:
+            case ListSnapshot(items=items):
+                for item in items:
+                    on_object(item, now)
+            case Changed(item=item):
+                on_object(item, now)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(Reflector(api, resource, on_unreadable=_skip_unreadable).run(see))
+            yield
+            watch.cancel()
+    finally:
+        await api.close()
+
+
+def _skip_unreadable(unreadable: UnreadableObject) -> None:
+    raise RuntimeError(f"the API server sent what cannot be read: {unreadable}")

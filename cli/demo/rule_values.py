@@ -1,0 +1,38 @@
+"""What the rules of a file have given the nodes of the demo."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def read_rule_keys(file: Path) -> frozenset[tuple[str, str]]:
+    """Kind and key of all that the rules set. Raises click.UsageError with every mistake of the file."""
+    from cli.render.run_render import RenderError, read_config  # noqa: PLC0415 - `--help` need not load all of it
+
+    try:
+        rules = read_config(file).document.rules
+    except RenderError as refused:
+        raise click.UsageError(str(refused)) from None
+    return frozenset((kind, entry.key) for rule in rules for kind, entry in rule.entries())
+
+
+def format_rule_values(keys: frozenset[tuple[str, str]], nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What the nodes have under these keys, and how many of them."""
+    counted = Counter(each for node in nodes for each in _list_node_values(node) if each[:2] in keys)
+    told = [
+        f"{count:5} node{'s' if count > 1 else ' '}  {kind.rstrip('s')} {key}{value}"
+        for (kind, key, value), count in sorted(counted.items())
+    ]
+    return told or ["nothing: no rule is about these nodes"]
+
+
+def _list_node_values(node: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    metadata = node["metadata"]
+    for kind in ("annotations", "labels"):
+        yield from ((kind, key, f"={value}") for key, value in metadata.get(kind, {}).items())
+    for taint in node["spec"].get("taints", []):
+        value = f"={taint['value']}" if taint.get("value") else ""
+        yield "taints", taint["key"], f"{value}:{taint['effect']}"

@@ -1,0 +1,312 @@
+"""Who else does the same work: allocators, cloud controllers, approvers. Pure."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
+from cli.doctor.checks.config_file import read_ownership_of
+from cli.doctor.checks.services import report_assumed_installation
+from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
+from cli.doctor.kube_objects import Container, LeaseItem, Pod, Workload
+from libs.common.cloud_config.model import Ownership
+from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL
+from libs.common.ownership import why_not_owned
+from libs.common.settings.reference_flags import is_controller_selected
+
+_REFERENCE: Final = re.compile(r"siderolabs/talos-cloud-controller-manager([:@]|$)")
+_CLOUD: Final = re.compile(
+    r"cloud-controller-manager|cloud-node-manager|cloud-provider-(?:aws|azure|gcp|kubevirt|openstack|vsphere)"
+    r"|cpi-vsphere|\b\w+-ccm\b"
+)
+_APPROVERS: Final = re.compile(
+    r"kubelet-csr-approver|kubelet-serving-cert-approver|kubelet-rubber-stamp|csr-approver|machine-approver"
+    r"|cluster-machine-approver|approve-csr"
+)
+_OURS: Final = "Approved by TalosCloudControllerManager"
+_BY_HAND: Final = ("KubectlApprove",)
+_UPSTREAM_LEASES: Final = (
+    ("kube-system", "cloud-controller-manager"),
+    ("kube-system", "cloud-controller-manager-migration"),
+)
+_MANAGER: Final = "kube-controller-manager"
+_SLACK: Final = timedelta(seconds=45)
+_POD_CIDRS: Final = (
+    "talosctl --nodes CONTROL_PLANES patch machineconfig --patch @deploy/talos/pod-cidrs-patch.yaml"
+)
+
+
+def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+    """Two who give pod CIDRs give different ones."""
+    if seen.installation.assumed_reason:
+        yield report_assumed_installation(seen)
+        return
+    if not seen.installation.runs_service("ipam"):
+        yield report_ok("ipam is not installed: somebody else gives pod CIDRs, as it should be")
+        return
+    if isinstance(seen.system_pods, Unavailable):
+        told = seen.system_pods
+        yield report_unknown(
+            f"kube-controller-manager's flags are not known: {told.reason}", told.fix, *told.commands
+        )
+        return
+    managers = [
+        (pod, each)
+        for pod in seen.system_pods
+        for each in pod.spec.containers
+        if _is_controller_manager(each)
+    ]
+    if not managers:
+        yield report_unknown(
+            "no pod of kube-system runs kube-controller-manager: whether it gives pod CIDRs is not known",
+            "see that whoever runs it says --controllers=*,-node-ipam-controller",
+        )
+        return
+    allocating = [pod.name for pod, each in managers if allocates_pod_cidrs(each)]
+    if allocating:
+        yield report_wrong(
+            f"ipam runs, and kube-controller-manager gives pod CIDRs, too: {format_names(allocating)} "
+            "(--allocate-node-cidrs without --controllers=*,-node-ipam-controller)",
+            "take it from them (from Talos 1.14 on, where there is a document for it: "
+            "pod-cidrs-patch-1.14.yaml):",
+            _POD_CIDRS,
+        )
+    else:
+        yield report_ok(f"ipam gives pod CIDRs, and {format_names(pod.name for pod, _ in managers)} does not")
+
+
+def _is_controller_manager(container: Container) -> bool:
+    return any(word.rpartition("/")[2] == _MANAGER for word in container.command[:1]) or (
+        not container.command and container.image.partition(":")[0].rpartition("/")[2] == _MANAGER
+    )
+
+
+def allocates_pod_cidrs(container: Container) -> bool:
+    """As kube-controller-manager reads its flags: a name, or "-name", wins over "*"."""
+    if container.last_flag_value("allocate-node-cidrs", "false").lower() not in ("true", "t", "1"):
+        return False
+    said = container.last_flag_value("controllers", "*")
+    items = [item.strip() for item in said.split(",")]
+    for name in ("node-ipam-controller", "nodeipam"):
+        if name in items:
+            return True
+        if f"-{name}" in items:
+            return False
+    return "*" in items
+
+
+def check_cloud_controllers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+    """Whoever else takes the taint off, labels or deletes Nodes."""
+    found = [*_check_lease_holder(seen), *_find_duplicate_installations(seen), *_find_other_managers(seen)]
+    yield from found
+    if not found:
+        if isinstance(seen.leases, Unavailable):
+            told = seen.leases
+            yield report_unknown(f"who leads is not known: {told.reason}", told.fix, *told.commands)
+        if not seen.everywhere:
+            yield _report_other_installations(seen)
+        elif not isinstance(seen.leases, Unavailable):
+            namespace, name = seen.installation.lease
+            yield report_ok(
+                f"no other cloud controller manager; who leads by Lease {namespace}/{name} is ours"
+            )
+
+
+def _report_other_installations(seen: InstallationSnapshot) -> CheckFinding:
+    return report_unknown(
+        f"the workloads of other namespaces are not known: {seen.everywhere_why}",
+        "ask as somebody who may list deployments and daemonsets everywhere:",
+        "kubectl auth can-i list deployments.apps --all-namespaces",
+    )
+
+
+def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+    if isinstance(seen.leases, Unavailable):
+        return
+    namespace, name = seen.installation.lease
+    lease = next((one for one in seen.leases if _get_lease_key(one) == (namespace, name)), None)
+    holder = (lease.spec.holder_identity or "") if lease is not None else ""
+    place = f"Lease {namespace}/{name}"
+    if lease is None or not _is_held(lease, seen.now):
+        last = f"; the last was {holder}" if holder else ""
+        yield report_wrong(
+            f"nobody leads: {place} is held by nobody{last}",
+            "the watcher takes it, once it runs and may; it says why not:",
+            f"{seen.installation.kubectl} logs {_find_watcher(seen)} --tail 20",
+        )
+        return
+    if isinstance(seen.pods, Unavailable):
+        told = seen.pods
+        yield report_unknown(
+            f"whether {holder}, who holds {place}, is ours: {told.reason}", told.fix, *told.commands
+        )
+        return
+    host = holder.partition("_")[0]
+    hosts = {pod.name for pod in seen.pods} | {pod.spec.node_name for pod in _list_own_pods(seen, seen.pods)}
+    if host not in hosts and not _is_held(lease, seen.now, slack=timedelta()):
+        yield report_unknown(
+            f"{holder}, who held {place} last, is gone, and nobody has taken it yet",
+            "ask again in a minute: the watcher takes it, once it has run out",
+        )
+    elif host not in hosts:
+        yield report_wrong(
+            f"{place} is held by {holder}, which is no pod of {seen.installation.namespace}: somebody else "
+            "leads, and ours wait",
+            "find who it is, and take it away or scale it to 0:",
+            f"kubectl get pods --all-namespaces --output wide | grep --fixed-strings {host}",
+        )
+
+
+def _list_own_pods(seen: InstallationSnapshot, pods: tuple[Pod, ...]) -> list[Pod]:
+    """On the host network a pod's host name is its node's."""
+    names = tuple(f"{process.workload.name}-" for process in seen.installation.processes)
+    return [pod for pod in pods if pod.spec.host_network and pod.name.startswith(names)]
+
+
+def _find_watcher(seen: InstallationSnapshot) -> str:
+    process = seen.installation.find_process("watcher")
+    return f"{process.workload.kind.lower()}/{process.workload.name}" if process else "deployment/watcher"
+
+
+def _find_duplicate_installations(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+    here = seen.installation
+    for other in seen.others:
+        if other.lease == here.lease:
+            yield report_wrong(
+                f"a second installation, release {other.release} in {other.namespace}, waits for "
+                "the same Lease: "
+                "one of the two does nothing",
+                "remove one of them, or give it a Lease and Nodes of its own (docs/ownership.md):",
+                f"helm uninstall --namespace {other.namespace} {other.release}",
+            )
+
+
+def _find_other_managers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+    ours = {(w.namespace, w.name) for i in (seen.installation, *seen.others) for w in i.workloads}
+    shared = read_ownership_of(seen, CLOUD_NODE) != Ownership()
+    for workload in seen.workloads:
+        if (workload.namespace, workload.name) in ours or not workload.desired_pods:
+            continue
+        if any(_REFERENCE.search(each.image) for each in workload.pod.containers):
+            yield report_wrong(
+                f"{workload} runs the Talos cloud controller manager of Sidero Labs beside this "
+                "one: one of the "
+                "two waits for the Lease",
+                "take it away (docs/migrate.md says how, and how back):",
+                _format_delete_command(workload),
+            )
+        elif any(_is_cloud_manager(each) for each in workload.pod.containers) and not shared:
+            yield report_wrong(
+                f"{workload} is another cloud controller manager, and nothing says whose Nodes are whose",
+                "say `ownership` in the --cloud-config file (docs/ownership.md), or take it away:",
+                _format_delete_command(workload),
+            )
+    yield from _find_other_leases(seen, shared=shared)
+
+
+def _is_cloud_manager(container: Container) -> bool:
+    """One whose cloud-node controller is off touches no Node."""
+    said = container.last_flag_value("controllers", "*")
+    runs = is_controller_selected(tuple(item.strip() for item in said.split(",")), CLOUD_NODE)
+    return runs and _CLOUD.search(_get_program(container)) is not None
+
+
+def _get_program(container: Container) -> str:
+    image = container.image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return " ".join((image, *(word.rpartition("/")[2] for word in container.command[:1])))
+
+
+def _find_other_leases(seen: InstallationSnapshot, *, shared: bool) -> Iterator[CheckFinding]:
+    """A static pod, or a process beside the cluster, shows by its Lease alone."""
+    if isinstance(seen.leases, Unavailable) or shared:
+        return
+    for lease in seen.leases:
+        if _get_lease_key(lease) in _UPSTREAM_LEASES and _is_held(lease, seen.now):
+            yield report_wrong(
+                f"Lease kube-system/{lease.metadata.name} is held by {lease.spec.holder_identity}: "
+                "another cloud "
+                "controller manager leads beside ours",
+                "say `ownership` in the --cloud-config file (docs/ownership.md), or take it away; "
+                "who it is shows",
+                f"kubectl --namespace kube-system get lease {lease.metadata.name} --output yaml",
+            )
+
+
+def _get_lease_key(lease: LeaseItem) -> tuple[str, str]:
+    return lease.metadata.namespace, lease.metadata.name
+
+
+def _is_held(lease: LeaseItem, at: datetime, *, slack: timedelta = _SLACK) -> bool:
+    """Renewed within its duration, and some slack for clocks."""
+    spec = lease.spec
+    if not spec.holder_identity or not spec.renew_time:
+        return False
+    try:
+        renewed = datetime.fromisoformat(spec.renew_time)
+    except ValueError:
+        return False
+    return at - renewed < timedelta(seconds=spec.lease_duration_seconds or 15) + slack
+
+
+def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+    """A request that two judge is approved by the one who asks less."""
+    if not seen.installation.runs_service("csr"):
+        yield report_ok("nobody approves here (node-csr-approval is not among enabledControllers)")
+        return
+    found = [*_find_other_approvers(seen), *_find_foreign_approvals(seen)]
+    yield from found
+    if found:
+        return
+    if isinstance(seen.requests, Unavailable):
+        told = seen.requests
+        yield report_unknown(f"who approves requests is not known: {told.reason}", told.fix, *told.commands)
+    elif not seen.everywhere:
+        yield _report_other_installations(seen)
+    else:
+        yield report_ok("nobody but csr approves serving certificates, as far as it shows")
+
+
+def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+    if read_ownership_of(seen, CSR_APPROVAL) != Ownership():
+        return  # it may be there for the Nodes of others
+    for workload in seen.workloads:
+        images = [each.image for each in workload.pod.containers if _APPROVERS.search(_get_program(each))]
+        if images and workload.desired_pods:
+            yield report_wrong(
+                f"{workload} (image {images[0]}) approves serving certificates, too: what csr would "
+                "refuse, it may "
+                "approve",
+                "take it away, or leave node-csr-approval out of enabledControllers:",
+                _format_delete_command(workload),
+            )
+
+
+def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+    if isinstance(seen.requests, Unavailable):
+        return
+    reasons: dict[str, list[str]] = {}
+    others = _list_foreign_nodes(seen)
+    for filed in seen.requests:
+        if filed.signing_request.node_name in others:
+            continue
+        approved = filed.find_condition("Approved")
+        if approved is not None and approved.reason not in (_OURS, *_BY_HAND):
+            reasons.setdefault(approved.reason, []).append(filed.name)
+    for reason, names in reasons.items():
+        yield report_wrong(
+            f"somebody else has approved {format_names(names, 3)}, giving the reason {reason!r}",
+            "find who approves, and take it away: whoever may, has a right to approve on the signer:",
+            "kubectl get clusterroles --output yaml | grep --before-context 12 kubernetes.io/kubelet-serving",
+        )
+
+
+def _list_foreign_nodes(seen: InstallationSnapshot) -> frozenset[str]:
+    """Which csr leaves to another approver, by the file."""
+    ownership = read_ownership_of(seen, CSR_APPROVAL)
+    nodes = () if isinstance(seen.nodes, Unavailable) else seen.nodes
+    return frozenset(node.name for node in nodes if why_not_owned(ownership, node))
+
+
+def _format_delete_command(workload: Workload) -> str:
+    return f"kubectl --namespace {workload.namespace} delete {workload.kind.lower()} {workload.name}"

@@ -1,0 +1,134 @@
+"""Does each service have the rights that it declares, and none that it must not have? Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from cli.doctor.check_report import CheckFinding, report_ok, report_unknown, report_wrong
+from cli.doctor.installation import Installation
+from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
+from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewResult, apply_lease_names
+
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def check_permissions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+    """By SubjectAccessReviews, which store nothing."""
+    if isinstance(seen.reviews, Unavailable):
+        told = seen.reviews
+        yield report_unknown(f"nobody's rights are known: {told.reason}", told.fix, *told.commands)
+        return
+    reviewed = list(seen.reviews)
+    missing = [
+        each.request
+        for each in reviewed
+        if each.request.is_required and not each.is_allowed and not each.error
+    ]
+    excess = [each.request for each in reviewed if not each.request.is_required and each.is_allowed]
+    yield from _report_missing(seen, missing)
+    yield from _report_excess(excess)
+    yield from _report_unknown([each for each in reviewed if each.error])
+    if not missing and not excess:
+        asked = [each for each in reviewed if not each.error]
+        accounts = len({each.request.service_account for each in asked})
+        wanted = sum(each.request.is_required for each in asked)
+        if asked:
+            yield report_ok(f"{accounts} ServiceAccounts have the {wanted} rights that they need, and "
+                "none of "
+                     f"{len(asked) - wanted} that they must not have")  # fmt: skip
+
+
+def get_role_name(installation: Installation, asked: AccessReviewRequest) -> str:
+    """What the chart calls the Role and its binding. In the one process, each service has its own."""
+    service = asked.service or _find_service(installation, asked)
+    return f"{installation.prefix}-{service}"
+
+
+def get_role_paths(installation: Installation, asked: AccessReviewRequest) -> tuple[str, str]:
+    """Where the API server has the Role (or ClusterRole) of that right, and its binding."""
+    name = get_role_name(installation, asked)
+    if asked.namespace:
+        place = f"{_RBAC}/namespaces/{asked.namespace}"
+        return f"{place}/roles/{name}", f"{place}/rolebindings/{name}"
+    return f"{_RBAC}/clusterroles/{name}", f"{_RBAC}/clusterrolebindings/{name}"
+
+
+def _find_service(installation: Installation, asked: AccessReviewRequest) -> str:
+    for process in installation.processes:
+        for wiring in process.services:
+            for right in (apply_lease_names(process, each) for each in wiring.policy_rules):
+                if (right.group, right.resource, right.namespace) == (
+                    asked.group, asked.resource, asked.namespace
+                ) and asked.verb in right.verbs:  # fmt: skip
+                    return wiring.service
+    return "watcher"
+
+
+def _report_missing(
+    seen: InstallationSnapshot, missing: Sequence[AccessReviewRequest]
+) -> Iterator[CheckFinding]:
+    """One for each Role."""
+    by_role: dict[tuple[str, str], list[AccessReviewRequest]] = {}
+    for asked in missing:
+        by_role.setdefault((asked.namespace, get_role_name(seen.installation, asked)), []).append(asked)
+    for (namespace, name), lacking in by_role.items():
+        yield _report_role(seen, namespace, name, lacking)
+
+
+def _report_role(
+    seen: InstallationSnapshot, namespace: str, name: str, lacking: Sequence[AccessReviewRequest]
+) -> CheckFinding:
+    installation = seen.installation
+    account = f"{installation.namespace}:{lacking[0].service_account}"
+    whose = f"ServiceAccount {installation.namespace}/{lacking[0].service_account}"
+    told = f"{whose} may not {_format_permission(lacking)}"
+    role, binding = get_role_paths(installation, lacking[0])
+    kind = "Role" if namespace else "ClusterRole"
+    where = f"{kind} {namespace + '/' if namespace else ''}{name}"
+    there = seen.objects_there
+    if there.get(role) is False:
+        return report_wrong(
+            f"{told}: there is no {where}", f"apply {where}, with the rest:", installation.reapply_command
+        )
+    if there.get(binding) is False:
+        place = f" --namespace {namespace}" if namespace else ""
+        return report_wrong(
+            f"{told}: there is no {kind}Binding {namespace + '/' if namespace else ''}{name}",
+            f"bind {where} to it:",
+            f"kubectl{place} create {kind.lower()}binding {name} --{kind.lower()}={name} "
+            f"--serviceaccount={account}",
+        )
+    return report_wrong(
+        f"{told}: {where} or its binding is not as the chart has it",
+        f"apply {where}, with the rest:",
+        installation.reapply_command,
+    )
+
+
+def _report_excess(excess: Sequence[AccessReviewRequest]) -> Iterator[CheckFinding]:
+    by_account: dict[str, list[AccessReviewRequest]] = {}
+    for asked in excess:
+        by_account.setdefault(asked.service_account, []).append(asked)
+    for account, held in by_account.items():
+        yield report_wrong(
+            f"ServiceAccount {account} may {_format_permission(held)}, which it has no need of: whoever "
+            "takes "
+            "over its pod, "
+            "may, too",
+            "take away the binding that names it, or one of the groups system:serviceaccounts; all "
+            "of them show",
+            "kubectl get clusterrolebindings,rolebindings --all-namespaces --output wide "
+            f"| grep --extended-regexp '{account}|system:serviceaccounts|system:authenticated'",
+        )
+
+
+def _report_unknown(unasked: Sequence[AccessReviewResult]) -> Iterator[CheckFinding]:
+    if unasked:
+        accounts = sorted({each.request.service_account for each in unasked})
+        yield report_unknown(
+            f"the rights of {', '.join(accounts)} are not known: {unasked[0].error}",
+            "ask as somebody who may create subjectaccessreviews",
+            "kubectl auth can-i create subjectaccessreviews.authorization.k8s.io",
+        )
+
+
+def _format_permission(asked: Sequence[AccessReviewRequest]) -> str:
+    return ", ".join(map(str, asked))

@@ -1,0 +1,61 @@
+"""Every check, in the order of importance, and what is made of what was seen. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from cli.doctor.check_names import CHECK_NAMES
+from cli.doctor.check_report import CheckFinding, CheckReport, Diagnosis
+from cli.doctor.checks.competing_controllers import (
+    check_approvers,
+    check_cloud_controllers,
+    check_pod_cidr_allocators,
+)
+from cli.doctor.checks.config_file import check_config_file
+from cli.doctor.checks.kubelets import check_kubelets, check_serving_certificates
+from cli.doctor.checks.nats import check_nats
+from cli.doctor.checks.permissions import check_permissions
+from cli.doctor.checks.services import check_pod_security, check_services, check_versions
+from cli.doctor.checks.talos import check_access, check_clocks, check_credential
+from cli.doctor.installation_snapshot import InstallationSnapshot
+
+
+class CheckDefinition(msgspec.Struct, frozen=True):
+    """A check: its name for --only, its question, its judgement."""
+
+    name: str
+    question: str
+    run: Callable[[InstallationSnapshot], Iterator[CheckFinding]]
+
+
+CHECKS: Final = (
+    CheckDefinition("services", "Do the services run?", check_services),
+    CheckDefinition("config", "Is the --cloud-config file right?", check_config_file),
+    CheckDefinition("rights", "Has each service its rights, and no more?", check_permissions),
+    CheckDefinition("talos-credential", "Does Talos write the credential?", check_credential),
+    CheckDefinition("talos", "Do machines answer to it?", check_access),
+    CheckDefinition("nats", "Is NATS there, and all services on it?", check_nats),
+    CheckDefinition("kubelets", "Do kubelets wait for a cloud controller?", check_kubelets),
+    CheckDefinition(
+        "serving-certificates", "Do kubelets ask for serving certificates?", check_serving_certificates
+    ),
+    CheckDefinition("controllers", "Is it the only cloud controller manager?", check_cloud_controllers),
+    CheckDefinition("pod-cidrs", "Does one alone give pod CIDRs?", check_pod_cidr_allocators),
+    CheckDefinition("approvers", "Is csr the only one who approves?", check_approvers),
+    CheckDefinition("clock", "Do the clocks agree?", check_clocks),
+    CheckDefinition("versions", "Is everything of one version?", check_versions),
+    CheckDefinition("pod-security", "Does the namespace take the pods?", check_pod_security),
+)
+
+
+def diagnose(seen: InstallationSnapshot, only: Iterable[str] = ()) -> Diagnosis:
+    """`only` these checks, or all."""
+    wanted = frozenset(only) or frozenset(CHECK_NAMES)
+    return Diagnosis(
+        checks=tuple(
+            CheckReport(name=one.name, question=one.question, findings=tuple(one.run(seen)))
+            for one in CHECKS
+            if one.name in wanted
+        )
+    )

@@ -1,0 +1,263 @@
+"""Workloads, pods and what else of Kubernetes an installation is made of, as far as it is looked at. Pure."""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.kube_api.lease import LeaseSpec
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """metadata of what lies in a namespace."""
+
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class EnvVar(msgspec.Struct, frozen=True, kw_only=True):
+    """One variable; "" where its value comes from elsewhere."""
+
+    name: str
+    value: str = ""
+
+
+class Container(msgspec.Struct, frozen=True, kw_only=True):
+    """One container of a pod's spec."""
+
+    name: str
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+
+    @property
+    def command_line(self) -> tuple[str, ...]:
+        """The command line."""
+        return (*self.command, *self.args)
+
+    def flag_values(self, flag: str) -> tuple[str, ...]:
+        """Every value that the flag is given, as `--flag=value` or `--flag value`; "true" without one."""
+        found: list[str] = []
+        words = self.command_line
+        for at, word in enumerate(words):
+            name, equals, value = word.partition("=")
+            if not word.startswith("-") or name.lstrip("-").replace("_", "-") != flag:
+                continue
+            after = words[at + 1] if at + 1 < len(words) else ""
+            found.append(value if equals else "true" if not after or after.startswith("-") else after)
+        return tuple(found)
+
+    def last_flag_value(self, flag: str, default: str = "") -> str:
+        """The last word counts."""
+        return (self.flag_values(flag) or (default,))[-1]
+
+
+class NameReference(msgspec.Struct, frozen=True, kw_only=True):
+    """A reference by name."""
+
+    name: str = ""
+
+
+class SecretVolume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A volume that is a Secret."""
+
+    secret_name: str = ""
+
+
+class Volume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One volume."""
+
+    name: str
+    config_map: NameReference | None = None
+    secret: SecretVolume | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """spec of a pod."""
+
+    service_account_name: str = ""
+    node_name: str = ""
+    host_network: bool = False
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """One element of status.conditions."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """spec.template of a workload."""
+
+    spec: PodSpec = PodSpec()
+
+
+class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """spec of a workload."""
+
+    replicas: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """status of a workload; a DaemonSet counts nodes where others count replicas."""
+
+    ready_replicas: int = 0
+    desired_number_scheduled: int = 0
+    number_ready: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """A Deployment, DaemonSet or StatefulSet; `kind` is not in the items of a list."""
+
+    metadata: Meta
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+    kind: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def pod(self) -> PodSpec:
+        return self.spec.template.spec
+
+    @property
+    def desired_pods(self) -> int:
+        """How many pods there are to be."""
+        return self.status.desired_number_scheduled if self.kind == "DaemonSet" else self.spec.replicas
+
+    @property
+    def ready_pods(self) -> int:
+        """How many are ready."""
+        return self.status.number_ready if self.kind == "DaemonSet" else self.status.ready_replicas
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class WaitingState(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a container does not run."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class TerminatedState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a container ended."""
+
+    reason: str = ""
+    message: str = ""
+    exit_code: int = 0
+
+
+class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
+    """One of them, or neither: it runs."""
+
+    waiting: WaitingState | None = None
+    terminated: TerminatedState | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One container, as it is."""
+
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """status of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod."""
+
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    def has_condition(self, condition: str) -> bool:
+        """Whether that condition is True."""
+        return any(one.type == condition and one.status == "True" for one in self.status.conditions)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.has_condition("Ready")
+
+
+class LeaseItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A Lease of a list."""
+
+    metadata: Meta
+    spec: LeaseSpec = LeaseSpec()
+
+
+class Namespace(msgspec.Struct, frozen=True, kw_only=True):
+    """A Namespace."""
+
+    metadata: Meta
+
+
+class TalosAccountSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """spec of a ServiceAccount of talos.dev."""
+
+    roles: tuple[str, ...] = ()
+
+
+class TalosAccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """status of it."""
+
+    failure_reason: str = ""
+
+
+class TalosAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """A ServiceAccount of talos.dev."""
+
+    metadata: Meta
+    spec: TalosAccountSpec = TalosAccountSpec()
+    status: TalosAccountStatus = TalosAccountStatus()
+
+
+class PodEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An Event about a pod."""
+
+    metadata: Meta
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    involved_object: NameReference = NameReference()
+
+
+COLLECTIONS: Final = {
+    "Deployment": "deployments",
+    "DaemonSet": "daemonsets",
+    "StatefulSet": "statefulsets",
+}

@@ -1,0 +1,127 @@
+"""Reads of objects that services never look at; whatever is refused comes back as a value with the reason."""
+
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from cli.doctor.installation_snapshot import AbsentObject, RemoteClock, Unavailable
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
+from libs.common.kube_api.objects import decode_answer
+from libs.common.kube_api.transport import Request
+
+T = TypeVar("T")
+_PAGE: Final = 500
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    token: str = msgspec.field(name="continue", default="")
+
+
+class _ListResponse(msgspec.Struct, Generic[T], frozen=True):
+    items: tuple[T, ...] | None
+    metadata: _ListMeta = _ListMeta()
+
+
+class KubeReader:
+    """One API server, asked as the caller."""
+
+    def __init__(self, kube: KubeApi) -> None:
+        self.kube = kube
+
+    async def list_all(
+        self, path: str, kind: type[T], query: Mapping[str, str] | None = None
+    ) -> tuple[T, ...]:
+        """All of a collection. Raises KubeError."""
+        found: list[T] = []
+        token = ""
+        while True:
+            said = {**(query or {}), "limit": str(_PAGE), **({"continue": token} if token else {})}
+            request = Request(verb="list", resource=path.rpartition("/")[2], path=path, query=said)
+            page = decode_answer(await self.kube.transport.call(request), _ListResponse[kind], request)  # type: ignore[valid-type]
+            found += page.items or ()
+            token = page.metadata.token
+            if not token:
+                return tuple(found)
+
+    async def get_bytes(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        seconds: float | None = None,
+        most_bytes: int | None = None,
+    ) -> bytes:
+        """One object, or what a server behind it says. Raises KubeError."""
+        _, _, name = path.rpartition("/")
+        request = Request(
+            verb="get",
+            resource=path.split("/")[-2],
+            name=name,
+            path=path,
+            query=query or {},
+            max_bytes=most_bytes,
+        )
+        return await self.kube.transport.call(request, deadline_seconds=seconds)
+
+    async def get_object(self, path: str, kind: type[T]) -> T:
+        """One object. Raises KubeError."""
+        return decode_answer(await self.get_bytes(path), kind, path)
+
+    async def create_review(self, path: str, document: dict[str, Any], kind: type[T]) -> T:
+        """A question that is put as the creation of an object that nobody stores. Raises KubeError."""
+        resource = path.rpartition("/")[2]
+        body = msgspec.json.encode(document)
+        request = Request(verb="create", resource=resource, method="POST", path=path, body=body)
+        return decode_answer(await self.kube.transport.call(request), kind, request)
+
+    @asynccontextmanager
+    async def with_connections(self, connections: int) -> "AsyncIterator[KubeReader]":
+        """The same over so many connections of its own: of those asked at once none waits for another."""
+        kube = self.kube.with_own_connections(connections=connections)
+        try:
+            yield KubeReader(kube)
+        finally:
+            await kube.close()
+
+    async def read_clock(self) -> RemoteClock | Unavailable:
+        """What time the API server has, by the header of an answer that everybody may read."""
+        asked = datetime.now(UTC)
+        try:
+            await self.get_bytes("/version", seconds=5.0)
+        except KubeError as error:
+            return Unavailable(reason=str(error))
+        answered = datetime.now(UTC)
+        try:
+            said = parsedate_to_datetime(self.kube.transport.server_date).astimezone(UTC)
+        except ValueError:
+            return Unavailable(reason="its answers bear no date")
+        return RemoteClock(
+            earliest=said, latest=said + timedelta(seconds=1), requested_at=asked, responded_at=answered
+        )
+
+
+async def get_or_unavailable(request: Awaitable[T], right: str) -> T | Unavailable:
+    """The answer, or why there is none. `right` is what it takes, as `kubectl auth can-i` says it."""
+    try:
+        return await request
+    except Forbidden:
+        return Unavailable(reason=f"it takes the right to {right}", required_permission=right)
+    except KubeError as error:
+        return Unavailable(reason=str(error))
+
+
+async def get_or_not_found(request: Awaitable[T], right: str) -> T | AbsentObject | Unavailable:
+    """The same of what may not be there."""
+
+    async def answer() -> T | AbsentObject:
+        try:
+            return await request
+        except NotFound:
+            return AbsentObject()
+
+    return await get_or_unavailable(answer(), right)

@@ -1,0 +1,47 @@
+"""Whether kubelets ask for serving certificates, by their own settings, through the API server."""
+
+import asyncio
+import json
+from typing import Any, Final
+
+from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
+from cli.doctor.kube_reader import KubeReader, get_or_unavailable
+from libs.common.kube_api.errors import KubeError
+from libs.common.node import Node
+
+_MAX_KUBELETS: Final = 50  # that are asked
+_TIMEOUT_SECONDS: Final = 5.0
+_MAX_BYTES: Final = 2**20  # a kubelet's settings are some thousand; what it says is its own affair
+
+
+async def query_serving_certificates(
+    ask_kube: KubeReader, seen: InstallationSnapshot
+) -> dict[str, bool | Unavailable]:
+    """Whether kubelets ask for serving certificates, of those whose request does not show it."""
+    if isinstance(seen.nodes, Unavailable) or isinstance(seen.requests, Unavailable):
+        return {}
+    filed = {one.signing_request.node_name for one in seen.requests}
+    silent = [node.name for node in seen.nodes if node.name not in filed and _is_ready(node)][:_MAX_KUBELETS]
+    if not silent or not seen.installation.runs_service("csr"):
+        return {}
+    async with ask_kube.with_connections(len(silent)) as ask:
+        told = await asyncio.gather(
+            *(get_or_unavailable(query_server_tls_bootstrap(ask, name), "get nodes/proxy") for name in silent)
+        )
+    return dict(zip(silent, told, strict=True))
+
+
+async def query_server_tls_bootstrap(ask_kube: KubeReader, name: str) -> bool:
+    """As the kubelet's own settings say (--rotate-server-certificates is serverTLSBootstrap)."""
+    path = f"/api/v1/nodes/{name}/proxy/configz"
+    text = await ask_kube.get_bytes(path, seconds=_TIMEOUT_SECONDS, most_bytes=_MAX_BYTES)
+    try:
+        settings: Any = json.loads(text)["kubeletconfig"]
+        return bool(settings.get("serverTLSBootstrap", False))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise KubeError(f"its settings cannot be read: {error!r}") from error
+
+
+def _is_ready(node: Node) -> bool:
+    ready = node.find_condition("Ready")
+    return ready is not None and ready.status == "True"

@@ -1,0 +1,111 @@
+"""Asks metadata's own pod what its Talos credential is worth: by exec, or here, where that is mounted."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from cli.doctor.installation import Installation
+from cli.doctor.installation_snapshot import RemoteClock, Unavailable
+from cli.doctor.kube_objects import Pod
+from cli.doctor.talos_credential_report import TalosCredentialReport, decode_report
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.errors import Forbidden, KubeError
+from libs.common.kube_api.pod_exec import exec_in_pod
+from libs.common.node import Node
+from libs.common.node_ips import InvalidNodeIP, parse_node_ips
+from services.metadata.talos_api.talosconfig import SERVICE_ACCOUNT_FILE
+
+_SECONDS: Final = 60.0
+_MAX_MACHINES: Final = 3  # that are asked
+_MAX_OUTPUT: Final = 300
+
+
+class PodProbe(msgspec.Struct, frozen=True, kw_only=True):
+    """What it says, and when by its clock."""
+
+    talos: TalosCredentialReport | Unavailable
+    clock: RemoteClock | Unavailable
+
+
+async def probe_in_pod(
+    kube: KubeApi, installation: Installation, pods: Sequence[Pod] | Unavailable, nodes: Sequence[Node]
+) -> PodProbe:
+    """Why not is told, too."""
+    arguments = _build_arguments(installation, nodes)
+    if SERVICE_ACCOUNT_FILE.exists():
+        from cli.doctor.talos_credential_probe import probe_credential  # noqa: PLC0415 - loaded where it is of use
+
+        asked = datetime.now(UTC)
+        return _make_pod_probe(
+            await probe_credential(tuple(arguments["--node-ip"]), "".join(arguments["--endpoints"])), asked
+        )
+    if isinstance(pods, Unavailable):
+        return PodProbe(talos=pods, clock=pods)
+    pod = _choose_pod(installation, pods)
+    if isinstance(pod, Unavailable):
+        return PodProbe(talos=pod, clock=pod)
+    words = [word for flag, values in arguments.items() for value in values for word in (flag, value)]
+    return await _run_probe(kube, installation, pod, ("python", "-m", "cli", "inside", "talos", *words))
+
+
+def _build_arguments(installation: Installation, nodes: Sequence[Node]) -> dict[str, list[str]]:
+    process = installation.find_process("metadata")
+    endpoints = process.container.last_flag_value("talos-endpoints") if process else ""
+    addresses = []
+    for node in nodes:
+        ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
+        if not isinstance(ips, InvalidNodeIP) and ips:
+            addresses.append(str(ips[0]))
+    return {"--node-ip": addresses[:_MAX_MACHINES], "--endpoints": [endpoints] if endpoints else []}
+
+
+def _choose_pod(installation: Installation, pods: Sequence[Pod]) -> Pod | Unavailable:
+    """One that runs; ready or not, since a bad credential is what makes it unready."""
+    process = installation.find_process("metadata")
+    name = f"{process.workload.name}-" if process else ""
+    own = [pod for pod in pods if process and pod.name.startswith(name)]
+    running = [pod for pod in own if pod.status.phase == "Running"]
+    running.sort(key=lambda pod: not pod.is_ready)
+    if not running:
+        return Unavailable(reason="no pod of metadata runs")
+    return running[0]
+
+
+async def _run_probe(
+    kube: KubeApi, installation: Installation, pod: Pod, command: tuple[str, ...]
+) -> PodProbe:
+    process = installation.find_process("metadata")
+    container = process.container.name if process else "metadata"
+    asked = datetime.now(UTC)
+    try:
+        ran = await exec_in_pod(
+            kube,
+            namespace=installation.namespace,
+            pod=pod.name,
+            container=container,
+            command=command,
+            timeout_seconds=_SECONDS,
+        )
+    except Forbidden:
+        right = f"create pods/exec --namespace {installation.namespace}"
+        told = Unavailable(reason=f"it takes the right to {right}", required_permission=right)
+        return PodProbe(talos=told, clock=told)
+    except KubeError as error:
+        told = Unavailable(reason=str(error))
+        return PodProbe(talos=told, clock=told)
+    try:
+        return _make_pod_probe(decode_report(ran.stdout), asked)
+    except ValueError as error:
+        said = " ".join(ran.stderr.decode(errors="replace").split())[-_MAX_OUTPUT:]
+        told = Unavailable(reason=f"it ended with status {ran.exit_status}, saying: {said or error}")
+        return PodProbe(talos=told, clock=told)
+
+
+def _make_pod_probe(talos: TalosCredentialReport, asked: datetime) -> PodProbe:
+    now = datetime.now(UTC)
+    return PodProbe(
+        talos=talos,
+        clock=RemoteClock(earliest=talos.at, latest=talos.at, requested_at=asked, responded_at=now),
+    )

@@ -1,0 +1,117 @@
+"""Which rights each ServiceAccount must have, which it must not have, and what is missing. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from cli.doctor.installation import Installation, Process, get_lease_name
+from libs.common.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME, PolicyRule
+from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
+from services.bootstrap.resource_names import ResourceNames
+
+
+class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a ServiceAccount may or may not do."""
+
+    service: str  # the name of the Role's last part: a service, "nats", or "" for all in one
+    service_account: str
+    verb: str
+    group: str
+    resource: str  # with its subresource
+    name: str = ""
+    namespace: str = ""  # "" = everywhere
+    is_required: bool = True
+
+    def __str__(self) -> str:
+        what = f"{self.resource}.{self.group}" if self.group else self.resource
+        name = f" {self.name}" if self.name else ""
+        return f"{self.verb} {what}{name}" + (f" in {self.namespace}" if self.namespace else "")
+
+
+class AccessReviewResult(msgspec.Struct, frozen=True):
+    """What the API server says of it; `why_not` it could not be asked."""
+
+    request: AccessReviewRequest
+    is_allowed: bool = False
+    error: str = ""
+
+
+# What nobody of ours is given, and what is worth more than all that they are.
+_NEVER: Final = (
+    ("", "secrets", ("get", "list", "create")),
+    ("", "serviceaccounts/token", ("create",)),
+    ("", "pods", ("create",)),
+    ("", "pods/exec", ("create",)),
+    ("", "nodes", ("delete",)),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", ("create",)),
+    ("", "users", ("impersonate",)),
+)
+
+
+def list_access_reviews(installation: Installation) -> tuple[AccessReviewRequest, ...]:
+    """All of them, service by service; metadata, too, which may do nothing."""
+    found: list[AccessReviewRequest] = []
+    for process in installation.processes:
+        rights = [right for wiring in process.services for right in wiring.policy_rules]
+        service = "" if len(process.services) > 1 else process.services[0].service
+        found += _list_required(
+            service, process.service_account, (apply_lease_names(process, r) for r in rights)
+        )
+        found += _list_forbidden(service, process.service_account, rights, installation.namespace)
+    if installation.nats is not None:
+        names = ResourceNames(namespace=installation.namespace, prefix=installation.prefix)
+        account = installation.nats.pod.service_account_name or "default"
+        rights = list(bootstrap_rights(names))
+        found += _list_required("nats", account, rights)
+        found += _list_forbidden("nats", account, rights, installation.namespace)
+    return tuple(dict.fromkeys(found))
+
+
+def _list_required(service: str, account: str, rights: Iterable[PolicyRule]) -> Iterator[AccessReviewRequest]:
+    for right in rights:
+        for verb in right.verbs:
+            for name in right.resource_names or ("",):
+                yield AccessReviewRequest(
+                    service=service,
+                    service_account=account,
+                    verb=verb,
+                    group=right.group,
+                    resource=right.resource,
+                    name=name,
+                    namespace=right.namespace,
+                )
+
+
+def _list_forbidden(
+    service: str, account: str, rights: Sequence[PolicyRule], namespace: str
+) -> Iterator[AccessReviewRequest]:
+    """In the installation's own namespace, where somebody gives most easily too much."""
+    given = {(right.group, right.resource, verb) for right in rights for verb in right.verbs}
+    for group, resource, verbs in _NEVER:
+        for verb in verbs:
+            if (group, resource, verb) in given:
+                continue
+            yield AccessReviewRequest(
+                service=service,
+                service_account=account,
+                verb=verb,
+                group=group,
+                resource=resource,
+                namespace="" if resource in ("nodes", "clusterrolebindings", "users") else namespace,
+                is_required=False,
+            )
+
+
+def apply_lease_names(process: Process, right: PolicyRule) -> PolicyRule:
+    """By the names and the namespace of Leases that the process was told."""
+    if right.resource != "leases":
+        return right
+    namespace, watchers = get_lease_name(process.container, "watcher")
+    _, lifecycles = get_lease_name(process.container, "lifecycle")
+    names = {WATCHER_LEASE_NAME: watchers, LIFECYCLE_LEASE_NAME: lifecycles}
+    return msgspec.structs.replace(
+        right,
+        namespace=namespace,
+        resource_names=tuple(names.get(name, name) for name in right.resource_names),
+    )

@@ -1,0 +1,77 @@
+"""Looks at the Talos credential as metadata does, where it is mounted, and asks who answers to it."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
+from libs.common.machine import MachineFault
+from services.metadata.query_machine import query_in_turn
+from services.metadata.talos_api.api import MachineUnavailable, TalosApi
+from services.metadata.talos_api.credentials import CredentialStore
+from services.metadata.talos_api.talosconfig import CredentialsError, list_candidate_files
+
+_TIMEOUT_SECONDS: Final = 5.0
+_MAX_ENDPOINTS: Final = 16  # that are asked
+
+
+async def probe_credential(node_ips: tuple[str, ...], endpoints: str) -> TalosCredentialReport:
+    """`at` is taken last: whoever asked knows until when."""
+    paths = list_candidate_files(os.environ, _home())
+    endpoints = endpoints or os.environ.get("TALOS_ENDPOINTS", "")
+    store = CredentialStore(paths, endpoints=endpoints)
+    try:
+        credentials = store.current(_now())
+    except CredentialsError as error:
+        return TalosCredentialReport(at=_now(), problem=str(error))
+    seen = TalosCredentialReport(
+        at=_now(),
+        problem=store.problem,
+        source=str(credentials.source),
+        roles=credentials.roles,
+        not_before=credentials.not_before,
+        not_after=credentials.not_after,
+    )
+    if seen.problem:
+        return seen
+    named = [str(endpoint) for endpoint in credentials.endpoints][:_MAX_ENDPOINTS]
+    asked = await asyncio.gather(*(_probe_endpoint(paths, one) for one in named))
+    api = TalosApi(store, clock=_now)
+    try:
+        machines = await asyncio.gather(*(_probe_machine(api, one) for one in node_ips))
+    finally:
+        await api.close()
+    return msgspec.structs.replace(seen, endpoints=tuple(asked), machines=tuple(machines), at=_now())
+
+
+async def _probe_endpoint(paths: tuple[Path, ...], endpoint: str) -> ProbeResult:
+    """A question to that one, which every control plane answers of itself."""
+    api = TalosApi(CredentialStore(paths, endpoints=endpoint), clock=_now)
+    try:
+        await api.list_member_names(deadline_seconds=_TIMEOUT_SECONDS)
+    except MachineUnavailable as unavailable:
+        return ProbeResult(address=endpoint, fault=unavailable.fault.message)
+    finally:
+        await api.close()
+    return ProbeResult(address=endpoint)
+
+
+async def _probe_machine(api: TalosApi, node_ip: str) -> ProbeResult:
+    found = await query_in_turn(
+        api, (node_ip,), parts=(), deadline_seconds=_TIMEOUT_SECONDS, reject=lambda facts: None
+    )
+    if isinstance(found, MachineFault):
+        return ProbeResult(address=node_ip, fault=found.message)
+    return ProbeResult(address=node_ip, name=found.facts.node_name)
+
+
+def _home() -> Path:
+    return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

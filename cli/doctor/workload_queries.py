@@ -1,0 +1,80 @@
+"""What runs in a cluster, and of what does not, its events and last words."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
+from cli.doctor.kube_objects import COLLECTIONS, Pod, PodEvent, Workload
+from cli.doctor.kube_reader import KubeReader, get_or_unavailable
+from libs.common.kube_api.errors import Forbidden, KubeError
+
+_UNREADY: Final = 10  # pods whose last line is asked for
+_LOG_SECONDS: Final = 5.0
+_LOG_BYTES: Final = 64 * 2**10  # of one line, which kubelets pass on at any length
+
+
+async def list_workloads(
+    ask_kube: KubeReader, namespace: str
+) -> tuple[tuple[Workload, ...] | Unavailable, bool]:
+    """Of the whole cluster, or of that namespace; whether it is the whole. Raises KubeError but Forbidden."""
+    for place, everywhere in (("", True), (f"/namespaces/{namespace}", False)):
+        try:
+            return await list_workloads_at(ask_kube, place), everywhere
+        except Forbidden:
+            continue
+    right = f"list deployments.apps --namespace {namespace}"
+    return Unavailable(reason=f"it takes the right to {right}", required_permission=right), False
+
+
+async def list_workloads_at(ask_kube: KubeReader, place: str) -> tuple[Workload, ...]:
+    """Those of `/namespaces/NAME`, or of the whole cluster where `place` is "". Raises KubeError."""
+    lists = await asyncio.gather(
+        *(ask_kube.list_all(f"/apis/apps/v1{place}/{plural}", Workload) for plural in COLLECTIONS.values())
+    )
+    kinds = zip(COLLECTIONS, lists, strict=True)
+    return tuple(msgspec.structs.replace(each, kind=kind) for kind, found in kinds for each in found)
+
+
+async def list_pods(ask_kube: KubeReader, namespace: str) -> tuple[Pod, ...] | Unavailable:
+    """All of them."""
+    listing = ask_kube.list_all(f"/api/v1/namespaces/{namespace}/pods", Pod)
+    return await get_or_unavailable(listing, f"list pods --namespace {namespace}")
+
+
+async def fetch_last_messages(
+    ask_kube: KubeReader, seen: InstallationSnapshot
+) -> tuple[tuple[PodEvent, ...], dict[str, str]]:
+    """Events and last lines of what is not ready; of what may not be read there are none."""
+    if isinstance(seen.pods, Unavailable):
+        return (), {}
+    names = tuple(f"{workload.name}-" for workload in seen.installation.workloads)
+    pods = [pod for pod in seen.pods if pod.name.startswith(names) and not pod.is_ready][:_UNREADY]
+    if not pods:
+        return (), {}
+    place = f"/api/v1/namespaces/{seen.installation.namespace}"
+    query = {"fieldSelector": "involvedObject.kind=Pod,type=Warning"}
+    try:
+        events = await ask_kube.list_all(f"{place}/events", PodEvent, query)
+    except KubeError:
+        events = ()
+    async with ask_kube.with_connections(len(pods)) as ask:  # a kubelet each: that of a dead machine hangs
+        lines = await asyncio.gather(*(_fetch_last_line(ask, place, pod) for pod in pods))
+    return events, {pod.name: line for pod, line in zip(pods, lines, strict=True) if line}
+
+
+async def _fetch_last_line(ask_kube: KubeReader, place: str, pod: Pod) -> str:
+    """Of the container that does not run, or is not ready; "" if nobody tells."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        if status.ready or (status.state.terminated and not status.state.terminated.exit_code):
+            continue
+        crashed = {"previous": "true"} if status.state.waiting and status.restart_count else {}
+        try:
+            query = {"container": status.name, "tailLines": "1", **crashed}
+            path = f"{place}/pods/{pod.name}/log"
+            said = await ask_kube.get_bytes(path, query, seconds=_LOG_SECONDS, most_bytes=_LOG_BYTES)
+        except KubeError:
+            continue
+        return said.decode(errors="replace").strip()
+    return ""

@@ -1,0 +1,120 @@
+"""Runs `talos-ccm` in a pod of a service, with the caller's own right to do so."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from cli.credentials import AccessError, open_kube_client
+from cli.kube_listing import list_all
+from libs.common.kube_api.api import KubeApi
+from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
+from libs.common.kube_api.pod_exec import ExecResult, exec_in_pod
+from libs.common.kube_api.pods import Pod, pod_resource
+from libs.common.service_spec import ServiceName
+
+CHART: Final = "talos-cloud-controller-manager"  # what the chart calls itself, unless it is told another name
+NAME: Final = "app.kubernetes.io/name"
+INSTANCE: Final = "app.kubernetes.io/instance"
+COMPONENT: Final = "app.kubernetes.io/component"
+_SECONDS: Final = 30.0
+
+
+class ClusterAccess(Protocol):
+    """By which way to ask."""
+
+    @property
+    def kubeconfig(self) -> Path | None: ...
+    @property
+    def context(self) -> str: ...
+
+
+class AllInOneError(AccessError):
+    """All services run in one process: there is no pod of one of them, and no NATS."""
+
+
+async def run_in_pod(
+    service: ServiceName,
+    arguments: tuple[str, ...],
+    *,
+    source: ClusterAccess,
+    namespace: str = "kube-system",
+    release: str = "",
+) -> ExecResult:
+    """`python -m cli ARGUMENTS` in a ready pod of the chart. Raises AccessError that says what to do.
+
+    `release` may be left out where there is but one.
+    """
+    kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-exec")
+    try:
+        pod = await find_ready_pod(kube, service, namespace, release)
+        return await _run(kube, namespace, pod, service, arguments)
+    finally:
+        await kube.close()
+
+
+async def find_ready_pod(kube: KubeApi, service: ServiceName, namespace: str, release: str) -> str:
+    """The name of one. Raises AccessError."""
+    try:
+        there = await list_pods(kube, namespace, release)
+    except Forbidden as error:
+        raise AccessError(f"{error}: who runs this needs to list pods in {namespace}") from error
+    except KubeError as error:
+        raise AccessError(f"the Kubernetes API does not tell: {error}") from error
+    return choose_pod(there, service, namespace, release)
+
+
+async def list_pods(kube: KubeApi, namespace: str, release: str) -> list[Pod]:
+    """All pods of the chart, those of NATS among them. Raises KubeError."""
+    return await list_all(kube, pod_resource(namespace, build_label_selector(release)))
+
+
+def build_label_selector(release: str) -> Mapping[str, str]:
+    """What all its pods bear: of a named release it does not matter what the chart was told to be called."""
+    return {INSTANCE: release} if release else {NAME: CHART}
+
+
+def choose_pod(pods: Sequence[Pod], service: ServiceName, namespace: str, release: str) -> str:
+    """The pod to run in. Raises AccessError that says why there is none."""
+    where = f"in namespace {namespace}"
+    releases = sorted({pod.metadata.labels.get(INSTANCE, "") for pod in pods})
+    if len(releases) > 1:
+        raise AccessError(
+            f"{where} there is more than one release ({', '.join(releases)}): choose by --release"
+        )
+    own = [pod for pod in pods if pod.metadata.labels.get(COMPONENT) == service and not pod.is_terminated]
+    if ready := sorted(pod.name for pod in own if pod.is_ready):
+        return ready[0]
+    if own:
+        why = "; ".join(f"{pod.name} {pod.why_not_ready}" for pod in own)
+        raise AccessError(f"no pod of {service} is ready {where}: {why}")
+    if any(COMPONENT not in pod.metadata.labels and NAME in pod.metadata.labels for pod in pods):
+        raise AllInOneError("all services run in one process (a DaemonSet), without NATS")
+    bears = ",".join(
+        f"{key}={value}" for key, value in {**build_label_selector(release), COMPONENT: service}.items()
+    )
+    raise AccessError(
+        f"there is no pod with the labels {bears} {where}: --namespace and --release say where the chart "
+        "is installed"
+    )
+
+
+async def _run(
+    kube: KubeApi, namespace: str, pod: str, service: ServiceName, arguments: tuple[str, ...]
+) -> ExecResult:
+    try:
+        return await exec_in_pod(
+            kube,
+            namespace=namespace,
+            pod=pod,
+            container=service,
+            command=("python", "-m", "cli", *arguments),
+            timeout_seconds=_SECONDS,
+        )
+    except Forbidden as error:
+        raise AccessError(
+            f"{error}: who runs this needs the verbs get and create for pods/exec in {namespace}"
+        ) from error
+    except NotFound as error:
+        raise AccessError(f"pod {pod} is gone, or its node does not answer: {error}") from error
+    except KubeError as error:
+        raise AccessError(f"nothing could be run in pod {namespace}/{pod}: {error}") from error

@@ -1,0 +1,64 @@
+"""Which look at the machine is believed: the caller's own, or what metadata said last. Pure."""
+
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from cli.explain.node.finding import describe_fault
+from cli.explain.node.node_evidence import NodeEvidence
+from cli.render.described_node import DescribedNode
+from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.machine import MachineFault
+
+# What one has to have oneself to ask Talos: refused here, it may well be granted to metadata.
+_OWN_ACCESS: Final = frozenset({"certificate", "permission", "no_endpoint"})
+_OWN_WAY: Final = frozenset({"refused", "timeout"})  # to a control plane, of which a laptop may have none
+_FRESH: Final = timedelta(minutes=15)  # metadata asks again every five
+
+
+def choose_machine_result(evidence: NodeEvidence) -> NodeEvidence:
+    """A machine is not blamed for what the caller lacks, where others know better or nobody does."""
+    look = evidence.machine_result
+    if look is None:
+        return fall_back_to_bus(evidence)
+    if not isinstance(look, MachineFault):
+        return evidence
+    if look.kind in _OWN_ACCESS:
+        return fall_back_to_bus(
+            msgspec.structs.replace(evidence, machine_result=None, not_queried_reason=describe_fault(look))
+        )
+    if look.kind in _OWN_WAY and not evidence.answered_by and _is_reachable_by_metadata(evidence):
+        return fall_back_to_bus(
+            msgspec.structs.replace(_add_unavailable_part(evidence, look), machine_result=None)
+        )
+    return evidence
+
+
+def fall_back_to_bus(evidence: NodeEvidence) -> NodeEvidence:
+    """With what metadata said last of the machine, if it has said anything."""
+    said = evidence.last_messages.find_machine_event(evidence.node) if evidence.last_messages else None
+    if said is None:
+        return evidence
+    if isinstance(said, NodeUnreachable):
+        return msgspec.structs.replace(
+            evidence, machine_result=said.fault, answered_by=said.foreign_machines, is_from_bus=True
+        )  # fmt: skip
+    described = DescribedNode(node=evidence.node, facts=said.facts, verified_by=said.verified_by)
+    return msgspec.structs.replace(evidence, machine_result=described, is_from_bus=True)
+
+
+def _is_reachable_by_metadata(evidence: NodeEvidence) -> bool:
+    """By a word that is fresh, of a machine whose kubelet is heard."""
+    ready = evidence.node.find_condition("Ready")
+    said = evidence.last_messages.find_machine_event(evidence.node) if evidence.last_messages else None
+    is_on = ready is not None and ready.status != "Unknown"
+    return is_on and isinstance(said, NodeEnriched) and evidence.at - said.facts.queried_at < _FRESH
+
+
+def _add_unavailable_part(evidence: NodeEvidence, fault: MachineFault) -> NodeEvidence:
+    around = evidence.context
+    untold = (*around.unavailable_parts, f"its machine, from here: {describe_fault(fault)}")
+    return msgspec.structs.replace(
+        evidence, context=msgspec.structs.replace(around, unavailable_parts=untold)
+    )

@@ -1,0 +1,124 @@
+"""Lists what Kubernetes holds around a Node. What the caller may not read is told, and the rest is read."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final, Protocol, TypeVar
+
+from cli.exec.pod_commands import build_label_selector, list_pods
+from cli.explain.certificate_signing_request import CertificateSigningRequest, find_newest
+from cli.explain.node.node_context import (
+    KubeEvent,
+    Leadership,
+    NodeContext,
+    read_leadership,
+    summarize_events,
+)
+from cli.kube_listing import list_all
+from cli.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
+from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube_api.errors import KubeError, NotFound
+from libs.common.kube_api.latest_event_recorder import CLUSTER_REFERENCE
+from libs.common.kube_api.objects import Resource
+from libs.common.kube_api.pods import Pod
+from libs.common.node import Node
+
+_FILE: Final = "ccm-config.yaml"  # in the chart's ConfigMap
+_REQUESTS: Final = Resource(
+    plural=SIGNING_REQUESTS.plural,
+    path=SIGNING_REQUESTS.path,
+    item=CertificateSigningRequest,
+    query=SIGNING_REQUESTS.query,
+)
+
+FoundT = TypeVar("FoundT")
+
+
+class InstallationRef(Protocol):
+    """Where the chart is, and which Lease the caller names; "" = none."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def release(self) -> str: ...
+    @property
+    def lease_name(self) -> str: ...
+    @property
+    def lease_namespace(self) -> str: ...
+
+
+async def gather_context(kube: KubeApi, node: Node, where: InstallationRef) -> NodeContext:
+    """All that the caller may read."""
+    untold: list[str] = []
+    namespace, release = where.namespace, where.release
+
+    async def found(what: str, asking: Awaitable[FoundT], otherwise: FoundT) -> FoundT:
+        try:
+            return await asking
+        except (KubeError, LeaseNameUnknown) as error:
+            untold.append(f"{what}: {error}")
+            return otherwise
+
+    events, of_cluster, requests, lease, pods, (file, file_source) = await asyncio.gather(
+        found("Events of the Node", list_all(kube, _make_event_resource(node.name)), []),
+        found("Events of the cluster", list_all(kube, _make_event_resource(CLUSTER_REFERENCE.name)), []),
+        found("certificate requests", list_all(kube, _REQUESTS), []),
+        found("the Lease", _read_lease(kube, where), None),
+        found("our pods", _list_pods(kube, namespace, release), []),
+        found("our --cloud-config", _read_cloud_config(kube, namespace, release), ("", "")),
+    )
+    own = [one for one in requests if one.signing_request.node_name == node.name]
+    return NodeContext(
+        events=summarize_events(events, node.uid),
+        cluster_events=summarize_events(
+            (each for each in of_cluster if each.involved_object.kind == CLUSTER_REFERENCE.kind),
+            CLUSTER_REFERENCE.uid,
+        ),
+        request=find_newest(own),
+        leadership=lease,
+        pods=tuple(pods),
+        file=file,
+        file_source=file_source,
+        unavailable_parts=tuple(untold),
+    )
+
+
+def _make_event_resource(name: str) -> Resource[KubeEvent]:
+    # About what lies in no namespace they live in `default`.
+    return Resource(
+        plural="events",
+        path="/api/v1/namespaces/default/events",
+        item=KubeEvent,
+        query={"fieldSelector": f"involvedObject.name={name}"},
+    )
+
+
+async def _list_pods(kube: KubeApi, namespace: str, release: str) -> list[Pod]:
+    try:
+        return await list_pods(kube, namespace, release)
+    except NotFound:
+        return []
+
+
+async def _read_cloud_config(kube: KubeApi, namespace: str, release: str) -> tuple[str, str]:
+    """What --cloud-config says there, and where; nothing where the chart is not installed, or twice."""
+    maps = [
+        each
+        async for page in kube.list_config_maps(namespace, build_label_selector(release))
+        for each in page.items
+    ]
+    found = [each for each in maps if _FILE in each.data]
+    if len(found) != 1:
+        return "", ""
+    return found[0].data[_FILE], f"ConfigMap {namespace}/{found[0].metadata.name}"
+
+
+async def _read_lease(kube: KubeApi, where: InstallationRef) -> Leadership:
+    read = await fetch_watcher_lease(
+        kube,
+        namespace=where.namespace,
+        release=where.release,
+        name=where.lease_name,
+        lease_namespace=where.lease_namespace,
+    )
+    place = "" if read.lease_name == LeaseName() else str(read.lease_name)
+    return read_leadership(read.lease, place) if read.lease is not None else Leadership(lease_name=place)

@@ -1,0 +1,194 @@
+"""Why a Node has not been initialised: its kubelet, its owner, the flow, its machine or a service. Pure."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
+from cli.explain.node.finding import (
+    NO_INITIALIZER,
+    UNINITIALIZED,
+    NodeCase,
+    NodeFinding,
+    append_unready_pods,
+    compute_age,
+    describe_down_pods,
+    describe_fault,
+    format_age,
+    make_finding,
+)
+from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
+from libs.common.machine import MachineFault
+from libs.common.node import BLOCKED_CONDITION, NodeCondition
+from libs.common.service_spec import LABELER
+from services.labeler.blocker import FAULT_REASONS
+
+WRITE_DEADLINE: Final = timedelta(seconds=15)  # for each hop; metadata answers within 10 s, the labeler, too
+JOIN_DEADLINE: Final = timedelta(seconds=30)  # by then whatever blocks a Node is told on it
+NATS: Final = "nats"  # as the chart labels its pods
+NATS_SILENT: Final = "NATS does not tell"
+_FULL: Final = 0.98  # of a stream's bytes
+_FAULT_OF_REASON: Final = {reason: FAULT_BY_KIND[kind] for kind, reason in FAULT_REASONS.items()}
+_WRITING: Final = "writing the Node: "
+_OF_SERVICES: Final = frozenset({"metadata-silent", "write-refused", "defect"})
+_OF_THE_FILE: Final = frozenset({"rule-fails", "no-native-provider-id"})  # which is not known here
+_PODS_OF: Final = {"metadata-silent": ("metadata",)}
+
+
+def find_initialization_faults(case: NodeCase) -> Iterator[NodeFinding]:
+    """Why nobody has initialised it; of one that is, whether its machine answers for it."""
+    evidence = case.evidence
+    node = evidence.node
+    if not node.provided_node_ip and not _is_foreign(case):
+        yield from _check_kubelet_flags(case)
+    elif case.not_managed_reason:
+        yield make_finding(case, _name_owner(case), case.not_managed_reason, what="another's")
+    elif node.is_initialized:
+        yield from _check_machine(case, what="initialized, and its machine does not answer for it")
+    else:
+        own = tuple(_check_machine(case, what=UNINITIALIZED)) if not evidence.is_from_bus else ()
+        both = own + tuple(_check_flow(case))
+        yield from both or tuple(_check_blocker(case)) or tuple(_check_services(case))
+
+
+def _name_owner(case: NodeCase) -> str:
+    if "ownership." in case.not_managed_reason:
+        return "of-another"
+    # Its own machine, once it answers, may have it be ours: nobody is told to delete such a Node.
+    return (
+        "of-whom-is-not-known"
+        if isinstance(case.evidence.machine_result, MachineFault)
+        else "of-another-controller"
+    )
+
+
+def _is_foreign(case: NodeCase) -> bool:
+    """By the file: then its kubelet may run as it likes. Of no providerID, schemes say nothing yet."""
+    node, why = case.evidence.node, case.not_managed_reason
+    return "ownership.nodeSelector" in why or ("ownership." in why and bool(node.spec.provider_id))
+
+
+def _check_kubelet_flags(case: NodeCase) -> Iterator[NodeFinding]:
+    node = case.evidence.node
+    if not node.is_initialized:
+        yield make_finding(case, "no-node-ip", "", what=UNINITIALIZED)
+    elif not node.spec.provider_id:
+        yield make_finding(case, "kubelet-not-external", "", what=NO_INITIALIZER)
+
+
+def _check_machine(case: NodeCase, *, what: str) -> Iterator[NodeFinding]:
+    look = case.evidence.machine_result
+    if isinstance(look, MachineFault):
+        yield make_finding(case, FAULT_BY_KIND[look.kind], describe_fault(look), what=what)
+
+
+def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
+    """What stands in everybody's way."""
+    evidence, flow = case.evidence, case.evidence.flow
+    leads = isinstance(flow, FlowSnapshot) and flow.leading is not None
+    lease = evidence.context.leadership
+    why = lease.why_nobody_leads(evidence.at) if lease is not None and not leads else ""
+    if why:
+        yield make_finding(case, "no-leader", append_unready_pods(case, why, "watcher"), what=UNINITIALIZED)
+    if isinstance(flow, FlowUnavailable) and flow.reason.startswith(NATS_SILENT):
+        said = flow.reason.removeprefix(NATS_SILENT).lstrip(": ")
+        yield make_finding(case, "nats-silent", append_unready_pods(case, said, NATS), what=UNINITIALIZED)
+    elif (
+        isinstance(flow, FlowUnavailable)
+        and not flow.is_all_in_one
+        and (down := describe_down_pods(case, NATS))
+    ):
+        yield make_finding(case, "nats-silent", down, what=UNINITIALIZED)
+    elif isinstance(flow, FlowSnapshot) and flow.stream is None and not why:
+        yield make_finding(case, "no-stream", "", what=UNINITIALIZED)
+    elif (
+        isinstance(flow, FlowSnapshot)
+        and flow.stream
+        and 0 < flow.stream.max_bytes * _FULL < flow.stream.bytes
+    ):
+        full = f"{flow.stream.bytes} of {flow.stream.max_bytes} bytes"
+        yield make_finding(case, "stream-full", full, what=UNINITIALIZED)
+
+
+def _check_blocker(case: NodeCase) -> Iterator[NodeFinding]:
+    """What the labeler says, or would say by what is so now, or has written on the Node."""
+    evidence, plan = case.evidence, case.plan
+    if isinstance(evidence.machine_result, MachineFault):
+        yield from _check_machine(case, what=UNINITIALIZED)
+        return
+    if plan is not None and plan.blocker is not None and plan.blocker.reason in FAULT_BY_BLOCK_REASON:
+        yield make_finding(
+            case, FAULT_BY_BLOCK_REASON[plan.blocker.reason], plan.blocker.message, what=UNINITIALIZED
+        )
+        return
+    condition = evidence.node.find_condition(BLOCKED_CONDITION)
+    decided = (
+        evidence.last_messages.find_decision(LABELER.service, evidence.node)
+        if evidence.last_messages
+        else None
+    )
+    if decided is not None and decided.reason.startswith(_WRITING):
+        yield make_finding(case, "write-refused", decided.reason.removeprefix(_WRITING), what=UNINITIALIZED)
+    elif condition is not None:
+        yield from _check_blocked_condition(case, condition)
+
+
+def _check_blocked_condition(case: NodeCase, condition: NodeCondition) -> Iterator[NodeFinding]:
+    asked = case.evidence.machine_result is not None
+    reasons = FAULT_BY_BLOCK_REASON if asked else {**FAULT_BY_BLOCK_REASON, **_FAULT_OF_REASON}
+    fault = reasons.get(condition.reason)
+    answered = asked and case.plan is not None and case.plan.blocker is None
+    believed = _OF_SERVICES if case.evidence.config_file else _OF_SERVICES | _OF_THE_FILE
+    if fault is None or (answered and fault not in believed):
+        return  # it was so, and is not any more
+    said = append_unready_pods(case, condition.message.removeprefix(_WRITING), *_PODS_OF.get(fault, ()))
+    yield make_finding(case, fault, said, what=UNINITIALIZED)
+
+
+def _check_services(case: NodeCase) -> Iterator[NodeFinding]:
+    """Nothing stands in its way, and nobody has taken it up."""
+    evidence = case.evidence
+    words, node, at = evidence.last_messages, evidence.node, evidence.at
+    if compute_age(node.metadata.creation_timestamp, at) < WRITE_DEADLINE:
+        return
+    if words is None or words.problem:
+        if down := describe_down_pods(case, "metadata"):
+            yield make_finding(case, "metadata-silent", down, what=UNINITIALIZED)
+        elif down := describe_down_pods(case, "labeler"):
+            yield make_finding(case, "labeler-silent", down, what=UNINITIALIZED)
+        elif compute_age(node.metadata.creation_timestamp, at) >= JOIN_DEADLINE:
+            why = "; ".join(filter(None, (evidence.not_queried_reason, words.problem if words else "")))
+            yield make_finding(
+                case, "not-told", why or "nobody was asked what the services say", what=UNINITIALIZED
+            )
+    elif words.observed is None or words.observed.node.uid != node.uid:
+        yield make_finding(
+            case,
+            "watcher-silent",
+            append_unready_pods(case, "it is not in NATS", "watcher"),
+            what=UNINITIALIZED,
+        )
+    elif words.find_machine_event(node) is None:
+        if compute_age(words.observed.observed_at, at) >= WRITE_DEADLINE:
+            ago = f"the watcher told it {format_age(words.observed.observed_at, at)} ago"
+            yield make_finding(
+                case, "metadata-silent", append_unready_pods(case, ago, "metadata"), what=UNINITIALIZED
+            )
+    else:
+        yield from _check_labeler(case)
+
+
+def _check_labeler(case: NodeCase) -> Iterator[NodeFinding]:
+    evidence = case.evidence
+    said = evidence.last_messages.find_machine_event(evidence.node) if evidence.last_messages else None
+    if said is None or compute_age(said.enriched_at, evidence.at) < WRITE_DEADLINE:
+        return
+    why = f"metadata told it {format_age(said.enriched_at, evidence.at)} ago"
+    flow = evidence.flow
+    seen = (
+        [one for one in flow.services if one.service == LABELER.service]
+        if isinstance(flow, FlowSnapshot)
+        else []
+    )
+    why = "; ".join((why, *(one.why for one in seen if one.why)))
+    yield make_finding(case, "labeler-silent", append_unready_pods(case, why, "labeler"), what=UNINITIALIZED)

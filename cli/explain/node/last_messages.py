@@ -1,0 +1,51 @@
+"""What the services said last of a Node, as the reader sees it. Pure."""
+
+import msgspec
+
+from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
+from libs.common.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
+from libs.common.node import Node
+
+
+class LastMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found; `problem` says why nothing could be."""
+
+    observed: NodeObserved | None = None  # the watcher's
+    machine_event: NodeEnriched | NodeUnreachable | None = None  # metadata's
+    decisions: tuple[Decided, ...] = ()
+    dead_letters: tuple[DeadLetter, ...] = ()
+    unreadable: tuple[str, ...] = ()  # subjects
+    problem: str = ""
+
+    def find_decision(self, service: str, node: Node) -> Decided | None:
+        """What a service decided last of this very Node."""
+        return next((one for one in self.decisions if (one.service, one.uid) == (service, node.uid)), None)
+
+    def find_machine_event(self, node: Node) -> NodeEnriched | NodeUnreachable | None:
+        """What metadata said of this very Node's machine."""
+        said = self.machine_event
+        return said if said is not None and said.node.uid == node.uid else None
+
+
+def select_last_messages(seen: FlowSnapshot | FlowUnavailable | None, name: str) -> LastMessages | None:
+    """Of what was seen of the flow; None if nobody looked."""
+    if seen is None:
+        return None
+    if isinstance(seen, FlowUnavailable):
+        return LastMessages(problem=seen.reason)
+    if seen.stream is None:
+        return LastMessages(problem="NATS has no stream TALOSCCM: the watcher that leads makes it")
+    found = seen.find_object("node", name)
+    if found is None:
+        return LastMessages()
+    words = tuple(filter(None, (found.observed, found.enriched, *found.decided, *found.dead)))
+    said = [word.event for word in words]
+    return LastMessages(
+        observed=next((event for event in said if isinstance(event, NodeObserved)), None),
+        machine_event=next(
+            (event for event in said if isinstance(event, NodeEnriched | NodeUnreachable)), None
+        ),
+        decisions=tuple(event for event in said if isinstance(event, Decided)),
+        dead_letters=tuple(event for event in said if isinstance(event, DeadLetter)),
+        unreadable=tuple(word.subject for word in words if word.unreadable),
+    )

@@ -1,0 +1,249 @@
+"""What becomes of a Node by this evidence: judged by the services' own code. Pure."""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from cli.explain.node.deletion_forecast import DeletionForecast, forecast_deletion
+from cli.explain.node.finding import NodeCase
+from cli.explain.node.initialization_steps import InitializationStep, list_initialization_steps
+from cli.explain.node.node_evidence import NodeEvidence
+from cli.explain.node.node_verdict import NodeVerdict, is_starting, judge_node
+from cli.explain.request_explanation import CheckOutcome, CheckResult
+from cli.render.described_node import DescribedNode
+from libs.common.cloud_config.model import OwnershipConfig
+from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
+from libs.common.machine import MachineFault
+from libs.common.node import Node
+from libs.common.ownership import why_not_owned
+from libs.common.service_spec import LABELER
+from services.labeler.native_provider_id import derive_native_provider_id
+from services.labeler.node_ownership import why_not_managed
+from services.labeler.plan import (
+    Plan,
+    plan_node,
+    plan_unreachable_node,
+    why_excluded,
+    why_not_managed_by_rules,
+)
+from services.lifecycle.decide import DeletionPolicy
+
+EXIT_WELL, EXIT_NOT_WELL, EXIT_UNKNOWN = 0, 1, 2
+_NOT_READY: Final[dict[bool, CheckOutcome]] = {True: "waits", False: "failed"}
+InitializationState = Literal["initialized", "not initialized", "being deleted"]
+
+# What each does to a Node.
+CONTROLLERS: Final = {
+    CLOUD_NODE: "labels, addresses, providerID",
+    CSR_APPROVAL: "serving certificates",
+    NODE_IPAM: "pod CIDRs",
+    NODE_LIFECYCLE: "its deletion",
+}
+
+
+class ControllerOwnership(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a controller looks after the Node."""
+
+    controller: str
+    manages: str
+    why_not: str = ""  # "": it does
+
+
+class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    evidence: NodeEvidence
+    state: InitializationState
+    owners: tuple[ControllerOwnership, ...]
+    checks: tuple[CheckResult, ...]
+    plan: Plan | None  # the labeler's; None where it would have to know the machine
+    deletion: DeletionForecast  # what lifecycle would make of it
+    verdict: NodeVerdict
+    steps: tuple[InitializationStep, ...]
+
+    @property
+    def node(self) -> Node:
+        return self.evidence.node
+
+    @property
+    def has_ownership_config(self) -> bool:
+        """Whether the file says whose Nodes are whose."""
+        return self.evidence.ownership != OwnershipConfig()
+
+    @property
+    def exit_status(self) -> int:
+        """0: all is well, or is being made so; 1: something is not; 2: that cannot be told."""
+        results = {check.result for check in self.checks}
+        if self.verdict.state == "stuck" or "failed" in results:
+            return EXIT_NOT_WELL
+        return EXIT_UNKNOWN if self.verdict.state == "unknown" or "unknown" in results else EXIT_WELL
+
+
+def explain_node_evidence(evidence: NodeEvidence, terms: DeletionPolicy) -> NodeExplanation:
+    """Judge it as the services would; `terms` are lifecycle's."""
+    node, plan = evidence.node, _plan_node_changes(evidence)
+    gone = forecast_deletion(evidence, terms)
+    state: InitializationState = "initialized" if node.is_initialized else "not initialized"
+    owners = tuple(_list_owners(evidence, gone))
+    case = NodeCase(
+        evidence=evidence, plan=plan, not_managed_reason=owners[0].why_not, mismatch=_describe_mismatch(plan)
+    )
+    return NodeExplanation(
+        evidence=evidence,
+        state="being deleted" if node.metadata.deletion_timestamp is not None else state,
+        owners=owners,
+        checks=tuple(_list_checks(evidence, plan)),
+        plan=plan,
+        deletion=gone,
+        verdict=judge_node(case),
+        steps=list_initialization_steps(evidence, is_foreign=bool(owners[0].why_not)),
+    )
+
+
+def _plan_node_changes(evidence: NodeEvidence) -> Plan | None:
+    node, look = evidence.node, evidence.machine_result
+    if isinstance(look, DescribedNode):
+        return plan_node(node, look.facts, look.verified_by, evidence.config)
+    if evidence.unreachable is not None:
+        return plan_unreachable_node(node, evidence.unreachable, evidence.config)
+    return None
+
+
+def _list_owners(evidence: NodeEvidence, gone: DeletionForecast) -> Iterator[ControllerOwnership]:
+    for controller, does in CONTROLLERS.items():
+        if controller == CLOUD_NODE:
+            why_not = _why_not_managed_by_labeler(evidence)
+        elif controller == NODE_LIFECYCLE:
+            why_not = gone.reason if gone.outcome == "not-owned" else ""
+        else:
+            why_not = why_not_owned(evidence.ownership.for_controller(controller), evidence.node)
+        yield ControllerOwnership(controller=controller, manages=does, why_not=why_not)
+
+
+def _why_not_managed_by_labeler(evidence: NodeEvidence) -> str:
+    """As the labeler judges it: by the file, then by the providerID, of which the machine has a say."""
+    node, config, silent = evidence.node, evidence.config, evidence.unreachable
+    facts = evidence.machine_result.facts if isinstance(evidence.machine_result, DescribedNode) else None
+    facts = silent.last_known if silent else facts
+    why = why_excluded(node, facts, config) or _find_reported_reason(evidence)
+    if why or (facts is None and evidence.machine_result is None):
+        return why
+    if facts is None:
+        return why_not_managed(node, None, configured=config.ownership)
+    return why_not_managed_by_rules(node, facts, config)
+
+
+def _find_reported_reason(evidence: NodeEvidence) -> str:
+    """The running labeler's reason, where its --cloud-config is not known here."""
+    decided = (
+        evidence.last_messages.find_decision(LABELER.service, evidence.node)
+        if evidence.last_messages
+        else None
+    )
+    is_said = decided is not None and decided.outcome == "not-ours" and evidence.config_file is None
+    return decided.reason if decided is not None and is_said else ""
+
+
+def _list_checks(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckResult]:
+    yield _check_ready(evidence.node, is_starting=is_starting(evidence))
+    yield from _check_machine(evidence)
+    yield from _check_provider_id(evidence, plan)
+    yield from _check_initialized(evidence, plan)
+
+
+def _check_ready(node: Node, *, is_starting: bool) -> CheckResult:
+    condition, result = node.find_condition("Ready"), _NOT_READY[is_starting]
+    if condition is None:
+        return CheckResult(name="ready", result=result, text="its kubelet has told nothing of itself yet")
+    since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
+    if condition.status == "True":
+        return CheckResult(name="ready", result="passed", text=f"its kubelet says that it is ready{since}")
+    said = ": ".join(filter(None, (condition.reason, condition.message)))
+    text = f"Ready is {condition.status}{since}" + (f", {said}" if said else "")
+    return CheckResult(name="ready", result=result, text=text)
+
+
+def _check_machine(evidence: NodeEvidence) -> Iterator[CheckResult]:
+    match evidence.machine_result:
+        case DescribedNode(facts=facts, verified_by=by):
+            said = facts.platform
+            place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
+            text = f"the machine at {facts.node_ip} answers as {facts.node_name} ({place or 'no platform'})"
+            text += "" if by == "nodename" else ", recognised by its systemUUID"
+            text += f"; its stage is {facts.stage!r}" if facts.stage not in ("", "running") else ""
+            text += _describe_bus_source(evidence)
+            yield CheckResult(name="machine", result="passed", text=text)
+        case MachineFault(step=step, endpoint=endpoint, message=message):
+            where = f" at {endpoint}" if endpoint else ""
+            yield CheckResult(
+                name="machine",
+                result="failed",
+                text=f"{step}{where}: {message}{_describe_bus_source(evidence)}",
+            )
+        case _ if not evidence.is_query_skipped:
+            yield CheckResult(name="machine", result="unknown", text=evidence.not_queried_reason)
+
+
+def _describe_bus_source(evidence: NodeEvidence) -> str:
+    said = (
+        evidence.last_messages.find_machine_event(evidence.node)
+        if evidence.is_from_bus and evidence.last_messages
+        else None
+    )
+    return f"; so it told metadata at {said.enriched_at:%Y-%m-%d %H:%M:%S} UTC" if said is not None else ""
+
+
+def _check_provider_id(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckResult]:
+    existing = evidence.node.spec.provider_id
+    if mismatch := _describe_mismatch(plan):
+        yield CheckResult(name="providerID", result="failed", text=mismatch)
+    elif existing:
+        yield CheckResult(
+            name="providerID", result="passed", text=f"{existing}{_describe_reported_id(evidence, plan)}"
+        )
+    elif plan and plan.changes.provider_id:
+        text = f"none yet; the labeler writes {plan.changes.provider_id}"
+        yield CheckResult(name="providerID", result="waits", text=text)
+    elif evidence.node.is_initialized:
+        yield CheckResult(
+            name="providerID", result="passed", text="none, and who initialised the Node gave none"
+        )
+
+
+def _describe_mismatch(plan: Plan | None) -> str:
+    return next((n.message for n in plan.notices if n.reason == "ProviderIDMismatch"), "") if plan else ""
+
+
+def _describe_reported_id(evidence: NodeEvidence, plan: Plan | None) -> str:
+    if not isinstance(evidence.machine_result, DescribedNode):
+        return ""
+    by_rules = (
+        plan.rule_effects.platform if plan and plan.rule_effects else evidence.machine_result.facts.platform
+    )
+    reported = derive_native_provider_id(by_rules)
+    if not reported:
+        return ", and its machine reports none of its own"
+    return ", as its machine reports" if reported == evidence.node.spec.provider_id else ""
+
+
+def _check_initialized(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckResult]:
+    node, name = evidence.node, "initialized"
+    if node.is_initialized:
+        yield CheckResult(name=name, result="passed", text="nothing keeps pods from it on our account")
+    elif plan is None and not evidence.is_query_skipped:
+        yield CheckResult(
+            name=name, result="unknown", text="what stands in its way is told when its machine is asked"
+        )
+    elif plan is None:
+        # Whoever did not want its machine asked is not told that something is wrong with it.
+        result: CheckOutcome = "unknown" if node.provided_node_ip else "failed"
+        yield CheckResult(name=name, result=result, text=f"the taint stands; {evidence.not_queried_reason}")
+    elif plan.outcome == "initialized":
+        yield CheckResult(name=name, result="waits", text=f"nothing stands in its way: {plan.reason}")
+    elif plan.blocker and isinstance(evidence.machine_result, MachineFault):
+        text = f"the taint stays until its machine answers ({plan.blocker.reason})"
+        yield CheckResult(name=name, result="failed", text=text)
+    else:
+        left = "the labeler leaves it alone: " if plan.outcome == "not-ours" else ""
+        yield CheckResult(name=name, result="failed", text=f"{left}{plan.reason}")

@@ -1,0 +1,131 @@
+"""What is wrong with a Node, why, and what mends it: the first thing that is told. Pure."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from cli.explain.node.finding import (
+    WITHOUT_POD_CIDR,
+    NodeCase,
+    NodeFinding,
+    compute_age,
+    make_finding,
+    parse_time,
+)
+from cli.explain.node.initialization_faults import find_initialization_faults
+from cli.explain.node.node_evidence import NodeEvidence
+
+VerdictState = Literal["well", "moving", "stuck", "another's", "unknown"]
+
+SOON: Final = timedelta(seconds=60)  # a kubelet's start, a request for a certificate
+_FOREIGN_FAULTS: Final = frozenset({"of-another", "of-another-controller", "of-whom-is-not-known"})
+_OF_CLOUD_CONFIG: Final = ("CloudConfigRejected", "CloudConfigAccepted")
+
+
+class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings in the order in which they are to be mended."""
+
+    state: VerdictState
+    findings: tuple[NodeFinding, ...] = ()
+
+
+def judge_node(case: NodeCase) -> NodeVerdict:
+    """All that is wrong; the state, if nothing is."""
+    findings = tuple(_list_findings(case))
+    evidence = case.evidence
+    faults = {one.fault for one in findings}
+    if faults and faults <= _FOREIGN_FAULTS and evidence.node.is_initialized:
+        return NodeVerdict(state="another's", findings=findings)
+    if faults:
+        return NodeVerdict(state="unknown" if "not-told" in faults else "stuck", findings=findings)
+    owed = case.plan is not None and bool(case.plan.changes.provider_id)
+    is_done = evidence.node.is_initialized and not owed and not is_starting(evidence)
+    return NodeVerdict(state="well" if is_done else "moving")
+
+
+def is_starting(evidence: NodeEvidence) -> bool:
+    """Whether its kubelet has just registered, and may yet become ready: it waits for a CNI, as a rule."""
+    ready = evidence.node.find_condition("Ready")
+    may = ready is None or ready.status == "False"
+    return may and compute_age(evidence.node.metadata.creation_timestamp, evidence.at) < SOON
+
+
+def _list_findings(case: NodeCase) -> Iterator[NodeFinding]:
+    node = case.evidence.node
+    if node.metadata.deletion_timestamp is not None:
+        held = f"since {node.metadata.deletion_timestamp:%Y-%m-%d %H:%M:%S} UTC"
+        yield make_finding(
+            case, "being-deleted", held, what="being deleted", since=node.metadata.deletion_timestamp
+        )
+        return
+    yield from find_initialization_faults(case)
+    if case.mismatch:
+        yield make_finding(case, "provider-id", case.mismatch, what="under another providerID")
+    yield from _check_kubelet(case)
+    yield from _check_pod_cidr(case)
+    yield from _check_certificate(case)
+    yield from _check_config_file(case)
+
+
+def _check_config_file(case: NodeCase) -> Iterator[NodeFinding]:
+    evidence, what = case.evidence, "under old rules, or none"
+    told = next((each for each in evidence.context.cluster_events if each.reason in _OF_CLOUD_CONFIG), None)
+    if evidence.file_mistakes:
+        yield make_finding(case, "cloud-config-refused", evidence.file_mistakes, what=what)
+    elif told is not None and told.reason == "CloudConfigRejected":
+        yield make_finding(case, "cloud-config-refused", told.message, what=what, since=told.at)
+
+
+def _check_kubelet(case: NodeCase) -> Iterator[NodeFinding]:
+    evidence = case.evidence
+    ready = evidence.node.find_condition("Ready")
+    if (ready is not None and ready.status == "True") or is_starting(evidence):
+        return
+    if ready is None:
+        yield make_finding(case, "not-ready", "it has told nothing of itself yet", what="not ready")
+        return
+    said = ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
+    fault = "kubelet-silent" if ready.status == "Unknown" else "not-ready"
+    what = "not heard of" if fault == "kubelet-silent" else "not ready"
+    yield make_finding(case, fault, said, what=what, since=parse_time(ready.last_transition_time))
+
+
+def _check_pod_cidr(case: NodeCase) -> Iterator[NodeFinding]:
+    evidence = case.evidence
+    if evidence.node.spec.pod_cidrs:
+        return
+    words = evidence.last_messages
+    decided = words.find_decision("ipam", evidence.node) if words else None
+    event = evidence.context.find_event("CIDRNotAvailable", "CIDRAssignmentFailed")
+    if decided is not None and decided.outcome == "unserved":
+        yield make_finding(case, "no-pod-cidr", decided.reason, what=WITHOUT_POD_CIDR)
+    elif event is not None and (decided is None or decided.decided_at < event.at):
+        told = event.message.partition(f"{event.reason}: ")[2] or event.message
+        yield make_finding(case, "no-pod-cidr", told, what=WITHOUT_POD_CIDR)
+
+
+def _check_certificate(case: NodeCase) -> Iterator[NodeFinding]:
+    around, at = case.evidence.context, case.evidence.at
+    request = around.request
+    if request is None or request.is_issued:
+        return
+    filed = request.metadata.creation_timestamp
+    what, denied = (
+        ("without a serving certificate"),
+        request.find_condition("Denied") or request.find_condition("Failed"),
+    )
+    if denied is not None:
+        yield make_finding(
+            case, "certificate-denied", denied.message or denied.reason, what=what, since=filed
+        )
+    elif compute_age(filed, at) < SOON / 2:
+        return
+    elif request.find_condition("Approved") is not None:
+        yield make_finding(case, "certificate-not-signed", "", what=what, since=filed)
+    else:
+        event = around.find_event("CSRWaiting")
+        own = event is not None and request.name in event.message
+        said = event.message if event is not None and own else "csr has not decided it"
+        yield make_finding(case, "certificate-waits", said, what=what, since=filed)

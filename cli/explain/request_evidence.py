@@ -1,0 +1,127 @@
+"""What is known of a request, of its node and of everybody who claims what it asks for. Pure."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from cli.explain.certificate_signing_request import CertificateSigningRequest
+from libs.common.cloud_config.model import Ownership
+from libs.common.events import CsrEnriched, NodeEnriched, NodeUnreachable
+from libs.common.machine import MachineFacts, MachineFault
+from libs.common.node import Node
+from services.csr.api_endpoint import ApiEndpoint
+from services.csr.attested_identity import collect_attested_ips
+from services.csr.certificate_request import MalformedRequest, parse_request
+from services.csr.claim_index import ClaimIndex
+from services.csr.decision import ApprovalPolicy
+
+FactsResult = MachineFacts | MachineFault
+
+
+class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was gathered; `looks` are by node name."""
+
+    csr: CertificateSigningRequest
+    requests: tuple[CertificateSigningRequest, ...] = ()  # of the same node, this one among them
+    nodes: tuple[Node, ...] = ()
+    machine_results: Mapping[str, FactsResult] = {}
+    answered_at: tuple[str, ...] = ()  # contested addresses at which the node's own machine answered
+    without_talos: bool = False  # judged as where no machine is asked
+    talos_problem: str = ""  # why no machine could be asked
+    endpoint: ApiEndpoint = ApiEndpoint()  # of the API server that the caller reaches
+    service_networks: tuple[str, ...] | None = None  # as a control plane reports them; None: unknown
+    ownership: Ownership = Ownership()  # csr's, by the --cloud-config file
+    at: datetime
+
+    @property
+    def node(self) -> Node | None:
+        """The Node whose identity asks."""
+        return next((node for node in self.nodes if node.name == self.csr.signing_request.node_name), None)
+
+    def complete_policy(self, policy: ApprovalPolicy) -> ApprovalPolicy:
+        """That policy, completed with what was gathered of the cluster."""
+        networks, endpoint = policy.service_networks, policy.api_endpoint
+        return msgspec.structs.replace(
+            policy,
+            service_networks=self.service_networks if networks is None else networks,
+            api_endpoint=endpoint if endpoint.identities else self.endpoint,
+        )
+
+    @property
+    def claims(self) -> ClaimIndex:
+        """As csr holds them, of what was asked just now."""
+        claims = ClaimIndex()
+        for node in self.nodes:
+            claims.upsert_node(node)
+            look = self.machine_results.get(node.name)
+            if look is not None:
+                claims.upsert_report(_make_machine_event(node, look, self.at))
+        return claims
+
+    @property
+    def enriched(self) -> CsrEnriched:
+        """As metadata would say it."""
+        node = self.node
+        look = self.machine_results.get(node.name) if node else None
+        facts = look if isinstance(look, MachineFacts) else None
+        own = (facts.node_ip,) if facts and node and facts.node_name == node.name else ()
+        return CsrEnriched(
+            stream_id="",
+            observed_sequence=0,
+            request=self.csr.signing_request,
+            node_uid=node.uid if node else "",
+            facts=facts,
+            answering_addresses=(*own, *self.answered_at) if own else (),
+            fault=look if isinstance(look, MachineFault) else None,
+            without_talos=self.without_talos,
+            observed_at=self.at,
+            enriched_at=self.at,
+        )
+
+
+def find_claimants(evidence: RequestEvidence) -> frozenset[str]:
+    """Other Nodes that claim a name or an address that is asked for."""
+    asked = parse_request(evidence.csr.signing_request.spec.request)
+    if isinstance(asked, MalformedRequest):
+        return frozenset()
+    claims = evidence.claims
+    found = [claim.node for ip in asked.ips for claim in claims.find_by_address(ip)]
+    found += [claim.node for dns in asked.dns_names for claim in claims.find_by_name(dns)]
+    return frozenset(found) - {evidence.csr.signing_request.node_name}
+
+
+def find_contested_addresses(evidence: RequestEvidence) -> Iterator[str]:
+    """Addresses that are asked for, that the node's machine attests, and that another Node claims."""
+    asked, facts = parse_request(evidence.csr.signing_request.spec.request), evidence.enriched.facts
+    name = evidence.csr.signing_request.node_name
+    if isinstance(asked, MalformedRequest) or facts is None or facts.node_name != name:
+        return
+    claims, attested = evidence.claims, collect_attested_ips(facts)
+    for ip in asked.ips:
+        others = [claim for claim in claims.find_by_address(ip) if claim.node != name]
+        if others and ip in attested and ip != facts.node_ip:
+            yield ip
+
+
+def _make_machine_event(node: Node, look: FactsResult, at: datetime) -> NodeEnriched | NodeUnreachable:
+    if isinstance(look, MachineFault):
+        return NodeUnreachable(
+            stream_id="",
+            observed_sequence=0,
+            node=node,
+            fault=look,
+            attempt=1,
+            retry_at=at,
+            observed_at=at,
+            enriched_at=at,
+        )
+    return NodeEnriched(
+        stream_id="",
+        observed_sequence=0,
+        node=node,
+        facts=look,
+        verified_by="nodename" if look.node_name == node.name else "system-uuid",
+        observed_at=at,
+        enriched_at=at,
+    )

@@ -1,0 +1,203 @@
+"""What csr would decide by this evidence, check by check, and what of it is not known here. Pure."""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from cli.explain.certificate_signing_request import CertificateSigningRequest, CsrCondition
+from cli.explain.request_evidence import RequestEvidence, find_claimants
+from libs.common.cloud_config.model import Ownership
+from libs.common.machine import MachineFault
+from libs.common.ownership import why_not_owned
+from services.csr.certificate_request import CertificateRequest, parse_request, quote_untrusted
+from services.csr.decide import ApprovalPolicy, Approve, Check, Decision, Deny, Ignore, Wait, decide
+from services.csr.endpoint_checks import asks_for_more_than_name
+from services.csr.pending_requests import PendingRequests
+
+CheckOutcome = Literal["passed", "failed", "waits", "unknown"]
+RequestVerdict = Literal["approve", "deny", "wait", "unknown", "ignore", "foreign"]
+RequestPhase = Literal["pending", "superseded", "approved", "denied", "failed"]
+
+EXIT_APPROVED, EXIT_NOT_APPROVED, EXIT_UNKNOWN = 0, 1, 2
+_UNTOLD_WITHOUT_TALOS: Final = ("asking", "networks")  # checks that may pass in the running csr
+_NETWORKS_UNKNOWN: Final = (
+    "whether csr knows the Service networks is not known here: no control plane was asked, or none answered"
+)
+_FAULT_SHOWN: Final = 300  # characters
+_ENDPOINT_UNKNOWN: Final = (
+    "which names and addresses csr finds in the API server's certificate is not known here: your connection "
+    "ends at a proxy, or no certificate could be read"
+)
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One check and what came of it."""
+
+    name: str
+    result: CheckOutcome
+    text: str
+    nodes: tuple[str, ...] = ()  # whose change can make it right
+    rivals: tuple[str, ...] = ()
+
+
+class RequestExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    csr: CertificateSigningRequest
+    certificate_request: CertificateRequest | None  # None: it cannot be read
+    state: RequestPhase  # what Kubernetes holds
+    condition: CsrCondition | None = None  # the one that makes it so
+    superseded_by: str = ""
+    machines: tuple[str, ...] = ()  # Nodes whose machines were asked
+    # how many others there are, which might have the same without their Nodes naming it
+    unqueried_machines: int = 0
+    checks: tuple[CheckResult, ...] = ()
+    verdict: RequestVerdict  # of the checks, as of now
+    check: str = ""  # the one that decided
+    reason: str
+
+    @property
+    def exit_status(self) -> int:
+        """0: approved, or would be; 1: not; 2: that cannot be told."""
+        if self.state != "pending":
+            return EXIT_APPROVED if self.state == "approved" else EXIT_NOT_APPROVED
+        return {"approve": EXIT_APPROVED, "unknown": EXIT_UNKNOWN}.get(self.verdict, EXIT_NOT_APPROVED)
+
+
+def explain_request(evidence: RequestEvidence, policy: ApprovalPolicy) -> RequestExplanation:
+    """Judge it as csr would, with the services' own code."""
+    request = evidence.csr.signing_request
+    asked = parse_request(request.spec.request)
+    judgement = decide(evidence.enriched, evidence.claims, evidence.complete_policy(policy))
+    decision = judgement.decision
+    checks = tuple(map(_make_check_result, judgement.checks))
+    lacks_networks = not evidence.without_talos and any(check.name == "networks" for check in checks)
+    unknown = tuple(_list_unknown_checks(evidence, decision, lacks_networks=lacks_networks))
+    unknown += tuple(_check_unknown_endpoint(evidence, policy, decision))
+    if unknown:
+        # That nobody was asked is what stands there otherwise.
+        checks = (*(check for check in checks if not _is_replaced(check, unknown)), *unknown)
+    verdict, check, reason = _decide_verdict(decision)
+    if unknown:
+        verdict, check = "unknown", unknown[0].name
+        reason = "; ".join(one.text for one in unknown if one.name != "machine")
+    if foreign := _why_foreign(evidence):
+        verdict, check, reason = "foreign", "", foreign
+    elif evidence.node is None and verdict == "deny" and evidence.ownership != Ownership():
+        verdict, check = "wait", "node"  # whose the Node will be is not known
+    superseded_by = _find_superseding_request(evidence)
+    state, condition = _read_state(evidence.csr)
+    return RequestExplanation(
+        csr=evidence.csr,
+        certificate_request=asked if isinstance(asked, CertificateRequest) else None,
+        state="superseded" if superseded_by and state == "pending" else state,
+        condition=condition,
+        superseded_by=superseded_by,
+        machines=tuple(sorted(evidence.machine_results)),
+        unqueried_machines=len(evidence.nodes) - len(evidence.machine_results)
+        if evidence.machine_results
+        else 0,
+        checks=checks,
+        verdict=verdict,
+        check=check,
+        reason=reason,
+    )
+
+
+def _make_check_result(check: Check) -> CheckResult:
+    result: CheckOutcome = "waits" if check.passed is None else "passed" if check.passed else "failed"
+    return CheckResult(
+        name=check.name,
+        result=result,
+        text=check.text,
+        nodes=tuple(sorted(check.nodes)),
+        rivals=check.rivals,
+    )
+
+
+def _decide_verdict(decision: Decision) -> tuple[RequestVerdict, str, str]:
+    match decision:
+        case Approve(message=message):
+            return "approve", "", message
+        case Deny(check=check, message=message):
+            return "deny", check, message
+        case Wait(reason=check, message=message):
+            return "wait", check, message
+        case Ignore(reason=reason):
+            return "ignore", "", reason
+
+
+def _list_unknown_checks(
+    evidence: RequestEvidence, decision: Decision, *, lacks_networks: bool
+) -> Iterator[CheckResult]:
+    """What csr knows and we do not, where its decision may rest on it."""
+    if isinstance(decision, Wait) and decision.reason == "asking" and evidence.talos_problem:
+        yield CheckResult(name="machine", result="unknown", text=evidence.talos_problem)
+        for name, what in (("names", "DNS names"), ("addresses", "IP addresses")):
+            yield CheckResult(
+                name=name, result="unknown", text=f"whether the machine has the {what} is not known"
+            )
+    if isinstance(decision, Wait) and decision.reason in _UNTOLD_WITHOUT_TALOS and lacks_networks:
+        yield CheckResult(name="networks", result="unknown", text=_NETWORKS_UNKNOWN)
+    if not isinstance(decision, Approve) or evidence.without_talos:
+        return
+    for name in sorted(find_claimants(evidence)):
+        look = evidence.machine_results.get(name)
+        if isinstance(look, MachineFault):
+            text = f"Node {name} claims something of this, too, and does not answer now ({look.message}): "
+            text += "where it answered before is known to the running csr only"
+            yield CheckResult(name="former", result="unknown", text=text, nodes=(name,))
+
+
+def _check_unknown_endpoint(
+    evidence: RequestEvidence, policy: ApprovalPolicy, decision: Decision
+) -> Iterator[CheckResult]:
+    """A proxy that ends TLS shows the caller another certificate than the one that csr reads."""
+    name = evidence.csr.signing_request.node_name
+    asked = parse_request(evidence.csr.signing_request.spec.request)
+    endpoint = evidence.complete_policy(policy).api_endpoint
+    if endpoint.is_api_server or not isinstance(asked, CertificateRequest):
+        return
+    if _rests_on_endpoint(decision) and asks_for_more_than_name(asked, name):
+        why = f" ({quote_untrusted(endpoint.fault, _FAULT_SHOWN)})" if endpoint.fault else ""
+        yield CheckResult(name="endpoint", result="unknown", text=_ENDPOINT_UNKNOWN + why)
+
+
+def _rests_on_endpoint(decision: Decision) -> bool:
+    match decision:
+        case Approve() | Deny(check="endpoint") | Wait(reason="endpoint"):
+            return True
+        case _:
+            return False
+
+
+def _is_replaced(check: CheckResult, unknown: tuple[CheckResult, ...]) -> bool:
+    """Whether a check that lacks knowledge is shown as unknown in its place."""
+    names = {one.name for one in unknown}
+    return check.name in names & {"endpoint"} or (
+        check.name in _UNTOLD_WITHOUT_TALOS and names != {"endpoint"}
+    )
+
+
+def _why_foreign(evidence: RequestEvidence) -> str:
+    """Why csr leaves it alone though it is a kubelet's: its Node is another's."""
+    return why_not_owned(evidence.ownership, evidence.node) if evidence.node is not None else ""
+
+
+def _find_superseding_request(evidence: RequestEvidence) -> str:
+    """The newer request on account of which csr leaves this one alone, as csr finds it."""
+    requesters = PendingRequests()
+    for filed in evidence.requests:
+        requesters.upsert(filed.signing_request)
+    return requesters.find_superseding(evidence.csr.name)
+
+
+def _read_state(filed: CertificateSigningRequest) -> tuple[RequestPhase, CsrCondition | None]:
+    kinds: tuple[tuple[str, RequestPhase], ...] = (
+        ("Denied", "denied"), ("Failed", "failed"), ("Approved", "approved")
+    )  # fmt: skip
+    for kind, state in kinds:
+        if condition := filed.find_condition(kind):
+            return state, condition
+    return "approved" if filed.is_issued else "pending", None

@@ -1,0 +1,80 @@
+"""Asks what the reader sees of the flow: NATS where it can be reached, else by exec in the watcher's pod."""
+
+import os
+from typing import Final
+
+from cli.credentials import AccessError
+from cli.inside.flow_query import FlowQuery, resolve_nats_access
+from cli.inside.flow_snapshot import (
+    CertificateSnapshot,
+    FlowSnapshot,
+    FlowUnavailable,
+    decode_certificates,
+    decode_result,
+)
+from libs.common.kube_api.pod_exec import ExecResult
+
+__all__ = ["FlowQuery", "fetch_certificates", "query_flow"]
+
+_MAX_OUTPUT: Final = 500  # characters of what a command that failed has said
+
+
+async def query_flow(source: FlowQuery) -> FlowSnapshot | FlowUnavailable:
+    """What there is to see, or why that cannot be told; raises nothing that NATS or Kubernetes cause."""
+    nats = resolve_nats_access(source, os.environ)
+    if nats is None:
+        return await _query_watcher_pod(source)
+    from cli.inside.flow_reader import query_nats  # noqa: PLC0415 - loaded where it is of use
+
+    return await query_nats(nats, source.objects)
+
+
+async def fetch_certificates(source: FlowQuery) -> tuple[CertificateSnapshot, ...]:
+    """Of metadata's way to the machines, by exec in its pod; () where that cannot be told."""
+    from cli.exec.pod_commands import run_in_pod  # noqa: PLC0415 - loaded where it is of use
+
+    if resolve_nats_access(source, os.environ) is not None:
+        return ()  # there are no pods to ask, or we are in one that may not
+    try:
+        ran = await run_in_pod(
+            "metadata",
+            ("inside", "certificates"),
+            source=source,
+            namespace=source.namespace,
+            release=source.release,
+        )
+        return decode_certificates(ran.stdout)
+    except (AccessError, ValueError):
+        return ()
+
+
+async def _query_watcher_pod(source: FlowQuery) -> FlowSnapshot | FlowUnavailable:
+    from cli.exec.pod_commands import AllInOneError, run_in_pod  # noqa: PLC0415 - loaded where it is of use
+
+    arguments = ["inside", "flow", *(word for each in source.objects for word in ("--object", str(each)))]
+    try:
+        ran = await run_in_pod(
+            "watcher",
+            tuple(arguments),
+            source=source,
+            namespace=source.namespace,
+            release=source.release,
+        )
+    except AllInOneError as error:
+        return FlowUnavailable(reason=str(error), is_all_in_one=True)
+    except AccessError as error:
+        return FlowUnavailable(reason=str(error))
+    return _parse_result(ran)
+
+
+def _parse_result(ran: ExecResult) -> FlowSnapshot | FlowUnavailable:
+    try:
+        return decode_result(ran.stdout)
+    except ValueError as error:
+        said = " ".join(ran.stderr.decode(errors="replace").split())[-_MAX_OUTPUT:]
+        if "No such command" in said:
+            return FlowUnavailable(
+                reason="the watcher's pod is of a version that cannot be asked: upgrade the chart"
+            )
+        why = f"it ended with status {ran.exit_status}, saying: {said}" if said else str(error)
+        return FlowUnavailable(reason=f"`talos-ccm inside flow` in the watcher's pod does not tell: {why}")

@@ -1,0 +1,233 @@
+"""Reads from NATS what there is to see of the flow, with the reader's key. Publishes and consumes nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from cryptography import x509
+
+from cli.inside.flow_snapshot import (
+    CertificateSnapshot,
+    ConsumerSnapshot,
+    FlowObject,
+    FlowSnapshot,
+    FlowUnavailable,
+    LastMessage,
+    ObjectMessages,
+    StreamSnapshot,
+    is_addressable,
+)
+from cli.inside.service_presence import list_service_presence
+from libs.common.bus import BusError, Durable, NoStream, UnreadablePayload
+from libs.common.nats_bus.connection import Connection
+from libs.common.nats_bus.jetstream import NoConsumer, call, fetch_last
+from libs.common.nats_bus.nats_access import NatsAccess
+from libs.common.service_spec import DURABLES, SERVICES
+from libs.common.subjects import (
+    DEAD_LETTERS,
+    DECIDED,
+    ENRICHED_CSR,
+    ENRICHED_NODE,
+    LEADING,
+    NETWORKS,
+    OBSERVED_CSR,
+    OBSERVED_NODE,
+    SNAPSHOT,
+    STREAM,
+)
+
+_SECONDS: Final = 5.0  # for connecting, and for each answer
+_MAX_DEAD_LETTERS: Final = 50  # dead letters that are read; there may be one for every object
+_RETRY_DELAYS: Final = (0.1, 0.3)  # between looks at a queue from which nobody seems to take
+_MAX_CONCURRENT: Final = 32  # questions
+_OBSERVED: Final = {"node": OBSERVED_NODE, "csr": OBSERVED_CSR}
+_ENRICHED: Final = {"node": ENRICHED_NODE, "csr": ENRICHED_CSR}
+
+
+class _Config(msgspec.Struct, frozen=True):
+    max_bytes: int = -1
+
+
+class _State(msgspec.Struct, frozen=True):
+    messages: int = 0
+    bytes: int = 0
+    last_seq: int = 0
+    subjects: dict[str, int] | None = None
+
+
+class _Stream(msgspec.Struct, frozen=True):
+    config: _Config
+    created: str
+    state: _State
+
+
+class _Sequence(msgspec.Struct, frozen=True):
+    last_active: datetime | None = None
+
+
+class _Consumer(msgspec.Struct, frozen=True):
+    delivered: _Sequence = _Sequence()
+    ack_floor: _Sequence = _Sequence()
+    num_pending: int = 0
+    num_ack_pending: int = 0
+    num_redelivered: int = 0
+    num_waiting: int = 0
+
+
+async def read_flow(nats: NatsAccess, objects: Sequence[FlowObject] = ()) -> FlowSnapshot:
+    """What there is, and the last words about `objects`. Raises BusError."""
+    async with _connect(nats) as connection:
+        seen = await _FlowReader(connection).read_snapshot(objects)
+        return msgspec.structs.replace(seen, certificates=tuple(_list_certificates(nats, connection)))
+
+
+async def query_nats(nats: NatsAccess, objects: tuple[FlowObject, ...]) -> FlowSnapshot | FlowUnavailable:
+    """The same, or why NATS does not tell."""
+    try:
+        return await read_flow(nats, objects)
+    except BusError as error:
+        return FlowUnavailable(reason=f"NATS does not tell: {error}")
+
+
+@asynccontextmanager
+async def _connect(nats: NatsAccess) -> AsyncIterator[Connection]:
+    """To the first server that lets us in."""
+    problems = []
+    for server in nats.servers:
+        try:
+            connection = await Connection.open(
+                nats, server, seconds=_SECONDS, on_violation=lambda text: None
+            )  # fmt: skip
+        except BusError as error:
+            problems.append(str(error))
+            continue
+        try:
+            yield connection
+        finally:
+            await connection.abort("all has been read")
+        return
+    raise BusError("; ".join(problems) or "no server is named")
+
+
+class _FlowReader:
+    """Asks one server, some questions at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._room = asyncio.Semaphore(_MAX_CONCURRENT)
+
+    async def read_snapshot(self, objects: Sequence[FlowObject]) -> FlowSnapshot:
+        try:
+            stream = await self._read_stream()
+        except NoStream:
+            return FlowSnapshot(at=_now())
+        letters = stream.state.subjects or {}
+        queues, leading, snapshot, networks, dead, found = await asyncio.gather(
+            asyncio.gather(*map(self._read_queue, DURABLES)),
+            self._read_last(LEADING),
+            self._read_last(SNAPSHOT),
+            self._read_last(NETWORKS),
+            self._read_messages(sorted(letters)[:_MAX_DEAD_LETTERS]),
+            asyncio.gather(*map(self._read_object, objects)),
+        )
+        at = _now()
+        return FlowSnapshot(
+            at=at,
+            stream=_make_stream_snapshot(stream),
+            queues=tuple(queues),
+            leading=leading,
+            snapshot=snapshot,
+            networks=networks,
+            dead=tuple(sorted(dead, key=lambda word: word.published_at, reverse=True)),
+            dead_count=sum(letters.values()),
+            services=list_service_presence(tuple(queues), leading, at),
+            objects=tuple(found),
+        )
+
+    async def _read_stream(self) -> _Stream:
+        """With the subjects of dead letters; of more than 100,000 the server names no more."""
+        return await call(
+            self._connection, f"STREAM.INFO.{STREAM}", {"subjects_filter": f"{DEAD_LETTERS}.>"}, _Stream
+        )  # fmt: skip
+
+    async def _read_queue(self, durable: Durable) -> ConsumerSnapshot:
+        try:
+            info = await self._read_consumer(durable.name)
+        except (NoConsumer, NoStream):
+            return ConsumerSnapshot(name=durable.name, service=durable.service, exists=False)
+        return ConsumerSnapshot(
+            name=durable.name,
+            service=durable.service,
+            pending=info.num_pending,
+            unacknowledged=info.num_ack_pending,
+            redelivered=info.num_redelivered,
+            waiting=info.num_waiting,
+            delivered_at=info.delivered.last_active,
+            acknowledged_at=info.ack_floor.last_active,
+        )
+
+    async def _read_consumer(self, name: str) -> _Consumer:
+        """Between two of its requests a consumer that is there has none: that nobody is, some looks tell."""
+        for pause in (*_RETRY_DELAYS, None):
+            info = await call(self._connection, f"CONSUMER.INFO.{STREAM}.{name}", None, _Consumer)
+            if pause is None or info.num_waiting or info.num_ack_pending:
+                break
+            await asyncio.sleep(pause)
+        return info
+
+    async def _read_object(self, about: FlowObject) -> ObjectMessages:
+        if not is_addressable(about):
+            return ObjectMessages(object=about)
+        kind, name = about.kind, about.name
+        observed, enriched, decided, dead = await asyncio.gather(
+            self._read_last(f"{_OBSERVED[kind]}.{name}"),
+            self._read_last(f"{_ENRICHED[kind]}.{name}"),
+            self._read_messages([f"{DECIDED}.{each.service}.{kind}.{name}" for each in SERVICES]),
+            self._read_messages([f"{DEAD_LETTERS}.{each.service}.{kind}.{name}" for each in SERVICES]),
+        )
+        return ObjectMessages(object=about, observed=observed, enriched=enriched, decided=decided, dead=dead)
+
+    async def _read_messages(self, subjects: Sequence[str]) -> tuple[LastMessage, ...]:
+        found = await asyncio.gather(*map(self._read_last, subjects))
+        return tuple(word for word in found if word is not None)
+
+    async def _read_last(self, subject: str) -> LastMessage | None:
+        async with self._room:
+            try:
+                message = await fetch_last(self._connection, subject, seconds=_SECONDS)
+            except NoStream:  # gone since we looked
+                return None
+        if message is None:
+            return None
+        if isinstance(message.event, UnreadablePayload):
+            return LastMessage(
+                subject=subject, published_at=message.published_at, unreadable=message.event.reason
+            )  # fmt: skip
+        return LastMessage(subject=subject, published_at=message.published_at, event=message.event)
+
+
+def _list_certificates(nats: NatsAccess, connection: Connection) -> Iterator[CertificateSnapshot]:
+    """Of the server that we speak to, and what we trust it by."""
+    if (until := connection.server_certificate_not_after) is not None:
+        yield CertificateSnapshot(name="nats-server", expires_at=until)
+    if nats.tls_ca_file is not None:
+        for authority in x509.load_pem_x509_certificates(nats.tls_ca_file.read_bytes()):
+            yield CertificateSnapshot(name="nats-authority", expires_at=authority.not_valid_after_utc)
+
+
+def _make_stream_snapshot(stream: _Stream) -> StreamSnapshot:
+    state = stream.state
+    return StreamSnapshot(
+        stream_id=stream.created,
+        messages=state.messages,
+        bytes=state.bytes,
+        max_bytes=max(0, stream.config.max_bytes),
+        last_sequence=state.last_seq,
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

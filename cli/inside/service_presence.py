@@ -1,0 +1,44 @@
+"""Which services are there, as far as their messages and their consumers tell. Pure."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from cli.inside.flow_snapshot import ConsumerSnapshot, LastMessage, ServicePresence
+from libs.common.service_spec import SERVICES, ServiceSpec
+
+
+def list_service_presence(
+    queues: Iterable[ConsumerSnapshot], leading: LastMessage | None, at: datetime
+) -> tuple[ServicePresence, ...]:  # fmt: skip
+    """One for each service that there could be, installed or not."""
+    by_service = {queue.service: queue for queue in queues}
+    return tuple(_check_presence(wiring, by_service.get(wiring.service), leading, at) for wiring in SERVICES)
+
+
+def _check_presence(
+    wiring: ServiceSpec, queue: ConsumerSnapshot | None, leading: LastMessage | None, at: datetime
+) -> ServicePresence:
+    if wiring.provisions_stream:
+        return _check_leader(wiring.service, leading, at)
+    if queue is None:  # it only follows: its consumers have names that the reader does not know
+        return ServicePresence(service=wiring.service, why="it has no durable by which one could tell")
+    if not queue.exists:
+        return ServicePresence(
+            service=wiring.service, is_present=False, why=f"its durable {queue.name} does not exist"
+        )
+    if queue.waiting:
+        return ServicePresence(service=wiring.service, is_present=True, why=f"takes from {queue.name}")
+    if queue.unacknowledged:
+        return ServicePresence(
+            service=wiring.service, why=f"nobody takes from {queue.name}, and some of it was taken"
+        )
+    return ServicePresence(service=wiring.service, is_present=False, why=f"nobody takes from {queue.name}")
+
+
+def _check_leader(service: str, leading: LastMessage | None, at: datetime) -> ServicePresence:
+    if leading is None:
+        return ServicePresence(service=service, is_present=False, why="nobody says that they lead")
+    seconds = (at - leading.published_at).total_seconds()
+    return ServicePresence(
+        service=service, is_present=True, why=f"its leader spoke {max(0, seconds):.0f} s ago"
+    )

@@ -1,0 +1,93 @@
+"""Asks the machine behind a Node as metadata asks it: by the Node's own addresses, believing only its own."""
+
+import time
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from libs.common.cloud_config.fact_fields import TalosResource
+from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, Node
+from services.metadata.dial_targets import STEP, order_dial_targets
+from services.metadata.identity import verify
+from services.metadata.machine_replacement import Inconclusive
+from services.metadata.query_machine import (
+    QueryFailure,
+    QueryResult,
+    query_in_turn,
+    query_in_turn_with_rejected,
+)
+from services.metadata.replacement_detector import MemberCache, detect_replacements
+from services.metadata.talos_api.api import TalosApi
+
+_QUERY_SECONDS: Final = 5.0
+
+
+async def query_machine_or_fault(
+    talos: TalosApi,
+    node: Node,
+    nodes: Sequence[Node],
+    *,
+    prefer_ipv6: bool = False,
+    resources: frozenset[TalosResource] = frozenset(),
+) -> QueryResult | MachineFault:
+    """What the machine says that bears this one of the Nodes, or why it does not."""
+    found = await query_machine(talos, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
+    return found.fault if isinstance(found, QueryFailure) else found
+
+
+async def query_machine(
+    talos: TalosApi,
+    node: Node,
+    nodes: Sequence[Node],
+    *,
+    prefer_ipv6: bool = False,
+    resources: frozenset[TalosResource] = frozenset(),
+) -> QueryResult | QueryFailure:
+    """The same, and who answered instead of it."""
+    addresses = order_dial_targets(node.provided_node_ip, prefer_ipv6=prefer_ipv6)
+    if isinstance(addresses, MachineFault):
+        return QueryFailure(addresses, ())
+    if not addresses:
+        message = f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}: its machine is not asked"
+        return QueryFailure(MachineFault(kind="bad_node_ip", step=STEP, message=message), ())
+
+    def why_not(facts: MachineFacts) -> MachineFault | None:
+        judged = verify(node, facts, nodes)
+        return judged if isinstance(judged, MachineFault) else None
+
+    return await query_in_turn_with_rejected(
+        talos, addresses, parts=resources, deadline_seconds=_QUERY_SECONDS, reject=why_not
+    )
+
+
+async def find_replacement_machines(
+    talos: TalosApi, node: Node, answered_at: tuple[MachineFacts, ...], reached: AbstractSet[str]
+) -> tuple[ForeignMachine, ...] | Inconclusive:
+    """Who answers in the place of the Node's machine, as metadata judges it.
+
+    `answered` is what others said where it was looked for; `reached` names the Nodes whose machines answer.
+    """
+    members = MemberCache(talos, deadline_seconds=_QUERY_SECONDS, monotonic=time.monotonic)
+    try:
+        return await detect_replacements(
+            talos,
+            node,
+            answered_at,
+            members=members,
+            reachable_nodes=lambda: reached,
+            deadline_seconds=_QUERY_SECONDS,
+        )
+    finally:
+        await members.close()
+
+
+async def fetch_node_name_at(talos: TalosApi, address: str) -> str:
+    """Which Node's name the machine at an address bears, "" where none answers or none may be dialled."""
+    addresses = order_dial_targets(address, prefer_ipv6=False)
+    if isinstance(addresses, MachineFault) or not addresses:
+        return ""
+    seen = await query_in_turn(
+        talos, addresses, parts=(), deadline_seconds=_QUERY_SECONDS, reject=lambda facts: None
+    )
+    return "" if isinstance(seen, MachineFault) else seen.facts.node_name

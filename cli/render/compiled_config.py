@@ -1,0 +1,42 @@
+"""A config file as the labeler uses it, or every mistake in it. Pure."""
+
+import msgspec
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.cloud_config.model import CloudConfig
+from libs.common.controllers import CLOUD_NODE
+from services.labeler.plan import ClusterConfig
+from services.labeler.rules import compile_rules
+
+
+class CompiledConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One file, read and compiled."""
+
+    source: str
+    document: CloudConfig
+    config: ClusterConfig
+
+    def get_template(self, rule: int, kind: str, key: str) -> str:
+        """What the file says for that key of a rule; "" if it says nothing."""
+        found = next((each for each in self.document.rules if each.index == rule), None)
+        for entry_kind, entry in found.entries() if found else ():
+            if entry_kind.rstrip("s") == kind and _normalize_key(entry.key) == _normalize_key(key):
+                return entry.template
+        return ""
+
+
+def compile_config(text: str | bytes, source: str) -> CompiledConfig:
+    """Raises CloudConfigError and RulesError, each with all mistakes that it knows."""
+    written = parse_cloud_config(text, source)
+    config = ClusterConfig(
+        cluster_name=written.cluster_name or "",
+        prefer_ipv6=bool(written.prefer_ipv6),
+        rules=compile_rules(written),
+        ownership=written.ownership.for_controller(CLOUD_NODE),
+    )
+    return CompiledConfig(source=source, document=written, config=config)
+
+
+def _normalize_key(key: str) -> str:
+    """Metadata goes by its field's name in the file's reading, and by Go's in what is told of it."""
+    return key.replace("_", "").lower()

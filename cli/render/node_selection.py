@@ -1,0 +1,95 @@
+"""The nodes that a command line names, from wherever it says that they are."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cli.render.described_node import DescribedNode
+from cli.render.facts_file import FactsError, parse_facts
+from cli.render.samples import load_samples
+from libs.common.cloud_config.fact_fields import TalosResource
+
+
+class NodeSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which nodes."""
+
+    samples: tuple[str, ...] = ()
+    all_samples: bool = False
+    facts: tuple[Path, ...] = ()
+    from_cluster: tuple[str, ...] = ()
+    all_nodes: bool = False
+    kubeconfig: Path | None = None
+    context: str = ""
+    talosconfig: Path | None = None
+    talos_endpoints: str = ""
+
+    @property
+    def is_any_selected(self) -> bool:
+        """Whether it names nodes at all."""
+        in_cluster = self.from_cluster or self.all_nodes
+        return bool(self.samples or self.all_samples or self.facts or in_cluster)
+
+
+class SkippedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A Node that cannot be previewed, and why. `expected`: it is none of ours."""
+
+    name: str
+    reason: str
+    expected: bool = False
+
+
+class GatheredNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found."""
+
+    nodes: tuple[DescribedNode, ...] = ()
+    skipped: tuple[SkippedNode, ...] = ()
+
+
+_MAX_BYTES: Final = 256 << 20  # --save-facts of 10,000 nodes with all that may be known of them
+
+
+class NodesUnavailable(Exception):
+    """The nodes cannot be had; says why, and what to do about it."""
+
+
+def gather_nodes(
+    wanted: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
+) -> GatheredNodes:
+    """Every node, in the order of the command line. Raises NodesUnavailable."""
+    shipped = load_samples()
+    nodes = [shipped[name] for name in (shipped if wanted.all_samples else wanted.samples)]
+    for path in wanted.facts:
+        nodes += _read_file(path)
+    untold: tuple[SkippedNode, ...] = ()
+    if wanted.from_cluster or wanted.all_nodes:
+        # Only now: what is offline need not load the clients of Kubernetes and Talos.
+        from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415
+
+        read = gather_from_cluster(wanted, prefer_ipv6=prefer_ipv6, resources=resources)
+        nodes += read.nodes
+        untold = read.skipped
+    _reject_duplicates(nodes)
+    return GatheredNodes(nodes=tuple(nodes), skipped=untold)
+
+
+def _read_file(path: Path) -> Sequence[DescribedNode]:
+    try:
+        with path.open("rb") as file:  # a pipe will do, and need not end
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise NodesUnavailable(f"{path}: it is longer than {_MAX_BYTES >> 20} MiB")
+        return parse_facts(content)
+    except FactsError as error:
+        raise NodesUnavailable(f"{path}: {error}") from None
+    except OSError as error:
+        raise NodesUnavailable(f"{path}: {error.strerror or error}") from None
+
+
+def _reject_duplicates(nodes: Sequence[DescribedNode]) -> None:
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen:
+            raise NodesUnavailable(f"node {node.name} is named more than once")
+        seen.add(node.name)

@@ -1,0 +1,146 @@
+"""Reads the files, gathers the nodes, shows what would become of them. Writes to no cluster."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from cli.lines import Line, print_json, print_lines
+from cli.render import text
+from cli.render.as_json import comparison_to_json, previews_to_json
+from cli.render.comparison import compare
+from cli.render.compiled_config import CompiledConfig, compile_config
+from cli.render.facts_file import encode_facts
+from cli.render.node_changes import diff_nodes
+from cli.render.node_selection import (
+    GatheredNodes,
+    NodeSelection,
+    NodesUnavailable,
+    SkippedNode,
+    gather_nodes,
+)
+from cli.render.preview import preview_node
+from libs.common.cloud_config.document import CloudConfigError
+from libs.common.cloud_config.fact_fields import FIELDS, TalosResource
+from libs.common.cloud_config.required_resources import required_resources
+from libs.common.safe_yaml import MAX_BYTES
+from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
+from services.labeler.rules import RulesError, collect_findings
+
+EXIT_UNCHANGED, EXIT_CHANGES, EXIT_FAILED = 0, 1, 2
+_EVERYTHING: Final[frozenset[TalosResource]] = frozenset(field.resource for field in FIELDS if field.resource)
+
+
+class RenderOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to show of which file and which nodes."""
+
+    file: Path
+    against: Path | None
+    selection: NodeSelection
+    as_json: bool
+    exit_code: bool
+    save_facts: Path | None
+
+
+class RenderError(Exception):
+    """It cannot be shown; each line of the text says why."""
+
+
+def run_render(asked: RenderOptions) -> int:
+    """Show it; the exit status. Raises Refused."""
+    used = read_config(asked.file)
+    old = read_config(asked.against) if asked.against else None
+    gathered = _gather_nodes(asked, [each for each in (used, old) if each])
+    if asked.save_facts:
+        _save_facts(gathered, asked.save_facts)
+    is_different = (
+        _show_comparison(asked, gathered, old, used) if old else _show_previews(asked, gathered, used)
+    )
+    if any(not each.expected for each in gathered.skipped):
+        return EXIT_FAILED
+    return EXIT_CHANGES if asked.exit_code and is_different else EXIT_UNCHANGED
+
+
+def print_samples() -> None:
+    """One line for each."""
+    from cli.render.samples import load_samples  # noqa: PLC0415 - needed by nobody else here
+
+    rows = [("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")]
+    for platform, node in load_samples().items():
+        said = node.facts.platform
+        rows.append((platform, node.name, said.region, said.zone, said.instance_type))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def read_config(path: Path) -> CompiledConfig:
+    """The config file at that path, or on standard input for `-`. Raises Refused with every mistake."""
+    source = "standard input" if str(path) == "-" else str(path)
+    content = sys.stdin.buffer.read(MAX_BYTES + 1) if str(path) == "-" else read_config_file(path)
+    if isinstance(content, UnreadableFile):
+        raise RenderError(f"{source}: cannot be read: {content.reason}")
+    return parse_config(content, source)
+
+
+def parse_config(content: str | bytes, source: str) -> CompiledConfig:
+    """What stands in it. Raises Refused with every mistake."""
+    try:
+        return compile_config(content, source)
+    except CloudConfigError as error:
+        mistakes = collect_findings(error)
+    except RulesError as error:
+        mistakes = error.findings
+    raise RenderError("\n".join(finding.format(source) for finding in mistakes))
+
+
+def _gather_nodes(asked: RenderOptions, used: list[CompiledConfig]) -> GatheredNodes:
+    rules = [rule for each in used for rule in each.document.rules]
+    resources = _EVERYTHING if asked.save_facts else required_resources(rules)
+    prefer_ipv6 = used[0].config.prefer_ipv6
+    try:
+        return gather_nodes(asked.selection, prefer_ipv6=prefer_ipv6, resources=resources)
+    except NodesUnavailable as error:
+        raise RenderError(str(error)) from None
+
+
+def _save_facts(gathered: GatheredNodes, path: Path) -> None:
+    try:
+        path.write_bytes(encode_facts(gathered.nodes))
+    except OSError as error:
+        raise RenderError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _show_previews(asked: RenderOptions, gathered: GatheredNodes, used: CompiledConfig) -> bool:
+    now = datetime.now(UTC)
+    console = Console(highlight=False)
+    previews = [preview_node(node, used, now=now) for node in gathered.nodes]
+    if asked.as_json:
+        print_json(previews_to_json(previews, gathered.skipped, used))
+    else:
+        for number, each in enumerate(previews):
+            print_lines([Line(0, Text())] if number else [], console)
+            print_lines(text.format_preview(each, used), console)
+        _print_skipped(gathered.skipped)
+    return any(diff_nodes(each.described.node, each.after) for each in previews)
+
+
+def _show_comparison(
+    asked: RenderOptions, gathered: GatheredNodes, old: CompiledConfig, new: CompiledConfig
+) -> bool:
+    comparison = compare(gathered.nodes, old, new)
+    if asked.as_json:
+        print_json(comparison_to_json(comparison, gathered.skipped))
+    else:
+        print_lines(text.format_comparison(comparison), Console(highlight=False))
+        _print_skipped(gathered.skipped)
+    return bool(comparison.different)
+
+
+def _print_skipped(untold: tuple[SkippedNode, ...]) -> None:
+    print_lines(text.format_skipped(untold), Console(highlight=False, stderr=True))

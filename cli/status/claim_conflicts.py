@@ -1,0 +1,110 @@
+"""What is wrong with claims and podCIDRs of Nodes, in words. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from cli.status.pod_cidr_status import PodCidrStatus
+from libs.common.cloud_config.findings import truncate_line
+from services.ipam.network_set import parse_foreign_network
+from services.ipam.pages import Claim, UnreadablePage
+
+ConflictKind = Literal[
+    "overlap", "odd", "claimedForAnother", "unclaimed", "claimWithoutNode", "unreadablePage"
+]
+
+ADVICE: Final[dict[ConflictKind, str]] = {
+    "overlap": "Pods of both may have the same addresses: remove one of the Nodes, and let it join again.",
+    "odd": "ipam gives it to nobody, and leaves the Node alone; it goes with the Node.",
+    "claimedForAnother": "The Node got it from somebody else: remove the Node, and let it join again.",
+    "unclaimed": "Somebody else gave it, or a page of claims was deleted; ipam takes it over at its next "
+    "look. "
+    'Does kube-controller-manager run with controllers: "*,-node-ipam-controller"?',
+    "claimWithoutNode": "The Node is gone: ipam marks that within seconds, and the block rests. "
+    "If it stays so, ipam does not run.",
+    "unreadablePage": "Nothing is claimed in it or freed until somebody mends it.",
+}
+
+
+class ClaimConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as it should be."""
+
+    kind: ConflictKind
+    nodes: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    text: str
+
+
+def find_conflicts(
+    held: Sequence[PodCidrStatus],
+    orphans: Iterable[Claim],
+    unreadable: Iterable[UnreadablePage],
+    *,
+    took_over: bool,
+) -> tuple[ClaimConflict, ...]:
+    """`orphans` are claims of Nodes that are gone, which nobody has marked as resting.
+
+    `took_over`: ipam has claims at all; before, what Nodes carry cannot be claimed.
+    """
+    overlaps = tuple(_find_overlaps(held))
+    return (
+        *overlaps,
+        *_find_node_conflicts(held, overlaps, took_over=took_over),
+        *map(_make_orphan_conflict, orphans),
+        *map(_make_page_conflict, unreadable),
+    )
+
+
+def _find_overlaps(held: Iterable[PodCidrStatus]) -> Iterator[ClaimConflict]:
+    """Networks nest or are apart: each is compared with the narrowest before it that reaches so far."""
+    networks = [
+        (network, one) for one in held if (network := parse_foreign_network(one.pod_cidr)) is not None
+    ]
+    networks.sort(key=lambda each: (each[0].family, each[0].first, each[0].prefix, each[1].node))
+    around: list[tuple[int, int, PodCidrStatus]] = []  # family, end
+    for network, one in networks:
+        while around and (around[-1][0] != network.family or around[-1][1] <= network.first):
+            around.pop()
+        if around:
+            other = around[-1][2]
+            yield ClaimConflict(
+                kind="overlap",
+                nodes=(other.node, one.node),
+                blocks=(other.pod_cidr, one.pod_cidr),
+                text=f"Node {other.node} has {other.pod_cidr}, Node {one.node} has {one.pod_cidr}",
+            )
+        around.append((network.family, network.end, one))
+
+
+def _find_node_conflicts(
+    held: Iterable[PodCidrStatus], overlaps: Iterable[ClaimConflict], *, took_over: bool
+) -> Iterator[ClaimConflict]:
+    told = {frozenset(conflict.nodes) for conflict in overlaps}
+    for one in held:
+        cidr, where = truncate_line(one.pod_cidr), f"Node {one.node}"
+        if one.state == "odd":
+            yield _make_conflict(one, "odd", f"{where} has {cidr}: {one.why}")
+        elif one.state == "unclaimed" and took_over:
+            yield _make_conflict(one, "unclaimed", f"{where} has {cidr}, which no claim speaks of")
+        elif one.state == "claimedForAnother" and one.claim is not None:
+            whose = "itself" if one.claim.uid == one.uid else truncate_line(one.claim.node)
+            if frozenset((one.node, one.claim.node)) not in told:
+                text = f"{where} has {cidr}, and {one.claim.block} is claimed for {whose}"
+                yield _make_conflict(one, "claimedForAnother", text)
+
+
+def _make_conflict(one: PodCidrStatus, kind: ConflictKind, text: str) -> ClaimConflict:
+    return ClaimConflict(kind=kind, nodes=(one.node,), blocks=(one.pod_cidr,), text=text)
+
+
+def _make_orphan_conflict(claim: Claim) -> ClaimConflict:
+    whose = f"{truncate_line(claim.node)} (uid {truncate_line(claim.uid)})"
+    text = f"{claim.block} is claimed for {whose}, and there is no such Node"
+    return ClaimConflict(kind="claimWithoutNode", nodes=(claim.node,), blocks=(claim.block,), text=text)
+
+
+def _make_page_conflict(page: UnreadablePage) -> ClaimConflict:
+    return ClaimConflict(
+        kind="unreadablePage", text=f"ConfigMap {page.name} is unreadable: {truncate_line(page.reason)}"
+    )

@@ -1,0 +1,170 @@
+"""How the flow stands: every part judged, what is wrong of it, and what cannot be told. Pure."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from cli.inside.flow_snapshot import FlowUnavailable, LastMessage, StreamSnapshot
+from cli.status.capacity import resolve_pools
+from cli.status.flow_components import (
+    CertificateStatus,
+    ConsumerStatus,
+    LeaderStatus,
+    ServiceStatus,
+    get_leader_status,
+    list_certificate_statuses,
+    list_consumer_statuses,
+    list_service_statuses,
+)
+from cli.status.flow_nodes import NodesStatus, summarize_nodes
+from cli.status.flow_requests import RequestsStatus, summarize_requests
+from cli.status.ipam_status import IpamStatus, build_ipam_status, parse_pages
+from cli.status.status_evidence import KubeUnavailable, StatusEvidence
+from libs.common.events import ClusterNetworksObserved, DeadLetter
+from services.ipam.effective_networks import NetworkFlags
+
+_QUARANTINE: Final = timedelta(minutes=10)  # ipam's by default; of what rests only the count is told
+
+
+class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, at one moment."""
+
+    at: datetime
+    is_all_in_one: bool
+    nats_problem: str  # why NATS was not asked, or did not tell
+    services: tuple[ServiceStatus, ...]
+    leader: LeaderStatus
+    stream: StreamSnapshot | None
+    queues: tuple[ConsumerStatus, ...]
+    dead_letters: tuple[LastMessage, ...]
+    dead_count: int
+    nodes: NodesStatus
+    requests: RequestsStatus | KubeUnavailable
+    pod_cidrs: IpamStatus | KubeUnavailable
+    certificates: tuple[CertificateStatus, ...]
+    unavailable_parts: tuple[str, ...]  # parts that Kubernetes did not tell
+    problems: tuple[str, ...]
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether something is missing without which nobody can say that all is well."""
+        silent = bool(self.nats_problem) and not self.is_all_in_one
+        return silent or isinstance(self.requests, KubeUnavailable) or self.leader.state == "unknown"
+
+    @property
+    def exit_status(self) -> int:
+        return 1 if self.problems else 2 if self.is_unknown else 0
+
+
+def build_status(evidence: StatusEvidence) -> ClusterStatus:
+    """Judged by what was gathered alone."""
+    flow = evidence.flow_snapshot
+    services = list_service_statuses(evidence)
+    installed = {one.name for one in services if one.state != "absent"}
+    requests = evidence.requests
+    found = ClusterStatus(
+        at=evidence.at,
+        is_all_in_one=evidence.is_all_in_one,
+        nats_problem=evidence.flow.reason if isinstance(evidence.flow, FlowUnavailable) else "",
+        services=services,
+        leader=get_leader_status(evidence),
+        stream=flow.stream if flow else None,
+        queues=tuple(list_consumer_statuses(flow, installed)) if flow else (),
+        dead_letters=flow.dead if flow else (),
+        dead_count=flow.dead_count if flow else 0,
+        nodes=summarize_nodes(evidence.nodes, flow, evidence.at),
+        requests=requests
+        if isinstance(requests, KubeUnavailable)
+        else summarize_requests(requests, flow, evidence.at, frozenset(node.name for node in evidence.nodes)),
+        pod_cidrs=_build_ipam_status(evidence),
+        certificates=tuple(
+            list_certificate_statuses(
+                (*(flow.certificates if flow else ()), *evidence.certificates), evidence.at
+            )
+        ),
+        unavailable_parts=tuple(_list_unavailable_parts(evidence)),
+        problems=(),
+    )
+    return msgspec.structs.replace(found, problems=tuple(_list_problems(found, told=flow is not None)))
+
+
+def _build_ipam_status(evidence: StatusEvidence) -> IpamStatus | KubeUnavailable:
+    """Pools are known where metadata has heard the cluster's networks; the rest is told by `status ipam`."""
+    claims = evidence.claims
+    if isinstance(claims, KubeUnavailable):
+        return claims
+    pages = parse_pages(claims.pages)
+    heard = evidence.flow_snapshot.networks if evidence.flow_snapshot else None
+    networks = heard.event if heard else None
+    said = NetworkFlags()
+    if isinstance(networks, ClusterNetworksObserved):
+        said = NetworkFlags(
+            cluster_cidrs=networks.pod_cidrs,
+            mask_size_ipv4=networks.node_cidr_mask_size_ipv4 or 0,
+            mask_size_ipv6=networks.node_cidr_mask_size_ipv6 or 0,
+        )
+    try:
+        pools = resolve_pools(said, (), pages.pages)
+    except ValueError:
+        pools = ()  # what a machine config says is no flag of ours: `status ipam` is told what ipam was told
+    return build_ipam_status(
+        pages, parse_pages(claims.before), evidence.nodes, pools, at=evidence.at, quarantine=_QUARANTINE
+    )  # fmt: skip
+
+
+def _list_unavailable_parts(evidence: StatusEvidence) -> Iterator[str]:
+    parts = {
+        "CSRs": evidence.requests,
+        "Lease": evidence.lease,
+        "pods": evidence.pods,
+        "claims of pod CIDRs": evidence.claims,
+    }
+    for name, part in parts.items():
+        if isinstance(part, KubeUnavailable):
+            yield f"{name}: {part.reason}"
+
+
+def _list_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
+    """In a line each, what an operator looks at first."""
+    yield from _list_service_problems(found, told=told)
+    if found.dead_count:
+        yield f"dead letters: {found.dead_count:,}"
+    if stuck := found.nodes.stuck:
+        yield f"Nodes: {len(stuck):,} uninitialized, the oldest {stuck[0].name}"
+    if not isinstance(found.requests, KubeUnavailable):
+        owed = [one for one in found.requests.open if one.is_wrong]
+        if owed:
+            yield f"CSRs: {len(owed):,} nodes without the certificate that they asked for"
+    if (
+        not isinstance(found.pod_cidrs, KubeUnavailable)
+        and found.pod_cidrs.pages
+        and found.pod_cidrs.conflicts
+    ):
+        yield f"pod CIDRs: {len(found.pod_cidrs.conflicts):,} conflicts, see talos-ccm status ipam"
+    for one in found.certificates:
+        if one.state == "wrong":
+            yield f"certificate {one.certificate.name}: it should have been renewed by now"
+
+
+def _list_service_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
+    for service in found.services:
+        if service.state == "wrong":
+            ready = f"{service.ready} of {service.pods} pods ready, " if service.pods else ""
+            yield f"{service.name}: {ready}{service.text}"
+    if found.leader.state == "wrong":
+        yield f"leader: {found.leader.text}"
+    if told and found.stream is None:
+        yield "stream: it does not exist, the watcher that leads makes it"
+    for queue in found.queues:
+        if queue.state == "wrong":
+            yield f"queue {queue.queue.name}: {queue.text}"
+
+
+def summarize_dead_letter(word: LastMessage) -> tuple[str, str]:
+    """About what a letter is, and why it was put aside."""
+    if isinstance(word.event, DeadLetter):
+        letter = word.event
+        return f"{letter.service} {letter.kind}/{letter.name}", letter.reason
+    return word.subject, f"cannot be read: {word.unreadable}"

@@ -1,0 +1,185 @@
+"""Services, leader, queues and certificates: how each stands. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import msgspec
+
+from cli.inside.flow_snapshot import CertificateSnapshot, ConsumerSnapshot, FlowSnapshot, ServicePresence
+from cli.status.status_evidence import KubeUnavailable, LeaseSnapshot, StatusEvidence
+from libs.common.kube_api.pods import Pod
+from libs.common.service_spec import DEFAULT_SERVICES, METADATA, SERVICES, WATCHER
+
+ComponentState = Literal["well", "wrong", "unknown", "absent"]
+COMPONENT: Final = "app.kubernetes.io/component"
+ALL_IN_ONE: Final = "all-in-one"
+_ORDER: Final = ("nats", *(wiring.service for wiring in SERVICES), ALL_IN_ONE)
+_NEEDED: Final = (WATCHER.service, METADATA.service)  # in every profile
+_DEFAULT: Final = frozenset(wiring.service for wiring in DEFAULT_SERVICES)
+_STALLED_SECONDS: Final = 60.0
+_RENEWED_BEFORE: Final = {
+    "nats-server": timedelta(days=90),
+    "nats-authority": timedelta(days=365),
+    "talos": timedelta(minutes=30),
+}
+
+
+class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A service, by its pods where they could be listed, and by what its messages tell."""
+
+    name: str
+    state: ComponentState
+    ready: int | None = None  # None: pods are not known
+    pods: int | None = None
+    restarts: int = 0
+    text: str = ""
+
+
+class LeaderStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads the watchers, by the Lease and by their own word."""
+
+    state: ComponentState
+    holder: str = ""
+    lease_seconds: float | None = None  # since it was renewed
+    heartbeat_seconds: float | None = None  # since they said so on NATS
+    text: str = ""
+
+
+class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable."""
+
+    queue: ConsumerSnapshot
+    state: ComponentState
+    idle_seconds: float | None = None  # since something was delivered or acknowledged
+    text: str = ""
+
+
+def list_service_statuses(evidence: StatusEvidence) -> tuple[ServiceStatus, ...]:
+    """In the order of the flow. Which services are installed, only pods tell."""
+    seen = {one.service: one for one in (evidence.flow_snapshot.services if evidence.flow_snapshot else ())}
+    if isinstance(evidence.pods, KubeUnavailable) or not evidence.pods:
+        return tuple(_status_from_messages(one) for one in seen.values())
+    by_component: dict[str, list[Pod]] = {}
+    for pod in evidence.pods:
+        if not pod.is_terminated:
+            component = pod.metadata.labels.get(COMPONENT, ALL_IN_ONE).removesuffix("-single")
+            by_component.setdefault(component, []).append(pod)  # NATS' only server is a Deployment's
+    if ALL_IN_ONE not in by_component:
+        by_component |= {name: [] for name in _NEEDED if name not in by_component}
+    names = sorted(by_component, key=lambda name: (_ORDER.index(name) if name in _ORDER else -1, name))
+    return tuple(_status_from_pods(name, by_component[name], seen.get(name)) for name in names)
+
+
+def _status_from_pods(name: str, pods: Sequence[Pod], seen: ServicePresence | None) -> ServiceStatus:
+    if not pods:
+        why = "there is no pod of it, and without it no other service hears anything"
+        return ServiceStatus(name=name, state="wrong", ready=0, pods=0, text=why)
+    ready = sum(pod.is_ready for pod in pods)
+    unready = [f"{pod.name} {pod.why_not_ready}" for pod in pods if not pod.is_ready]
+    text = unready[0] + (f", and {len(unready) - 1} more" if len(unready) > 1 else "") if unready else ""
+    # A watcher that is silent need not lead; that nobody does is told of the leader.
+    silent = seen is not None and seen.is_present is False and not unready and name != WATCHER.service
+    return ServiceStatus(
+        name=name,
+        state="wrong" if unready or silent else "well",
+        ready=ready,
+        pods=len(pods),
+        restarts=sum(pod.restart_count for pod in pods),
+        text=text or (seen.why if seen and seen.is_present is not None else ""),
+    )
+
+
+def _status_from_messages(seen: ServicePresence) -> ServiceStatus:
+    if seen.is_present is None:
+        return ServiceStatus(name=seen.service, state="unknown", text=seen.why)
+    if seen.is_present:
+        return ServiceStatus(name=seen.service, state="well", text=seen.why)
+    # Whether it is installed at all, only pods would tell; what runs by default is missed.
+    missed = seen.service in _DEFAULT
+    text = seen.why if missed else f"{seen.why}: it is not there, or not installed"
+    return ServiceStatus(name=seen.service, state="wrong" if missed else "absent", text=text)
+
+
+def get_leader_status(evidence: StatusEvidence) -> LeaderStatus:
+    """Without a word on NATS, clocks of the holder and of whoever asks are compared."""
+    flow, lease = evidence.flow_snapshot, evidence.lease
+    spoken = flow.leader_heartbeat_seconds if flow else None
+    if isinstance(lease, KubeUnavailable):
+        if flow is None:
+            return LeaderStatus(state="unknown", text=lease.reason)
+        if flow.leader is None:
+            return LeaderStatus(state="wrong", text="nobody says that they lead")
+        return LeaderStatus(state="well", holder=flow.leader.holder, heartbeat_seconds=spoken)
+    if lease is None or not lease.holder:
+        return LeaderStatus(state="wrong", text="nobody holds the Lease")
+    seconds = (evidence.at - lease.renewed_at).total_seconds() if lease.renewed_at else None
+    text = _why_not_leading(lease, seconds, flow)
+    return LeaderStatus(
+        state="wrong" if text else "well",
+        holder=lease.holder,
+        lease_seconds=seconds,
+        heartbeat_seconds=spoken,
+        text=text,
+    )
+
+
+def _why_not_leading(lease: LeaseSnapshot, seconds: float | None, flow: FlowSnapshot | None) -> str:
+    if flow is not None and flow.leader is not None:
+        return ""  # their word expires by the clock of NATS: that it is there says more than two clocks do
+    if seconds is None or seconds > lease.duration_seconds:
+        return "its Lease has expired: nobody leads"
+    if flow is not None:
+        return "it holds the Lease and says nothing to NATS"
+    return ""
+
+
+def list_consumer_statuses(flow: FlowSnapshot, installed: AbstractSet[str]) -> Iterator[ConsumerStatus]:
+    """A queue is wrong where something is due and nobody takes it, or nothing has moved for a minute.
+
+    Of a service that is not installed nothing is due, though all of it is pending; one that runs by default
+    and has taken something before is missed.
+    """
+    for queue in flow.queues:
+        moved = [at for at in (queue.delivered_at, queue.acknowledged_at) if at]
+        idle = (flow.at - max(moved)).total_seconds() if moved else None
+        text = _why_stalled(queue, idle)
+        state: ComponentState = "wrong" if text else "well"
+        if queue.exists and queue.service not in installed:
+            state, text = _judge_absent(queue)
+        yield ConsumerStatus(queue=queue, state=state, idle_seconds=idle, text=text)
+
+
+def _judge_absent(queue: ConsumerSnapshot) -> tuple[ComponentState, str]:
+    if queue.service in _DEFAULT and queue.pending and queue.delivered_at is not None:
+        return "wrong", f"{queue.service} has taken from it before, and is not there"
+    return "absent", f"{queue.service} is not there"
+
+
+def _why_stalled(queue: ConsumerSnapshot, idle: float | None) -> str:
+    if not queue.exists:
+        return "it does not exist: the watcher makes it anew"
+    if not queue.pending:
+        return ""
+    if not queue.waiting and not queue.unacknowledged:
+        return "nobody takes from it"
+    if idle is not None and idle > _STALLED_SECONDS:
+        return "nothing of it has moved"
+    return ""
+
+
+class CertificateStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate, and until when it is good; wrong where it should have been renewed by now."""
+
+    certificate: CertificateSnapshot
+    state: ComponentState
+
+
+def list_certificate_statuses(
+    certificates: Iterable[CertificateSnapshot], at: datetime
+) -> Iterator[CertificateStatus]:
+    """By the times at which the alerts speak of them."""
+    for one in certificates:
+        renewed = at + _RENEWED_BEFORE.get(one.name, timedelta()) < one.expires_at
+        yield CertificateStatus(certificate=one, state="well" if renewed else "wrong")

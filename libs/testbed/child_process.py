@@ -1,0 +1,207 @@
+"""Server processes that live in a run directory and never outlive the process that started them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import functools
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_TAIL_LINES = 15
+_allocated_ports: set[int] = set()
+
+
+class ChildExited(RuntimeError):
+    """A server ended although nobody told it to; the message ends with the last lines of its log."""
+
+
+class ChildProcess:
+    """One running process. On Linux the kernel kills it when the thread that started it ends."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.process = process
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        argv: Sequence[str | Path],
+        run_dir: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        pipes: bool = False,
+    ) -> ChildProcess:
+        """Start `argv`, its output in `run_dir/<name>.log`; with `pipes`, stdin and stdout are the caller's.
+
+        Own process group: Ctrl-C on the terminal reaches us first, and we end the children in our order.
+        """
+        log = run_dir / f"{name}.log"
+        with log.open("ab") as output, _ignore_fork_warning():
+            process = subprocess.Popen(
+                [str(part) for part in argv],
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if pipes else output,
+                stderr=output,
+                cwd=run_dir,
+                env={**os.environ, **(env or {})},
+                process_group=0,
+                preexec_fn=_die_with(os.getpid()) if _LIBC else None,  # noqa: PLW1509 - one system call, no lock
+            )
+        return cls(name, process, log)
+
+    @property
+    def pid(self) -> int:
+        """The process id; still known after the end."""
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended (a paused one runs)."""
+        return self.process.poll() is None
+
+    def tail(self, lines: int = _TAIL_LINES) -> str:
+        """The last lines that the process wrote to its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    async def wait(self) -> int:
+        """The exit status, once the process has ended."""
+        if self.is_running and sys.platform == "linux":
+            loop = asyncio.get_running_loop()
+            ended = asyncio.Event()
+            descriptor = os.pidfd_open(self.pid)
+            loop.add_reader(descriptor, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+        elif self.is_running:
+            return await asyncio.to_thread(self.process.wait)
+        return self.process.wait()
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP): its connections stay open and nobody answers, from now on."""
+        self.process.send_signal(signal.SIGSTOP)
+        if self.is_running:  # the kernel delivers it when it finds the time; wait for that, and reap nothing
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """End the process as a crash does (SIGKILL), and wait wait_until it is gone."""
+        self.process.kill()
+        await self.wait()
+
+    async def stop(self, grace_seconds: float = 5) -> None:
+        """Ask the process to end; kill it if it does not within the grace."""
+        self.process.terminate()
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self.wait()
+        except TimeoutError:
+            await self.kill()
+
+
+async def wait_until(
+    ready: Callable[[], Awaitable[bool]],
+    child: ChildProcess,
+    *,
+    what: str,
+    seconds: float = 60,
+    every_seconds: float = 0.02,
+) -> None:
+    """Return when `ready` says so; ChildExited if the process ends first, TimeoutError after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not await ready():
+        if not child.is_running:
+            status = child.process.returncode
+            raise ChildExited(f"{child.name} ended with status {status}, not {what} yet:\n{child.tail()}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{child.name}: not {what} after {seconds:g} s:\n{child.tail()}")
+        await asyncio.sleep(every_seconds)
+
+
+@contextlib.contextmanager
+def open_run_directory(purpose: str, keep_at: Path | None) -> Iterator[Path]:
+    """A directory for one run: removed at the end, or the one that the user named, made and kept."""
+    if keep_at is not None:
+        keep_at.mkdir(parents=True, exist_ok=True)
+        yield keep_at.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix=f"talos-ccm-{purpose}-") as path:
+        yield Path(path)
+
+
+@functools.cache
+def _reservations() -> int:
+    """A file with a byte for each port. A process locks the bytes of its ports wait_until it ends."""
+    path = Path(tempfile.gettempdir()) / f"talos-ccm-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _is_reserved(port: int) -> bool:
+    """Whether this process or another one has the port; otherwise this process has it from now on."""
+    if port in _allocated_ports:
+        return True
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return True
+    _allocated_ports.add(port)
+    return False
+
+
+def allocate_port() -> int:
+    """A TCP port of the loopback that nobody listens on now, and that no process here was given before.
+
+    The port stays reserved wait_until this process ends: its server may not listen yet, or be down for a while.
+    Below the range from which Linux takes ports for outgoing connections, so that nobody gets it by chance
+    before our server binds it, or while that server is down.
+    """
+    for _ in range(1000):
+        port = random.randrange(12000, 32000)  # noqa: S311 - no secret
+        if _is_reserved(port):
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+    raise RuntimeError("no free port between 12000 and 32000 on 127.0.0.1")
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    def in_the_child() -> None:
+        assert _LIBC is not None
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the parent ended between the fork and this line
+            os._exit(1)
+
+    return in_the_child
+
+
+@contextlib.contextmanager
+def _ignore_fork_warning() -> Iterator[None]:
+    """From 3.12 on Python warns of a fork with threads; this child makes two system calls and then execs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*multi-threaded.*")
+        yield

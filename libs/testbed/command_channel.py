@@ -1,0 +1,105 @@
+"""Commands and answers as JSON lines over a child's stdin and stdout; several may be under way at once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from libs.testbed.child_process import ChildExited, ChildProcess
+
+_READY = 0  # the id of the line that comes before any command
+_ANSWER_SECONDS = 60
+_END_SECONDS = 5
+_LINE_BYTES = 1 << 26  # the counts of ten thousand machines come in one line
+
+
+class CallCount(msgspec.Struct):
+    """One line of the counts of calls."""
+
+    node: str
+    method: str
+    type: str
+    count: int
+
+
+class Reply(msgspec.Struct):
+    """What a command was answered."""
+
+    id: int
+    error: str = ""
+    calls: list[CallCount] = []
+
+
+R = TypeVar("R", bound=Reply)
+
+
+class CommandChannel(Generic[R]):
+    """With one process. When it ends, everybody who waits gets ChildExited with the last lines of its log."""
+
+    def __init__(self, child: ChildProcess, reply: type[R]) -> None:
+        self._child = child
+        self._type = reply
+        self._ids = itertools.count(_READY + 1)
+        self._waiting: dict[int, asyncio.Future[R]] = {}
+        self._writer: asyncio.WriteTransport
+        self._reading: asyncio.Task[None]
+
+    async def wait_until_ready(self) -> None:
+        """Return when the process says that it is ready."""
+        process = self._child.process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_LINE_BYTES)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
+        self._writer, _ = await loop.connect_write_pipe(asyncio.Protocol, process.stdin)
+        ready = self._add_waiter(_READY)
+        self._reading = asyncio.create_task(self._read_replies(reader))
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await ready
+
+    async def send_command(
+        self, command: str, *, answer_seconds: float = _ANSWER_SECONDS, **arguments: Any
+    ) -> R:
+        """Send a command, wait for its answer. Raises ValueError with the process's words if it refuses."""
+        if self._reading.done():
+            raise self._make_exit_error()
+        number = next(self._ids)
+        answered = self._add_waiter(number)
+        self._writer.write(msgspec.json.encode({"id": number, "do": command, **arguments}) + b"\n")
+        async with asyncio.timeout(answer_seconds):
+            reply = await answered
+        if reply.error:
+            raise ValueError(f"{self._child.name} refused to {command}: {reply.error}")
+        return reply
+
+    async def close(self) -> None:
+        """Close stdin, upon which the process ends; kill it if it does not, or if it never began."""
+        if not hasattr(self, "_reading"):  # cancelled within `begin`
+            await self._child.kill()
+            return
+        self._writer.close()
+        if (await asyncio.wait({self._reading}, timeout=_END_SECONDS))[1]:
+            self._child.process.kill()
+        await self._reading
+        await self._child.wait()
+
+    def _add_waiter(self, number: int) -> asyncio.Future[R]:
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        return self._waiting[number]
+
+    async def _read_replies(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            reply = msgspec.json.decode(line, type=self._type)
+            waiting = self._waiting.pop(reply.id)
+            if not waiting.done():
+                waiting.set_result(reply)
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(self._make_exit_error())
+
+    def _make_exit_error(self) -> ChildExited:
+        return ChildExited(f"{self._child.name} ended:\n{self._child.tail()}")

@@ -1,0 +1,183 @@
+"""A real Kubernetes control plane on one machine: etcd, kube-apiserver and kube-controller-manager."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Sequence
+from pathlib import Path
+
+import aiohttp
+
+from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, wait_until
+from libs.testbed.control_plane.audit_log import AuditedRequest, count_requests, find_last_line_end
+from libs.testbed.control_plane.build import KUBE, build_program
+from libs.testbed.control_plane.flags import (
+    AUDIT_POLICY,
+    FIELD_AUDIT_POLICY,
+    LONG_GRACE_SECONDS,
+    build_apiserver_flags,
+    build_controller_manager_flags,
+    build_etcd_flags,
+)
+from libs.testbed.control_plane.node_history import (
+    ABOUT_NODES,
+    FieldChange,
+    WriteRequest,
+    list_changes,
+    list_writes,
+)
+from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
+from libs.testbed.pki import make_service_account_keys
+
+_ONE_SECOND = aiohttp.ClientTimeout(total=1)
+_START_SECONDS = 90  # 4 s on an idle machine; a loaded one may take its time
+
+
+class ControlPlane:
+    """The servers, where they listen, and credentials for any user."""
+
+    def __init__(self, run_dir: Path, program: Path, *, grace_seconds: float = LONG_GRACE_SECONDS) -> None:
+        self.run_dir = run_dir
+        self._grace_seconds = grace_seconds
+        self.audit_log = run_dir / "audit.log"
+        self._program = program
+        self._ports = {name: allocate_port() for name in ("etcd", "etcd-peer", "apiserver")}
+        self.server = f"https://127.0.0.1:{self._ports['apiserver']}"
+        self._credentials = KubeCredentials(run_dir, self.server)
+        self.ca_file = self._credentials.ca_file
+        self.etcd: ChildProcess
+        self.apiserver: ChildProcess
+        self.controller_manager: ChildProcess | None = None
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        cls,
+        run_dir: Path,
+        *,
+        controller_manager: bool = True,
+        audit: bool = True,
+        audit_fields: bool = False,
+        grace_seconds: float = LONG_GRACE_SECONDS,
+    ) -> AsyncIterator[ControlPlane]:
+        """Start the servers in `run_dir` (emptied of nothing: give a fresh one) and wait for /readyz.
+
+        Without the controller manager nobody signs certificates. With `audit`, requests can be counted; with
+        `audit_fields`, the log also holds what each wrote about Nodes. `grace_seconds` without a heartbeat
+        make a Node not ready.
+        """
+        control_plane = cls(run_dir, await build_program(KUBE), grace_seconds=grace_seconds)
+        policy = FIELD_AUDIT_POLICY if audit_fields else AUDIT_POLICY
+        control_plane._write_files(policy if audit else "")
+        try:
+            await control_plane._start(controller_manager=controller_manager)
+            yield control_plane
+        finally:
+            await control_plane.stop()
+
+    def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
+        """Files with a client certificate and its key; "admin" without groups may do everything."""
+        return self._credentials.client(user, groups)
+
+    def issue_serving_certificate(self, name: str, hosts: Sequence[str]) -> tuple[Path, Path]:
+        """Files `<name>.crt` and `<name>.key` with a serving certificate of the cluster's authority."""
+        self._credentials.write(name, self._credentials.authority.issue_server(hosts))
+        return self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
+
+    def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig for `user` in `groups`, with a client certificate."""
+        return self._credentials.kubeconfig(user, groups)
+
+    def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
+        """The same identity for a client that takes an SSL context."""
+        return self._credentials.ssl_context(user, groups)
+
+    def audit_mark(self) -> int:
+        """The point in the audit log up to which requests have been answered."""
+        with self.audit_log.open("rb") as log:
+            return find_last_line_end(log)
+
+    def audit_counts(self, since: int = 0) -> Counter[AuditedRequest]:
+        """How often who asked for what, from a mark on. A request is in the log before its answer is sent."""
+        with self.audit_log.open("rb") as log:
+            log.seek(since)
+            return count_requests(log)
+
+    def list_node_changes(self) -> list[FieldChange]:
+        """Who changed which field of which Node, since the start with `audit_fields`."""
+        with self.audit_log.open("rb") as log:
+            return list_changes(log)
+
+    def list_node_writes(self, since: int = 0) -> list[WriteRequest]:
+        """Who asked for what write about Nodes, from a mark on, with `audit_fields`."""
+        return self.list_writes(ABOUT_NODES, since)
+
+    def list_writes(self, resources: Collection[str], since: int = 0) -> list[WriteRequest]:
+        """Who asked for what write of these resources ("nodes/status"), from a mark on."""
+        with self.audit_log.open("rb") as log:
+            log.seek(since)
+            return list_writes(log, resources)
+
+    async def restart_apiserver(self) -> None:
+        """Start the apiserver again after `apiserver.kill()`, on the same port, and wait for /readyz."""
+        self.apiserver = self._start_server("kube-apiserver")
+        await self._wait_until_ready()
+
+    async def stop(self) -> None:
+        """Kill everything: a kube-apiserver that is asked politely waits long for its watches."""
+        children = [getattr(self, name, None) for name in ("controller_manager", "apiserver", "etcd")]
+        await asyncio.gather(*(child.kill() for child in children if child is not None))
+
+    async def _start(self, *, controller_manager: bool) -> None:
+        self.etcd = self._start_server("etcd")
+        self.apiserver = self._start_server("kube-apiserver")
+        await self._wait_until_ready()
+        if controller_manager:
+            self.controller_manager = self._start_server("kube-controller-manager")
+
+    def _start_server(self, server: str) -> ChildProcess:
+        flags = {
+            "etcd": lambda: build_etcd_flags(self._ports["etcd"], self._ports["etcd-peer"]),
+            "kube-apiserver": lambda: build_apiserver_flags(
+                self._ports["apiserver"], self._ports["etcd"], audit=(self.run_dir / "audit.yaml").exists()
+            ),
+            "kube-controller-manager": lambda: build_controller_manager_flags(
+                grace_seconds=self._grace_seconds
+            ),
+        }[server]()
+        return ChildProcess.start(server, [self._program, server, *flags], self.run_dir)
+
+    async def _wait_until_ready(self) -> None:
+        context = self.ssl_context()
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+
+            async def ready() -> bool:
+                try:
+                    async with session.get(f"{self.server}/readyz", timeout=_ONE_SECOND) as answer:
+                        return answer.status == 200
+                except (aiohttp.ClientError, TimeoutError):
+                    return False
+
+            # The apiserver waits for etcd for a long time and then says little: whose end it is shows here.
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(_raise_exited(self.etcd))
+                await wait_until(
+                    ready, self.apiserver, what="ready", seconds=_START_SECONDS, every_seconds=0.1
+                )
+                watching.cancel()
+
+    def _write_files(self, audit_policy: str) -> None:
+        self._credentials.write("apiserver", self._credentials.authority.issue_server(API_SERVER_HOSTS))
+        self._credentials.write("service-account", make_service_account_keys())
+        manager = self.kubeconfig("system:kube-controller-manager")
+        manager.rename(self.run_dir / "controller-manager.kubeconfig")
+        if audit_policy:
+            (self.run_dir / "audit.yaml").write_text(audit_policy)
+
+
+async def _raise_exited(child: ChildProcess) -> None:
+    await child.wait()
+    raise ChildExited(f"{child.name} ended while the apiserver waited for it:\n{child.tail()}")

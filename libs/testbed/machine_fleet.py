@@ -1,0 +1,188 @@
+"""The client of the Talos machines that `control_plane/machines`, or `sim_machines`, serves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.command_channel import CommandChannel, Reply
+from libs.testbed.control_plane.build import MACHINES, build_program
+from libs.testbed.machine_facts import (
+    Address,
+    Extension,
+    Member,
+    MemoryModule,
+    Platform,
+    Processor,
+    Route,
+    SimMachineFacts,
+    SystemInformation,
+    make_machine,
+    make_member,
+)
+from libs.testbed.talos_pki import TalosPki, write_private
+
+__all__ = [
+    "Address",
+    "CallKey",
+    "Extension",
+    "MachineFleet",
+    "Member",
+    "MemoryModule",
+    "Platform",
+    "Processor",
+    "Route",
+    "SimMachineFacts",
+    "SystemInformation",
+    "make_machine",
+    "make_member",
+]
+
+
+class CallKey(NamedTuple):
+    """What is counted together."""
+
+    node: str  # the value of the `node` header, "" without one
+    method: str  # Get, List, Watch or Version
+    type: str  # the resource type, "" for Version
+
+
+class MachineFleet:
+    """A process that is any number of Talos machines behind one or more endpoints."""
+
+    def __init__(self, child: ChildProcess, pki: TalosPki, run_dir: Path, ports: Sequence[int]) -> None:
+        self.child = child
+        self.pki = pki
+        self.endpoints = tuple(f"127.0.0.1:{port}" for port in ports)
+        self._run_dir = run_dir
+        self._put: dict[str, SimMachineFacts] = {}
+        self._conversation = CommandChannel(child, Reply)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(cls, run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[MachineFleet]:
+        """Start the process with its certificates in `run_dir`. It ends with the context, and with us."""
+        program = await build_program(MACHINES)
+        apid = {"GRPC_ENFORCE_ALPN_ENABLED": "false"}  # as apid runs
+        async with cls.start_program([program], run_dir, endpoints=endpoints, env=apid) as machines:
+            yield machines
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start_program(
+        cls,
+        program: Sequence[str | Path],
+        run_dir: Path,
+        *,
+        endpoints: int = 1,
+        env: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[MachineFleet]:
+        """Start any program that takes the flags and the commands of `control_plane/machines`."""
+        pki = TalosPki(run_dir / "pki", ["127.0.0.1", "localhost"])
+        ports = [allocate_port() for _ in range(endpoints)]
+        argv = [*program, "-pki", pki.directory, "-listen", ",".join(map(str, ports))]
+        child = ChildProcess.start("machines", argv, run_dir, env=env, pipes=True)
+        machines = cls(child, pki, run_dir, ports)
+        try:
+            await machines._conversation.wait_until_ready()
+            yield machines
+        finally:
+            await machines._conversation.close()
+
+    def write_talosconfig(
+        self,
+        path: Path | None = None,
+        *,
+        endpoints: Sequence[str] | None = None,
+        roles: Sequence[str] = ("os:reader",),
+        lifetime: timedelta = timedelta(hours=6),
+        issued_at: datetime | None = None,
+    ) -> Path:
+        """Write a talosconfig with a new client certificate; `issued_at` in the past gives an expired one."""
+        path = path or self._run_dir / "talosconfig"
+        text = self.pki.talosconfig(
+            endpoints or self.endpoints, roles=roles, lifetime=lifetime, issued_at=issued_at
+        )
+        write_private(path, text.encode())
+        return path
+
+    def get_machine(self, machine_id: str) -> SimMachineFacts:
+        """What was put last under this id."""
+        return self._put[machine_id]
+
+    async def put_machines(self, *machines: SimMachineFacts) -> None:
+        """Create or replace machines. Watches fire for the resources that differ, and for no other."""
+        await self._conversation.send_command("put", machines=list(machines))
+        self._put.update((machine.id, machine) for machine in machines)
+
+    async def change_machine(self, machine_id: str, **fields: Any) -> SimMachineFacts:
+        """Replace some fields of a machine and put it."""
+        machine = msgspec.structs.replace(self._put[machine_id], **fields)
+        await self.put_machines(machine)
+        return machine
+
+    async def delete_machines(self, *machine_ids: str) -> None:
+        """Machines that are gone: their streams break, and nobody answers at their addresses."""
+        await self._conversation.send_command("delete", names=list(machine_ids))
+        for machine_id in machine_ids:
+            del self._put[machine_id]
+
+    async def set_faults(
+        self,
+        machine_id: str,
+        *,
+        unavailable: bool = False,
+        hang: bool = False,
+        delay_ms: int = 0,
+        permission_denied: bool = False,
+        not_found: Sequence[str] = (),
+        unsupported: Sequence[str] = (),
+        forbidden: Sequence[str] = (),
+        slow: Sequence[str] = (),
+    ) -> None:
+        """Set everything that is wrong with a machine; without any argument it is healthy again.
+
+        A machine that hangs answers, and sends its watch events, once it is healed. `not_found` names types
+        whose resources do not exist meanwhile: watches see them destroyed, and created when they are back.
+        `unsupported` names types that this Talos does not know, `forbidden` ones that our role may not read,
+        and questions about `slow` ones are answered once the machine is healed.
+        """
+        faults = {
+            "unavailable": unavailable,
+            "hang": hang,
+            "delay_ms": delay_ms,
+            "permission_denied": permission_denied,
+            "not_found": list(not_found),
+            "unsupported": list(unsupported),
+            "forbidden": list(forbidden),
+            "slow": list(slow),
+        }
+        await self._conversation.send_command("fault", names=[machine_id], faults=faults)
+
+    async def mute_watches(self, machine_id: str) -> None:
+        """Leave the watches that are open now open for ever, silent, as if the connection had died."""
+        await self._conversation.send_command("mute", names=[machine_id])
+
+    async def cut_endpoint(self, endpoint: int) -> None:
+        """Close an endpoint and reset every connection through it."""
+        await self._conversation.send_command("cut", endpoint=endpoint)
+
+    async def restore_endpoint(self, endpoint: int) -> None:
+        """Open a cut endpoint again, on the same port."""
+        await self._conversation.send_command("restore", endpoint=endpoint)
+
+    async def count_calls(self) -> Counter[CallKey]:
+        """How often what was called since the start or the last reset; calls that failed are among them."""
+        answer = await self._conversation.send_command("calls")
+        return Counter({CallKey(each.node, each.method, each.type): each.count for each in answer.calls})
+
+    async def reset_calls(self) -> None:
+        """Count from zero."""
+        await self._conversation.send_command("reset_calls")

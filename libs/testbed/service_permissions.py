@@ -1,0 +1,73 @@
+"""The RBAC objects that give each service the rights of its wiring and no other."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from libs.common.service_spec import WATCHER_LEASE_NAME, PolicyRule, ServiceSpec
+
+RBAC = "rbac.authorization.k8s.io"
+ALL_IN_ONE = "talos-ccm"  # the user of the process that runs every service
+
+
+def get_user_name(wiring: ServiceSpec, instance: str = ALL_IN_ONE) -> str:
+    """The user name in the service's client certificate. An instance is all our services of one install."""
+    return f"{instance}-{wiring.service}"
+
+
+def get_lease_name(instance: str, lease: str = WATCHER_LEASE_NAME) -> str:
+    """What --leader-elect-resource-name (--lifecycle-lease-name) says for that instance: each has its own."""
+    return lease if instance == ALL_IN_ONE else f"{lease}-{instance}"
+
+
+def build_role_objects(wiring: ServiceSpec, instance: str = ALL_IN_ONE) -> Iterable[dict[str, Any]]:
+    """Roles and bindings of one service: a ClusterRole for cluster-wide rights, a Role per namespace."""
+    user = get_user_name(wiring, instance)
+    for namespace in sorted({right.namespace for right in wiring.policy_rules}):
+        rules = [
+            _build_rule(right, instance) for right in wiring.policy_rules if right.namespace == namespace
+        ]
+        yield _build_role(user, namespace, rules)
+        yield _build_binding(user, namespace, (user, instance))
+
+
+def get_collection_path(manifest: dict[str, Any]) -> str:
+    """The collection that such an object is created in."""
+    plural = manifest["kind"].lower() + "s"
+    namespace = manifest["metadata"].get("namespace")
+    return f"/apis/{RBAC}/v1/" + (f"namespaces/{namespace}/{plural}" if namespace else plural)
+
+
+def _build_rule(right: PolicyRule, instance: str) -> dict[str, Any]:
+    rule: dict[str, Any] = {
+        "apiGroups": [right.group],
+        "resources": [right.resource],
+        "verbs": list(right.verbs),
+    }
+    names = [
+        get_lease_name(instance, name) if right.resource == "leases" else name
+        for name in right.resource_names
+    ]
+    return rule | ({"resourceNames": names} if names else {})
+
+
+def _build_metadata(user: str, namespace: str) -> dict[str, str]:
+    return {"name": user} | ({"namespace": namespace} if namespace else {})
+
+
+def _build_role(user: str, namespace: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "Role" if namespace else "ClusterRole",
+        "metadata": _build_metadata(user, namespace),
+        "rules": rules,
+    }
+
+
+def _build_binding(user: str, namespace: str, users: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": _build_metadata(user, namespace),
+        "roleRef": {"apiGroup": RBAC, "kind": "Role" if namespace else "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": name} for name in users],
+    }

@@ -1,0 +1,238 @@
+"""Our services as an operator runs them: real processes, each with the rights of its wiring and no other."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, Literal, NoReturn, Protocol, Self
+
+import aiohttp
+import msgspec
+
+from libs.common.service_spec import DEFAULT_SERVICES, LIFECYCLE, LIFECYCLE_LEASE_NAME, ServiceSpec
+from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, wait_until
+from libs.testbed.kubelets import KubeletFleet, RequestRejected
+from libs.testbed.older_tree import older_tree_of
+from libs.testbed.service_permissions import (
+    ALL_IN_ONE,
+    build_role_objects,
+    get_collection_path,
+    get_lease_name,
+    get_user_name,
+)
+
+ROOT: Final = Path(__file__).parents[2]
+_ONE_SECOND = aiohttp.ClientTimeout(total=1)
+_START_SECONDS = 60
+SERVICE_NETWORKS: Final = "10.96.0.0/16,fd00:10:96::/112"  # as both API servers of the testbed have them
+_STOP_SECONDS = 30  # what a service may take to finish its work and release its Lease
+
+
+class ApiServer(Protocol):
+    """What ControlPlane and SimApiServer are here."""
+
+    def kubeconfig(self, user: str) -> Path:
+        """The credentials of that user, who has no rights but those granted."""
+        ...
+
+
+class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process has cost so far."""
+
+    cpu_seconds: float
+    peak_rss_bytes: int
+    threads: int
+
+
+class ServiceProcesses:
+    """The processes by name, such as "watcher", "ipam" and its replica "ipam-2", or "all-in-one" alone."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, ChildProcess] = {}
+        self.ports: dict[str, int] = {}
+        self._started_as: dict[str, Callable[[], ChildProcess]] = {}
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        cls,
+        run_dir: Path,
+        api_server: ApiServer,
+        kubelets: KubeletFleet,
+        *,
+        nats_url: str,
+        talosconfig: Path,
+        all_in_one: bool = False,
+        bus: Literal["nats", "memory"] = "nats",
+        flags: Sequence[str] = (),
+        own_flags: Mapping[str, Sequence[str]] | None = None,
+        env: Mapping[str, str] | None = None,
+        wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
+        replicas: Mapping[str, int] | None = None,
+        instance: str = ALL_IN_ONE,
+        service_networks: str = SERVICE_NETWORKS,
+    ) -> AsyncIterator[Self]:
+        """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them.
+
+        `flags` are for every process, `own_flags` for those of that name. `wirings` are the services that
+        get rights and, unless all are in one, a process; in the all-in-one the flags say what runs.
+        `replicas` says of which services there are several processes, alike and with the same rights.
+        On the memory bus, which only the all-in-one has, nobody is told of `nats_url`. `instance` begins the
+        names of the users: a second one on the same cluster needs another, and holds another Lease.
+        `service_networks` are those that csr is given, alone or in a process without ipam, "" for none: most
+        fleets of the testbed have no control plane machine that reports them.
+        """
+        await grant_permissions(kubelets, wirings, instance)
+        _make(run_dir)
+        services = cls()
+        users: dict[str, str] = {w.service: get_user_name(w, instance) for w in wirings}
+        if all_in_one:
+            users = {"all-in-one": instance}
+        carrier = f"--nats-url={nats_url}" if bus == "nats" else "--bus=memory"
+        common = [
+            carrier,
+            "--bind-address=127.0.0.1",
+            "--secure-serving=false",
+            *_build_lease_flags(instance),
+            *flags,
+        ]
+        try:
+            for service, user in users.items():
+                its_own = _build_credential_flags(service, user, api_server, talosconfig)
+                its_own += _build_network_flags(service, service_networks, flags)
+                its_own += [
+                    *_build_lifecycle_lease_flags(service, instance),
+                    *(own_flags or {}).get(service, ()),
+                ]
+                for name in _list_process_names(service, (replicas or {}).get(service, 1)):
+                    port = services.ports[name] = allocate_port()
+                    argv = [*_build_module_arguments(service), f"--secure-port={port}", *its_own, *common]
+                    services._started_as[name] = partial(_start_process, name, argv, run_dir, env or {})
+                    services.restart(name)
+            yield services
+        finally:
+            await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in services.children.values()))
+
+    async def wait_until_ready(self, seconds: float = _START_SECONDS) -> None:
+        """Wait until every process says so. Raises ChildExited or TimeoutError, with the last log lines."""
+        async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
+            for name, child in self.children.items():
+
+                async def says_ready(port: int = self.ports[name]) -> bool:
+                    return (await _fetch(session, port, "/readyz"))[0] == HTTPStatus.OK
+
+                await wait_until(says_ready, child, what="ready", seconds=seconds)
+
+    async def kill(self, name: str) -> None:
+        """End a process as a crash does (SIGKILL): from now on it is none of the children."""
+        await self.children.pop(name).kill()
+
+    def restart(self, name: str) -> None:
+        """Start a process that has ended again, as it was; it logs to the same file."""
+        self.children[name] = self._started_as[name]()
+
+    async def wait_for_exit(self) -> NoReturn:
+        """Wait until a process ends that `kill` did not end: none does by itself. Raises ChildExited."""
+        waiting = {asyncio.create_task(child.wait()): child for child in self.children.values()}
+        child = None
+        try:
+            while child not in self.children.values():
+                ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                child = waiting.pop(ended.pop())
+        finally:
+            for task in waiting:
+                task.cancel()
+        assert child is not None
+        raise ChildExited(f"{child.name} ended with status {child.process.returncode}:\n{child.tail()}")
+
+    async def fetch_page(self, name: str, path: str) -> str:
+        """What a process serves, such as "/metrics" or "/readyz?verbose"; "" when it does not answer."""
+        async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
+            return (await _fetch(session, self.ports[name], path))[1]
+
+    def measure_usage(self) -> dict[str, ProcessUsage]:
+        """Cost of each process that still runs (Linux)."""
+        return {
+            name: measure_process_usage(child.pid)
+            for name, child in self.children.items()
+            if child.is_running
+        }
+
+
+def _make(run_dir: Path) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+
+
+def _build_credential_flags(name: str, user: str, api_server: ApiServer, talosconfig: Path) -> list[str]:
+    """The flags that name them. metadata has no Kubernetes right, and nobody else has a Talos credential."""
+    of_kubernetes = [] if name == "metadata" else [f"--kubeconfig={api_server.kubeconfig(user)}"]
+    of_talos = [f"--talosconfig={talosconfig}"] if name in ("all-in-one", "metadata") else []
+    return of_kubernetes + of_talos
+
+
+def _build_lease_flags(instance: str) -> list[str]:
+    return [] if instance == ALL_IN_ONE else [f"--leader-elect-resource-name={get_lease_name(instance)}"]
+
+
+def _build_lifecycle_lease_flags(service: str, instance: str) -> list[str]:
+    if instance == ALL_IN_ONE or service not in ("all-in-one", LIFECYCLE.service):
+        return []
+    return [f"--lifecycle-lease-name={get_lease_name(instance, LIFECYCLE_LEASE_NAME)}"]
+
+
+def _build_network_flags(service: str, networks: str, flags: Sequence[str]) -> list[str]:
+    has_ipam = any("node-cidrs" in flag or "ipam" in flag for flag in flags)
+    takes_it = service == "csr" or (service == "all-in-one" and not has_ipam)
+    return [f"--service-cluster-ip-range={networks}"] if takes_it and networks else []
+
+
+def _list_process_names(service: str, replicas: int) -> list[str]:
+    return [service, *(f"{service}-{number}" for number in range(2, replicas + 1))]
+
+
+def _build_module_arguments(service: str) -> list[str]:
+    return [sys.executable, "-m", "services" if service == "all-in-one" else f"services.{service}"]
+
+
+def _start_process(name: str, argv: Sequence[str], run_dir: Path, env: Mapping[str, str]) -> ChildProcess:
+    older = older_tree_of(name)
+    if older is not None:
+        return ChildProcess.start(name, older.argv(argv), run_dir, env={"PYTHONPATH": str(older.root), **env})
+    return ChildProcess.start(name, argv, run_dir, env={"PYTHONPATH": str(ROOT), **env})
+
+
+async def grant_permissions(
+    kubelets: KubeletFleet, wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES, instance: str = ALL_IN_ONE
+) -> None:
+    """Create the RBAC objects of these services. Raises Refused; what exists already stays."""
+    for wiring in wirings:
+        for manifest in build_role_objects(wiring, instance):
+            answer = await kubelets.request("POST", get_collection_path(manifest), body=manifest)
+            if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
+                raise RequestRejected(f"{manifest['kind']} {manifest['metadata']['name']}", answer)
+
+
+def measure_process_usage(pid: int) -> ProcessUsage:
+    """CPU seconds and peak resident memory of a running process, from /proc."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    status = dict(
+        row.split(":", 1) for row in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in row
+    )
+    return ProcessUsage(
+        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
+        peak_rss_bytes=int(status["VmHWM"].split()[0]) * 1024,
+        threads=int(fields[17]),
+    )
+
+
+async def _fetch(session: aiohttp.ClientSession, port: int, path: str) -> tuple[int, str]:
+    try:
+        async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+            return response.status, await response.text()
+    except (aiohttp.ClientError, TimeoutError):
+        return 0, ""

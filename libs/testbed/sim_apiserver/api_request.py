@@ -1,0 +1,121 @@
+"""What a request asks for: verb, kind, namespace, name and subresource, from its method and URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS
+from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
+from libs.testbed.sim_apiserver.config_maps import CONFIG_MAPS
+from libs.testbed.sim_apiserver.events import EVENTS
+from libs.testbed.sim_apiserver.leases import LEASES
+from libs.testbed.sim_apiserver.nodes import NODES
+from libs.testbed.sim_apiserver.objects import ResourceKind
+from libs.testbed.sim_apiserver.refusals import (
+    bad_request,
+    method_not_allowed,
+    no_such_resource,
+    not_simulated,
+)
+from libs.testbed.sim_apiserver.roles import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+
+KINDS: Final = (
+    NODES,
+    LEASES,
+    EVENTS,
+    CONFIG_MAPS,
+    ACCESS_REVIEWS,
+    SIGNING_REQUESTS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    ROLES,
+    ROLE_BINDINGS,
+)
+
+_BY_PATH: Final = {(kind.group, kind.plural): kind for kind in KINDS}
+_VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_LIST: Final = {"limit", "continue", "fieldSelector", "labelSelector", "resourceVersion", "watch"}
+_WATCH: Final = {"watch", "resourceVersion", "timeoutSeconds", "allowWatchBookmarks", "fieldSelector"}
+_IGNORED: Final = {"pretty", "fieldManager", "fieldValidation", "timeout"}  # they change nothing that we read
+
+
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`verb` is Kubernetes' word, or "" if the method is none; without a kind it is about `path`."""
+
+    verb: str
+    path: str
+    kind: ResourceKind | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    query: Mapping[str, str] = {}
+    as_table: bool = False  # for kubectl; kinds without a table are answered as ever
+
+    @property
+    def resource(self) -> str:
+        """As in a rule or an audit log: "nodes/status"; the path of what is no resource."""
+        if self.kind is None:
+            return self.path
+        return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
+
+
+def parse_request(method: str, path: str, query: Mapping[str, str], *, as_table: bool = False) -> ApiRequest:
+    """Which resource is asked for what; unknown ones leave kind and verb to be refused later."""
+    group, parts = _split(path)
+    namespace = ""
+    if len(parts) > 2 and parts[0] == "namespaces":
+        namespace, parts = parts[1], parts[2:]
+    kind = _BY_PATH.get((group, parts[0])) if parts else None
+    if kind is None or len(parts) > 3 or (namespace and not kind.is_namespaced):
+        return ApiRequest(verb=method.lower(), path=path, query=query)
+    name, subresource = [*parts[1:], "", ""][:2]
+    return ApiRequest(
+        verb=_verb(method, name, query),
+        path=path,
+        kind=kind,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        query=query,
+        as_table=as_table,
+    )
+
+
+def _split(path: str) -> tuple[str, list[str]]:
+    parts = path.strip("/").split("/")
+    if parts[:2] == ["api", "v1"]:
+        return "", parts[2:]
+    if len(parts) > 3 and parts[0] == "apis" and parts[2] == "v1":
+        return parts[1], parts[3:]
+    return "", []
+
+
+def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
+    if method == "GET" and not name:
+        return "watch" if query.get("watch") in {"1", "true"} else "list"
+    if (method == "POST") == bool(name):  # an object is not created by its name, nor changed without it
+        return "get" if method == "GET" else ""
+    return _VERBS.get(method, "")
+
+
+def check_request(request: ApiRequest) -> ResourceKind:
+    """The kind, if there is such a resource and all of the query is understood. Raises Refusal."""
+    if request.kind is None or (request.subresource and request.subresource not in request.kind.subresources):
+        raise no_such_resource()
+    if not request.kind.is_stored and (request.verb != "create" or request.subresource):
+        raise method_not_allowed()
+    known = {"list": _LIST, "watch": _WATCH}.get(request.verb, set[str]()) | _IGNORED
+    for name in request.query.keys() - known:
+        raise not_simulated(f"query parameter {name} of {request.verb}", name)
+    return request.kind
+
+
+def parse_number(request: ApiRequest, name: str, default: int = 0) -> int:
+    """A number of the query. Raises Refusal."""
+    text = request.query.get(name, "")
+    if text and not (text.isascii() and text.isdigit()):
+        raise bad_request(f'{name}: strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text) if text else default

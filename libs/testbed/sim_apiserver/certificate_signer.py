@@ -1,0 +1,126 @@
+"""The signer of kubelets' serving certificates, as kube-controller-manager has it; no other is simulated."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from libs.testbed.pki import CertificateAuthority
+from libs.testbed.sim_apiserver.certificates import RequestCondition, RequestSpec, SigningRequest
+from libs.testbed.sim_apiserver.request_pem import (
+    get_alternative_names,
+    get_common_name,
+    get_organizations,
+    parse_request_pem,
+)
+
+KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"
+_LIFETIME: Final = timedelta(days=365)
+_BACKDATED: Final = timedelta(minutes=5)
+_SHORT: Final = timedelta(hours=8)  # a shorter life does not lose those minutes
+_NEEDED: Final = {"digital signature", "server auth"}
+_ALLOWED: Final = _NEEDED | {"key encipherment"}
+
+
+def sign_request(
+    request: SigningRequest, authority: CertificateAuthority, now: datetime
+) -> SigningRequest | None:
+    """The request with its certificate, or failed; None if it waits for nobody here."""
+    decided = any(request.has_condition(one) for one in ("Denied", "Failed"))
+    waits = request.has_condition("Approved") and not (request.status.certificate or decided)
+    if not waits or request.spec.signer_name != KUBELET_SERVING:
+        return None
+    csr = parse_request_pem(request.spec.request)
+    if why := find_signing_problem(request, csr):
+        return _make_failed(request, why, now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    certificate = _issue_certificate(csr, request.spec, authority, now)
+    return replace(request, status=replace(request.status, certificate=certificate))
+
+
+def _make_failed(request: SigningRequest, why: str, now: str) -> SigningRequest:
+    failed = RequestCondition(
+        type="Failed",
+        status="True",
+        reason="SignerValidationFailure",
+        message=why,
+        last_update_time=now,
+        last_transition_time=now,
+    )
+    return replace(request, status=replace(request.status, conditions=[*request.status.conditions, failed]))
+
+
+def find_signing_problem(request: SigningRequest, csr: x509.CertificateSigningRequest) -> str:
+    """Why the signer would not sign it, "" if it would (certificates/v1 helpers of Kubernetes)."""
+    if get_organizations(csr) != ["system:nodes"]:
+        return "subject organization is not system:nodes"
+    names = get_alternative_names(csr)
+    if not _select_names(names):
+        return "DNS or IP subjectAltName is required"
+    if any(isinstance(name, x509.RFC822Name) for name in names):
+        return "Email subjectAltNames are not allowed"
+    if any(isinstance(name, x509.UniformResourceIdentifier) for name in names):
+        return "URI subjectAltNames are not allowed"
+    if not _NEEDED <= set(request.spec.usages or []) <= _ALLOWED:
+        return f"usages did not match [{' '.join(sorted(_ALLOWED))}]"
+    if not get_common_name(csr).startswith("system:node:"):
+        return "subject common name does not begin with system:node:"
+    return ""
+
+
+def _issue_certificate(
+    csr: x509.CertificateSigningRequest, spec: RequestSpec, authority: CertificateAuthority, now: datetime
+) -> bytes:
+    if not isinstance(authority.key, ec.EllipticCurvePrivateKey):
+        raise TypeError("the cluster's authority has a P-256 key")
+    life = _LIFETIME
+    if spec.expiration_seconds is not UNSET:
+        life = min(life, timedelta(seconds=spec.expiration_seconds))
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(csr.subject)
+        .issuer_name(authority.certificate.subject)
+        .public_key(csr.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + life - (_BACKDATED if life >= _SHORT else timedelta()))
+        .add_extension(_key_usage("key encipherment" in (spec.usages or [])), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(_select_names(get_alternative_names(csr))), critical=False)
+    )
+    return builder.sign(authority.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _key_usage(key_encipherment: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=key_encipherment,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _select_names(names: list[x509.GeneralName]) -> list[x509.GeneralName]:
+    """What gets into the certificate; kinds that Go does not know are dropped without a word.
+
+    An IPv4 address that is written as IPv6 becomes the IPv4 address.
+    """
+    kept: list[x509.GeneralName] = [name for name in names if isinstance(name, x509.DNSName)]
+    for name in names:
+        if isinstance(name, x509.IPAddress):
+            mapped = getattr(name.value, "ipv4_mapped", None)
+            kept.append(x509.IPAddress(mapped) if mapped else name)
+    return kept

@@ -1,0 +1,60 @@
+"""How a request is answered over HTTP when a fault strikes it, and how refusals look."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from aiohttp import web
+
+from libs.testbed.sim_apiserver.faults import (
+    EmptyClose,
+    ExpiredFault,
+    HalfOpenFault,
+    ServerFault,
+    SlowFault,
+    TooManyRequestsFault,
+)
+from libs.testbed.sim_apiserver.refusals import Refusal, expired
+from libs.testbed.sim_apiserver.watch_stream import make_error_event
+
+
+async def apply_fault(
+    fault: ServerFault, request: web.BaseRequest, *, is_watch: bool
+) -> web.StreamResponse | None:
+    """The answer, or None if the request is to be carried out now. Raises Refusal."""
+    match fault:
+        case SlowFault():
+            await asyncio.sleep(fault.seconds)
+            return None
+        case TooManyRequestsFault():
+            told = "the server has received too many requests and has asked us to try again later"
+            raise Refusal(429, "TooManyRequests", told, retry_after_seconds=fault.retry_after_seconds)
+        case ExpiredFault() if not is_watch:
+            raise expired("too old resource version")
+        case HalfOpenFault() if not is_watch:
+            await asyncio.Event().wait()  # until the client has had enough
+        case EmptyClose() if not is_watch and request.transport is not None:
+            request.transport.abort()
+            return web.Response()
+    response = await open_watch_response(request)
+    if isinstance(fault, ExpiredFault):
+        await response.write(make_error_event(expired("too old resource version")))
+    elif isinstance(fault, HalfOpenFault):
+        await asyncio.Event().wait()
+    return response
+
+
+def make_refusal_response(refusal: Refusal) -> web.Response:
+    """The Status as an answer."""
+    headers = {"Content-Type": "application/json"}
+    if refusal.retry_after_seconds is not None:
+        headers["Retry-After"] = str(refusal.retry_after_seconds)
+    return web.Response(status=refusal.code, body=msgspec.json.encode(refusal.status), headers=headers)
+
+
+async def open_watch_response(request: web.BaseRequest) -> web.StreamResponse:
+    """A watch's answer, of which the head is sent."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    return response

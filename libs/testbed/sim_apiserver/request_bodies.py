@@ -1,0 +1,141 @@
+"""Bodies into objects, lists and patches: what is malformed is refused as the real server does."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from libs.testbed.sim_apiserver.api_request import ApiRequest
+from libs.testbed.sim_apiserver.json_patch import apply_json_patch
+from libs.testbed.sim_apiserver.merge_patch import apply_merge_patch, apply_strategic_merge_patch
+from libs.testbed.sim_apiserver.object_store import Key, StoredObject
+from libs.testbed.sim_apiserver.objects import ResourceKind
+from libs.testbed.sim_apiserver.refusals import (
+    Cause,
+    ResourceReference,
+    bad_request,
+    invalid,
+    not_simulated,
+    unsupported_media_type,
+)
+
+JSON: Final = "application/json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_PATCHES: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "application/json-patch+json": apply_json_patch,
+    "application/merge-patch+json": apply_merge_patch,
+    _STRATEGIC: apply_strategic_merge_patch,
+}
+
+
+class ContinueToken(msgspec.Struct, frozen=True):
+    """A continue token, of the real one's shape: the list's version and the last key that was told."""
+
+    rv: int
+    start: str
+    v: str = "meta.k8s.io/v1"
+
+    def encode(self) -> str:
+        """As it travels."""
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+    @classmethod
+    def after(cls, version: int, stored: StoredObject) -> ContinueToken:
+        """The next page starts behind this object."""
+        return cls(version, f"{stored.key.namespace}/{stored.key.name}\0")
+
+    @property
+    def key(self) -> Key:
+        """The last key of the page before."""
+        namespace, _, name = self.start.removesuffix("\0").rpartition("/")
+        return Key(namespace, name)
+
+
+def parse_token(text: str) -> ContinueToken:
+    """Raises Refusal."""
+    try:
+        return msgspec.json.decode(
+            base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=ContinueToken
+        )
+    except (binascii.Error, ValueError) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+
+
+def parse_json(body: bytes) -> Any:
+    """Raises Refusal."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise bad_request(f"json parse error: {error}") from error
+
+
+def parse_object(kind: ResourceKind, body: bytes) -> Any:
+    """A whole object, for create and update. Raises Refusal."""
+    document = parse_json(body)
+    if not isinstance(document, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
+    told = (document.pop("apiVersion", kind.api_version), document.pop("kind", kind.kind))
+    if told != (kind.api_version, kind.kind):
+        raise bad_request(f'{told[1]} in version "{told[0]}" cannot be handled as a {kind.kind}')
+    document.get("metadata", {}).pop("managedFields", None)  # whoever reads and updates sends them back
+    try:
+        return msgspec.convert(document, kind.model)
+    except msgspec.ValidationError as error:
+        _reject_unknown_fields(error, kind)
+        told_of = f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}'
+        raise bad_request(f"{told_of}: {error}") from error
+
+
+def patch_object(kind: ResourceKind, stored: StoredObject, body: bytes, content_type: str) -> Any:
+    """The object after the patch, not validated yet. Raises Refusal."""
+    apply_patch = _PATCHES.get(content_type)
+    if apply_patch is None:
+        raise unsupported_media_type()
+    if content_type == _STRATEGIC and not kind.supports_strategic_patch:
+        raise not_simulated(f"strategic merge patch of {kind.plural}")
+    document = apply_patch(msgspec.json.decode(stored.raw), parse_json(body))
+    for key, fixed in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+        if document.pop(key, fixed) != fixed:
+            raise bad_request(f"a patch may not change {key}")
+    try:
+        return msgspec.convert(document, kind.model)
+    except msgspec.ValidationError as error:
+        _reject_unknown_fields(error, kind)
+        cause = Cause("FieldValueInvalid", f"Invalid value: {error}", "patch")
+        raise invalid("", ResourceReference(""), [cause]) from error
+
+
+def _reject_unknown_fields(error: msgspec.ValidationError, kind: ResourceKind) -> None:
+    if "unknown field" in str(error):  # the real server would drop it without a word, or knows it
+        raise not_simulated(f"{kind.kind}: {error}") from error
+
+
+def make_selector(request: ApiRequest, kind: ResourceKind) -> Callable[[Any], bool]:
+    """Whether an object is of the fieldSelector and of the labelSelector. Raises Refusal."""
+    wanted = _parse_terms(request, "fieldSelector")
+    for field, _, _ in wanted:
+        if field not in kind.field_selectors:
+            raise bad_request(f"field label not supported: {field}")
+    labels = _parse_terms(request, "labelSelector")  # sets, and keys alone, are not simulated
+    return lambda item: (
+        all((kind.field_selectors[field](item) == value) == equal for field, equal, value in wanted)
+        and all((item.metadata.labels.get(key) == value) == equal for key, equal, value in labels)
+    )
+
+
+def _parse_terms(asked: ApiRequest, name: str) -> list[tuple[str, bool, str]]:
+    text = asked.query.get(name, "")
+    return [_parse_term(part) for part in text.split(",")] if text else []
+
+
+def _parse_term(text: str) -> tuple[str, bool, str]:
+    field, equals, value = text.partition("=")
+    if not equals:
+        raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
+    if field.endswith("!"):
+        return field[:-1], False, value
+    return field, True, value.removeprefix("=")

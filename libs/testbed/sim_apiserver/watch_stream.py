@@ -1,0 +1,113 @@
+"""One watch over HTTP: what there is, each change as it comes, a bookmark before the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from libs.testbed.sim_apiserver.api import SimApi
+from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number
+from libs.testbed.sim_apiserver.authorization import Identity
+from libs.testbed.sim_apiserver.object_store import CompactedError, StoredChange
+from libs.testbed.sim_apiserver.refusals import Refusal, expired
+from libs.testbed.sim_apiserver.request_bodies import make_selector
+
+_DEFAULT_SECONDS: Final = 1800  # the real server: 30 to 60 minutes
+_BOOKMARK_SECONDS: Final = 2.0  # before the end, if there was news; the real server repeats it each minute
+
+
+class ChangeNotifier:
+    """Wakes whoever waits for a change of a kind."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Event] = {}
+
+    def notify(self, plural: str) -> None:
+        """Something of this kind has changed."""
+        if waiting := self._waiting.pop(plural, None):
+            waiting.set()
+
+    async def wait(self, plural: str) -> None:
+        """Return at the next change."""
+        await self._waiting.setdefault(plural, asyncio.Event()).wait()
+
+
+class WatchStream:
+    """A watch that has been opened and may tell."""
+
+    def __init__(self, api: SimApi, news: ChangeNotifier, identity: Identity, asked: ApiRequest) -> None:
+        """Raises Refusal."""
+        self._kind, self._position, self._present = api.open_watch(identity, asked)
+        self._started_at = self._position
+        self._table = api.store.table(self._kind.plural)
+        self._selected = make_selector(asked, self._kind)
+        self._asked = asked
+        self._api = api
+        self._seconds = parse_number(asked, "timeoutSeconds") or _DEFAULT_SECONDS
+        self._bookmarks = asked.query.get("allowWatchBookmarks") in {"1", "true"}
+        self._news = news
+
+    async def stream_events(self, response: web.StreamResponse) -> None:
+        """Tell until the time is over, or until the history does not reach back."""
+        end = asyncio.get_running_loop().time() + self._seconds
+        await _write_changes_to(
+            response, (StoredChange("ADDED", stored) for stored in self._present), self._encode_change
+        )
+        if self._bookmarks:
+            if not await self._stream_until(response, end - _BOOKMARK_SECONDS):
+                return
+            await self._write_bookmark(response)
+        await self._stream_until(response, end)
+
+    async def _stream_until(self, response: web.StreamResponse, moment: float) -> bool:
+        """False if the watch is over before."""
+        try:
+            async with asyncio.timeout_at(moment):
+                while await self._write_changes(response):
+                    await self._news.wait(self._kind.plural)
+        except TimeoutError:
+            return True
+        return False
+
+    async def _write_changes(self, response: web.StreamResponse) -> bool:
+        try:
+            changes = self._table.list_changes(self._position)
+        except CompactedError as error:
+            await response.write(make_error_event(expired(str(error))))
+            return False
+        if changes:
+            self._position = changes[-1].stored.version
+            await _write_changes_to(response, changes, self._encode_change)
+        return True
+
+    async def _write_bookmark(self, response: web.StreamResponse) -> None:
+        if self._position > self._started_at:
+            metadata = {"resourceVersion": str(self._position)}
+            bare = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": metadata}
+            await response.write(_encode_event("BOOKMARK", msgspec.json.encode(bare)))
+
+    def _encode_change(self, change: StoredChange) -> bytes:
+        stored = change.stored
+        if self._asked.namespace not in {"", stored.key.namespace} or not self._selected(stored.item):
+            return b""
+        return _encode_event(change.type, self._api.encode_object(self._asked, self._kind, stored))
+
+
+def make_error_event(refusal: Refusal) -> bytes:
+    """How a watch that has been opened says no."""
+    return _encode_event("ERROR", msgspec.json.encode(refusal.status))
+
+
+def _encode_event(kind: str, raw: bytes) -> bytes:
+    return f'{{"type":"{kind}","object":'.encode() + raw + b"}\n"
+
+
+async def _write_changes_to(
+    response: web.StreamResponse, changes: Iterable[StoredChange], line: Callable[[StoredChange], bytes]
+) -> None:
+    if lines := b"".join(map(line, changes)):
+        await response.write(lines)

@@ -1,0 +1,39 @@
+"""What a call is refused with: a gRPC status in the words of Talos."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class StatusCode(IntEnum):
+    """The gRPC status codes that are in use here."""
+
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    PERMISSION_DENIED = 7
+    FAILED_PRECONDITION = 9
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class CallRejected(Exception):
+    """A call that ends with a status other than OK."""
+
+    def __init__(self, code: StatusCode, message: str) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+        self.message = message
+
+
+def make_not_authorized() -> CallRejected:
+    """Talos's one answer to whoever may not do something."""
+    return CallRejected(StatusCode.PERMISSION_DENIED, "not authorized")
+
+
+def make_not_simulated(what: str) -> CallRejected:
+    """Talos can do it, these machines cannot."""
+    return CallRejected(
+        StatusCode.UNIMPLEMENTED, f"the simulated machines know no {what}; those on COSI's own server do"
+    )

@@ -1,0 +1,169 @@
+"""COSI's State service and Talos's Version over grpclib, for the machine that the `node` header names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.encoding.base import CodecBase
+from grpclib.exceptions import GRPCError
+from grpclib.server import Stream
+
+from libs.testbed.machine_fleet import CallKey
+from libs.testbed.sim_machines import access_policy
+from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode, make_not_authorized
+from libs.testbed.sim_machines.fleet import SimFleet
+from libs.testbed.sim_machines.protobuf_wire import MalformedMessage, encode
+from libs.testbed.sim_machines.requests import parse_get, parse_list, parse_type, parse_watch
+from libs.testbed.sim_machines.resource_state import (
+    encode_resource,
+    get_resource,
+    list_opening_events,
+    select_resources,
+)
+from libs.testbed.sim_machines.routing import choose_target
+from libs.testbed.sim_machines.sim_machine import MachineCall
+from libs.testbed.sim_machines.version import build_version_response
+
+Bytes = Stream[bytes, bytes]
+
+_STATE = "/cosi.resource.State/"
+_VERSION = "/machine.MachineService/Version"
+
+
+class RawCodec(CodecBase):
+    """Messages stay bytes: they are read and written by `wire`."""
+
+    __content_subtype__ = "proto"
+
+    def encode(self, message: Any, message_type: Any) -> bytes:
+        return bytes(message)
+
+    def decode(self, data: bytes, message_type: Any) -> bytes:
+        return data
+
+
+class MethodTable(dict[str, Handler]):
+    """Methods by their path. To a path that it lacks, grpclib would give an answer without a content type,
+    which clients take for a broken server.
+    """
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """The method, or one that says that there is none."""
+        return super().get(path) or Handler(
+            _make_handler(_make_unimplemented(path)), Cardinality.UNARY_UNARY, bytes, bytes
+        )
+
+
+class TalosService:
+    """Every method that a reader may call."""
+
+    def __init__(self, fleet: SimFleet) -> None:
+        self._fleet = fleet
+
+    def __mapping__(self) -> dict[str, Handler]:
+        one, many = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
+        methods = {
+            _STATE + "Get": (self._get, one),
+            _STATE + "List": (self._list, many),
+            _STATE + "Watch": (self._watch, many),
+            _STATE + "Create": (_reject_write, one),
+            _STATE + "Update": (_reject_write, one),
+            _STATE + "Destroy": (_reject_write, one),
+            _VERSION: (self._version, one),
+        }
+        return {
+            path: Handler(_make_handler(answer), kind, bytes, bytes)
+            for path, (answer, kind) in methods.items()
+        }
+
+    async def _get(self, stream: Bytes) -> None:
+        asked = parse_get(await _read_request(stream))
+        async with self._open_call(stream, _STATE, CallKey("", "Get", asked.type)) as visit:
+            await visit.wait_until_allowed(asked.namespace, asked.type)
+            await stream.send_message(encode({1: get_resource(visit.machine.state, asked)}))
+
+    async def _list(self, stream: Bytes) -> None:
+        request = await _read_request(stream)
+        async with self._open_call(stream, _STATE, CallKey("", "List", parse_type(request))) as visit:
+            asked = parse_list(request)
+            await visit.wait_until_allowed(asked.namespace, asked.type)
+            for held in select_resources(visit.machine.state, asked):
+                await visit.wait_until_responsive()
+                await stream.send_message(encode({1: encode_resource(held)}))
+
+    async def _watch(self, stream: Bytes) -> None:
+        request = await _read_request(stream)
+        async with self._open_call(stream, _STATE, CallKey("", "Watch", parse_type(request))) as visit:
+            asked = parse_watch(request)
+            await visit.wait_until_allowed(asked.selection.namespace, asked.selection.type)
+            visit.watch(asked, list(list_opening_events(visit.machine.state, asked, time.time_ns())))
+            await stream.send_message(b"")  # says that the watch is ready
+            while True:
+                event = await visit.next_event()
+                if not visit.is_muted:
+                    await stream.send_message(event.message())
+
+    async def _version(self, stream: Bytes) -> None:
+        await _read_request(stream)
+        async with self._open_call(stream, "/machine.MachineService/", CallKey("", "Version", "")) as visit:
+            await stream.send_message(build_version_response(visit.machine.facts))
+
+    @asynccontextmanager
+    async def _open_call(self, stream: Bytes, service: str, call: CallKey) -> AsyncIterator[MachineCall]:
+        """Find the machine, count the call, check the role, endure what is wrong. Raises Refused."""
+        headers = stream.metadata
+        assert headers is not None
+        node = None
+        try:
+            nodes = [str(value) for value in headers.getall("nodes", [])]
+            node = choose_target(
+                [str(value) for value in headers.getall("node", [])], nodes, service + call.method
+            )
+            machine = self._fleet.find_machine(node)
+        finally:
+            self._fleet.calls[call._replace(node=node or "")] += 1
+        access_policy.authorize_reader(_get_roles(stream))
+        async with machine.open_call(node or "") as visit:
+            yield visit
+
+
+def _make_handler(answer: Callable[[Bytes], Awaitable[None]]) -> Callable[[Bytes], Awaitable[None]]:
+    async def handle(stream: Bytes) -> None:
+        try:
+            await answer(stream)
+        except CallRejected as refused:
+            raise GRPCError(Status(refused.code), refused.message) from refused
+        except MalformedMessage as error:
+            words = f"grpc: error unmarshalling request: {error}"
+            raise GRPCError(Status.INTERNAL, words) from error
+
+    return handle
+
+
+async def _read_request(stream: Bytes) -> bytes:
+    request = await stream.recv_message()
+    if request is None:
+        raise CallRejected(StatusCode.INTERNAL, "the call ended without a request")
+    return request
+
+
+def _make_unimplemented(path: str) -> Callable[[Bytes], Awaitable[None]]:
+    async def answer(stream: Bytes) -> None:
+        raise CallRejected(StatusCode.UNIMPLEMENTED, f"method {path.rpartition('/')[2]} not implemented")
+
+    return answer
+
+
+async def _reject_write(stream: Bytes) -> None:
+    raise make_not_authorized()
+
+
+def _get_roles(stream: Bytes) -> list[str]:
+    """The organizations of the client certificate."""
+    certificate = stream.peer.cert() or {}
+    names = [name for relative in certificate.get("subject", ()) for name in relative]
+    return [value for kind, value in names if kind == "organizationName"]

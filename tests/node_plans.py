@@ -1,0 +1,95 @@
+"""Plans in tests, and what the API server makes of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.machine import MachineFacts
+from libs.common.node import BLOCKED_CONDITION, FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
+from libs.common.node_patch import build_node_patch, build_status_patch
+from services.labeler.ownership_record import compute_digest
+from services.labeler.plan import ClusterConfig, Plan, plan_node
+from services.labeler.rules import compile_rules
+from tests.builders import NOW
+from tests.json_patch import apply_json_patch
+from tests.status_patch import apply_status_patch
+
+
+def compile_cluster_config(text: str = "", **config: Any) -> ClusterConfig:
+    """What holds for all Nodes with these rules, as a file writes them."""
+    return ClusterConfig(rules=compile_rules(parse_cloud_config(text, "ccm-config.yaml")), **config)
+
+
+def compile_one_rule(**parts: str) -> ClusterConfig:
+    """One rule for all machines, each part as YAML: compile_one_rule(labels="{team: web}")."""
+    return compile_cluster_config(
+        "transformations:\n- name: one\n" + "".join(f"  {k}: {v}\n" for k, v in parts.items())
+    )
+
+
+def to_document(node: Node) -> dict[str, Any]:
+    """The Node as JSON."""
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node))
+    return document
+
+
+def apply_plan(node: Node, plan: Plan) -> Node:
+    """The Node as the API server would hold it after the plan's two patches."""
+    document = to_document(node)
+    gone = BLOCKED_CONDITION if plan.removes_condition else ""
+    status = build_status_patch(node, addresses=plan.addresses, remove_condition=gone, now=NOW)
+    document = apply_status_patch(document, status)
+    return msgspec.convert(apply_json_patch(document, build_node_patch(node, plan.changes)), Node)
+
+
+def plan_for(node: Node, facts: MachineFacts, config: ClusterConfig) -> Plan:
+    """The plan for a machine known by its node name."""
+    return plan_node(node, facts, "nodename", config)
+
+
+def plan_and_apply(node: Node, facts: MachineFacts, config: ClusterConfig) -> Node:
+    """The Node after such a plan."""
+    return apply_plan(node, plan_for(node, facts, config))
+
+
+def change_metadata(
+    node: Node,
+    *,
+    labels: dict[str, str | None] | None = None,
+    annotations: dict[str, str | None] | None = None,
+    taints: tuple[Any, ...] | None = None,
+) -> Node:
+    """The Node after somebody has changed these keys (None removes one), or all of its taints."""
+    metadata = msgspec.structs.replace(
+        node.metadata,
+        labels=_merged(node.labels, labels or {}),
+        annotations=_merged(node.annotations, annotations or {}),
+    )
+    spec = node.spec if taints is None else msgspec.structs.replace(node.spec, taints=taints)
+    return msgspec.structs.replace(node, metadata=metadata, spec=spec)
+
+
+def decode_record_annotation(node: Node) -> dict[str, Any]:
+    """What the Node's record says."""
+    found: dict[str, Any] = msgspec.json.decode(node.annotations[FIELD_OWNERSHIP_ANNOTATION])
+    return found
+
+
+def set_ownership_record(node: Node, text: str) -> Node:
+    """The Node with that text as its record, as the labeler writes it: with its digest."""
+    return change_metadata(
+        node,
+        labels={FIELD_OWNERSHIP_DIGEST_LABEL: compute_digest(text)},
+        annotations={FIELD_OWNERSHIP_ANNOTATION: text},
+    )
+
+
+def exclude_record_label(labels: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Labels without the one that vouches for the record."""
+    return {key: value for key, value in labels.items() if key != FIELD_OWNERSHIP_DIGEST_LABEL}
+
+
+def _merged(present: dict[str, str], wanted: dict[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in {**present, **wanted}.items() if value is not None}
