@@ -107,7 +107,7 @@ def decide_absent(
     if published.order.resource_version > last_resource_version and not is_confirmed:
         return ConfirmAbsence(reason="a former leader has seen a newer state than our watch has delivered")
     if known is None:
-        gone = msgspec.structs.replace(published, incarnation=token.stream_id, order=order, observed_at=now)
+        gone = msgspec.structs.replace(published, stream_id=token.stream_id, order=order, observed_at=now)
         return Publish(event=gone, reason=FENCED_REASON)
     return Publish(event=kind.build_gone(token.stream_id, order, known, now), reason="deleted")
 

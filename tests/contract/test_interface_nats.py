@@ -155,7 +155,7 @@ def test_what_each_service_consumes_publishes_and_owns_is_unchanged():
             "publishes": wiring.publishes,
             "owns": wiring.owns,
             "provisions the stream": wiring.provisions_stream,
-            "runs by default": wiring.by_default,
+            "runs by default": wiring.runs_by_default,
             "rights in Kubernetes": [msgspec.to_builtins(right) for right in wiring.rights],
             "secrets": wiring.secrets,
         }

@@ -107,7 +107,7 @@ async def test_over_nats_a_csr_that_starts_later_reads_the_age_from_the_stream(t
         lately = enriched.published_at + timedelta(seconds=1.0)
         await wait_until(lambda: datetime.now(UTC) > lately, "it is a second old")
         await flow.publish_node_gone(RIVAL)
-        async with flow.run_csr(seed=2, repeat_seconds=0.4):
+        async with flow.run_csr(seed=2, republish_interval_seconds=0.4):
             await flow.publish_leading()
             await waits_for_metadata(flow)
             assert flow.kube.patched == []

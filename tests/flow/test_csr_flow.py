@@ -449,7 +449,7 @@ async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(
 async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(cache_sync, "BEHIND_SECONDS", 0.01)
+    monkeypatch.setattr(cache_sync, "SYNC_TIMEOUT_SECONDS", 0.01)
     async with (
         CsrServiceFlow.open("memory", tmp_path, requests=None) as flow,
         flow.run_csr(ready=False),

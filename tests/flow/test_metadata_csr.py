@@ -100,7 +100,7 @@ async def test_a_request_before_its_nodes_facts_waits_for_the_look_that_is_under
 
 
 async def test_in_an_outage_the_fault_is_told_and_the_facts_within_a_second_of_the_look(flow, talos):
-    talos.break_down("10.0.0.5", "timeout")
+    talos.fail_queries("10.0.0.5", "timeout")
     async with flow.metadata(talos):
         await flow.observe(make_node())
         await flow.ask(make_request())
@@ -417,7 +417,7 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow
 async def test_what_is_known_of_a_pending_request_is_published_again_whatever_it_waits_for(flow, talos):
     """csr decides by nothing that was published long ago, and these requests may wait for hours."""
     settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
-    talos.break_down("10.0.0.6", "timeout")
+    talos.fail_queries("10.0.0.6", "timeout")
     async with flow.metadata(talos, settings):
         await flow.observe(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await flow.ask(make_request("csr-silent", uid="u2", node="web-2"))
@@ -447,7 +447,7 @@ async def until_said(stream: FlowActor, after: int = 0) -> int:
 
 async def test_over_nats_a_restart_repeats_nothing_and_says_what_has_changed(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.snapshot()
+        await stream.publish_snapshot()
         await stream.observe(make_node())
         await stream.bus.publish(make_csr_observed(make_request(), incarnation=stream.incarnation))
         first = await until_said(stream)
@@ -470,7 +470,7 @@ async def test_a_new_stream_is_told_of_the_requests_that_it_names_and_no_others(
         return bool(stream.incarnation != old)
 
     async with run_metadata(nats_server.url, talos) as service:
-        await stream.snapshot()
+        await stream.publish_snapshot()
         await stream.observe(make_node())
         for request in (make_request("csr-2", uid="u2"), make_request()):
             await stream.bus.publish(make_csr_observed(request, incarnation=stream.incarnation))
@@ -480,7 +480,7 @@ async def test_a_new_stream_is_told_of_the_requests_that_it_names_and_no_others(
         await wait_until(provisioned_anew)
         await stream.observe(make_node())
         place = await stream.bus.publish(make_csr_observed(make_request(), incarnation=stream.incarnation))
-        await stream.snapshot()
+        await stream.publish_snapshot()
         await until_said(stream, place)
         message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")
         assert (message.event.incarnation, message.event.observed_sequence) == (stream.incarnation, place)
@@ -587,7 +587,7 @@ async def test_few_contested_addresses_are_dialled_at_once_and_each_once_a_minut
     assert await dial_backs.filter_answering("web-2", addresses["web-1"]) == frozenset()
     assert len(talos.looks) == 2 * MAX_CONCURRENT_DIALS
     now += 2.0
-    talos.break_down(addresses["web-1"][0])
+    talos.fail_queries(addresses["web-1"][0])
     assert await dial_backs.filter_answering("web-1", addresses["web-1"]) == frozenset(addresses["web-1"][1:])
     await dial_backs.close()
 

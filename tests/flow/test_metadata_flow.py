@@ -40,8 +40,8 @@ def heard(service: MetadataService, name: str) -> int:
 
 async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.snapshot(0)
-        sequence = await stream.observe(make_node())
+        await stream.publish_snapshot(0)
+        sequence = await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeEnriched)
     assert event.observed_sequence == sequence
     assert event.incarnation == stream.incarnation
@@ -56,9 +56,9 @@ async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, st
     talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
     async with run_metadata(nats_server.url, talos) as service:
         for i in range(3):
-            await stream.observe(make_node(labels={"round": str(i)}))
+            await stream.publish_node(make_node(labels={"round": str(i)}))
             await stream.once("web-1", NodeEnriched, lambda event, i=i: event.node.labels["round"] == str(i))
-        await stream.observe(other)
+        await stream.publish_node(other)
         told = await stream.once("web-2", NodeEnriched)  # by then whatever was said before has come back
         await wait_until(lambda: service._node_controller.reconcilers["web-2"].state.published == told)
         await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_NODE))
@@ -78,15 +78,15 @@ async def test_what_changes_nothing_is_measured_when_it_comes_and_not_when_somet
     nats_server, stream, talos
 ):
     async with run_metadata(nats_server.url, talos) as service:
-        await stream.snapshot(0)
+        await stream.publish_snapshot(0)
         await wait_until(lambda: not service.problems(), "what comes now is heard live")
         before = measured()
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         assert measured() == before + 1
-        await stream.observe(make_node())  # the watcher's resync
+        await stream.publish_node(make_node())  # the watcher's resync
         await wait_until(lambda: measured() == before + 2)
-        await stream.observe(make_node(pod_cidrs=("10.244.1.0/24",)))
+        await stream.publish_node(make_node(pod_cidrs=("10.244.1.0/24",)))
         await wait_until(lambda: measured() == before + 3)
 
 
@@ -94,8 +94,8 @@ async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream,
     names = [f"web-{i}" for i in range(30)]
     for i, name in enumerate(names):
         talos.put(make_facts(node_name=name, node_ip=f"10.0.1.{i + 1}"))
-        await stream.observe(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
-    await stream.snapshot(len(names))
+        await stream.publish_node(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
+    await stream.publish_snapshot(len(names))
     async with run_metadata(nats_server.url, talos) as service:
         for name in names:
             assert (await stream.once(name, NodeEnriched)).facts.node_name == name
@@ -104,8 +104,8 @@ async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream,
 
 async def test_a_node_without_provided_node_ip_is_not_ours_and_nobody_is_dialled(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node("theirs", uid="theirs", ip=""))
-        await stream.observe(make_node())
+        await stream.publish_node(make_node("theirs", uid="theirs", ip=""))
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         assert await stream.said("theirs") is None
         assert talos.looks == ["10.0.0.5"]
@@ -116,26 +116,26 @@ async def test_a_node_without_provided_node_ip_is_not_ours_and_nobody_is_dialled
 )
 async def test_a_hostile_node_ip_is_told_and_never_dialled(nats_server, stream, talos, written):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node(ip=written))
+        await stream.publish_node(make_node(ip=written))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.fault.kind == "bad_node_ip"
         assert written in event.fault.message
         assert talos.looks == []
-        await stream.observe(make_node(ip="10.0.0.5"))
+        await stream.publish_node(make_node(ip="10.0.0.5"))
         await stream.once("web-1", NodeEnriched)
 
 
 async def test_an_unreachable_machine_is_told_once_and_enriched_when_it_is_back(nats_server, stream, talos):
-    talos.break_down("10.0.0.5", "timeout")
+    talos.fail_queries("10.0.0.5", "timeout")
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.attempt, event.last_known) == ("timeout", 1, None)
         assert event.retry_at > event.enriched_at
         told_at = await stream.sequence("web-1")
         await wait_until(lambda: len(talos.looks) >= 3, "it is retried")
         assert await stream.sequence("web-1") == told_at, "the same fault is not told again on each retry"
-        talos.break_down("10.0.0.5", "permission")
+        talos.fail_queries("10.0.0.5", "permission")
         await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind == "permission")
         talos.heal("10.0.0.5")
         await stream.once("web-1", NodeEnriched)
@@ -143,10 +143,10 @@ async def test_an_unreachable_machine_is_told_once_and_enriched_when_it_is_back(
 
 async def test_labels_that_change_are_answered_at_once_with_the_facts_at_hand(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        sequence = await stream.observe(make_node(labels={"team": "a"}))
+        sequence = await stream.publish_node(make_node(labels={"team": "a"}))
         event = await stream.once("web-1", NodeEnriched, lambda event: event.node.labels == {"team": "a"})
         assert event.observed_sequence == sequence
         assert len(talos.looks) == 1
@@ -155,7 +155,7 @@ async def test_labels_that_change_are_answered_at_once_with_the_facts_at_hand(na
 async def test_what_happened_before_the_watch_opened_is_looked_for(nats_server, stream, talos):
     late = msgspec.structs.replace(CALM, watches_opened_after_seconds=0.5)
     async with run_metadata(nats_server.url, talos, late):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         assert talos.watching["10.0.0.5"] == 0
         talos.put(make_facts(zone="b"))  # nobody hears it
@@ -169,7 +169,7 @@ async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos)
         for i in range(8):
             talos.put(make_facts(node_name=f"n-{i}", node_ip=f"10.0.5.{i + 1}"))
             joins = time.monotonic()
-            await stream.observe(make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.5.{i + 1}"))
+            await stream.publish_node(make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.5.{i + 1}"))
             await stream.once(f"n-{i}", NodeEnriched)
         await wait_until(lambda: talos.watching.total() == 8)
         assert time.monotonic() - joins > 1.0
@@ -179,9 +179,9 @@ async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos)
 async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     async with run_metadata(nats_server.url, talos, MetadataSettings(watched_machines=0)) as service:
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
-        newest = await stream.observe(make_node(labels={"team": "b"}))
+        newest = await stream.publish_node(make_node(labels={"team": "b"}))
         await wait_until(lambda: heard(service, "web-1") == newest)
         talos.held["10.0.0.5"].set()
         event = await stream.once("web-1", NodeEnriched)
@@ -194,9 +194,9 @@ async def test_a_node_that_moved_while_it_was_looked_at_is_looked_at_where_it_is
     talos.held["10.0.0.5"] = asyncio.Event()
     talos.put(make_facts(node_ip="10.0.0.6"))
     async with run_metadata(nats_server.url, talos) as service:
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
-        newest = await stream.observe(make_node(ip="10.0.0.6"))
+        newest = await stream.publish_node(make_node(ip="10.0.0.6"))
         await wait_until(lambda: heard(service, "web-1") == newest)
         talos.held["10.0.0.5"].set()
         event = await stream.once("web-1", NodeEnriched)
@@ -215,10 +215,10 @@ async def test_a_node_whose_addresses_change_during_each_query_explains_itself(n
     addresses = [f"10.9.{number}.1" for number in range(5)]
     talos.held |= {address: asyncio.Event() for address in addresses}
     async with run_metadata(nats_server.url, talos) as service:
-        await stream.observe(make_node(ip=addresses[0]))
+        await stream.publish_node(make_node(ip=addresses[0]))
         for address, following in pairwise(addresses):
             await wait_until(partial(is_queried, talos, address))
-            await is_heard(service, await stream.observe(make_node(ip=following)))
+            await is_heard(service, await stream.publish_node(make_node(ip=following)))
             talos.held[address].set()
         event = await stream.once("web-1", NodeUnreachable, seconds=10.0)
         assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
@@ -231,8 +231,8 @@ async def test_a_node_whose_addresses_change_during_each_query_explains_itself(n
 
 async def test_a_stale_enrichment_that_arrives_last_is_dropped(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        old = await stream.observe(make_node())
-        await stream.observe(make_node(labels={"team": "new"}))
+        old = await stream.publish_node(make_node())
+        await stream.publish_node(make_node(labels={"team": "new"}))
         newest = await stream.once("web-1", NodeEnriched, lambda event: event.node.labels == {"team": "new"})
         late = make_node_enriched(
             make_node(), make_facts(region="old"), incarnation=stream.incarnation, observed_sequence=old
@@ -243,7 +243,7 @@ async def test_a_stale_enrichment_that_arrives_last_is_dropped(nats_server, stre
 
 async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         first = await stream.once("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         for i in range(5):
@@ -257,21 +257,21 @@ async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server
 
 async def test_a_change_that_we_do_not_read_is_looked_at_and_not_said(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         told_at = await stream.sequence("web-1")
         talos.put(make_facts())
         await wait_until(lambda: len(talos.looks) == 2)
-        await stream.observe(make_node("web-2", uid="uid-2"))
-        talos.break_down("10.0.0.5")  # web-2 is another machine's name: a fault, once all before it is done
+        await stream.publish_node(make_node("web-2", uid="uid-2"))
+        talos.fail_queries("10.0.0.5")  # web-2 is another machine's name: a fault, once all before it is done
         await stream.once("web-2", NodeUnreachable)
         assert await stream.sequence("web-1") == told_at
 
 
 async def test_a_watch_that_ends_is_opened_again_and_what_it_missed_is_found(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         talos.machines["10.0.0.5"] = make_facts(zone="b")  # while nobody hears
@@ -282,10 +282,10 @@ async def test_a_watch_that_ends_is_opened_again_and_what_it_missed_is_found(nat
 
 async def test_facts_are_lost_and_come_back_while_the_last_known_ones_are_told(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         good = await stream.once("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        talos.break_down("10.0.0.5", "refused")
+        talos.fail_queries("10.0.0.5", "refused")
         talos.cut_watch("10.0.0.5")
         event = await stream.once("web-1", NodeUnreachable)
         assert event.last_known is not None
@@ -297,10 +297,10 @@ async def test_facts_are_lost_and_come_back_while_the_last_known_ones_are_told(n
 
 async def test_after_a_restart_the_last_known_facts_are_still_known(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
-        await stream.snapshot()
+        await stream.publish_node(make_node())
+        await stream.publish_snapshot()
         before = await stream.once("web-1", NodeEnriched)
-    talos.break_down("10.0.0.5", "timeout")
+    talos.fail_queries("10.0.0.5", "timeout")
     async with run_metadata(nats_server.url, talos, seed=2):
         event = await stream.once("web-1", NodeUnreachable)
     assert event.last_known == before.facts
@@ -308,8 +308,8 @@ async def test_after_a_restart_the_last_known_facts_are_still_known(nats_server,
 
 async def test_a_restart_says_nothing_that_the_stream_holds_already(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
-        await stream.snapshot()
+        await stream.publish_node(make_node())
+        await stream.publish_snapshot()
         await stream.once("web-1", NodeEnriched)
     told_at = await stream.sequence("web-1")
     looks = len(talos.looks)
@@ -317,15 +317,15 @@ async def test_a_restart_says_nothing_that_the_stream_holds_already(nats_server,
         await wait_until(lambda: len(talos.looks) > looks, "every node is looked at, at start")
         await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.facts is not None)
         talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
-        await stream.observe(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await stream.publish_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await stream.once("web-2", NodeEnriched)
         assert await stream.sequence("web-1") == told_at
 
 
 async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
-        await stream.snapshot()
+        await stream.publish_node(make_node())
+        await stream.publish_snapshot()
         await stream.once("web-1", NodeEnriched)
         await nats_server.wipe()
         old = stream.incarnation
@@ -338,16 +338,16 @@ async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos)
             return stream.incarnation != old
 
         await wait_until(provisioned_anew)
-        sequence = await stream.observe(make_node())
-        await stream.snapshot()
+        sequence = await stream.publish_node(make_node())
+        await stream.publish_snapshot()
         event = await stream.once("web-1", NodeEnriched)
     assert (event.incarnation, event.observed_sequence) == (stream.incarnation, sequence)
 
 
 async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos) as service:
-        await stream.observe(make_node())
-        await stream.snapshot()
+        await stream.publish_node(make_node())
+        await stream.publish_snapshot()
         await stream.once("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         await nats_server.kill()
@@ -372,7 +372,7 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
 
 async def test_a_node_that_is_gone_is_passed_on_and_forgotten(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos) as service:
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         sequence = await stream.gone(make_node())
@@ -383,11 +383,11 @@ async def test_a_node_that_is_gone_is_passed_on_and_forgotten(nats_server, strea
 
 async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        talos.break_down("10.0.0.5", "timeout")
-        await stream.observe(make_node(uid="uid-2"))
+        talos.fail_queries("10.0.0.5", "timeout")
+        await stream.publish_node(make_node(uid="uid-2"))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.node.uid == "uid-2"
         assert event.last_known is None
@@ -396,9 +396,9 @@ async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
 async def test_a_node_created_anew_during_a_look_is_looked_at_for_itself(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     async with run_metadata(nats_server.url, talos) as service:
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await wait_until(lambda: len(talos.looks) == 1)
-        sequence = await stream.observe(make_node(uid="uid-2"))
+        sequence = await stream.publish_node(make_node(uid="uid-2"))
         await wait_until(lambda: heard(service, "web-1") == sequence)
         created = datetime.now(UTC)
         talos.held["10.0.0.5"].set()
@@ -411,16 +411,16 @@ async def test_two_metadata_at_once_end_with_the_truth_and_come_to_rest(nats_ser
     others = ScriptedTalos()
     others.put(make_facts())
     async with run_metadata(nats_server.url, talos), run_metadata(nats_server.url, others, seed=2):
-        await stream.snapshot(20)
+        await stream.publish_snapshot(20)
         for i in range(20):
             facts = make_facts(node_name=f"n-{i}", node_ip=f"10.0.2.{i + 1}")
             talos.put(facts)
             others.put(facts)
-            await stream.observe(make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}"))
+            await stream.publish_node(make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}"))
         newest = {}
         for i in range(20):
             node = make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}", labels={"round": "2"})
-            newest[node.name] = await stream.observe(node)
+            newest[node.name] = await stream.publish_node(node)
         for name, sequence in newest.items():
             await stream.once(name, NodeEnriched, lambda event, s=sequence: event.observed_sequence == s)
         await wait_until(lambda: len(talos.looks) >= 20 and len(others.looks) >= 20)
@@ -437,7 +437,7 @@ async def test_one_of_two_metadata_that_reaches_nothing_does_not_quarrel_with_th
 ):
     blind = ScriptedTalos()
     async with run_metadata(nats_server.url, talos), run_metadata(nats_server.url, blind, seed=2):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         await wait_until(lambda: len(blind.looks) >= 4)
         assert await stream.sequence("web-1") < 8, "each says what it has to say, and that is that"
@@ -446,8 +446,8 @@ async def test_one_of_two_metadata_that_reaches_nothing_does_not_quarrel_with_th
 async def test_another_machine_at_that_address_is_never_taken_for_the_node(nats_server, stream, talos):
     talos.put(make_facts(node_name="db-7", uuid=UUID))
     async with run_metadata(nats_server.url, talos):
-        await stream.snapshot()
-        await stream.observe(make_node(system_uuid="9a5a5544-0000-4b10-8057-b2c04f4d4e31"))
+        await stream.publish_snapshot()
+        await stream.publish_node(make_node(system_uuid="9a5a5544-0000-4b10-8057-b2c04f4d4e31"))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.fault.kind == "wrong_machine"
         assert "db-7" in event.fault.message
@@ -459,15 +459,15 @@ async def test_a_renamed_node_is_recognized_by_its_uuid_until_another_claims_the
 ):
     talos.put(make_facts(node_name="talos-abc", uuid=UUID))
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node(system_uuid=UUID.upper()))
+        await stream.publish_node(make_node(system_uuid=UUID.upper()))
         waiting = await stream.once("web-1", NodeUnreachable)
         assert "not known yet" in waiting.fault.message, "not every Node is known before the snapshot"
-        await stream.snapshot()
+        await stream.publish_snapshot()
         event = await stream.once("web-1", NodeEnriched)
         assert event.recognized_by == "system-uuid"
         other = make_node("talos-abc", uid="uid-2", ip="10.0.0.9")
-        await stream.observe(other)
-        await stream.observe(make_node(system_uuid=UUID, labels={"changed": "yes"}))
+        await stream.publish_node(other)
+        await stream.publish_node(make_node(system_uuid=UUID, labels={"changed": "yes"}))
         event = await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind == "wrong_machine")
         assert "Node talos-abc has its node name too" in event.fault.message
 
@@ -475,7 +475,7 @@ async def test_a_renamed_node_is_recognized_by_its_uuid_until_another_claims_the
 async def test_a_machine_without_a_node_name_yet_is_waited_for(nats_server, stream, talos):
     talos.put(make_facts(node_name=""))
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.step) == ("not_found", "Nodename")
         talos.put(make_facts())
@@ -484,9 +484,9 @@ async def test_a_machine_without_a_node_name_yet_is_waited_for(nats_server, stre
 
 async def test_the_second_address_is_asked_when_the_first_refuses(nats_server, stream, talos):
     talos.put(make_facts(node_ip="fd00::5"))
-    talos.break_down("10.0.0.5", "refused")
+    talos.fail_queries("10.0.0.5", "refused")
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node(ip="10.0.0.5,fd00::5"))
+        await stream.publish_node(make_node(ip="10.0.0.5,fd00::5"))
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.node_ip == "fd00::5"
         assert talos.looks[:2] == ["10.0.0.5", "fd00::5"]
@@ -496,7 +496,7 @@ async def test_incomplete_cloud_metadata_are_looked_at_again_soon(nats_server, s
     talos.put(make_facts(platform="hcloud"))
     settings = MetadataSettings(watched_machines=0)
     async with run_metadata(nats_server.url, talos, settings):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert why_metadata_incomplete(event.facts.platform)
         talos.put(make_facts(platform="hcloud", provider_id="hcloud://1"))
@@ -504,7 +504,7 @@ async def test_incomplete_cloud_metadata_are_looked_at_again_soon(nats_server, s
             "web-1", NodeEnriched, lambda event: event.facts.platform.provider_id == "hcloud://1"
         )
         talos.put(make_facts(platform="hcloud"))  # it boots: less than before
-        await stream.observe(make_node("web-1", ip="10.0.0.5, 10.0.0.5"))
+        await stream.publish_node(make_node("web-1", ip="10.0.0.5, 10.0.0.5"))
         told = await stream.once("web-1", NodeUnreachable)
         assert told.last_known is not None
         assert told.last_known.platform.provider_id == "hcloud://1"
@@ -515,11 +515,11 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
     for i, name in enumerate(names):
         ip = f"10.0.3.{i + 1}"
         talos.put(make_facts(node_name=name, node_ip=ip))
-        talos.break_down(ip, "no_endpoint", "connect")
+        talos.fail_queries(ip, "no_endpoint", "connect")
     settings = MetadataSettings(watched_machines=0, probe_seconds=0.1)
     async with run_metadata(nats_server.url, talos, settings) as service:
         for i, name in enumerate(names):
-            await stream.observe(make_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
+            await stream.publish_node(make_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
         for name in names:
             await stream.once(name, NodeUnreachable)
         # as after a long outage: the next look is a minute away
@@ -537,8 +537,8 @@ async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, settings):
         for i in range(3):
             talos.held[f"10.0.4.{i + 1}"] = gate
-            await stream.observe(make_node(f"hung-{i}", uid=f"hung-{i}", ip=f"10.0.4.{i + 1}"))
-        await stream.observe(make_node())
+            await stream.publish_node(make_node(f"hung-{i}", uid=f"hung-{i}", ip=f"10.0.4.{i + 1}"))
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         gate.set()
 
@@ -548,7 +548,7 @@ async def test_the_trace_that_an_observation_began_goes_on(nats_server, stream, 
     telemetry.setup_tracing("metadata", "http://127.0.0.1:9")  # nobody collects: that must not matter
     try:
         async with run_metadata(nats_server.url, talos):
-            await stream.observe(make_node(), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
+            await stream.publish_node(make_node(), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
             await stream.once("web-1", NodeEnriched)
             message = await stream.bus.last(f"{ENRICHED_NODE}.web-1")
             assert message.headers["traceparent"].split("-")[1] == trace
@@ -559,7 +559,7 @@ async def test_the_trace_that_an_observation_began_goes_on(nats_server, stream, 
 async def test_what_does_not_change_is_said_again_before_the_stream_forgets(nats_server, stream, talos):
     settings = MetadataSettings(republish_interval_seconds=1.0, watched_machines=0)
     async with run_metadata(nats_server.url, talos, settings):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeEnriched)
         first = await stream.sequence("web-1")
 
@@ -573,7 +573,7 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(nats
 async def test_a_talos_that_cannot_be_asked_makes_us_not_ready_with_the_reason(nats_server, stream, talos):
     talos.trouble = "talosconfig: field crt: expired"
     async with run_metadata(nats_server.url, talos) as service:
-        await stream.snapshot(0)
+        await stream.publish_snapshot(0)
         await wait_until(
             lambda: service.problems() == ("Talos cannot be asked: talosconfig: field crt: expired",)
         )
@@ -584,7 +584,7 @@ async def test_a_talos_that_cannot_be_asked_makes_us_not_ready_with_the_reason(n
 async def test_a_machine_that_says_too_much_is_told_as_such(nats_server, stream, talos):
     talos.put(make_facts(tags={f"tag-{i}": "x" * 1000 for i in range(300)}))
     async with run_metadata(nats_server.url, talos):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.step) == ("invalid", "facts")
         assert event.last_known is None
@@ -603,7 +603,7 @@ async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_serve
     broken.put(make_facts())
     broken.trouble = "nobody foresaw this"
     async with run_metadata(nats_server.url, broken):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.message) == (
             "internal",
@@ -614,7 +614,7 @@ async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_serve
 
 
 async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, stream, talos):
-    await stream.observe(make_node())
+    await stream.publish_node(make_node())
     await nats_server.kill()
     async with run_metadata(nats_server.url, talos) as service:
         assert any("not followed" in problem for problem in service.problems())

@@ -27,14 +27,14 @@ def talos() -> ScriptedTalos:
 async def join(stream, *others) -> None:
     """Nodes whose machines answer as they should."""
     for node in others:
-        await stream.observe(node)
+        await stream.publish_node(node)
         await stream.once(node.name, NodeEnriched)
 
 
 async def test_who_answers_in_a_machine_s_place_is_said_with_each_look(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         first = await stream.once("web-1", NodeUnreachable)
         (one,) = first.answered_by
         assert (one.address, one.node_name, one.uuid) == ("10.0.0.5", "web-9", UUID)
@@ -55,7 +55,7 @@ async def test_a_mass_replacement_asks_discovery_once_for_all(nats_server, strea
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         for node in nodes:
-            await stream.observe(node)
+            await stream.publish_node(node)
         for node in nodes:
             await stream.once(node.name, NodeUnreachable, lambda event: bool(event.answered_by))
     assert talos.questions_for_members <= 2
@@ -76,7 +76,7 @@ async def test_without_discovery_s_word_nobody_is_said_to_answer_in_its_place(
     talos.members = members
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert event.answered_by == ()
         assert talos.questions_for_members >= 1
@@ -86,7 +86,7 @@ async def test_every_internal_ip_has_to_be_answered_by_another_machine(nats_serv
     internal = tuple(NodeAddress(type="InternalIP", address=ip) for ip in ("10.0.0.5", "10.1.0.5"))
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
-        await stream.observe(make_node(addresses=internal))
+        await stream.publish_node(make_node(addresses=internal))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.answered_by == ()
         talos.put(make_facts(node_name="web-8", node_ip="10.1.0.5"))
@@ -120,9 +120,9 @@ async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_th
     talos.put(make_facts(node_name="web-2", node_ip="fd00::6"))
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER) as service:
         await join(stream, WEB_9)
-        await stream.observe(third)
+        await stream.publish_node(third)
         await stream.once("web-2", NodeEnriched if "first" in where else NodeUnreachable)
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeUnreachable)
         assert (event.fault.kind, event.answered_by) == ("wrong_machine", ())
         await wait_until(lambda: talos.looks.count("10.0.0.5") >= 4)
@@ -132,10 +132,10 @@ async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_th
 async def test_addresses_that_change_take_back_who_answered(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
         moved = make_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))
-        await stream.observe(moved)
+        await stream.publish_node(moved)
         event = await stream.once("web-1", NodeUnreachable, lambda event: event.node == moved)
         assert event.answered_by == ()
 
@@ -145,7 +145,7 @@ async def test_where_nobody_looks_after_lifecycle_neither_others_nor_discovery_a
 ):
     async with run_metadata(nats_server.url, talos, CALM):
         internal = (NodeAddress(type="InternalIP", address="10.1.0.5"),)
-        await stream.observe(make_node(addresses=internal))
+        await stream.publish_node(make_node(addresses=internal))
         event = await stream.once("web-1", NodeUnreachable)
         assert event.answered_by == ()
         await wait_until(lambda: len(talos.looks) >= 3)
@@ -156,7 +156,7 @@ async def test_where_nobody_looks_after_lifecycle_neither_others_nor_discovery_a
 async def test_a_machine_that_shuts_down_is_last_known_to_have_said_so(nats_server, stream, talos):
     talos.put(msgspec.structs.replace(make_facts(), stage="running"))
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER) as service:
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         assert (await stream.once("web-1", NodeEnriched)).facts.stage == "running"
         await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
         talos.put(msgspec.structs.replace(make_facts(), stage="shutting down"))

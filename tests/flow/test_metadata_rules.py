@@ -55,7 +55,7 @@ def tells(inventory: Inventory | None):
 
 async def test_rules_that_name_nothing_of_it_ask_for_no_inventory(nats_server, stream, talos, tmp_path):
     async with running(nats_server.url, talos, tmp_path / "config", PLAIN):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeEnriched)
     assert event.facts.inventory is None
     assert talos.asked == []
@@ -63,7 +63,7 @@ async def test_rules_that_name_nothing_of_it_ask_for_no_inventory(nats_server, s
 
 async def test_what_rules_name_is_asked_for_once_and_told(nats_server, stream, talos, tmp_path):
     async with running(nats_server.url, talos, tmp_path / "config", BY_VERSION):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.inventory == TOLD
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
@@ -93,7 +93,7 @@ async def test_a_file_that_comes_to_need_more_is_obeyed_within_seconds(
 
         write(path, "transformations: [{labels: 7}]\n")
         await wait_until(lambda: any("file is bad" in record.message for record in caplog.records))
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.inventory == more, "a bad file leaves the need as it was"
         assert not any("file" in problem for problem in service.problems()), "the labeler tells of it"
@@ -114,7 +114,7 @@ async def test_the_preferred_family_may_change_while_we_run(nats_server, stream,
         talos.put(make_facts(node_ip=ip, addresses=both))
     path = tmp_path / "config"
     async with running(nats_server.url, talos, path, NO_RULES):
-        await stream.observe(make_node(ip="10.0.0.5,fd00::5"))
+        await stream.publish_node(make_node(ip="10.0.0.5,fd00::5"))
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.node_ip == "10.0.0.5"
         write(path, "global: {preferIPv6: true}\n")
@@ -127,7 +127,7 @@ async def test_a_part_that_our_role_may_not_read_holds_no_node_up(
 ):
     talos.part_faults["Version"] = MachineFault(kind="permission", step="Version", message="os:reader needed")
     async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         event = await stream.once("web-1", NodeEnriched)
         assert event.facts.inventory == Inventory(processors=Processors(cores=16))
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
@@ -142,7 +142,7 @@ async def test_a_part_that_fails_for_ever_delays_a_node_and_loses_it_not(
 ):
     talos.part_faults["Processor"] = MachineFault(kind="timeout", step="Processor", message="no answer")
     async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         waiting = await stream.once("web-1", NodeUnreachable)
         assert waiting.fault.step == "Processor"
         event = await stream.once("web-1", NodeEnriched, seconds=10.0)

@@ -116,7 +116,7 @@ async def test_what_is_never_taken_is_given_up_and_ends_nothing(monkeypatch: pyt
         writer.failing = Invalid("no such field", status=422)
         events.record_denied(make_request(), "names", "because")
         await wait_until(lambda: not events._queue._waiting and writer.tried == 1, "it was refused for good")
-        monkeypatch.setattr(event_recorder, "WORTH_TELLING_SECONDS", 0.0)
+        monkeypatch.setattr(event_recorder, "EVENT_RETRY_SECONDS", 0.0)
         writer.failing = Forbidden("no right to create events", status=403)
         events.record_denied(make_request(), "addresses", "because")
         await wait_until(
@@ -138,7 +138,7 @@ async def test_what_is_left_at_the_end_is_told_if_that_takes_but_a_moment(monkey
     await events.flush()
     assert len(writer.events) == 1
     writer.gate.clear()
-    monkeypatch.setattr(event_recorder, "LAST_WORDS_SECONDS", 0.05)
+    monkeypatch.setattr(event_recorder, "FLUSH_SECONDS", 0.05)
     events.record_denied(make_request(), "addresses", "because")
     await events.flush()
     assert len(writer.events) == 1

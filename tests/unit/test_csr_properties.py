@@ -128,7 +128,7 @@ def test_what_is_anothers_is_never_approved(
         attested = (*said.addresses, *facts_of("a", stolen).addresses)
         said = msgspec.structs.replace(said, addresses=attested)
     answered = tuple(data.draw(st.sets(st.sampled_from(ADDRESSES["a"]))))
-    event = asks("a", names, ips, facts=said, answered_at=answered)
+    event = asks("a", names, ips, facts=said, answering_addresses=answered)
     assert not isinstance(decide(event, claims_from(*told), POLICY).decision, Approve)
 
 
@@ -136,7 +136,7 @@ def test_what_is_anothers_is_never_approved(
 def test_what_is_its_own_and_where_it_answers_is_never_withheld(a: Told, c: Told):
     node, facts = honest_node("b"), honest_facts("b")
     names, ips = ("b", FULL_NAMES["b"]), ADDRESSES["b"]
-    event = asks("b", names, ips, facts=facts, answered_at=ips)
+    event = asks("b", names, ips, facts=facts, answering_addresses=ips)
     judgement = decide(event, claims_from(a, c, (node, make_node_enriched(node, facts))), POLICY)
     assert isinstance(judgement.decision, Approve), judgement
 

@@ -95,7 +95,7 @@ def decided(
     name = facts.node_name
     request = make_serving_request(node=name, dns=(name,) if dns is None else dns, ips=ips)
     answered = (facts.node_ip, *answered_at)
-    event = make_csr_enriched(request, facts=facts, node_uid=f"uid-{name}", answered_at=answered)
+    event = make_csr_enriched(request, facts=facts, node_uid=f"uid-{name}", answering_addresses=answered)
     return decide(event, claims, known).decision
 
 
@@ -104,7 +104,9 @@ def decided(
 
 def test_an_ip_address_waits_while_the_service_networks_are_unknown():
     waits = decided(
-        machine("web-1", "10.96.0.1"), policy(service_networks=None, endpoint=of(CP_1)), ips=("10.96.0.1",)
+        machine("web-1", "10.96.0.1"),
+        policy(service_networks=None, api_endpoint=of(CP_1)),
+        ips=("10.96.0.1",),
     )
     assert isinstance(waits, Wait)
     assert (waits.reason, "--service-cluster-ip-range" in waits.message) == ("networks", True)
@@ -126,7 +128,7 @@ def test_what_is_wrong_for_ever_is_denied_though_the_networks_are_unknown():
 
 def test_a_name_or_address_waits_until_the_api_servers_certificate_was_read():
     facts = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
-    unknown = policy(endpoint=ApiEndpoint(fault="connection refused"))
+    unknown = policy(api_endpoint=ApiEndpoint(fault="connection refused"))
     for fields in ({"ips": ("10.0.0.5",)}, {"dns": ("web-1", "web-1.example.com")}):
         waits = decided(facts, unknown, **fields)
         assert isinstance(waits, Wait)
@@ -365,7 +367,7 @@ def test_a_worker_gets_nothing_in_any_certificate_but_its_node_name_and_node_ips
         dns=(name, *dns),
         ips=tuple(ips),
         node_ips=",".join((node_ip, *annotated)),
-        answered_at=tuple(answered),
+        answering_addresses=tuple(answered),
     )
     if isinstance(decision, Approve):
         names = {each for identity in seen for each in identity.names}

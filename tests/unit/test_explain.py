@@ -114,7 +114,7 @@ EVIDENCE: Final[dict[str, tuple[RequestEvidence, ApprovalPolicy]]] = {
         ),
         KNOWN,
     ),
-    "without-access": (evidence(mine(), NODE_WITHOUT_MACHINE, no_talos=NO_TALOS), KNOWN),
+    "without-access": (evidence(mine(), NODE_WITHOUT_MACHINE, talos_problem=NO_TALOS), KNOWN),
     "without-talos": (evidence(mine(), NODE_WITHOUT_MACHINE, without_talos=True), NETWORKS),
     "no-node": (evidence(mine(), web(6)), KNOWN),
     "not-ours": (evidence(filed(make_request("csr-other", username=HOSTILE, node="x"))), KNOWN),

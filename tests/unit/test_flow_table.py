@@ -53,7 +53,7 @@ def test_a_snapshot_of_another_incarnation_completes_nothing():
 
 def test_another_incarnation_voids_everything_and_says_so():
     voided = []
-    table, _ = a_table(on_void=lambda: voided.append(True))
+    table, _ = a_table(on_stream_replaced=lambda: voided.append(True))
     table.start_replay(make_position())
     table.apply(make_message(make_node_observed(make_node())))
     table.apply(make_message(make_snapshot(), sequence=2))

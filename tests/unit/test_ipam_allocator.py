@@ -123,7 +123,7 @@ def test_a_replica_with_an_old_page_finds_the_claim_of_another_after_one_read(cl
 def test_it_is_told_whether_another_replica_wrote_the_same_page_meanwhile(cluster):
     second = cluster.replica()
     cluster.claim("a", by=second)
-    assert cluster.claim("b").contended is False  # the first look finds what is there
+    assert cluster.claim("b").is_contended is False  # the first look finds what is there
     assert cluster.claim("c", by=second).contended is True
     assert cluster.claim("d", by=second).contended is False
 
@@ -177,7 +177,7 @@ def test_two_that_make_the_same_page_are_told_of_one_another(cluster):
     finished(second.sweep())
     finished(second.claim([], Exclusions))
     cluster.claim("a")
-    assert cluster.claim("b", by=second).contended is True
+    assert cluster.claim("b", by=second).is_contended is True
 
 
 def wanting_both_families(name: str) -> list[AllocationRequest]:
@@ -298,7 +298,7 @@ def test_what_we_gave_is_not_told_as_somebody_elses(cluster):
     assert given.spec.pod_cidr == "10.0.0.0/24"
     cluster.asked.clear()
     swept = finished(cluster.allocator.sweep())
-    assert (swept.adopted, swept.odd, swept.dropped) == ((), (), ())
+    assert (swept.adopted, swept.invalid, swept.dropped) == ((), (), ())
     assert cluster.asked == ["list pages", "list nodes"]
 
 
@@ -322,7 +322,7 @@ def test_odd_pod_cidrs_are_told_and_everybody_else_is_served(cluster):
     cluster.node("one", "172.16.0.0/24")
     cluster.node("same", "172.16.0.0/24")
     swept = finished(cluster.allocator.sweep())
-    assert sorted((odd.node, odd.reason) for odd in swept.odd) == [
+    assert sorted((odd.node, odd.reason) for odd in swept.invalid) == [
         ("odd", "it is no network"),
         ("same", "172.16.0.0/24 is another's, or was claimed for it"),
         ("wide", "it is wider than /12"),

@@ -186,7 +186,7 @@ async def test_last_words_do_not_keep_the_process_and_say_how_many_went_unsaid(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
-    monkeypatch.setattr(node_event_recorder, "LAST_WORDS_SECONDS", 0.01)
+    monkeypatch.setattr(node_event_recorder, "FLUSH_SECONDS", 0.01)
     writer.may_go_on.clear()
     events.enqueue(make_node(), INITIALIZED)
     with caplog.at_level(logging.WARNING):

@@ -521,7 +521,7 @@ def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
 )
 def test_whatever_contradicts_them_takes_back_who_answered(contradict):
     known = contradict(then_said(then_replaced(joined())))
-    assert known.answered_by == ()
+    assert known.foreign_machines == ()
     found = step(known)
     assert isinstance(found, PublishNode | PollMachine)
     if isinstance(found, PublishNode) and isinstance(found.event, NodeUnreachable):

@@ -206,7 +206,7 @@ def test_an_access_fault_read_from_the_stream_is_no_report(heard):
     heard.fails_at("a", NO_ENDPOINT)
     heard.gate.set()
     assert "metadata cannot query Talos: no talosconfig" in heard.gate.why_closed()
-    heard.gate.dropped(f"{ENRICHED_NODE}.a")
+    heard.gate.handle_expired(f"{ENRICHED_NODE}.a")
     assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as a"
 
 
@@ -237,14 +237,14 @@ def test_a_report_that_aged_out_of_the_stream_is_awaited_when_the_flow_is_comple
     heard.gate.take_in(make_node_enriched(make_node("b", uid="uid-b"), make_facts()))
     heard.gate.set()
     assert heard.gate.is_open
-    heard.gate.dropped(f"{ENRICHED_NODE}.a")
+    heard.gate.handle_expired(f"{ENRICHED_NODE}.a")
     gone_b = EnrichedNodeGone(stream_id=STREAM_ID, observed_sequence=2, name="b", uid="uid-b")
     heard.gate.take_in(gone_b)
     assert heard.gate.is_open
     heard.gate.set()
     assert heard.gate.why_closed() == "waits for metadata's first report on 2 machines, such as a"
-    assert heard.gate.dropped(f"{OBSERVED_NODE}.a") is False
-    assert heard.gate.dropped(f"{OBSERVED_NODE}.b") is True
+    assert heard.gate.handle_expired(f"{OBSERVED_NODE}.a") is False
+    assert heard.gate.handle_expired(f"{OBSERVED_NODE}.b") is True
 
 
 def test_an_empty_cluster_has_an_open_gate(heard):

@@ -45,7 +45,7 @@ async def test_each_goes_on_when_the_table_has_heard_its_message():
 
 
 async def test_a_flow_that_stays_behind_is_a_temporary_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cache_sync, "BEHIND_SECONDS", 0.01)
+    monkeypatch.setattr(cache_sync, "SYNC_TIMEOUT_SECONDS", 0.01)
     table = a_complete_table()
     with pytest.raises(TemporaryError, match="the flow is behind"):
         await CacheSync(table).wait_for(table.sequence + 1)

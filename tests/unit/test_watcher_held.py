@@ -93,7 +93,9 @@ def test_what_was_acknowledged_and_then_lost_with_a_disk_is_held_no_more():
 
 def test_another_stream_voids_all_that_was_held_and_says_so():
     voids: list[str] = []
-    flow = a_flow(make_message(make_leading(epoch=4), sequence=1), on_void=lambda: voids.append("void"))
+    flow = a_flow(
+        make_message(make_leading(epoch=4), sequence=1), on_stream_replaced=lambda: voids.append("void")
+    )
     flow.record_published(make_node_observed(make_node(), epoch=4), 2)
     assert voids == ["void"]
     flow.start_replay(make_position(last=0, incarnation="later"))
@@ -117,7 +119,7 @@ def test_every_sequence_is_learned_whatever_the_message_says():
         make_message(strange, sequence=6, subject=f"{OBSERVED_NODE}.strange"),
         make_message(make_leading(epoch=3), sequence=7),
         make_message(make_leading(epoch=2), sequence=8),
-        learned=lambda subject, sequence: learned.update({subject: sequence}),
+        on_sequence=lambda subject, sequence: learned.update({subject: sequence}),
     )
     assert learned == {f"{OBSERVED_NODE}.web-1": 5, f"{OBSERVED_NODE}.strange": 6, LEADING: 8}
 
@@ -171,7 +173,7 @@ def test_a_replay_changes_nothing_about_what_is_void():
         make_message(make_leading(epoch=2), sequence=2),
         make_message(make_node_observed(make_node("late")), sequence=3),
     )
-    flow = a_flow(*messages, on_void_message=void.append)
+    flow = a_flow(*messages, on_fenced_message=void.append)
     flow.start_replay(make_position())
     for message in messages:
         flow.apply(message)
