@@ -67,7 +67,7 @@ class BootstrapInstallation:
         return [f"--nats-nkey-file={self.seed_file(user)}", f"--nats-ca-file={self.ca_file}"]
 
     def start_bootstrap_process(self, *more: str) -> ChildProcess:
-        """`python -m services.start_bootstrap_process`, started."""
+        """`python -m services.bootstrap`, started."""
         return start_bootstrap(
             self.out,
             [
@@ -103,7 +103,7 @@ class BootstrapInstallation:
 def start_bootstrap(run_dir: Path, arguments: Sequence[str]) -> ChildProcess:
     """Its log is `bootstrap.log` of that directory."""
     clean = {"KUBECONFIG": "", "POD_NAME": "", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "services.start_bootstrap_process", *arguments]
+    command = [sys.executable, "-m", "services.bootstrap", *arguments]
     return ChildProcess.start("bootstrap", command, run_dir, env={**os.environ, **clean})
 
 

@@ -106,7 +106,7 @@ class ChildProcess:
         self.process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
-        """End the process as a crash does (SIGKILL), and wait wait_until it is gone."""
+        """End the process as a crash does (SIGKILL), and wait until it is gone."""
         self.process.kill()
         await self.wait()
 
@@ -128,7 +128,7 @@ async def wait_until(
     seconds: float = 60,
     every_seconds: float = 0.02,
 ) -> None:
-    """Return when `ready` says so; ChildExited if the process ends first, TimeoutError after `seconds`."""
+    """Return when `ready` says so; ChildDied if the process ends first, TimeoutError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not await ready():
         if not child.is_running:
@@ -152,7 +152,7 @@ def open_run_directory(purpose: str, keep_at: Path | None) -> Iterator[Path]:
 
 @functools.cache
 def _reservations() -> int:
-    """A file with a byte for each port. A process locks the bytes of its ports wait_until it ends."""
+    """A file with a byte for each port. A process locks the bytes of its ports until it ends."""
     path = Path(tempfile.gettempdir()) / f"talos-ccm-ports-{os.getuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
@@ -172,7 +172,7 @@ def _is_reserved(port: int) -> bool:
 def allocate_port() -> int:
     """A TCP port of the loopback that nobody listens on now, and that no process here was given before.
 
-    The port stays reserved wait_until this process ends: its server may not listen yet, or be down for a while.
+    The port stays reserved until this process ends: its server may not listen yet, or be down for a while.
     Below the range from which Linux takes ports for outgoing connections, so that nobody gets it by chance
     before our server binds it, or while that server is down.
     """

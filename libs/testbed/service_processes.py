@@ -118,7 +118,7 @@ class ServiceProcesses:
             await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in services.children.values()))
 
     async def wait_until_ready(self, seconds: float = _START_SECONDS) -> None:
-        """Wait until every process says so. Raises ChildExited or TimeoutError, with the last log lines."""
+        """Wait until every process says so. Raises ChildDied or TimeoutError, with the last log lines."""
         async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
             for name, child in self.children.items():
 
@@ -136,7 +136,7 @@ class ServiceProcesses:
         self.children[name] = self._started_as[name]()
 
     async def wait_for_exit(self) -> NoReturn:
-        """Wait until a process ends that `kill` did not end: none does by itself. Raises ChildExited."""
+        """Wait until a process ends that `kill` did not end: none does by itself. Raises ChildDied."""
         waiting = {asyncio.create_task(child.wait()): child for child in self.children.values()}
         child = None
         try:

@@ -93,8 +93,10 @@ def test_its_numbers_are_those_of_the_code():
         f"at most {REQUEST_LIMIT // 1024} KiB, {MAX_SANS} names",
         f"RSA of {_RSA_BITS.start} to {_RSA_BITS.stop - 1} bits",
         f"no earlier than {FRESHNESS_SECONDS:g} s before the request",
-        f"more than {MAX_PENDING_PER_REQUESTER} of them, "
-        f"csr receives only the newest {MAX_PENDING_PER_REQUESTER}",
+        (
+            f"more than {MAX_PENDING_PER_REQUESTER} of them, "
+            f"csr receives only the newest {MAX_PENDING_PER_REQUESTER}"
+        ),
         f"After {BURST} answers in a row",
         f"once it has waited {LONG_WAIT_SECONDS:g} s for the same thing",
     ):

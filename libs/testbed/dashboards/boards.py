@@ -27,7 +27,7 @@ BOARDS: Final[tuple[Board, ...]] = (
 
 
 def get_board_path(board: Board, folder: Path = FOLDER) -> Path:
-    """The file of that build_dashboard."""
+    """The file of that dashboard."""
     return folder / f"{board.name}.json"
 
 

@@ -1,4 +1,4 @@
-"""A build_dashboard as Grafana's build_dashboard JSON (the classic model, which every Grafana since 10 imports). Pure."""
+"""A dashboard as Grafana's dashboard JSON (the classic model, which every Grafana since 10 imports). Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def render_board(board: Board) -> str:
 
 
 def build_dashboard(board: Board) -> dict[str, Any]:
-    """The build_dashboard."""
+    """The dashboard."""
     return {
         "annotations": {"list": []},
         "description": f"{board.question} {MARK}",

@@ -99,10 +99,10 @@ def build_quantile(share: float, histogram: str, by: str = "", only: str = "") -
 
 
 def build_increase(counter: str, by: str, only: str = "") -> str:
-    """How far a counter has build_increase within a point, by labels.
+    """How far a counter has risen within a point, by labels.
 
     One with labels is first there with its first event, of which `rate` knows nothing: what was not there
-    before has build_increase from 0.
+    before has risen from 0.
     """
     counter = f"{counter}{{{only}}}" if only else counter
     born = f"{counter} unless {counter} offset $__rate_interval"

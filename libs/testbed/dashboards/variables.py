@@ -1,4 +1,4 @@
-"""Variables at the top of a dashboard: data build_source, cluster, job and runbooks. Pure."""
+"""Variables at the top of a dashboard: data source, cluster, job and runbooks. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALL: Final = {"text": ["All"], "value": ["$__all"]}
 
 
 def build_common_variables() -> list[dict[str, Any]]:
-    """The variables of every build_dashboard: PrometheusServer, cluster, job, address of the runbooks."""
+    """The variables of every dashboard: Prometheus, cluster, job, address of the runbooks."""
     return [
         build_source(METRICS, "Metrics", "prometheus"),
         # A Prometheus of one cluster has no such label: the variable then offers only "All".
@@ -22,7 +22,7 @@ def build_common_variables() -> list[dict[str, Any]]:
 
 
 def build_source(name: str, label: str, plugin: str) -> dict[str, Any]:
-    """A variable that selects one data build_source of that type."""
+    """A variable that selects one data source of that type."""
     return {
         "current": {},
         "hide": 0,
@@ -39,7 +39,7 @@ def build_source(name: str, label: str, plugin: str) -> dict[str, Any]:
 
 
 def build_text(name: str, label: str, default: str) -> dict[str, Any]:
-    """A build_text box."""
+    """A text box."""
     chosen = {"text": default, "value": default}
     return {
         "current": chosen,
