@@ -10,28 +10,32 @@ from tests.architecture.sources import Source, imported_roots, sources
 # The shell: the only files that touch the world. Everything else in these folders is pure.
 SHELL = (
     # adapters to outside systems: what talks to them; what they decide is pure
-    r"libs\.common\.kube_api\.(api|config|connection|context|credentials|exec|exec_plugin|handshake|lock|reflector|tls|transport|version_check)",
-    r"libs\.common\.kube_api\.(event_queue|newest_event)",
+    r"libs\.common\.kube_api\.(api|credentials|keepalive_socket|kubeconfig_context|load_kube_config|pod_exec|exec_plugin)",
+    r"libs\.common\.kube_api\.(lease_lock|reflector|tls|tls_handshake|transport|version_check|(latest_)?event_recorder)",
     r"libs\.common\.nats_bus\.\w+",
-    r"libs\.common\.memory_bus\.(bus|consume)",
-    r"services\.metadata\.talos_api\.(api|calls|channel|cluster|connection|credentials|http2|news|session|watch)",
+    r"libs\.common\.memory_bus\.(bus|consume_loop)",
+    r"services\.metadata\.talos_api\.(api|calls|channel|cluster_name|connection|credentials|http2|machine_watch|session)",
+    r"services\.metadata\.talos_api\.waiter_event",
     # what every process needs of the world
     r"libs\.common\.process\.\w+",
-    r"libs\.common\.settings\.(reading|cloud_config_file|help_text)",
-    r"libs\.common\.(telemetry|tracing|logs|metrics|handling|publisher|verdicts|watch_flow|watch_ownership|decisions)",
+    r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
+    r"libs\.common\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher|ownership_reloader)",
+    r"libs\.common\.(telemetry|tracing|logs|metrics)",
     r"libs\.common\.bus",  # the Protocol of the shell: declares, does nothing
     # services: what receives, watches and runs
     r"services\.(\w+\.)?__main__",
-    r"services\.\w+\.(service|settings|on_\w+|watch_\w+|\w+_api)",
-    r"services\.watcher\.(leader|term|rounds|publish_objects|observe_objects)",
-    r"services\.metadata\.(ask_machine|ask_others|dial_back|kept_running|observed_nodes|signing_requests)",
-    r"services\.labeler\.(decisions|replay|node_events)",
-    r"services\.csr\.node_events",
-    r"services\.ipam\.(allocator|gathering|measured|node_events)",
-    r"services\.lifecycle\.(node_events|provider)",
-    r"services\.bootstrap\.(keep|prepare|run)",
+    r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
+    r"services\.watcher\.(informer|leader_elector|leadership_term|object_publisher|publish_decider|resync|stats_collectors)",
+    r"services\.metadata\.((node|request)_controller|cluster_networks_poller|machine_watcher|replacement_detector)",
+    r"services\.metadata\.(dial_back|query_machine|supervise)",
+    r"services\.labeler\.(config_(reloader|rollout)|node_(decision_publisher|event_recorder|writer)|uninitialized_node_monitor)",
+    r"services\.csr\.(api_endpoint_watcher|approval_writer|node_event_recorder|waiting_request_reconciler)",
+    r"services\.ipam\.(allocator|batcher|config_reloader|garbage_collector|node_event_recorder|pool_metrics)",
+    r"services\.ipam\.waiting_node_reconciler",
+    r"services\.lifecycle\.(deletion_budget|leader_elector|node_deleter|node_event_recorder|provider|shutdown_taint_writer)",
+    r"services\.bootstrap\.((directory|kubernetes)_key_store|run|server_files|server_reconciler)",
     # the simulated machines: what runs, listens and answers
-    r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|doors|machine|service)",
+    r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|endpoints|sim_machine|talos_service)",
 )
 WORLD = {
     "asyncio",
