@@ -92,7 +92,7 @@ def make_facts(
     addresses: tuple[AddressStatus, ...] = (AddressStatus(address="10.0.0.5/24", link="eth0", flags=128),),
     uuid: str = "",
     cluster_name: str = "",
-    looked_at: datetime = NOW,
+    queried_at: datetime = NOW,
     **metadata: Any,
 ) -> MachineFacts:
     """What a machine of that platform says of itself; other keywords are fields of PlatformMetadata."""
@@ -102,7 +102,7 @@ def make_facts(
         addresses=addresses,
         node_name=node_name,
         cluster_name=cluster_name,
-        queried_at=looked_at,
+        queried_at=queried_at,
         node_ip=node_ip,
     )
 
