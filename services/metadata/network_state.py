@@ -47,5 +47,5 @@ def build_publication(
 
 def has_same_networks(one: ClusterNetworksObserved, other: ClusterNetworksObserved) -> bool:
     """Whether they tell consumers the same: stream and time apart."""
-    when_and_where = {"incarnation": other.stream_id, "observed_at": other.observed_at}
+    when_and_where = {"stream_id": other.stream_id, "observed_at": other.observed_at}
     return msgspec.structs.replace(one, **when_and_where) == other
