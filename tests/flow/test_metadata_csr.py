@@ -48,190 +48,195 @@ def talos() -> ScriptedTalos:
 
 def aged(service, name="web-1", seconds=60.0):
     """As if the last look had begun so long ago."""
-    node = service._nodes.reconcilers[name]
-    node.known = msgspec.structs.replace(node.known, looked=node.known.looked - seconds)
+    node = service._node_controller.reconcilers[name]
+    node.state = msgspec.structs.replace(node.state, polled_at=node.state.polled_at - seconds)
 
 
 async def test_a_request_is_said_with_what_the_nodes_first_look_saw(flow, talos):
     async with flow.metadata(talos):
-        await flow.snapshot()
-        await flow.observe(make_node())
-        sequence = await flow.ask(make_request())
-        event = await flow.once()
+        await flow.publish_snapshot()
+        await flow.observe_node(make_node())
+        sequence = await flow.file_request(make_request())
+        event = await flow.wait_for_enriched()
     assert event.facts is not None
     assert event.facts.addresses == make_facts().addresses
-    assert event.answered_at == ("10.0.0.5",)
+    assert event.answering_addresses == ("10.0.0.5",)
     assert (event.node_uid, event.observed_sequence) == ("uid-1", sequence)
     assert (event.fault, event.without_talos, event.request) == (None, False, make_request())
-    assert (talos.looks, flow.times()) == (["10.0.0.5"], 1)
+    assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 1)
 
 
 async def test_a_request_that_comes_before_its_node_waits_for_it_and_says_so(flow, talos):
     async with flow.metadata(talos):
-        await flow.snapshot()
-        await flow.ask(make_request())
-        event = await flow.once()
+        await flow.publish_snapshot()
+        await flow.file_request(make_request())
+        event = await flow.wait_for_enriched()
         assert (event.facts, event.fault, event.node_uid) == (None, None, "")
-        await flow.observe(make_node())
-        await flow.once(has_facts)
-    assert (talos.looks, flow.times()) == (["10.0.0.5"], 2)
+        await flow.observe_node(make_node())
+        await flow.wait_for_enriched(has_facts)
+    assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 2)
 
 
 async def test_a_request_a_moment_before_its_node_is_said_once(flow, talos):
     async with flow.metadata(talos):
-        await flow.snapshot()
-        await flow.ask(make_request())
-        await flow.observe(make_node())
-        await flow.once(has_facts)
-        assert flow.times() == 1
+        await flow.publish_snapshot()
+        await flow.file_request(make_request())
+        await flow.observe_node(make_node())
+        await flow.wait_for_enriched(has_facts)
+        assert flow.count_enriched() == 1
 
 
 async def test_a_request_before_its_nodes_facts_waits_for_the_look_that_is_under_way(flow, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(make_node())
+        await flow.observe_node(make_node())
         await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
-        await flow.ask(make_request())
-        await wait_until(lambda: "csr-1" in service._requests._requests)
-        assert await flow.said() is None
+        await flow.file_request(make_request())
+        await wait_until(lambda: "csr-1" in service._request_controller._reconcilers)
+        assert await flow.get_enriched() is None
         talos.held["10.0.0.5"].set()
-        await flow.once(has_facts)
-    assert (talos.looks, flow.times()) == (["10.0.0.5"], 1)
+        await flow.wait_for_enriched(has_facts)
+    assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 1)
 
 
 async def test_in_an_outage_the_fault_is_told_and_the_facts_within_a_second_of_the_look(flow, talos):
     talos.fail_queries("10.0.0.5", "timeout")
     async with flow.metadata(talos):
-        await flow.observe(make_node())
-        await flow.ask(make_request())
-        event = await flow.once(has_fault)
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request())
+        event = await flow.wait_for_enriched(has_fault)
         assert event.fault is not None
         assert (event.fault.kind, event.facts, event.node_uid) == ("timeout", None, "uid-1")
         await wait_until(lambda: len(talos.looks) >= 3)
-        assert flow.times() == 1, "the same fault is told once"
-        talos.heal("10.0.0.5")
+        assert flow.count_enriched() == 1, "the same fault is told once"
+        talos.clear_fault("10.0.0.5")
         looks = len(talos.looks)
         await wait_until(lambda: len(talos.looks) > looks)
-        await flow.once(has_facts)
+        await flow.wait_for_enriched(has_facts)
         assert len(talos.looks) == looks + 1, "that look brought them, not a later one"
 
 
 async def test_stale_facts_cause_exactly_one_look_for_all_requests_of_the_node(flow, talos):
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(make_node())
-        await flow.knows()
+        await flow.observe_node(make_node())
+        await flow.wait_for_node()
         aged(service)
         talos.put(make_facts(zone="moved"))
         for i in range(8):
-            await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}"))
+            await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}"))
         for i in range(8):
-            event = await flow.once(name=f"csr-{i}")
+            event = await flow.wait_for_enriched(name=f"csr-{i}")
             assert event.facts is not None
             assert event.facts.platform.zone == "moved", "nothing stale was said"
-            assert flow.times(f"csr-{i}") == 1
+            assert flow.count_enriched(f"csr-{i}") == 1
     assert talos.looks == ["10.0.0.5"] * 2
 
 
 async def test_only_the_newest_request_of_a_node_carries_facts_and_then_the_next_one(flow, talos):
     requests = [make_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}") for i in range(16)]
     async with flow.metadata(talos):
-        await flow.observe(make_node())
+        await flow.observe_node(make_node())
         for request in requests:
-            await flow.ask(request)
-            await flow.once(has_facts, request.name)
+            await flow.file_request(request)
+            await flow.wait_for_enriched(has_facts, request.name)
         for older in requests[:-1]:
-            event = await flow.once(without_facts, older.name)
-            assert (event.fault, event.answered_at, event.request) == (None, (), older)
-        held = [await flow.said(request.name) for request in requests]
+            event = await flow.wait_for_enriched(without_facts, older.name)
+            assert (event.fault, event.answering_addresses, event.request) == (None, (), older)
+        held = [await flow.get_enriched(request.name) for request in requests]
         assert [event.facts is not None for event in held if event] == [False] * 15 + [True]
-        await flow.withdraw(requests[-1])
-        event = await flow.once(has_facts, "csr-14")
+        await flow.delete_request(requests[-1])
+        event = await flow.wait_for_enriched(has_facts, "csr-14")
         assert event.facts is not None, "the next one is the newest now"
-        await flow.ask(make_request("csr-14", uid="csr-14", resource_version="200", conditions=(APPROVED,)))
-        await flow.once(has_facts, "csr-13")
-        await flow.once(without_facts, "csr-12")
+        await flow.file_request(
+            make_request("csr-14", uid="csr-14", resource_version="200", conditions=(APPROVED,))
+        )
+        await flow.wait_for_enriched(has_facts, "csr-13")
+        await flow.wait_for_enriched(without_facts, "csr-12")
 
 
 async def test_after_a_restart_only_the_newest_request_carries_facts(flow, talos):
     for i in range(3):
-        await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}"))
-    await flow.observe(make_node())
+        await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}", resource_version=f"{100 + i}"))
+    await flow.observe_node(make_node())
     async with flow.metadata(talos):
-        await flow.once(has_facts, "csr-2")
+        await flow.wait_for_enriched(has_facts, "csr-2")
         for name in ("csr-0", "csr-1"):
-            await flow.once(without_facts, name)
-            assert flow.times(name) == 1
+            await flow.wait_for_enriched(without_facts, name)
+            assert flow.count_enriched(name) == 1
 
 
 async def test_a_request_in_the_name_of_a_node_takes_no_facts_from_the_nodes_own(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(make_node())
-        await flow.ask(make_request("csr-1", uid="csr-1"))
-        await flow.once(has_facts)
-        await flow.ask(make_request("csr-2", uid="csr-2", resource_version="101", groups=()))
-        await flow.once(has_facts, "csr-2")
-        event = await flow.said()
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request("csr-1", uid="csr-1"))
+        await flow.wait_for_enriched(has_facts)
+        await flow.file_request(make_request("csr-2", uid="csr-2", resource_version="101", groups=()))
+        await flow.wait_for_enriched(has_facts, "csr-2")
+        event = await flow.get_enriched()
         assert event is not None
         assert event.facts is not None
 
 
 async def test_under_a_live_watch_facts_of_any_age_are_said_at_once(flow, talos):
     async with flow.metadata(talos, CALM) as (service, _):
-        await flow.observe(make_node())
+        await flow.observe_node(make_node())
         await wait_until(
             lambda: (
-                "web-1" in service._nodes.reconcilers and service._nodes.reconcilers["web-1"].known.watched
+                "web-1" in service._node_controller.reconcilers
+                and service._node_controller.reconcilers["web-1"].state.is_watched
             )
         )
         aged(service)
-        node = service._nodes.reconcilers["web-1"]
-        node.known = msgspec.structs.replace(node.known, changed_at=node.known.looked - 1.0)
-        await flow.ask(make_request())
-        await flow.once(has_facts)
+        node = service._node_controller.reconcilers["web-1"]
+        node.state = msgspec.structs.replace(node.state, machine_changed_at=node.state.polled_at - 1.0)
+        await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
     assert talos.looks == ["10.0.0.5"]
 
 
 async def test_what_changes_on_the_machine_is_said_again_for_every_request(flow, talos):
     async with flow.metadata(talos, CALM):
-        await flow.observe(make_node())
+        await flow.observe_node(make_node())
         for i in range(3):
-            await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}"))
-            await flow.once(has_facts, f"csr-{i}")
+            await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}"))
+            await flow.wait_for_enriched(has_facts, f"csr-{i}")
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         looks = len(talos.looks)
         talos.put(make_facts(zone="b"))
         for i in range(3):
-            await flow.once(lambda event: event.facts and event.facts.platform.zone == "b", f"csr-{i}")
+            await flow.wait_for_enriched(
+                lambda event: event.facts and event.facts.platform.zone == "b", f"csr-{i}"
+            )
         assert len(talos.looks) == looks + 1
 
 
 async def test_a_node_of_another_uid_is_asked_anew_and_said_as_such(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(make_node())
-        await flow.ask(make_request())
-        await flow.once(has_facts)
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
         talos.put(make_facts(zone="new"))
-        await flow.observe(make_node(uid="uid-2"))
-        event = await flow.once(lambda event: event.node_uid == "uid-2")
+        await flow.observe_node(make_node(uid="uid-2"))
+        event = await flow.wait_for_enriched(lambda event: event.node_uid == "uid-2")
         assert event.facts is not None
         assert event.facts.platform.zone == "new"
 
 
 async def test_a_node_that_goes_takes_its_facts_with_it(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(make_node())
-        await flow.ask(make_request())
-        await flow.once(has_facts)
-        await flow.gone(make_node())
-        event = await flow.once(lambda event: not has_facts(event))
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
+        await flow.publish_node_gone(make_node())
+        event = await flow.wait_for_enriched(lambda event: not has_facts(event))
         assert (event.node_uid, event.fault) == ("", None)
 
 
 async def test_a_node_whose_machine_nobody_may_ask_is_told_as_such(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(make_node(ip=""))
-        await flow.ask(make_request())
-        event = await flow.once(has_fault)
+        await flow.observe_node(make_node(ip=""))
+        await flow.file_request(make_request())
+        event = await flow.wait_for_enriched(has_fault)
         assert event.fault is not None
         assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
     assert talos.looks == []
@@ -239,14 +244,14 @@ async def test_a_node_whose_machine_nobody_may_ask_is_told_as_such(flow, talos):
 
 async def test_a_decided_request_is_forgotten_and_its_end_is_passed_on(flow, talos):
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(make_node())
-        await flow.ask(make_request())
-        await flow.once(has_facts)
-        await flow.ask(make_request(conditions=(APPROVED,), resource_version="101"))
-        await wait_until(lambda: not service._requests._requests)
-        assert flow.times() == 1
-        assert not service._table.under(OBSERVED_CSR)
-        await flow.withdraw(make_request())
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
+        await flow.file_request(make_request(conditions=(APPROVED,), resource_version="101"))
+        await wait_until(lambda: not service._request_controller._reconcilers)
+        assert flow.count_enriched() == 1
+        assert not service._stream_cache.list_under(OBSERVED_CSR)
+        await flow.delete_request(make_request())
 
         async def passed_on():
             message = await flow.last("csr-1")
@@ -254,163 +259,176 @@ async def test_a_decided_request_is_forgotten_and_its_end_is_passed_on(flow, tal
 
         await wait_until(passed_on)
         assert (await passed_on()).uid == "csr-uid-1"
-        await wait_until(lambda: not service._requests._requests)
+        await wait_until(lambda: not service._request_controller._reconcilers)
 
 
 async def test_what_nobody_was_told_of_ends_without_a_word(flow, talos):
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(make_node())
-        await flow.ask(make_request("other", uid="o", signer="kubernetes.io/kube-apiserver-client-kubelet"))
-        await flow.ask(make_request("done", uid="d", conditions=(APPROVED,)))
-        await flow.withdraw(make_request("done", uid="d"))
-        await flow.ask(make_request())
-        await flow.once(has_facts)
-        assert (flow.times("other"), flow.times("done")) == (0, 0)
-        assert set(service._requests._requests) == {"csr-1"}
+        await flow.observe_node(make_node())
+        await flow.file_request(
+            make_request("other", uid="o", signer="kubernetes.io/kube-apiserver-client-kubelet")
+        )
+        await flow.file_request(make_request("done", uid="d", conditions=(APPROVED,)))
+        await flow.delete_request(make_request("done", uid="d"))
+        await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
+        assert (flow.count_enriched("other"), flow.count_enriched("done")) == (0, 0)
+        assert set(service._request_controller._reconcilers) == {"csr-1"}
 
 
 async def test_no_request_is_kept_twice(flow, talos):
     async with flow.metadata(talos) as (service, _):
-        await flow.observe(make_node())
-        await flow.ask(make_request())
-        await flow.once(has_facts)
-        await flow.ask(make_request("csr-2", uid="u2"))
-        await flow.once(has_facts, "csr-2")  # by then the first word has come back
-        known = service._requests._requests["csr-1"].known
-        assert service._table.last(f"{OBSERVED_CSR}.csr-1").event is known.observed
-        assert known.said.request is known.observed.request
-        assert known.said.facts is service._nodes.reconcilers["web-1"].known.facts
-        await wait_until(lambda: not service._table.under(ENRICHED_CSR))
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
+        await flow.file_request(make_request("csr-2", uid="u2"))
+        await flow.wait_for_enriched(has_facts, "csr-2")  # by then the first word has come back
+        known = service._request_controller._reconcilers["csr-1"].state
+        assert service._stream_cache.get(f"{OBSERVED_CSR}.csr-1").event is known.observation
+        assert known.published.request is known.observation.request
+        assert known.published.facts is service._node_controller.reconcilers["web-1"].state.facts
+        await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_CSR))
 
 
 async def test_a_restart_says_nothing_that_the_stream_holds_and_all_that_has_changed(flow, talos):
     async with flow.metadata(talos):
-        await flow.snapshot()
-        await flow.observe(make_node())
+        await flow.publish_snapshot()
+        await flow.observe_node(make_node())
         for name in ("same", "changed"):
-            await flow.ask(make_request(name, uid=name, node="web-1" if name == "same" else "web-2"))
-        await flow.observe(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
-        await flow.once(has_facts, "same")
-        await flow.once(has_fault, "changed")
+            await flow.file_request(make_request(name, uid=name, node="web-1" if name == "same" else "web-2"))
+        await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await flow.wait_for_enriched(has_facts, "same")
+        await flow.wait_for_enriched(has_fault, "changed")
     flow.words.clear()
     talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
-    await flow.ask(make_request("new", uid="new"))
+    await flow.file_request(make_request("new", uid="new"))
     async with flow.metadata(talos, seed=2) as (service, _):
-        await flow.once(has_facts, "changed")
-        await flow.once(has_facts, "new")
-        await wait_until(lambda: service._nodes.reconcilers["web-1"].known.facts is not None)
-        assert (flow.times("same"), flow.times("changed"), flow.times("new")) == (0, 1, 1)
-        assert not service._table.under(ENRICHED_CSR)
+        await flow.wait_for_enriched(has_facts, "changed")
+        await flow.wait_for_enriched(has_facts, "new")
+        await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.facts is not None)
+        assert (flow.count_enriched("same"), flow.count_enriched("changed"), flow.count_enriched("new")) == (
+            0,
+            1,
+            1,
+        )
+        assert not service._stream_cache.list_under(ENRICHED_CSR)
 
 
 async def test_what_ended_while_nobody_listened_is_passed_on_at_the_next_start(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(make_node())
+        await flow.observe_node(make_node())
         for name in ("gone", "decided"):
-            await flow.ask(make_request(name, uid=name))
-            await flow.once(has_facts, name)
-    await flow.withdraw(make_request("gone", uid="gone"))
-    await flow.ask(make_request("decided", uid="decided", conditions=(APPROVED,), resource_version="101"))
+            await flow.file_request(make_request(name, uid=name))
+            await flow.wait_for_enriched(has_facts, name)
+    await flow.delete_request(make_request("gone", uid="gone"))
+    await flow.file_request(
+        make_request("decided", uid="decided", conditions=(APPROVED,), resource_version="101")
+    )
     flow.words.clear()
     async with flow.metadata(talos, seed=2) as (service, _):
-        await wait_until(lambda: flow.times("gone") == 1)
-        await wait_until(lambda: not service._requests._requests)
-        assert flow.times("decided") == 0
+        await wait_until(lambda: flow.count_enriched("gone") == 1)
+        await wait_until(lambda: not service._request_controller._reconcilers)
+        assert flow.count_enriched("decided") == 0
 
 
 async def replayed(flow, table, *subjects):
     """The connection was lost and is back; of these subjects the stream still holds what it holds."""
-    table.lost("the server went away")
+    table.mark_disconnected("the server went away")
     last = flow.server.stream.last_sequence
-    table.begin(StreamPosition(stream_id=flow.incarnation, last_sequence=last))
+    table.start_replay(StreamPosition(stream_id=flow.stream_id, last_sequence=last))
     for subject in subjects:
-        message = await flow.bus.last(subject)
+        message = await flow.bus.get_last(subject)
         assert message is not None
         table.apply(message)
-    table.caught_up()
+    table.finish_replay()
 
 
 async def test_what_the_server_lost_with_its_last_messages_is_said_again(flow, talos):
     node, word, observed = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1", f"{OBSERVED_CSR}.csr-1"
     async with flow.metadata(talos) as (service, _):
-        await flow.snapshot()
-        await flow.observe(make_node())
-        await flow.ask(make_request())
-        await flow.once(has_facts)
-        await wait_until(lambda: service._requests._requests["csr-1"].known.said is not None)
-        await replayed(flow, service._table, SNAPSHOT, node, observed, word)
+        await flow.publish_snapshot()
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
+        await wait_until(
+            lambda: service._request_controller._reconcilers["csr-1"].state.published is not None
+        )
+        await replayed(flow, service._stream_cache, SNAPSHOT, node, observed, word)
         flow.server.stream._remove(word)
-        await replayed(flow, service._table, SNAPSHOT, node, observed)
-        await flow.once(has_facts)
-        assert flow.times() == 2
+        await replayed(flow, service._stream_cache, SNAPSHOT, node, observed)
+        await flow.wait_for_enriched(has_facts)
+        assert flow.count_enriched() == 2
 
 
 async def test_a_request_under_a_sequence_that_was_given_before_is_heard(flow, talos):
     node, word = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1"
     async with flow.metadata(talos) as (service, _):
-        await flow.snapshot()
-        await flow.observe(make_node())
+        await flow.publish_snapshot()
+        await flow.observe_node(make_node())
         for _ in range(5):
-            await flow.ask(make_request())
-        await flow.once(has_facts)
+            await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
         flow.server.stream._remove(f"{OBSERVED_CSR}.csr-1")
         flow.server.stream._remove(word)
         flow.server.stream.last_sequence = 3
-        await replayed(flow, service._table, node)  # the snapshot went, too
-        await flow.ask(make_request())
-        event = await flow.once(has_facts)
+        await replayed(flow, service._stream_cache, node)  # the snapshot went, too
+        await flow.file_request(make_request())
+        event = await flow.wait_for_enriched(has_facts)
         assert event.observed_sequence == 4
 
 
 async def test_a_bus_that_refuses_is_told_later(flow, talos):
     async with flow.metadata(talos) as (service, bus):
-        await flow.observe(make_node())
-        await flow.knows()
+        await flow.observe_node(make_node())
+        await flow.wait_for_node()
         bus.refuses = True
-        await flow.ask(make_request())
+        await flow.file_request(make_request())
         await wait_until(
             lambda: (
-                "csr-1" in service._requests._requests
-                and service._requests._requests["csr-1"].known.unsaid >= 2
+                "csr-1" in service._request_controller._reconcilers
+                and service._request_controller._reconcilers["csr-1"].state.publish_failures >= 2
             )
         )
         bus.refuses = False
-        await flow.once(has_facts)
+        await flow.wait_for_enriched(has_facts)
 
 
 async def test_two_replicas_that_see_the_same_say_it_once(flow, talos):
     async with flow.metadata(talos) as (one, _), flow.metadata(talos, seed=2) as (other, _):
-        await flow.observe(make_node())
+        await flow.observe_node(make_node())
         for i in range(20):
-            await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}"))
+            await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}"))
         for i in range(20):
-            await flow.once(has_facts, f"csr-{i}")
-        requests = [*one._requests._requests.values(), *other._requests._requests.values()]
-        await wait_until(lambda: all(request.known.said is not None for request in requests))
-        assert [flow.times(f"csr-{i}") for i in range(20)] == [1] * 20
+            await flow.wait_for_enriched(has_facts, f"csr-{i}")
+        requests = [
+            *one._request_controller._reconcilers.values(),
+            *other._request_controller._reconcilers.values(),
+        ]
+        await wait_until(lambda: all(request.state.published is not None for request in requests))
+        assert [flow.count_enriched(f"csr-{i}") for i in range(20)] == [1] * 20
 
 
 async def test_two_replicas_come_to_rest_with_the_facts_said(flow, talos):
     blind = ScriptedTalos()
     settings = msgspec.structs.replace(UNWATCHED, probe_seconds=60.0)
     async with flow.metadata(talos, settings), flow.metadata(blind, settings, seed=2):
-        await flow.observe(make_node())
+        await flow.observe_node(make_node())
         for i in range(20):
-            await flow.ask(make_request(f"csr-{i}", uid=f"csr-{i}"))
+            await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}"))
         for i in range(20):
-            await flow.once(has_facts, f"csr-{i}")
+            await flow.wait_for_enriched(has_facts, f"csr-{i}")
         await wait_until(lambda: len(blind.looks) >= 3)
         for i in range(20):
-            assert has_facts(await flow.said(f"csr-{i}"))
-            assert flow.times(f"csr-{i}") <= 3
+            assert has_facts(await flow.get_enriched(f"csr-{i}"))
+            assert flow.count_enriched(f"csr-{i}") <= 3
 
 
 async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow, talos):
     settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
     async with flow.metadata(talos, settings):
-        await flow.observe(make_node())
-        await flow.ask(make_request())
-        await wait_until(lambda: flow.times() >= 2)
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request())
+        await wait_until(lambda: flow.count_enriched() >= 2)
     assert talos.looks == ["10.0.0.5"]
 
 
@@ -419,11 +437,11 @@ async def test_what_is_known_of_a_pending_request_is_published_again_whatever_it
     settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
     talos.fail_queries("10.0.0.6", "timeout")
     async with flow.metadata(talos, settings):
-        await flow.observe(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
-        await flow.ask(make_request("csr-silent", uid="u2", node="web-2"))
-        await flow.ask(make_request("csr-early", uid="u3", node="web-3"))
-        await wait_until(lambda: flow.times("csr-silent") >= 3, "it is published again")
-        await wait_until(lambda: flow.times("csr-early") >= 3, "it is published again")
+        await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
+        await flow.file_request(make_request("csr-silent", uid="u2", node="web-2"))
+        await flow.file_request(make_request("csr-early", uid="u3", node="web-3"))
+        await wait_until(lambda: flow.count_enriched("csr-silent") >= 3, "it is published again")
+        await wait_until(lambda: flow.count_enriched("csr-early") >= 3, "it is published again")
     without = msgspec.structs.replace(settings, without_talos=True)
     other = await MetadataCsrFlow.make()
     async with other.metadata(talos, without):
@@ -448,7 +466,7 @@ async def until_said(stream: FlowActor, after: int = 0) -> int:
 async def test_over_nats_a_restart_repeats_nothing_and_says_what_has_changed(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_snapshot()
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         await stream.bus.publish(make_csr_observed(make_request(), incarnation=stream.incarnation))
         first = await until_said(stream)
     async with run_metadata(nats_server.url, talos, seed=2) as service:
@@ -457,7 +475,7 @@ async def test_over_nats_a_restart_repeats_nothing_and_says_what_has_changed(nat
         await wait_until(lambda: request.state.dialled_facts is not None, "it was compared with the facts")
         assert await sequence_of(stream) == first
         talos.put(make_facts(zone="b"))
-        await stream.observe(make_node(ip="10.0.0.5,fd00::5"))  # elsewhere by now: it is looked at
+        await stream.publish_node(make_node(ip="10.0.0.5,fd00::5"))  # elsewhere by now: it is looked at
         await until_said(stream, first)
 
 
@@ -471,55 +489,60 @@ async def test_a_new_stream_is_told_of_the_requests_that_it_names_and_no_others(
 
     async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_snapshot()
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         for request in (make_request("csr-2", uid="u2"), make_request()):
             await stream.bus.publish(make_csr_observed(request, incarnation=stream.incarnation))
         await until_said(stream)
         await nats_server.wipe()
         old = stream.incarnation
         await wait_until(provisioned_anew)
-        await stream.observe(make_node())
+        await stream.publish_node(make_node())
         place = await stream.bus.publish(make_csr_observed(make_request(), incarnation=stream.incarnation))
         await stream.publish_snapshot()
         await until_said(stream, place)
-        message = await stream.bus.last(f"{ENRICHED_CSR}.csr-1")
-        assert (message.event.incarnation, message.event.observed_sequence) == (stream.incarnation, place)
+        message = await stream.bus.get_last(f"{ENRICHED_CSR}.csr-1")
+        assert (message.event.stream_id, message.event.observed_sequence) == (stream.incarnation, place)
         await wait_until(lambda: set(service._request_controller._reconcilers) == {"csr-1"})
-        assert await stream.bus.last(f"{ENRICHED_CSR}.csr-2") is None
+        assert await stream.bus.get_last(f"{ENRICHED_CSR}.csr-2") is None
 
 
 async def test_without_talos_every_request_is_said_at_once_and_nobody_is_asked(flow):
     settings = MetadataSettings(without_talos=True)
     async with flow.metadata(None, settings) as (service, _):
-        await flow.snapshot()
-        await flow.observe(make_node())
-        await flow.ask(make_request())
-        event = await flow.once()
-        assert (event.without_talos, event.facts, event.fault, event.answered_at) == (True, None, None, ())
+        await flow.publish_snapshot()
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request())
+        event = await flow.wait_for_enriched()
+        assert (event.without_talos, event.facts, event.fault, event.answering_addresses) == (
+            True,
+            None,
+            None,
+            (),
+        )
         assert service.problems() == ()
-        assert await flow.bus.last(f"{ENRICHED_NODE}.web-1") is None
-        assert service._nodes.reconcilers == {}
+        assert await flow.bus.get_last(f"{ENRICHED_NODE}.web-1") is None
+        assert service._node_controller.reconcilers == {}
 
 
 async def test_a_forged_word_of_no_facts_is_corrected(flow, talos):
     async with flow.metadata(talos):
-        await flow.observe(make_node())
-        sequence = await flow.ask(make_request())
-        await flow.once(has_facts)
+        await flow.observe_node(make_node())
+        sequence = await flow.file_request(make_request())
+        await flow.wait_for_enriched(has_facts)
         await flow.bus.publish(
-            make_csr_enriched(make_request(), incarnation=flow.incarnation, observed_sequence=sequence)
+            make_csr_enriched(make_request(), incarnation=flow.stream_id, observed_sequence=sequence)
         )
-        await flow.once(has_facts)
+        await flow.wait_for_enriched(has_facts)
 
 
 async def contest(flow, talos):
     """web-1 attests 10.9.0.5 too, which web-2 writes on itself, and asks for both."""
     statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in ("10.0.0.5", "10.9.0.5"))
     talos.put(make_facts(addresses=statuses))
-    await flow.observe(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
-    await flow.observe(make_node())
-    await flow.knows()
-    await flow.knows("web-2")
+    await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
+    await flow.observe_node(make_node())
+    await flow.wait_for_node()
+    await flow.wait_for_node("web-2")
 
 
 async def test_a_contested_address_is_said_at_once_without_it_and_again_once_it_was_dialled(flow, talos):
@@ -527,14 +550,14 @@ async def test_a_contested_address_is_said_at_once_without_it_and_again_once_it_
     talos.put(make_facts(node_ip="10.9.0.5"))
     async with flow.metadata(talos):
         await contest(flow, talos)
-        await flow.ask(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
-        assert (await flow.once(has_facts)).answered_at == ("10.0.0.5",)
+        await flow.file_request(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
+        assert (await flow.wait_for_enriched(has_facts)).answering_addresses == ("10.0.0.5",)
         await wait_until(lambda: talos.looking["10.9.0.5"] == 1)
-        assert flow.times() == 1
+        assert flow.count_enriched() == 1
         talos.held["10.9.0.5"].set()
-        await flow.once(lambda event: event.answered_at == ("10.0.0.5", "10.9.0.5"))
-        await flow.ask(make_request("csr-2", uid="u2", pem=make_request_pem("10.0.0.5", "10.9.0.5")))
-        await flow.once(lambda event: len(event.answered_at) == 2, "csr-2")
+        await flow.wait_for_enriched(lambda event: event.answering_addresses == ("10.0.0.5", "10.9.0.5"))
+        await flow.file_request(make_request("csr-2", uid="u2", pem=make_request_pem("10.0.0.5", "10.9.0.5")))
+        await flow.wait_for_enriched(lambda event: len(event.answering_addresses) == 2, "csr-2")
     assert talos.looks.count("10.9.0.5") == 1, "what was answered is kept for a minute"
 
 
@@ -544,12 +567,18 @@ async def test_where_another_machine_answers_or_none_nothing_more_is_said(flow, 
         talos.put(make_facts(node_name=who, node_ip="10.9.0.5"))
     async with flow.metadata(talos) as (service, _):
         await contest(flow, talos)
-        await flow.ask(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
-        await flow.once(has_facts)
-        await wait_until(lambda: service._requests._requests["csr-1"].known.dial_due > time.monotonic() + 30)
+        await flow.file_request(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
+        await flow.wait_for_enriched(has_facts)
+        await wait_until(
+            lambda: (
+                service._request_controller._reconcilers["csr-1"].state.next_dial_at > time.monotonic() + 30
+            )
+        )
         await wait_until(lambda: "10.9.0.5" in talos.looks)
-        await wait_until(lambda: service._requests._requests["csr-1"].known.dial_due < math.inf)
-        assert flow.times() == 1
+        await wait_until(
+            lambda: service._request_controller._reconcilers["csr-1"].state.next_dial_at < math.inf
+        )
+        assert flow.count_enriched() == 1
 
 
 async def test_a_dial_that_hangs_holds_up_neither_other_requests_nor_the_end(flow, talos):
@@ -557,11 +586,13 @@ async def test_a_dial_that_hangs_holds_up_neither_other_requests_nor_the_end(flo
     async with flow.metadata(talos) as (service, _):
         await contest(flow, talos)
         for i in range(3):
-            await flow.ask(make_request(f"csr-{i}", uid=f"u{i}", pem=make_request_pem("10.9.0.5")))
-            await flow.once(has_facts, f"csr-{i}")
+            await flow.file_request(make_request(f"csr-{i}", uid=f"u{i}", pem=make_request_pem("10.9.0.5")))
+            await flow.wait_for_enriched(has_facts, f"csr-{i}")
         await wait_until(lambda: talos.looking["10.9.0.5"] == 1)
-        await flow.ask(make_request("csr-0", uid="u0", conditions=(APPROVED,), resource_version="101"))
-        await wait_until(lambda: "csr-0" not in service._requests._requests)
+        await flow.file_request(
+            make_request("csr-0", uid="u0", conditions=(APPROVED,), resource_version="101")
+        )
+        await wait_until(lambda: "csr-0" not in service._request_controller._reconcilers)
     assert talos.most_at_once["10.9.0.5"] == 1
     assert talos.looking["10.9.0.5"] == 0
 
@@ -616,14 +647,14 @@ async def test_a_thousand_requests_after_a_thousand_joins_cost_no_look_and_one_w
     for i, name in enumerate(names):
         talos.put(make_facts(node_name=name, node_ip=f"10.1.{i // 200}.{i % 200 + 1}"))
     async with flow.metadata(talos):
-        await flow.snapshot()
+        await flow.publish_snapshot()
         for i, name in enumerate(names):
-            await flow.observe(make_node(name, uid=name, ip=f"10.1.{i // 200}.{i % 200 + 1}"))
+            await flow.observe_node(make_node(name, uid=name, ip=f"10.1.{i // 200}.{i % 200 + 1}"))
         for name in names:
-            await flow.knows(name)
+            await flow.wait_for_node(name)
         for name in names:
-            await flow.ask(make_request(name, uid=f"csr-{name}", node=name))
+            await flow.file_request(make_request(name, uid=f"csr-{name}", node=name))
         for name in names:
-            await flow.once(has_facts, name)
+            await flow.wait_for_enriched(has_facts, name)
         assert len(talos.looks) == 1000
-        assert all(flow.times(name) == 1 for name in names)
+        assert all(flow.count_enriched(name) == 1 for name in names)

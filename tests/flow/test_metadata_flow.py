@@ -42,12 +42,12 @@ async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server
     async with run_metadata(nats_server.url, talos):
         await stream.publish_snapshot(0)
         sequence = await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert event.observed_sequence == sequence
-    assert event.incarnation == stream.incarnation
+    assert event.stream_id == stream.incarnation
     assert event.facts.addresses == make_facts().addresses
     assert event.node == make_node()
-    assert event.recognized_by == "nodename"
+    assert event.verified_by == "nodename"
     assert talos.closed
 
 
@@ -57,9 +57,13 @@ async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, st
     async with run_metadata(nats_server.url, talos) as service:
         for i in range(3):
             await stream.publish_node(make_node(labels={"round": str(i)}))
-            await stream.once("web-1", NodeEnriched, lambda event, i=i: event.node.labels["round"] == str(i))
+            await stream.wait_for_enriched(
+                "web-1", NodeEnriched, lambda event, i=i: event.node.labels["round"] == str(i)
+            )
         await stream.publish_node(other)
-        told = await stream.once("web-2", NodeEnriched)  # by then whatever was said before has come back
+        told = await stream.wait_for_enriched(
+            "web-2", NodeEnriched
+        )  # by then whatever was said before has come back
         await wait_until(lambda: service._node_controller.reconcilers["web-2"].state.published == told)
         await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_NODE))
         foreign = make_node_enriched(
@@ -82,7 +86,7 @@ async def test_what_changes_nothing_is_measured_when_it_comes_and_not_when_somet
         await wait_until(lambda: not service.problems(), "what comes now is heard live")
         before = measured()
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         assert measured() == before + 1
         await stream.publish_node(make_node())  # the watcher's resync
         await wait_until(lambda: measured() == before + 2)
@@ -98,7 +102,7 @@ async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream,
     await stream.publish_snapshot(len(names))
     async with run_metadata(nats_server.url, talos) as service:
         for name in names:
-            assert (await stream.once(name, NodeEnriched)).facts.node_name == name
+            assert (await stream.wait_for_enriched(name, NodeEnriched)).facts.node_name == name
         await wait_until(lambda: not service.problems())
 
 
@@ -106,8 +110,8 @@ async def test_a_node_without_provided_node_ip_is_not_ours_and_nobody_is_dialled
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node("theirs", uid="theirs", ip=""))
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
-        assert await stream.said("theirs") is None
+        await stream.wait_for_enriched("web-1", NodeEnriched)
+        assert await stream.get_enriched("theirs") is None
         assert talos.looks == ["10.0.0.5"]
 
 
@@ -117,37 +121,41 @@ async def test_a_node_without_provided_node_ip_is_not_ours_and_nobody_is_dialled
 async def test_a_hostile_node_ip_is_told_and_never_dialled(nats_server, stream, talos, written):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node(ip=written))
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert event.fault.kind == "bad_node_ip"
         assert written in event.fault.message
         assert talos.looks == []
         await stream.publish_node(make_node(ip="10.0.0.5"))
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
 async def test_an_unreachable_machine_is_told_once_and_enriched_when_it_is_back(nats_server, stream, talos):
     talos.fail_queries("10.0.0.5", "timeout")
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert (event.fault.kind, event.attempt, event.last_known) == ("timeout", 1, None)
         assert event.retry_at > event.enriched_at
-        told_at = await stream.sequence("web-1")
+        told_at = await stream.get_sequence("web-1")
         await wait_until(lambda: len(talos.looks) >= 3, "it is retried")
-        assert await stream.sequence("web-1") == told_at, "the same fault is not told again on each retry"
+        assert await stream.get_sequence("web-1") == told_at, "the same fault is not told again on each retry"
         talos.fail_queries("10.0.0.5", "permission")
-        await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind == "permission")
-        talos.heal("10.0.0.5")
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched(
+            "web-1", NodeUnreachable, lambda event: event.fault.kind == "permission"
+        )
+        talos.clear_fault("10.0.0.5")
+        await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
 async def test_labels_that_change_are_answered_at_once_with_the_facts_at_hand(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         sequence = await stream.publish_node(make_node(labels={"team": "a"}))
-        event = await stream.once("web-1", NodeEnriched, lambda event: event.node.labels == {"team": "a"})
+        event = await stream.wait_for_enriched(
+            "web-1", NodeEnriched, lambda event: event.node.labels == {"team": "a"}
+        )
         assert event.observed_sequence == sequence
         assert len(talos.looks) == 1
 
@@ -156,10 +164,10 @@ async def test_what_happened_before_the_watch_opened_is_looked_for(nats_server, 
     late = msgspec.structs.replace(CALM, watches_opened_after_seconds=0.5)
     async with run_metadata(nats_server.url, talos, late):
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         assert talos.watching["10.0.0.5"] == 0
         talos.put(make_facts(zone="b"))  # nobody hears it
-        await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
+        await stream.wait_for_enriched("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
         assert (talos.watching["10.0.0.5"], len(talos.looks)) == (1, 2)
 
 
@@ -170,7 +178,7 @@ async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos)
             talos.put(make_facts(node_name=f"n-{i}", node_ip=f"10.0.5.{i + 1}"))
             joins = time.monotonic()
             await stream.publish_node(make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.5.{i + 1}"))
-            await stream.once(f"n-{i}", NodeEnriched)
+            await stream.wait_for_enriched(f"n-{i}", NodeEnriched)
         await wait_until(lambda: talos.watching.total() == 8)
         assert time.monotonic() - joins > 1.0
         assert len(talos.looks) == 8, "what a watch begins with is what the look saw"
@@ -184,7 +192,7 @@ async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, str
         newest = await stream.publish_node(make_node(labels={"team": "b"}))
         await wait_until(lambda: heard(service, "web-1") == newest)
         talos.held["10.0.0.5"].set()
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.observed_sequence == newest
         assert event.node.labels == {"team": "b"}
         assert (talos.looks, talos.most_at_once["10.0.0.5"]) == (["10.0.0.5"], 1)
@@ -199,7 +207,7 @@ async def test_a_node_that_moved_while_it_was_looked_at_is_looked_at_where_it_is
         newest = await stream.publish_node(make_node(ip="10.0.0.6"))
         await wait_until(lambda: heard(service, "web-1") == newest)
         talos.held["10.0.0.5"].set()
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.node_ip == "10.0.0.6"
 
 
@@ -220,35 +228,37 @@ async def test_a_node_whose_addresses_change_during_each_query_explains_itself(n
             await wait_until(partial(is_queried, talos, address))
             await is_heard(service, await stream.publish_node(make_node(ip=following)))
             talos.held[address].set()
-        event = await stream.once("web-1", NodeUnreachable, seconds=10.0)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable, seconds=10.0)
         assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
         assert "change before the machine answers" in event.fault.message
         await wait_until(lambda: talos.looking[addresses[-1]] == 1)  # the last address is queried at once
         talos.put(make_facts(node_ip=addresses[-1]))
         talos.held[addresses[-1]].set()
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
 async def test_a_stale_enrichment_that_arrives_last_is_dropped(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         old = await stream.publish_node(make_node())
         await stream.publish_node(make_node(labels={"team": "new"}))
-        newest = await stream.once("web-1", NodeEnriched, lambda event: event.node.labels == {"team": "new"})
+        newest = await stream.wait_for_enriched(
+            "web-1", NodeEnriched, lambda event: event.node.labels == {"team": "new"}
+        )
         late = make_node_enriched(
             make_node(), make_facts(region="old"), incarnation=stream.incarnation, observed_sequence=old
         )
         assert await OrderedPublisher(stream.bus).publish(late) is PublishOutcome.SUPERSEDED
-        assert await stream.said("web-1") == newest
+        assert await stream.get_enriched("web-1") == newest
 
 
 async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        first = await stream.once("web-1", NodeEnriched)
+        first = await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         for i in range(5):
             talos.put(make_facts(addresses=(AddressStatus(address=f"10.0.0.{i + 10}/24", link="eth0"),)))
-        event = await stream.once(
+        event = await stream.wait_for_enriched(
             "web-1", NodeEnriched, lambda event: event.facts.addresses[0].address == "10.0.0.14/24", 3.0
         )
         assert event.observed_sequence == first.observed_sequence
@@ -258,40 +268,40 @@ async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server
 async def test_a_change_that_we_do_not_read_is_looked_at_and_not_said(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        told_at = await stream.sequence("web-1")
+        told_at = await stream.get_sequence("web-1")
         talos.put(make_facts())
         await wait_until(lambda: len(talos.looks) == 2)
         await stream.publish_node(make_node("web-2", uid="uid-2"))
         talos.fail_queries("10.0.0.5")  # web-2 is another machine's name: a fault, once all before it is done
-        await stream.once("web-2", NodeUnreachable)
-        assert await stream.sequence("web-1") == told_at
+        await stream.wait_for_enriched("web-2", NodeUnreachable)
+        assert await stream.get_sequence("web-1") == told_at
 
 
 async def test_a_watch_that_ends_is_opened_again_and_what_it_missed_is_found(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         talos.machines["10.0.0.5"] = make_facts(zone="b")  # while nobody hears
         talos.cut_watch("10.0.0.5")
-        await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
+        await stream.wait_for_enriched("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
 
 
 async def test_facts_are_lost_and_come_back_while_the_last_known_ones_are_told(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        good = await stream.once("web-1", NodeEnriched)
+        good = await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         talos.fail_queries("10.0.0.5", "refused")
         talos.cut_watch("10.0.0.5")
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert event.last_known is not None
         assert event.last_known.addresses == good.facts.addresses
-        talos.heal("10.0.0.5")
-        await stream.once("web-1", NodeEnriched)
+        talos.clear_fault("10.0.0.5")
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
 
 
@@ -299,10 +309,10 @@ async def test_after_a_restart_the_last_known_facts_are_still_known(nats_server,
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
-        before = await stream.once("web-1", NodeEnriched)
+        before = await stream.wait_for_enriched("web-1", NodeEnriched)
     talos.fail_queries("10.0.0.5", "timeout")
     async with run_metadata(nats_server.url, talos, seed=2):
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
     assert event.last_known == before.facts
 
 
@@ -310,23 +320,23 @@ async def test_a_restart_says_nothing_that_the_stream_holds_already(nats_server,
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
-        await stream.once("web-1", NodeEnriched)
-    told_at = await stream.sequence("web-1")
+        await stream.wait_for_enriched("web-1", NodeEnriched)
+    told_at = await stream.get_sequence("web-1")
     looks = len(talos.looks)
     async with run_metadata(nats_server.url, talos, seed=2) as service:
         await wait_until(lambda: len(talos.looks) > looks, "every node is looked at, at start")
         await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.facts is not None)
         talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
         await stream.publish_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
-        await stream.once("web-2", NodeEnriched)
-        assert await stream.sequence("web-1") == told_at
+        await stream.wait_for_enriched("web-2", NodeEnriched)
+        assert await stream.get_sequence("web-1") == told_at
 
 
 async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await nats_server.wipe()
         old = stream.incarnation
 
@@ -340,15 +350,15 @@ async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos)
         await wait_until(provisioned_anew)
         sequence = await stream.publish_node(make_node())
         await stream.publish_snapshot()
-        event = await stream.once("web-1", NodeEnriched)
-    assert (event.incarnation, event.observed_sequence) == (stream.incarnation, sequence)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
+    assert (event.stream_id, event.observed_sequence) == (stream.incarnation, sequence)
 
 
 async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         await nats_server.kill()
         looks = len(talos.looks)
@@ -362,7 +372,7 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
 
         async def told():
             try:
-                event = await stream.said("web-1")
+                event = await stream.get_enriched("web-1")
             except BusError:
                 return False
             return isinstance(event, NodeEnriched) and event.facts.platform.zone == "c"
@@ -373,10 +383,10 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
 async def test_a_node_that_is_gone_is_passed_on_and_forgotten(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        sequence = await stream.gone(make_node())
-        event = await stream.once("web-1", EnrichedNodeGone)
+        sequence = await stream.publish_node_gone(make_node())
+        event = await stream.wait_for_enriched("web-1", EnrichedNodeGone)
         assert (event.uid, event.observed_sequence) == ("uid-1", sequence)
         await wait_until(lambda: not service._node_controller.reconcilers and talos.watching["10.0.0.5"] == 0)
 
@@ -384,11 +394,11 @@ async def test_a_node_that_is_gone_is_passed_on_and_forgotten(nats_server, strea
 async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         talos.fail_queries("10.0.0.5", "timeout")
         await stream.publish_node(make_node(uid="uid-2"))
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert event.node.uid == "uid-2"
         assert event.last_known is None
 
@@ -402,9 +412,9 @@ async def test_a_node_created_anew_during_a_look_is_looked_at_for_itself(nats_se
         await wait_until(lambda: heard(service, "web-1") == sequence)
         created = datetime.now(UTC)
         talos.held["10.0.0.5"].set()
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.node.uid == "uid-2"
-        assert event.facts.looked_at >= created
+        assert event.facts.queried_at >= created
 
 
 async def test_two_metadata_at_once_end_with_the_truth_and_come_to_rest(nats_server, stream, talos):
@@ -422,13 +432,15 @@ async def test_two_metadata_at_once_end_with_the_truth_and_come_to_rest(nats_ser
             node = make_node(f"n-{i}", uid=f"n-{i}", ip=f"10.0.2.{i + 1}", labels={"round": "2"})
             newest[node.name] = await stream.publish_node(node)
         for name, sequence in newest.items():
-            await stream.once(name, NodeEnriched, lambda event, s=sequence: event.observed_sequence == s)
+            await stream.wait_for_enriched(
+                name, NodeEnriched, lambda event, s=sequence: event.observed_sequence == s
+            )
         await wait_until(lambda: len(talos.looks) >= 20 and len(others.looks) >= 20)
         facts = make_facts(node_name="n-0", node_ip="10.0.2.1", zone="z")
         talos.put(facts)
         others.put(facts)
-        await stream.once("n-0", NodeEnriched, lambda event: event.facts.platform.zone == "z")
-        last = (await stream.bus.last(f"{ENRICHED_NODE}.n-0")).sequence
+        await stream.wait_for_enriched("n-0", NodeEnriched, lambda event: event.facts.platform.zone == "z")
+        last = (await stream.bus.get_last(f"{ENRICHED_NODE}.n-0")).sequence
     assert last < sum(newest.values()), "no endless to and fro"
 
 
@@ -438,9 +450,9 @@ async def test_one_of_two_metadata_that_reaches_nothing_does_not_quarrel_with_th
     blind = ScriptedTalos()
     async with run_metadata(nats_server.url, talos), run_metadata(nats_server.url, blind, seed=2):
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: len(blind.looks) >= 4)
-        assert await stream.sequence("web-1") < 8, "each says what it has to say, and that is that"
+        assert await stream.get_sequence("web-1") < 8, "each says what it has to say, and that is that"
 
 
 async def test_another_machine_at_that_address_is_never_taken_for_the_node(nats_server, stream, talos):
@@ -448,7 +460,7 @@ async def test_another_machine_at_that_address_is_never_taken_for_the_node(nats_
     async with run_metadata(nats_server.url, talos):
         await stream.publish_snapshot()
         await stream.publish_node(make_node(system_uuid="9a5a5544-0000-4b10-8057-b2c04f4d4e31"))
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert event.fault.kind == "wrong_machine"
         assert "db-7" in event.fault.message
         assert "web-1" in event.fault.message
@@ -460,15 +472,17 @@ async def test_a_renamed_node_is_recognized_by_its_uuid_until_another_claims_the
     talos.put(make_facts(node_name="talos-abc", uuid=UUID))
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node(system_uuid=UUID.upper()))
-        waiting = await stream.once("web-1", NodeUnreachable)
+        waiting = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert "not known yet" in waiting.fault.message, "not every Node is known before the snapshot"
         await stream.publish_snapshot()
-        event = await stream.once("web-1", NodeEnriched)
-        assert event.recognized_by == "system-uuid"
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
+        assert event.verified_by == "system-uuid"
         other = make_node("talos-abc", uid="uid-2", ip="10.0.0.9")
         await stream.publish_node(other)
         await stream.publish_node(make_node(system_uuid=UUID, labels={"changed": "yes"}))
-        event = await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind == "wrong_machine")
+        event = await stream.wait_for_enriched(
+            "web-1", NodeUnreachable, lambda event: event.fault.kind == "wrong_machine"
+        )
         assert "Node talos-abc has its node name too" in event.fault.message
 
 
@@ -476,10 +490,10 @@ async def test_a_machine_without_a_node_name_yet_is_waited_for(nats_server, stre
     talos.put(make_facts(node_name=""))
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.step) == ("not_found", "Nodename")
         talos.put(make_facts())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
 async def test_the_second_address_is_asked_when_the_first_refuses(nats_server, stream, talos):
@@ -487,7 +501,7 @@ async def test_the_second_address_is_asked_when_the_first_refuses(nats_server, s
     talos.fail_queries("10.0.0.5", "refused")
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node(ip="10.0.0.5,fd00::5"))
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.node_ip == "fd00::5"
         assert talos.looks[:2] == ["10.0.0.5", "fd00::5"]
 
@@ -497,15 +511,15 @@ async def test_incomplete_cloud_metadata_are_looked_at_again_soon(nats_server, s
     settings = MetadataSettings(watched_machines=0)
     async with run_metadata(nats_server.url, talos, settings):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert why_metadata_incomplete(event.facts.platform)
         talos.put(make_facts(platform="hcloud", provider_id="hcloud://1"))
-        await stream.once(
+        await stream.wait_for_enriched(
             "web-1", NodeEnriched, lambda event: event.facts.platform.provider_id == "hcloud://1"
         )
         talos.put(make_facts(platform="hcloud"))  # it boots: less than before
         await stream.publish_node(make_node("web-1", ip="10.0.0.5, 10.0.0.5"))
-        told = await stream.once("web-1", NodeUnreachable)
+        told = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert told.last_known is not None
         assert told.last_known.platform.provider_id == "hcloud://1"
 
@@ -521,14 +535,14 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
         for i, name in enumerate(names):
             await stream.publish_node(make_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
         for name in names:
-            await stream.once(name, NodeUnreachable)
+            await stream.wait_for_enriched(name, NodeUnreachable)
         # as after a long outage: the next look is a minute away
         for node in service._node_controller.reconcilers.values():
             node.state = msgspec.structs.replace(node.state, next_poll_at=time.monotonic() + 60.0)
         for i in range(len(names)):
-            talos.heal(f"10.0.3.{i + 1}")
+            talos.clear_fault(f"10.0.3.{i + 1}")
         for name in names:
-            await stream.once(name, NodeEnriched, seconds=20.0)
+            await stream.wait_for_enriched(name, NodeEnriched, seconds=20.0)
 
 
 async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
@@ -539,7 +553,7 @@ async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
             talos.held[f"10.0.4.{i + 1}"] = gate
             await stream.publish_node(make_node(f"hung-{i}", uid=f"hung-{i}", ip=f"10.0.4.{i + 1}"))
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         gate.set()
 
 
@@ -549,8 +563,8 @@ async def test_the_trace_that_an_observation_began_goes_on(nats_server, stream, 
     try:
         async with run_metadata(nats_server.url, talos):
             await stream.publish_node(make_node(), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
-            await stream.once("web-1", NodeEnriched)
-            message = await stream.bus.last(f"{ENRICHED_NODE}.web-1")
+            await stream.wait_for_enriched("web-1", NodeEnriched)
+            message = await stream.bus.get_last(f"{ENRICHED_NODE}.web-1")
             assert message.headers["traceparent"].split("-")[1] == trace
     finally:
         telemetry.setup_tracing("metadata", None)
@@ -560,11 +574,11 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(nats
     settings = MetadataSettings(republish_interval_seconds=1.0, watched_machines=0)
     async with run_metadata(nats_server.url, talos, settings):
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
-        first = await stream.sequence("web-1")
+        await stream.wait_for_enriched("web-1", NodeEnriched)
+        first = await stream.get_sequence("web-1")
 
         async def again():
-            return await stream.sequence("web-1") > first
+            return await stream.get_sequence("web-1") > first
 
         await wait_until(again)
         assert talos.looks == ["10.0.0.5"], "said again, not asked again"
@@ -585,11 +599,11 @@ async def test_a_machine_that_says_too_much_is_told_as_such(nats_server, stream,
     talos.put(make_facts(tags={f"tag-{i}": "x" * 1000 for i in range(300)}))
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.step) == ("invalid", "facts")
         assert event.last_known is None
         talos.put(make_facts())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
 async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_server, stream, talos):
@@ -604,13 +618,13 @@ async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_serve
     broken.trouble = "nobody foresaw this"
     async with run_metadata(nats_server.url, broken):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.message) == (
             "internal",
             "ZeroDivisionError: nobody foresaw this",
         )
         broken.trouble = ""
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
 async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, stream, talos):
@@ -620,7 +634,7 @@ async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, strea
         assert any("not followed" in problem for problem in service.problems())
         await nats_server.restart()
         await wait_until(lambda: talos.looks == ["10.0.0.5"])
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
 async def test_without_a_stream_it_waits_for_the_watcher_to_make_one(nats_server, talos):

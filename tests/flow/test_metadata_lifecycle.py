@@ -28,23 +28,25 @@ async def join(stream, *others) -> None:
     """Nodes whose machines answer as they should."""
     for node in others:
         await stream.publish_node(node)
-        await stream.once(node.name, NodeEnriched)
+        await stream.wait_for_enriched(node.name, NodeEnriched)
 
 
 async def test_who_answers_in_a_machine_s_place_is_said_with_each_look(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         await stream.publish_node(make_node())
-        first = await stream.once("web-1", NodeUnreachable)
-        (one,) = first.answered_by
+        first = await stream.wait_for_enriched("web-1", NodeUnreachable)
+        (one,) = first.foreign_machines
         assert (one.address, one.node_name, one.uuid) == ("10.0.0.5", "web-9", UUID)
         assert first.fault.kind == "wrong_machine"
-        later = await stream.once("web-1", NodeUnreachable, lambda event: event.attempt >= first.attempt + 2)
-        assert later.answered_by[0].looked_at > one.looked_at
+        later = await stream.wait_for_enriched(
+            "web-1", NodeUnreachable, lambda event: event.attempt >= first.attempt + 2
+        )
+        assert later.foreign_machines[0].queried_at > one.queried_at
         talos.put(make_facts())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         talos.put(make_facts(node_name="web-9", uuid=UUID))
-        again = await stream.once("web-1", NodeUnreachable)
+        again = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert again.attempt <= later.attempt, "counted anew after a success"
 
 
@@ -57,7 +59,9 @@ async def test_a_mass_replacement_asks_discovery_once_for_all(nats_server, strea
         for node in nodes:
             await stream.publish_node(node)
         for node in nodes:
-            await stream.once(node.name, NodeUnreachable, lambda event: bool(event.answered_by))
+            await stream.wait_for_enriched(
+                node.name, NodeUnreachable, lambda event: bool(event.foreign_machines)
+            )
     assert talos.questions_for_members <= 2
 
 
@@ -77,8 +81,8 @@ async def test_without_discovery_s_word_nobody_is_said_to_answer_in_its_place(
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeUnreachable)
-        assert event.answered_by == ()
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
+        assert event.foreign_machines == ()
         assert talos.questions_for_members >= 1
 
 
@@ -87,13 +91,15 @@ async def test_every_internal_ip_has_to_be_answered_by_another_machine(nats_serv
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         await stream.publish_node(make_node(addresses=internal))
-        event = await stream.once("web-1", NodeUnreachable)
-        assert event.answered_by == ()
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
+        assert event.foreign_machines == ()
         talos.put(make_facts(node_name="web-8", node_ip="10.1.0.5"))
         talos.members = frozenset({"web-8", "web-9"})
         await join(stream, make_node("web-8", uid="uid-8", ip="10.1.0.5"))
-        event = await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
-        assert [(one.address, one.node_name) for one in event.answered_by] == [
+        event = await stream.wait_for_enriched(
+            "web-1", NodeUnreachable, lambda event: bool(event.foreign_machines)
+        )
+        assert [(one.address, one.node_name) for one in event.foreign_machines] == [
             ("10.0.0.5", "web-9"),
             ("10.1.0.5", "web-8"),
         ]
@@ -121,10 +127,10 @@ async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_th
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER) as service:
         await join(stream, WEB_9)
         await stream.publish_node(third)
-        await stream.once("web-2", NodeEnriched if "first" in where else NodeUnreachable)
+        await stream.wait_for_enriched("web-2", NodeEnriched if "first" in where else NodeUnreachable)
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeUnreachable)
-        assert (event.fault.kind, event.answered_by) == ("wrong_machine", ())
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
+        assert (event.fault.kind, event.foreign_machines) == ("wrong_machine", ())
         await wait_until(lambda: talos.looks.count("10.0.0.5") >= 4)
         assert service._node_controller.reconcilers["web-1"].state.foreign_machines == ()
 
@@ -133,11 +139,11 @@ async def test_addresses_that_change_take_back_who_answered(nats_server, stream,
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
+        await stream.wait_for_enriched("web-1", NodeUnreachable, lambda event: bool(event.foreign_machines))
         moved = make_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))
         await stream.publish_node(moved)
-        event = await stream.once("web-1", NodeUnreachable, lambda event: event.node == moved)
-        assert event.answered_by == ()
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable, lambda event: event.node == moved)
+        assert event.foreign_machines == ()
 
 
 async def test_where_nobody_looks_after_lifecycle_neither_others_nor_discovery_are_asked(
@@ -146,8 +152,8 @@ async def test_where_nobody_looks_after_lifecycle_neither_others_nor_discovery_a
     async with run_metadata(nats_server.url, talos, CALM):
         internal = (NodeAddress(type="InternalIP", address="10.1.0.5"),)
         await stream.publish_node(make_node(addresses=internal))
-        event = await stream.once("web-1", NodeUnreachable)
-        assert event.answered_by == ()
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
+        assert event.foreign_machines == ()
         await wait_until(lambda: len(talos.looks) >= 3)
     assert set(talos.looks) == {"10.0.0.5"}
     assert talos.questions_for_members == 0
@@ -157,14 +163,16 @@ async def test_a_machine_that_shuts_down_is_last_known_to_have_said_so(nats_serv
     talos.put(msgspec.structs.replace(make_facts(), stage="running"))
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER) as service:
         await stream.publish_node(make_node())
-        assert (await stream.once("web-1", NodeEnriched)).facts.stage == "running"
+        assert (await stream.wait_for_enriched("web-1", NodeEnriched)).facts.stage == "running"
         await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
         talos.put(msgspec.structs.replace(make_facts(), stage="shutting down"))
-        await stream.once("web-1", NodeEnriched, lambda event: event.facts.stage == "shutting down")
-        talos.break_down("10.0.0.5")
+        await stream.wait_for_enriched(
+            "web-1", NodeEnriched, lambda event: event.facts.stage == "shutting down"
+        )
+        talos.fail_queries("10.0.0.5")
         talos.cut_watch("10.0.0.5")
-        event = await stream.once("web-1", NodeUnreachable)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert event.fault.kind == "refused"
         assert event.last_known.stage == "shutting down"
         talos.put(msgspec.structs.replace(make_facts(), stage="booting"))
-        assert (await stream.once("web-1", NodeEnriched)).facts.stage == "booting"
+        assert (await stream.wait_for_enriched("web-1", NodeEnriched)).facts.stage == "booting"

@@ -68,7 +68,7 @@ async def test_who_neither_allocates_nor_approves_asks_no_control_plane_and_no_m
     neither = msgspec.structs.replace(CALM, controllers=("cloud-node",))
     async with run_metadata(nats_server.url, talos, neither):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert (event.facts.inventory, event.facts.gateways) == (None, ())
     assert (talos.questions, talos.asked) == (0, [])
     assert await said(stream) is None
@@ -79,7 +79,7 @@ async def test_where_certificates_are_approved_networks_are_told_and_no_machine_
 ):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         networks = await told(stream, NETWORK)
     assert (event.facts.inventory, talos.asked) == (None, [])
     assert networks.service_cidrs == NETWORK.service_cidrs
@@ -88,7 +88,7 @@ async def test_where_certificates_are_approved_networks_are_told_and_no_machine_
 async def test_where_pod_cidrs_are_allocated_networks_and_gateways_are_told(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, ALLOCATING):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         networks = await told(stream, NETWORK)
     assert event.facts.gateways == ("10.0.0.1",)
     assert networks.stream_id == stream.incarnation
@@ -104,7 +104,7 @@ async def test_what_pools_select_by_is_asked_for_where_pod_cidrs_are_allocated_a
     settings = msgspec.structs.replace(settings, cloud_config=config)
     async with run_metadata(nats_server.url, talos, settings):
         await stream.publish_node(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
     assert [parts for _, parts in talos.asked][:1] == asked
 
 
@@ -114,7 +114,7 @@ async def test_a_machine_that_does_not_tell_its_routes_is_told_from_one_without_
     talos.part_faults["RouteStatus"] = MachineFault(kind="permission", step="RouteStatus", message="no")
     async with run_metadata(nats_server.url, talos, ALLOCATING):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert event.facts.inventory == Inventory(gateways=None)
     assert event.facts.gateways == ()
 

@@ -56,7 +56,7 @@ def tells(inventory: Inventory | None):
 async def test_rules_that_name_nothing_of_it_ask_for_no_inventory(nats_server, stream, talos, tmp_path):
     async with running(nats_server.url, talos, tmp_path / "config", PLAIN):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert event.facts.inventory is None
     assert talos.asked == []
 
@@ -64,11 +64,13 @@ async def test_rules_that_name_nothing_of_it_ask_for_no_inventory(nats_server, s
 async def test_what_rules_name_is_asked_for_once_and_told(nats_server, stream, talos, tmp_path):
     async with running(nats_server.url, talos, tmp_path / "config", BY_VERSION):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.inventory == TOLD
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         talos.put(make_facts(zone="b"))
-        event = await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
+        event = await stream.wait_for_enriched(
+            "web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b"
+        )
         assert event.facts.inventory == TOLD, "it is kept"
     assert talos.asked == [("10.0.0.5", frozenset({"Version"}))]
 
@@ -94,7 +96,7 @@ async def test_a_file_that_comes_to_need_more_is_obeyed_within_seconds(
         write(path, "transformations: [{labels: 7}]\n")
         await wait_until(lambda: any("file is bad" in record.message for record in caplog.records))
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.inventory == more, "a bad file leaves the need as it was"
         assert not any("file" in problem for problem in service.problems()), "the labeler tells of it"
 
@@ -115,10 +117,12 @@ async def test_the_preferred_family_may_change_while_we_run(nats_server, stream,
     path = tmp_path / "config"
     async with running(nats_server.url, talos, path, NO_RULES):
         await stream.publish_node(make_node(ip="10.0.0.5,fd00::5"))
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.node_ip == "10.0.0.5"
         write(path, "global: {preferIPv6: true}\n")
-        await stream.once("web-1", NodeEnriched, lambda event: event.facts.node_ip == "fd00::5", 12.0)
+        await stream.wait_for_enriched(
+            "web-1", NodeEnriched, lambda event: event.facts.node_ip == "fd00::5", 12.0
+        )
         assert talos.looks == ["10.0.0.5", "fd00::5"]
 
 
@@ -128,11 +132,11 @@ async def test_a_part_that_our_role_may_not_read_holds_no_node_up(
     talos.part_faults["Version"] = MachineFault(kind="permission", step="Version", message="os:reader needed")
     async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
         await stream.publish_node(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.inventory == Inventory(processors=Processors(cores=16))
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         talos.put(make_facts(zone="b"))
-        await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
+        await stream.wait_for_enriched("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
     said = [record for record in caplog.records if "does not tell what rules or ipam need" in record.message]
     assert len(said) == 1
 
@@ -143,10 +147,10 @@ async def test_a_part_that_fails_for_ever_delays_a_node_and_loses_it_not(
     talos.part_faults["Processor"] = MachineFault(kind="timeout", step="Processor", message="no answer")
     async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
         await stream.publish_node(make_node())
-        waiting = await stream.once("web-1", NodeUnreachable)
+        waiting = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert waiting.fault.step == "Processor"
-        event = await stream.once("web-1", NodeEnriched, seconds=10.0)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched, seconds=10.0)
         assert event.facts.inventory == TOLD
         del talos.part_faults["Processor"]
         more = msgspec.structs.replace(TOLD, processors=Processors(cores=16))
-        await stream.once("web-1", NodeEnriched, tells(more), 10.0)
+        await stream.wait_for_enriched("web-1", NodeEnriched, tells(more), 10.0)

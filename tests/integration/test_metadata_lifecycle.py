@@ -37,36 +37,44 @@ async def test_a_machine_that_another_took_the_address_of_is_said_to_be_replaced
     nats_server, stream, talos, settings
 ):
     async with run_metadata(nats_server.url, None, settings):
-        await stream.observe(make_node())
-        await stream.once("web-1", NodeEnriched)
-        await talos.delete("web-1")
-        await talos.put(msgspec.structs.replace(OTHER, reachable_at=("10.0.0.5",)))
-        event = await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind == "wrong_machine")
-        assert event.answered_by == (), "discovery knows it still"
+        await stream.publish_node(make_node())
+        await stream.wait_for_enriched("web-1", NodeEnriched)
+        await talos.delete_machines("web-1")
+        await talos.put_machines(msgspec.structs.replace(OTHER, reachable_at=("10.0.0.5",)))
+        event = await stream.wait_for_enriched(
+            "web-1", NodeUnreachable, lambda event: event.fault.kind == "wrong_machine"
+        )
+        assert event.foreign_machines == (), "discovery knows it still"
         assert event.last_known.node_name == "web-1"
-        await talos.change("cp-1", members=(make_member(CONTROL_PLANE), make_member(OTHER)))
-        await stream.observe(make_node("web-9", uid="uid-9"))
-        event = await stream.once("web-1", NodeUnreachable, lambda event: bool(event.answered_by))
-        (one,) = event.answered_by
+        await talos.change_machine("cp-1", members=(make_member(CONTROL_PLANE), make_member(OTHER)))
+        await stream.publish_node(make_node("web-9", uid="uid-9"))
+        event = await stream.wait_for_enriched(
+            "web-1", NodeUnreachable, lambda event: bool(event.foreign_machines)
+        )
+        (one,) = event.foreign_machines
         assert (one.address, one.node_name) == ("10.0.0.5", "web-9")
         assert OTHER.system_information is not None
         assert one.uuid == OTHER.system_information.uuid
-        await talos.cut(0)
-        event = await stream.once("web-1", NodeUnreachable, lambda event: event.fault.kind != "wrong_machine")
-        assert event.answered_by == (), "silence proves nothing"
+        await talos.cut_endpoint(0)
+        event = await stream.wait_for_enriched(
+            "web-1", NodeUnreachable, lambda event: event.fault.kind != "wrong_machine"
+        )
+        assert event.foreign_machines == (), "silence proves nothing"
 
 
 async def test_a_machine_that_shuts_down_and_is_silent_has_said_so_last(nats_server, stream, talos, settings):
     async with run_metadata(nats_server.url, None, settings) as service:
-        await stream.observe(make_node())
-        assert (await stream.once("web-1", NodeEnriched)).facts.stage == "running"
+        await stream.publish_node(make_node())
+        assert (await stream.wait_for_enriched("web-1", NodeEnriched)).facts.stage == "running"
         await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
-        await talos.change("web-1", stage="shutting down")
-        await stream.once("web-1", NodeEnriched, lambda event: event.facts.stage == "shutting down")
-        await talos.fault("web-1", unavailable=True)
-        event = await stream.once("web-1", NodeUnreachable)
+        await talos.change_machine("web-1", stage="shutting down")
+        await stream.wait_for_enriched(
+            "web-1", NodeEnriched, lambda event: event.facts.stage == "shutting down"
+        )
+        await talos.set_faults("web-1", unavailable=True)
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert event.fault.kind == "refused"
         assert event.last_known.stage == "shutting down"
-        await talos.change("web-1", stage="booting")
-        await talos.fault("web-1")
-        assert (await stream.once("web-1", NodeEnriched)).facts.stage == "booting"
+        await talos.change_machine("web-1", stage="booting")
+        await talos.set_faults("web-1")
+        assert (await stream.wait_for_enriched("web-1", NodeEnriched)).facts.stage == "booting"

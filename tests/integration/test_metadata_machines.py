@@ -48,11 +48,13 @@ def looked_since_watched(service: MetadataService, name: str) -> bool:
 
 
 async def test_a_node_is_enriched_with_what_a_talos_machine_says(nats_server, stream, talos, settings):
-    await talos.put(make_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1", cluster_name="prod"))
+    await talos.put_machines(
+        make_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1", cluster_name="prod")
+    )
     async with run_metadata(nats_server.url, None, settings) as service:
-        await stream.snapshot()
-        await stream.observe(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        await stream.publish_snapshot()
+        await stream.publish_node(make_node())
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.platform.provider_id.startswith("hcloud://")
         assert event.facts.platform.region == "fsn1"
         assert event.facts.node_name == "web-1"
@@ -66,7 +68,7 @@ async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_notic
     labels = "{v: '{{ .TalosVersion }}', s: '{{ .Schematic }}', c: '{{ .CPUCores }}'}"
     rule = f"transformations: [{{labels: {labels}}}]"
     ruled = msgspec.structs.replace(settings, cloud_config=parse_cloud_config(rule, "config"))
-    await talos.put(
+    await talos.put_machines(
         make_machine(
             "web-1",
             "10.0.0.5",
@@ -76,19 +78,19 @@ async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_notic
         )
     )
     async with run_metadata(nats_server.url, None, ruled) as service:
-        await stream.observe(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        await stream.publish_node(make_node())
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.inventory == Inventory(
             talos_version="v1.13.5",
             extensions={"schematic": "376567"},
             processors=Processors(manufacturer="QEMU", model="pc-q35-9.0", sockets=1, cores=2, threads=2),
         )
         await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
-        await talos.fault("web-1", unavailable=True)  # it reboots
-        await stream.once("web-1", NodeUnreachable)
-        await talos.change("web-1", talos_version="v1.14.0")
-        await talos.fault("web-1")
-        event = await stream.once("web-1", NodeEnriched, seconds=15.0)
+        await talos.set_faults("web-1", unavailable=True)  # it reboots
+        await stream.wait_for_enriched("web-1", NodeUnreachable)
+        await talos.change_machine("web-1", talos_version="v1.14.0")
+        await talos.set_faults("web-1")
+        event = await stream.wait_for_enriched("web-1", NodeEnriched, seconds=15.0)
         assert event.facts.inventory is not None
         assert event.facts.inventory.talos_version == "v1.14.0"
 
@@ -97,31 +99,33 @@ async def test_networks_of_the_cluster_and_gateways_are_those_of_real_machines(
     nats_server, stream, talos, settings
 ):
     allocating = msgspec.structs.replace(settings, controllers=("*", "node-ipam-controller"))
-    await talos.put(make_machine("control-1", "10.0.0.1", control_plane=True, pod_cidrs=("10.8.0.0/16",)))
-    await talos.put(make_machine("web-1", "10.0.0.5", routes=(Route(gateway="10.0.0.254"),)))
+    await talos.put_machines(
+        make_machine("control-1", "10.0.0.1", control_plane=True, pod_cidrs=("10.8.0.0/16",))
+    )
+    await talos.put_machines(make_machine("web-1", "10.0.0.5", routes=(Route(gateway="10.0.0.254"),)))
 
     async def are_told() -> bool:
-        message = await stream.bus.last(NETWORKS)
+        message = await stream.bus.get_last(NETWORKS)
         event = message.event if message else None
         return isinstance(event, ClusterNetworksObserved) and event.pod_cidrs == ("10.8.0.0/16",)
 
     async with run_metadata(nats_server.url, None, allocating):
-        await stream.observe(make_node())
-        event = await stream.once("web-1", NodeEnriched)
+        await stream.publish_node(make_node())
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.gateways == ("10.0.0.254",)
         await wait_until(are_told)
 
 
 async def test_a_machine_that_changes_reaches_its_node_within_a_second(nats_server, stream, talos, settings):
-    await talos.put(make_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1"))
+    await talos.put_machines(make_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1"))
     async with run_metadata(nats_server.url, None, settings) as service:
-        await stream.observe(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.publish_node(make_node())
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: looked_since_watched(service, "web-1"))
         for i in range(5):
-            platform = talos.machine("web-1").platform
-            await talos.change("web-1", platform=msgspec.structs.replace(platform, zone=f"zone-{i}"))
-            await stream.once(
+            platform = talos.get_machine("web-1").platform
+            await talos.change_machine("web-1", platform=msgspec.structs.replace(platform, zone=f"zone-{i}"))
+            await stream.wait_for_enriched(
                 "web-1", NodeEnriched, lambda event, i=i: event.facts.platform.zone == f"zone-{i}"
             )
 
@@ -131,14 +135,14 @@ async def test_a_machine_that_is_off_is_told_and_enriched_when_it_is_back(
 ):
     machine = make_machine("web-1", "10.0.0.5")
     async with run_metadata(nats_server.url, None, settings):
-        await stream.observe(make_node())
-        event = await stream.once("web-1", NodeUnreachable)
+        await stream.publish_node(make_node())
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert event.fault.kind == "refused"
         assert "10.0.0.5" in event.fault.message + event.fault.endpoint
-        await talos.put(machine)
-        await stream.once("web-1", NodeEnriched)
-        await talos.delete("web-1")
-        gone = await stream.once("web-1", NodeUnreachable)
+        await talos.put_machines(machine)
+        await stream.wait_for_enriched("web-1", NodeEnriched)
+        await talos.delete_machines("web-1")
+        gone = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert gone.last_known is not None
         assert gone.last_known.node_name == "web-1"
 
@@ -147,106 +151,108 @@ async def test_an_endpoint_that_is_away_makes_us_unready_and_its_return_heals_al
     nats_server, stream, talos, settings
 ):
     names = [f"web-{i}" for i in range(20)]
-    await talos.put(*(make_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
-    await talos.cut(0)
+    await talos.put_machines(*(make_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
+    await talos.cut_endpoint(0)
     async with run_metadata(nats_server.url, None, settings) as service:
-        await stream.snapshot(20)
+        await stream.publish_snapshot(20)
         for i, name in enumerate(names):
-            await stream.observe(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
+            await stream.publish_node(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
         for name in names:
-            event = await stream.once(name, NodeUnreachable)
+            event = await stream.wait_for_enriched(name, NodeUnreachable)
             assert talos.endpoints[0] in event.fault.message
         await wait_until(lambda: any(talos.endpoints[0] in problem for problem in service.problems()))
         await wait_until(
             lambda: all(node.state.failures for node in service._node_controller.reconcilers.values())
         )
-        await talos.restore(0)
+        await talos.restore_endpoint(0)
         for name in names:
-            await stream.once(name, NodeEnriched)
+            await stream.wait_for_enriched(name, NodeEnriched)
         await wait_until(lambda: service.problems() == ())
 
 
 async def test_without_credentials_it_waits_and_goes_on_when_they_come(nats_server, stream, talos, tmp_path):
-    await talos.put(make_machine("web-1", "10.0.0.5"))
+    await talos.put_machines(make_machine("web-1", "10.0.0.5"))
     late = tmp_path / "late" / "config"
     late.parent.mkdir()
     settings = MetadataSettings(talosconfig=late, probe_seconds=0.2)
     async with run_metadata(nats_server.url, None, settings) as service:
-        await stream.snapshot()
-        await stream.observe(make_node())
-        event = await stream.once("web-1", NodeUnreachable)
+        await stream.publish_snapshot()
+        await stream.publish_node(make_node())
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert event.fault.kind == "no_endpoint"
         assert str(late) in event.fault.message
         assert any(str(late) in problem for problem in service.problems())
-        talos.talosconfig(late)
-        await stream.once("web-1", NodeEnriched, seconds=15.0)
+        talos.write_talosconfig(late)
+        await stream.wait_for_enriched("web-1", NodeEnriched, seconds=15.0)
         await wait_until(lambda: service.problems() == ())
 
 
 async def test_an_expired_certificate_is_told_with_the_file_and_replaced_without_a_restart(
     nats_server, stream, talos, tmp_path
 ):
-    await talos.put(make_machine("web-1", "10.0.0.5"))
+    await talos.put_machines(make_machine("web-1", "10.0.0.5"))
     day = timedelta(days=1)
-    file = talos.talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) - day, lifetime=day / 2)
+    file = talos.write_talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) - day, lifetime=day / 2)
     async with run_metadata(nats_server.url, None, MetadataSettings(talosconfig=file)) as service:
-        await stream.snapshot()
-        await stream.observe(make_node())
-        event = await stream.once("web-1", NodeUnreachable)
+        await stream.publish_snapshot()
+        await stream.publish_node(make_node())
+        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert event.fault.kind in {"certificate", "no_endpoint"}
         assert "expired" in event.fault.message
         await wait_until(lambda: any("expired" in problem for problem in service.problems()))
-        talos.talosconfig(file)
-        await stream.once("web-1", NodeEnriched, seconds=15.0)
+        talos.write_talosconfig(file)
+        await stream.wait_for_enriched("web-1", NodeEnriched, seconds=15.0)
 
 
 async def test_a_node_renamed_by_its_kubelet_is_recognized_by_smbios(nats_server, stream, talos, settings):
-    await talos.put(
+    await talos.put_machines(
         make_machine("talos-abc", "10.0.0.5", system_information=SystemInformation(uuid=UUID), id="renamed")
     )
     async with run_metadata(nats_server.url, None, settings):
-        await stream.observe(make_node(system_uuid=UUID.upper()))
-        await stream.snapshot()
-        event = await stream.once("web-1", NodeEnriched)
-        assert event.recognized_by == "system-uuid"
+        await stream.publish_node(make_node(system_uuid=UUID.upper()))
+        await stream.publish_snapshot()
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
+        assert event.verified_by == "system-uuid"
 
 
 async def test_container_mode_has_no_smbios_and_is_enriched_all_the_same(
     nats_server, stream, talos, settings
 ):
-    await talos.put(make_machine("web-1", "10.0.0.5", platform="container", system_information=None))
+    await talos.put_machines(make_machine("web-1", "10.0.0.5", platform="container", system_information=None))
     async with run_metadata(nats_server.url, None, settings):
-        await stream.observe(make_node())
-        assert (await stream.once("web-1", NodeEnriched)).facts.system is None
+        await stream.publish_node(make_node())
+        assert (await stream.wait_for_enriched("web-1", NodeEnriched)).facts.system is None
 
 
 async def test_a_half_open_watch_is_found_out_by_the_look_that_comes_all_the_same(
     nats_server, stream, talos, settings
 ):
-    await talos.put(make_machine("web-1", "10.0.0.5", platform="hcloud"))
+    await talos.put_machines(make_machine("web-1", "10.0.0.5", platform="hcloud"))
     often = msgspec.structs.replace(settings, talos_resync_seconds=2.0)
     async with run_metadata(nats_server.url, None, often) as service:
-        await stream.observe(make_node())
-        await stream.once("web-1", NodeEnriched)
+        await stream.publish_node(make_node())
+        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: looked_since_watched(service, "web-1"))
         await talos.mute_watches("web-1")
-        platform = talos.machine("web-1").platform
-        await talos.change("web-1", platform=msgspec.structs.replace(platform, zone="elsewhere"))
-        await stream.once("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "elsewhere")
+        platform = talos.get_machine("web-1").platform
+        await talos.change_machine("web-1", platform=msgspec.structs.replace(platform, zone="elsewhere"))
+        await stream.wait_for_enriched(
+            "web-1", NodeEnriched, lambda event: event.facts.platform.zone == "elsewhere"
+        )
 
 
 async def test_a_joining_node_costs_a_known_number_of_calls(nats_server, stream, talos, settings):
     names = [f"web-{i}" for i in range(30)]
-    await talos.put(*(make_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
+    await talos.put_machines(*(make_machine(name, f"10.0.1.{i + 1}") for i, name in enumerate(names)))
     nodes_only = msgspec.structs.replace(settings, controllers=("cloud-node",))
     async with run_metadata(nats_server.url, None, nodes_only) as service:
         for i, name in enumerate(names):
-            await stream.observe(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
+            await stream.publish_node(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
         for name in names:
-            await stream.once(name, NodeEnriched)
+            await stream.wait_for_enriched(name, NodeEnriched)
         await wait_until(lambda: all(looked_since_watched(service, name) for name in names))
         calls = Counter[str]()
-        for call, count in (await talos.calls()).items():
+        for call, count in (await talos.count_calls()).items():
             calls[call.method] += count
     assert calls["Watch"] == 3 * len(names)
     assert calls["Get"] + calls["List"] <= 4 * len(names) + 2, "one look of four questions; the cluster once"

@@ -323,9 +323,9 @@ def any_node(draw: st.DrawFn) -> NodeState:
     began = draw(moments)
     return msgspec.structs.replace(
         looked_at(began) if draw(st.booleans()) else failed(began),
-        due=draw(moments),
-        changed_at=draw(moments),
-        watched=draw(st.booleans()),
+        next_poll_at=draw(moments),
+        machine_changed_at=draw(moments),
+        is_watched=draw(st.booleans()),
     )
 
 
@@ -337,7 +337,9 @@ def test_nothing_stale_is_ever_said_and_no_wait_ends_before_it_began(node, has_s
     )
     match step(known, node, now):
         case PublishCsr(event=CsrEnriched(facts=MachineFacts())):
-            assert node.looked >= T - FRESHNESS_SECONDS or (node.watched and node.changed_at < node.looked)
+            assert node.polled_at >= T - FRESHNESS_SECONDS or (
+                node.is_watched and node.machine_changed_at < node.polled_at
+            )
         case PollNode():
             asked_for = poll_transitions.expedite_poll(node, now=now, within=0.0)
             assert step(request_state.apply_poll_requested(known, now=now), asked_for, now) != PollNode()
