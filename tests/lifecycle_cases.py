@@ -40,16 +40,16 @@ def make_lost_node(name: str = "web-1", **fields: Any) -> Node:
 
 
 def make_foreign_machine(
-    node_name: str = "new-1", *, address: str = "10.0.0.5", uuid: str = NEW_UUID, looked_at: datetime = NOW
+    node_name: str = "new-1", *, address: str = "10.0.0.5", uuid: str = NEW_UUID, queried_at: datetime = NOW
 ) -> ForeignMachine:
     """Who answers in its place."""
-    return ForeignMachine(address=address, node_name=node_name, uuid=uuid, queried_at=looked_at)
+    return ForeignMachine(address=address, node_name=node_name, uuid=uuid, queried_at=queried_at)
 
 
 def make_unreachable(
     node: Node,
     *,
-    answered_by: tuple[ForeignMachine, ...] = (),
+    foreign_machines: tuple[ForeignMachine, ...] = (),
     fault: MachineFault | None = None,
     attempt: int = 1,
     last_known: MachineFacts | None = None,
@@ -60,11 +60,11 @@ def make_unreachable(
         stream_id=incarnation,
         observed_sequence=1,
         node=node,
-        fault=fault or (OTHERS if answered_by else REFUSED),
+        fault=fault or (OTHERS if foreign_machines else REFUSED),
         last_known=last_known,
         attempt=attempt,
         retry_at=NOW,
-        foreign_machines=answered_by,
+        foreign_machines=foreign_machines,
         observed_at=NOW,
         enriched_at=NOW,
     )

@@ -71,7 +71,7 @@ async def test_while_metadata_is_down_nothing_is_approved_by_facts_of_55_minutes
 async def test_the_limit_is_twice_the_period_at_which_metadata_publishes_again(
     age: float, is_approved: bool, flow: CsrServiceFlow, clock: ManualClock
 ):
-    async with flow.run_csr(clock=clock, repeat_seconds=60.0):
+    async with flow.run_csr(clock=clock, republish_interval_seconds=60.0):
         await waits_on_a_rival(flow)
         clock.advance(age)
         await flow.publish_leading()

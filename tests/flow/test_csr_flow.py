@@ -592,7 +592,7 @@ async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_
             raise ValueError("a defect")
 
         with monkeypatch.context() as patched:
-            patched.setattr(csr._claim_index, "observed", fails)
+            patched.setattr(csr._claim_index, "upsert_node", fails)
             await flow.publish_node(make_node("odd-1", uid="uid-odd"))
             await wait_until(lambda: "odd-1" in "; ".join(csr.problems()), "it is told")
         await flow.publish_facts(make_node(), HONEST)

@@ -75,11 +75,12 @@ def decided(
     also: tuple[MachineFacts, ...] = (),
     control_plane: bool = False,
     node_ips: str = "",
-    answered_at: tuple[str, ...] = (),
+    answering_addresses: tuple[str, ...] = (),
 ) -> Decision:
     """What becomes of a request of that machine's node, whose own name it is for unless others are given.
 
-    `node_ips` is the annotation of the Node, the node IP of `facts` by default; `answered_at` is besides it.
+    `node_ips` is the annotation of the Node, the node IP of `facts` by default; its machine answers there and
+    at `answering_addresses`.
     """
     claims = ClaimIndex()
     for each in (facts, *also):
@@ -94,7 +95,7 @@ def decided(
         claims.upsert_report(make_node_enriched(node, each))
     name = facts.node_name
     request = make_serving_request(node=name, dns=(name,) if dns is None else dns, ips=ips)
-    answered = (facts.node_ip, *answered_at)
+    answered = (facts.node_ip, *answering_addresses)
     event = make_csr_enriched(request, facts=facts, node_uid=f"uid-{name}", answering_addresses=answered)
     return decide(event, claims, known).decision
 

@@ -70,7 +70,7 @@ def test_a_node_that_comes_again_has_not_waited_yet():
 
 
 def test_what_waits_is_bounded(monkeypatch):
-    monkeypatch.setattr(waiting_requests, "MOST_WAITING", 10)
+    monkeypatch.setattr(waiting_requests, "MAX_WAITING", 10)
     known = WaitingRequests()
     for number in range(100):
         known.add(waits(f"csr-{number}", requester=f"web-{number}"), 0.0)
@@ -80,7 +80,7 @@ def test_what_waits_is_bounded(monkeypatch):
 
 def test_a_wait_that_ends_by_itself_is_due():
     known = WaitingRequests()
-    known.add(WaitingRequest(**{**_fields(waits()), "due": 60.0}), 0.0)
+    known.add(WaitingRequest(**{**_fields(waits()), "retry_at": 60.0}), 0.0)
     known.add(waits("csr-2"), 0.0)
     assert known.find_due(59.0) == []
     assert known.find_due(60.0) == ["csr-1"]

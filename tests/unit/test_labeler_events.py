@@ -199,7 +199,7 @@ async def test_last_words_do_not_keep_the_process_and_say_how_many_went_unsaid(
 async def test_too_many_events_push_out_the_oldest_and_the_log_names_its_node(
     writer: Writer, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(node_event_recorder, "MOST_WAITING", 2)
+    monkeypatch.setattr(node_event_recorder, "MAX_QUEUED", 2)
     events = NodeEventRecorder(writer, EventDeduplicator(), now=clock.now, idle_seconds=lambda: IDLE_SECONDS)
     for name in ("a", "b", "c"):
         events.enqueue(make_node(name, uid=f"uid-{name}"), INITIALIZED)

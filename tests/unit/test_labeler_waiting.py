@@ -343,7 +343,7 @@ def test_a_machine_that_falls_silent_is_news_and_so_is_its_return():
 def test_the_next_try_of_a_blocked_node_is_news():
     told = EventDeduplicator()
     told.record_decision(decided("blocked", next_check_at=NOW))
-    assert told.is_new_decision(decided("blocked", next_look_at=NOW + timedelta(seconds=1)))
+    assert told.is_new_decision(decided("blocked", next_check_at=NOW + timedelta(seconds=1)))
 
 
 def test_a_notice_is_given_once_to_each_node():

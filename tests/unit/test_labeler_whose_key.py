@@ -11,9 +11,9 @@ from services.labeler.field_ownership import KeyState, OwnershipConflict, resolv
 from services.labeler.ownership_record import fingerprint_value
 
 K = "example.com/k"
-EQUAL = {"ours_if_equal": frozenset({K})}
-DIFFERENT = {"ours_if_different": frozenset({K})}
-TALOS = {"of_talos": frozenset({K})}
+EQUAL = {"adopted_if_equal": frozenset({K})}
+DIFFERENT = {"adopted_if_different": frozenset({K})}
+TALOS = {"machine_config_keys": frozenset({K})}
 RETAINED = {"retained": frozenset({K})}
 RELEASED = {"released": frozenset({K})}
 NOT_THERE: dict[str, Any] = {}
@@ -180,10 +180,10 @@ SETS = st.frozensets(NAMES, max_size=3)
 ALL_KEYS = st.builds(
     KeyState,
     kind=st.just("labels"),
-    present=st.dictionaries(NAMES, VALUES),
-    wanted=st.dictionaries(NAMES.filter(lambda name: "hostname" not in name), VALUES),
+    current=st.dictionaries(NAMES, VALUES),
+    desired=st.dictionaries(NAMES.filter(lambda name: "hostname" not in name), VALUES),
     recorded=st.dictionaries(NAMES, st.none() | VALUES.map(fingerprint_value)),
-    of_talos=SETS, retained=SETS, ours_if_equal=SETS, ours_if_different=SETS, released=SETS,
+    machine_config_keys=SETS, retained=SETS, adopted_if_equal=SETS, adopted_if_different=SETS, released=SETS,
 )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def test_a_fault_of_another_kind_takes_the_proof_from_who_answered():
     fault = MachineFault(kind="timeout", step="Nodename", message="too slow")
     assert assess_report(
         NODE,
-        make_unreachable(NODE, answered_by=(make_foreign_machine(),), fault=fault),
+        make_unreachable(NODE, foreign_machines=(make_foreign_machine(),), fault=fault),
         build_machine_index([NODE], []),
     ).missing
 
@@ -90,7 +90,9 @@ def test_a_fault_of_another_kind_takes_the_proof_from_who_answered():
 def test_a_word_about_another_node_of_that_name_proves_nothing():
     former = make_lost_node(uid="uid-0")
     assert assess_report(
-        NODE, make_unreachable(former, answered_by=(make_foreign_machine(),)), build_machine_index([NODE], [])
+        NODE,
+        make_unreachable(former, foreign_machines=(make_foreign_machine(),)),
+        build_machine_index([NODE], []),
     ).missing
     assert assess_report(NODE, None, build_machine_index([NODE], [])).missing
     assert assess_report(NODE, make_answering(NODE), build_machine_index([NODE], [])).missing == (
@@ -144,7 +146,7 @@ def test_a_node_whose_own_uuid_another_one_claims_may_live_on_under_that_name():
     ids=["moved", "another node IP", "another UUID"],
 )
 def test_a_look_at_the_node_as_it_was_proves_nothing_of_it_as_it_is(now: Node):
-    word = make_unreachable(NODE, answered_by=(make_foreign_machine(),))
+    word = make_unreachable(NODE, foreign_machines=(make_foreign_machine(),))
     assert assess_report(NODE, word, build_machine_index([NODE, NEW], [word])).missing == ()
     (lack,) = assess_report(now, word, build_machine_index([now, NEW], [word])).missing
     assert lack.startswith("a look at it as it is now")
@@ -163,7 +165,7 @@ def test_a_machine_of_that_name_anywhere_takes_the_proof():
     elsewhere = make_answering(NEW, node_name="web-1")
     (lack,) = look(make_foreign_machine(), words=(elsewhere,)).missing
     assert lack == "a machine that bears its name answers at an address of Node new-1"
-    swapped = make_unreachable(NEW, answered_by=(make_foreign_machine("web-1", address="10.0.0.6"),))
+    swapped = make_unreachable(NEW, foreign_machines=(make_foreign_machine("web-1", address="10.0.0.6"),))
     assert look(make_foreign_machine(), words=(swapped,)).missing == (lack,), (
         "two machines took each other's address"
     )

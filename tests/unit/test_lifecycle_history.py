@@ -111,7 +111,7 @@ def test_another_node_of_that_name_has_another_history():
 def test_a_look_at_two_addresses_lasts_from_the_first_to_the_last():
     later = NOW + timedelta(seconds=3)
     both = (make_foreign_machine(queried_at=later), make_foreign_machine(address="fd00::5"))
-    found = extract_poll(make_unreachable(NODE, answered_by=both, attempt=4), 7.0)
+    found = extract_poll(make_unreachable(NODE, foreign_machines=both, attempt=4), 7.0)
     assert found == PollResult(started_at=NOW, ended_at=later, received_at=7.0, attempt=4)
     assert extract_poll(make_unreachable(NODE), 7.0) is None
     assert extract_poll(make_answering(NODE), 7.0) is None
@@ -127,7 +127,9 @@ def known() -> NodeIndex:
     known.upsert_node(NODE)
     for minute in (0, 1):
         machine = make_foreign_machine(queried_at=NOW + timedelta(minutes=minute))
-        known.upsert_report(make_unreachable(NODE, answered_by=(machine,), attempt=minute + 1), 60.0 * minute)
+        known.upsert_report(
+            make_unreachable(NODE, foreign_machines=(machine,), attempt=minute + 1), 60.0 * minute
+        )
     history = known.get_history("web-1")
     assert history is not None
     assert history.count == 2
@@ -137,7 +139,7 @@ def known() -> NodeIndex:
 def test_any_contrary_word_ends_the_history(known: NodeIndex):
     known.upsert_report(make_unreachable(NODE, attempt=3), 120.0)
     assert known.get_history("web-1") is None
-    known.upsert_report(make_unreachable(NODE, answered_by=(make_foreign_machine(),), attempt=4), 180.0)
+    known.upsert_report(make_unreachable(NODE, foreign_machines=(make_foreign_machine(),), attempt=4), 180.0)
     known.upsert_report(make_answering(NODE), 240.0)
     assert known.get_history("web-1") is None
 
@@ -192,7 +194,7 @@ def test_a_word_about_a_former_node_is_no_look_at_this_one():
     known = NodeIndex()
     known.upsert_node(NODE)
     known.upsert_report(
-        make_unreachable(make_lost_node(uid="uid-0"), answered_by=(make_foreign_machine(),)), 0.0
+        make_unreachable(make_lost_node(uid="uid-0"), foreign_machines=(make_foreign_machine(),)), 0.0
     )
     assert known.get_history("web-1") is None
 
@@ -215,7 +217,7 @@ def test_what_was_claimed_is_forgotten_with_who_claimed_it(known: NodeIndex):
 def test_a_look_while_the_node_is_ready_is_none():
     known = NodeIndex()
     known.upsert_node(make_lost_node(conditions=(make_ready_condition("True"),)))
-    known.upsert_report(make_unreachable(NODE, answered_by=(make_foreign_machine(),)), 0.0)
+    known.upsert_report(make_unreachable(NODE, foreign_machines=(make_foreign_machine(),)), 0.0)
     assert known.get_history("web-1") is None
 
 

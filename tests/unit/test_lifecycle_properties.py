@@ -103,7 +103,9 @@ class Replayed:
 
     def _say(self, looked: float, attempt: int) -> None:
         machine = make_foreign_machine(queried_at=NOW + timedelta(seconds=looked))
-        self.known.upsert_report(make_unreachable(NODE, answered_by=(machine,), attempt=attempt), self.at)
+        self.known.upsert_report(
+            make_unreachable(NODE, foreign_machines=(machine,), attempt=attempt), self.at
+        )
 
     def may_be_deleted(self) -> bool:
         """Three proofs, ten minutes apart at least by both clocks, the last one just now."""
