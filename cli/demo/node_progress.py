@@ -77,7 +77,7 @@ class DemoProgress:
 
     def apply_node(self, node: Node, at: datetime) -> None:
         """Kubernetes holds the node like this."""
-        self._update(node.name, registered=True)
+        self._update(node.name, is_registered=True)
         if node.is_initialized:
             self._record_first(node.name, ready_at=at)
 

@@ -129,7 +129,7 @@ def render(
 
 
 def _reject_invalid_options(wanted: Any, known: dict[str, Any]) -> None:
-    if not wanted.any:
+    if not wanted.is_any_selected:
         raise click.UsageError(
             "which nodes? Give --sample PLATFORM, --all-samples, --facts FILE, --from-cluster NODE or "
             "--all-nodes"

@@ -105,7 +105,7 @@ def _find_unknown_field(facts: dict[str, Any]) -> str:
         parts.append((f"addresses[{place}].", AddressStatus, address))
     for path, kind, value in parts:
         for key in value if isinstance(value, dict) else ():
-            if key not in kind.__struct_fields__:
+            if key not in kind.__struct_encode_fields__:
                 return f"{path}{key}"
     return ""
 
