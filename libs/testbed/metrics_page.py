@@ -47,7 +47,7 @@ _LABELS: Final[dict[tuple[str, str], str]] = {
     ("HANDLED", "outcome"): "`handled`, `retried`, `put_aside`",
     ("HANDLING_DURATION", "event"): "message type, such as `NodeEnriched`",
     ("HOP_LATENCY", "event"): "message type, such as `NodeEnriched`",
-    ("JOURNEY", "event"): "message type, such as `NodeEnriched`",
+    ("END_TO_END_LATENCY", "event"): "message type, such as `NodeEnriched`",
     ("NODES", "state"): "`usable`, `uninitialized`",
     ("NODE_WRITES", "resource"): "with its subresource, such as `nodes/status`",
     ("", "durable"): "a durable, such as `labeler-nodes`, of an enabled service, or with a past consumer",
@@ -59,7 +59,7 @@ _LABELS: Final[dict[tuple[str, str], str]] = {
     ("KUBE_REQUESTS", "status"): "HTTP status; `none` = no answer",
     ("KUBE_REQUEST_DURATION", "verb"): "Kubernetes verb, such as `patch`",
     ("KUBE_REQUEST_DURATION", "resource"): "with its subresource, such as `nodes/status`",
-    ("WATCH_LAST_HEARD", "resource"): "`nodes`, `certificatesigningrequests`",
+    ("WATCH_LAST_CONTACT", "resource"): "`nodes`, `certificatesigningrequests`",
     ("WATCH_RESTARTS", "resource"): "`nodes`, `certificatesigningrequests`",
     ("WATCH_RESTARTS", "reason"): "failure type, such as `Unreachable`",
     ("IPAM_MAX", "clusterCIDR"): "a pool's network",
@@ -115,7 +115,7 @@ def describe_label_values(metric: RegisteredMetric, label: str) -> str:
 
 def list_talos_requests() -> tuple[str, ...]:
     """The names of Talos API calls."""
-    return tuple(re.findall(r'\brequest="(\w+)"', _RESOURCES.read_text()))
+    return tuple(re.findall(r'\bmetric_label="(\w+)"', _RESOURCES.read_text()))
 
 
 def _render_row(metric: RegisteredMetric) -> str:

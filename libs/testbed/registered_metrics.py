@@ -22,7 +22,7 @@ _FACTORIES: Final = {
     "_gauge": "gauge",
     "_histogram": "histogram",
     "StatusCounter": "unknown",
-    "KnownGauge": "gauge",
+    "OptionalGauge": "gauge",
 }
 IN_EVERY_PROCESS: Final = "libs.common.process."
 ALL_SERVICES: Final = tuple(wiring.service for wiring in SERVICES)
@@ -93,7 +93,7 @@ def _parse_metrics(tree: ast.Module, titles: dict[int, str]) -> Iterator[Registe
                     meaning=meaning,
                     labels=("status",) if by_status else tuple(words),
                     arguments=tuple(words) if by_status else (),
-                    is_optional=maker == "KnownGauge",
+                    is_optional=maker == "OptionalGauge",
                 )
 
 
