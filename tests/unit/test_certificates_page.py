@@ -21,9 +21,8 @@ from tests.architecture.sources import ROOT, sources
 PAGE: Final = (ROOT / "docs" / "certificates.md").read_text()
 NAMERS: Final[dict[str, str | int]] = {
     "Check": "name",
-    "_waits": 0,
-    "_against": 1,
-    "_alone": 1,
+    "_make_undecided": 0,
+    "_check_rivals": 1,
 }  # where each has a check's name
 
 
@@ -66,13 +65,13 @@ def test_the_tables_name_each_check_of_the_code_and_no_other():
     of_request, by_machine = section("What is checked").split("By the machine", maxsplit=1)
     assert named(of_request) == ["requester", *_PASSED_TEXTS]
     assert set(checks_in("decide")) == {"requester", "request"}
-    reserved = set(checks_in("reserved"))
+    reserved = set(checks_in("endpoint_checks"))
     assert set(named(by_machine)) == {*checks_in("attestation"), *reserved, *_waits_of_judge()}
-    assert set(named(section("Without Talos"))) == {*checks_in("node_object"), *reserved}
+    assert set(named(section("Without Talos"))) == {*checks_in("node_object_checks"), *reserved}
 
 
 def test_whatever_is_waited_for_has_an_advice_and_no_advice_is_for_nothing():
-    waits = {*checks_in("attestation"), *checks_in("node_object"), *checks_in("reserved")}
+    waits = {*checks_in("attestation"), *checks_in("node_object_checks"), *checks_in("endpoint_checks")}
     assert set(_ENDS_A_WAIT) == waits
     assert set(_AFTER_A_DENIAL) <= {*waits, *_PASSED_TEXTS}
 

@@ -249,7 +249,7 @@ def test_who_claims_the_same_is_asked_too_and_only_contested_addresses_are_diall
 
 def test_where_its_own_machine_answers_at_a_contested_address_it_has_it():
     asking = evidence(mine(ips=("10.0.0.5", "10.0.0.9")), web(5, "10.0.0.9"), web(6, "10.0.0.9"))
-    dialled = evidence(asking.csr, web(5, "10.0.0.9"), web(6, "10.0.0.9"), answering_addresses=("10.0.0.9",))
+    dialled = evidence(asking.csr, web(5, "10.0.0.9"), web(6, "10.0.0.9"), answered_at=("10.0.0.9",))
     assert explain_request(asking, KNOWN).check == "rivals"
     assert explain_request(dialled, KNOWN).verdict == "approve"
 

@@ -240,8 +240,8 @@ EVIDENCE: Final[dict[str, tuple[NodeEvidence, DeletionPolicy]]] = {
     "replaced-but-ready": (evidence(node(), ANOTHER, answered_by=REPLACED), TERMS),
     "shut-down": (evidence(node(SILENT_KUBELET), SILENCE, flow=GOING), TERMS),
     "preempted": (evidence(PREEMPTED, SILENCE), SPOT),
-    "without-access": (evidence(joining(), not_asked="no Talos API to ask: there is no talosconfig"), TERMS),
-    "without-talos": (evidence(node(), not_asked="not asked: --without-talos", withheld=True), TERMS),
+    "without-access": (evidence(joining(), not_queried_reason="no Talos API to ask: there is no talosconfig"), TERMS),
+    "without-talos": (evidence(node(), not_queried_reason="not asked: --without-talos", is_query_skipped=True), TERMS),
     "said": (evidence(node(), SILENCE, flow=WORDS), TERMS),
     "said-nothing": (evidence(node(), facts(), flow=flow()), TERMS),
     "no-nats": (evidence(node(), facts(), flow=FlowUnavailable(reason="connection refused")), TERMS),
@@ -290,7 +290,9 @@ def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str
     there = (ForeignMachine(address=text, node_name=text, uuid=text, queried_at=NOW),)
     words = flow(decided("ipam", text, text), WENT, unreadable=(text,))
     explanation = explain_node_evidence(
-        evidence(of, fault(kind, text), answered_by=there, not_proven=text, flow=words, file=OWNERSHIP),
+        evidence(
+            of, fault(kind, text), answered_by=there, inconclusive_reason=text, flow=words, file=OWNERSHIP
+        ),
         TERMS,
     )
     told = shown(explanation, 80)
@@ -342,7 +344,9 @@ def test_what_one_look_can_show_is_told_apart_from_what_only_time_can():
 
 
 def test_without_an_answer_of_talos_who_answers_there_is_not_known():
-    unasked = explain_node_evidence(evidence(node(SILENT_KUBELET), not_asked="no talosconfig"), TERMS)
+    unasked = explain_node_evidence(
+        evidence(node(SILENT_KUBELET), not_queried_reason="no talosconfig"), TERMS
+    )
     assert found(unasked, "unknown") == ["who answers at its addresses: no talosconfig"]
     assert (unasked.deletion.outcome, unasked.exit_status) == ("unknown", 1)
 

@@ -81,17 +81,17 @@ def test_a_node_that_has_just_registered_waits_for_its_cni_and_is_not_stuck(
     conditions: tuple[NodeCondition, ...],
 ):
     node = registered(timedelta(seconds=5), conditions=conditions)
-    joining = explained(node, look=answers(node))
+    joining = explained(node, machine_result=answers(node))
     assert (faults(joining), joining.verdict.state, joining.exit_status) == ([], "moving", 0)
     late = registered(timedelta(minutes=2), conditions=conditions)
-    assert "not-ready" in faults(explained(late, look=answers(late)))
+    assert "not-ready" in faults(explained(late, machine_result=answers(late)))
 
 
 def test_one_that_is_initialized_and_has_just_registered_is_not_told_to_be_ready():
     node = registered(
         timedelta(seconds=20), conditions=(WITHOUT_CNI,), taints=(), provider_id="talos://metal/10.0.0.5"
     )
-    starting = explained(node, look=answers(node))
+    starting = explained(node, machine_result=answers(node))
     assert (starting.verdict.state, starting.exit_status) == ("moving", 0)
     assert render_lines(format_explanation(starting, NOW)).startswith("web-1 is starting since ")
 
@@ -99,19 +99,19 @@ def test_one_that_is_initialized_and_has_just_registered_is_not_told_to_be_ready
 def test_a_kubelet_that_falls_silent_is_told_at_once():
     silent = NodeCondition(type="Ready", status="Unknown", reason="NodeStatusUnknown", message="stopped")
     node = registered(timedelta(seconds=50), conditions=(silent,))
-    assert "kubelet-silent" in faults(explained(node, look=answers(node)))
+    assert "kubelet-silent" in faults(explained(node, machine_result=answers(node)))
 
 
 def test_a_node_whose_taint_others_took_off_is_not_well_before_it_has_its_provider_id():
     node = registered(timedelta(hours=1), taints=())
-    taken = explained(node, look=answers(node))
+    taken = explained(node, machine_result=answers(node))
     assert (taken.verdict.state, taken.exit_status) == ("moving", 0)
     assert render_lines(format_explanation(taken, NOW)).startswith("web-1 is being initialized since ")
 
 
 def test_the_kubelet_of_a_node_that_the_file_leaves_to_others_may_be_started_as_it_likes():
     bare = registered(timedelta(hours=1), annotated=False, taints=())
-    others = explained(bare, file=OF_TEAM_A, withheld=True)
+    others = explained(bare, file=OF_TEAM_A, is_query_skipped=True)
     assert (faults(others), others.verdict.state, others.exit_status) == (["of-another"], "another's", 0)
     theirs = registered(timedelta(hours=1), annotated=False, taints=(), provider_id="aws:///z/i-1")
     assert faults(explained(theirs, file=OF_TALOS)) == ["of-another"]
@@ -122,23 +122,23 @@ def test_the_kubelet_of_a_node_that_the_file_leaves_to_others_may_be_started_as_
 def test_one_pod_of_nats_that_is_replaced_does_not_hide_why_a_node_waits():
     node = registered(timedelta(minutes=10), conditions=(READY, BLOCKED))
     replaced = NodeContext(pods=pods("nats", False, True, True))
-    assert faults(explained(node, flow=NO_RIGHT, around=replaced)) == ["talos-silent"]
+    assert faults(explained(node, flow=NO_RIGHT, context=replaced)) == ["talos-silent"]
     down = NodeContext(pods=pods("nats", False, False, False))
-    assert faults(explained(node, flow=NO_RIGHT, around=down)) == ["nats-silent"]
+    assert faults(explained(node, flow=NO_RIGHT, context=down)) == ["nats-silent"]
 
 
 def test_one_pod_of_metadata_that_is_replaced_is_not_why_nobody_is_asked():
     node = registered(timedelta(minutes=10))
     replaced = NodeContext(pods=pods("metadata", False, True) + pods("labeler", True))
-    assert faults(explained(node, flow=NO_RIGHT, around=replaced)) == ["not-told"]
-    assert faults(explained(node, flow=NO_RIGHT, around=NodeContext(pods=pods("metadata", False)))) == [
+    assert faults(explained(node, flow=NO_RIGHT, context=replaced)) == ["not-told"]
+    assert faults(explained(node, flow=NO_RIGHT, context=NodeContext(pods=pods("metadata", False)))) == [
         "metadata-silent"
     ]
 
 
 def test_a_machine_that_was_not_to_be_asked_is_not_told_to_fail():
     joining = registered(timedelta(seconds=5), conditions=())
-    untold = explained(joining, not_asked="not asked: --without-talos", withheld=True)
+    untold = explained(joining, not_queried_reason="not asked: --without-talos", is_query_skipped=True)
     assert (untold.verdict.state, untold.exit_status) == ("moving", 2)
     bare = registered(timedelta(seconds=5), conditions=(), annotated=False)
-    assert explained(bare, not_asked="no annotation", withheld=True).exit_status == 1
+    assert explained(bare, not_queried_reason="no annotation", is_query_skipped=True).exit_status == 1

@@ -71,7 +71,7 @@ def test_what_metadata_heard_long_ago_or_of_a_kubelet_that_is_silent_proves_noth
     old = explained(WELL, "timeout", flow=heard(WELL, ago=20 * MINUTE))
     assert [one.fault for one in old.verdict.findings] == ["talos-silent"]
     gone = msgspec.structs.replace(WELL, status=msgspec.structs.replace(WELL.status, conditions=(SILENT,)))
-    unheard = explained(gone, "timeout", flow=heard(gone), around=NodeContext())
+    unheard = explained(gone, "timeout", flow=heard(gone), context=NodeContext())
     assert [one.fault for one in unheard.verdict.findings] == ["talos-silent", "kubelet-silent"]
 
 

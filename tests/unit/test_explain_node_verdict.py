@@ -101,14 +101,17 @@ OF_AWS: Final = set_ownership_record(
 SILENT: Final = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp-1", message="no answer")
 ANSWERS: Final = DescribedNode(node=WAITS, facts=make_facts(node_name="web-1"))
 CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
-    "nobody leads": (["no-leader"], judged(WAITS, look=ANSWERS, around=NodeContext(leadership=RELEASED))),
+    "nobody leads": (
+        ["no-leader"],
+        judged(WAITS, machine_result=ANSWERS, context=NodeContext(leadership=RELEASED)),
+    ),
     "its messages say that somebody leads": (
         ["watcher-silent"],
-        judged(WAITS, look=ANSWERS, flow=flow(), around=NodeContext(leadership=RELEASED)),
+        judged(WAITS, machine_result=ANSWERS, flow=flow(), context=NodeContext(leadership=RELEASED)),
     ),
     "no stream": (
         ["no-stream"],
-        judged(WAITS, flow=FlowSnapshot(at=NOW), around=NodeContext(leadership=LED)),
+        judged(WAITS, flow=FlowSnapshot(at=NOW), context=NodeContext(leadership=LED)),
     ),
     "a full stream": (["stream-full"], judged(WAITS, flow=flow(WAITS, bytes=995, max_bytes=1000))),
     "NATS is silent": (
@@ -120,7 +123,7 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
         ["labeler-silent"],
         judged(
             WAITS,
-            look=ANSWERS,
+            machine_result=ANSWERS,
             flow=flow(
                 WAITS,
                 enriched_by=msgspec.structs.replace(
@@ -134,40 +137,43 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
         judged(
             aged(make_node(conditions=(READY, BLOCKED))),
             flow=FlowUnavailable(reason="no right"),
-            not_asked="none",
+            not_queried_reason="none",
         ),
     ),
     "nobody says anything": (
         ["not-told"],
-        judged(WAITS, flow=FlowUnavailable(reason="no right"), not_asked="none"),
+        judged(WAITS, flow=FlowUnavailable(reason="no right"), not_queried_reason="none"),
     ),
     "a pod crashes": (
         ["metadata-silent"],
         judged(
             WAITS,
             flow=FlowUnavailable(reason="no right"),
-            around=NodeContext(pods=(pod("metadata", ready=False),)),
+            context=NodeContext(pods=(pod("metadata", ready=False),)),
         ),
     ),
-    "it has just joined": ([], judged(aged(WAITS, timedelta(seconds=2)), look=ANSWERS, flow=flow())),
-    "silent, and once written by us": (["talos-silent"], judged(OF_AWS, look=SILENT)),
-    "silent, and never written by us": (["of-whom-is-not-known"], judged(NOT_OURS, look=SILENT)),
-    "another's by its providerID": (["of-another-controller"], judged(NOT_OURS, look=ANSWERS)),
+    "it has just joined": (
+        [],
+        judged(aged(WAITS, timedelta(seconds=2)), machine_result=ANSWERS, flow=flow()),
+    ),
+    "silent, and once written by us": (["talos-silent"], judged(OF_AWS, machine_result=SILENT)),
+    "silent, and never written by us": (["of-whom-is-not-known"], judged(NOT_OURS, machine_result=SILENT)),
+    "another's by its providerID": (["of-another-controller"], judged(NOT_OURS, machine_result=ANSWERS)),
     "being deleted": (["being-deleted"], judged(aged(DONE, deletion_timestamp=NOW - MINUTE))),
-    "a request that waits": (["certificate-waits"], judged(DONE, around=NodeContext(request=filed()))),
+    "a request that waits": (["certificate-waits"], judged(DONE, context=NodeContext(request=filed()))),
     "a request that was just filed": (
         [],
-        judged(DONE, around=NodeContext(request=filed(age=timedelta(seconds=3)))),
+        judged(DONE, context=NodeContext(request=filed(age=timedelta(seconds=3)))),
     ),
     "a request that nobody signs": (
         ["certificate-not-signed"],
-        judged(DONE, around=NodeContext(request=filed("Approved"))),
+        judged(DONE, context=NodeContext(request=filed("Approved"))),
     ),
     "a file with mistakes": (
         ["cloud-config-refused"],
         judged(
             DONE,
-            around=NodeContext(
+            context=NodeContext(
                 cluster_events=(EventSummary(reason="CloudConfigRejected", message="x", at=NOW),)
             ),
         ),
@@ -176,7 +182,7 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
         [],
         judged(
             DONE,
-            around=NodeContext(
+            context=NodeContext(
                 cluster_events=(
                     EventSummary(reason="CloudConfigAccepted", message="y", at=NOW),
                     EventSummary(reason="CloudConfigRejected", message="x", at=NOW - MINUTE),
@@ -188,7 +194,7 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
         ["no-pod-cidr"],
         judged(
             DONE,
-            around=NodeContext(events=(EventSummary(reason="CIDRNotAvailable", message="none", at=NOW),)),
+            context=NodeContext(events=(EventSummary(reason="CIDRNotAvailable", message="none", at=NOW),)),
         ),
     ),
 }
@@ -204,16 +210,16 @@ def test_what_is_wrong_for_everybody_stands_before_what_was_heard_last():
     both = judged(
         aged(make_node(conditions=(READY, BLOCKED))),
         flow=FlowUnavailable(reason="NATS does not tell: refused"),
-        around=NodeContext(leadership=RELEASED),
+        context=NodeContext(leadership=RELEASED),
     )
     assert [finding.fault for finding in both.findings] == ["no-leader", "nats-silent"]
 
 
 def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too():
     pods = (pod("watcher", ready=False), pod("csr", ready=True))
-    down = judged(WAITS, around=NodeContext(leadership=RELEASED, pods=pods))
+    down = judged(WAITS, context=NodeContext(leadership=RELEASED, pods=pods))
     assert "pod ccm-watcher is not ready: watcher: CrashLoopBackOff" in down.findings[0].cause
-    silent = judged(WAITS, flow=flow(WAITS), around=NodeContext(pods=pods))
+    silent = judged(WAITS, flow=flow(WAITS), context=NodeContext(pods=pods))
     assert "there is no pod of metadata" in silent.findings[0].cause
 
 
@@ -224,7 +230,9 @@ def test_no_command_that_is_told_holds_what_a_node_has_made_up():
     named = msgspec.structs.replace(
         request, metadata=msgspec.structs.replace(request.metadata, name="csr $(reboot)")
     )
-    verdict = judged(node, look=ANSWERS, flow=flow(), around=NodeContext(request=named, leadership=LED))
+    verdict = judged(
+        node, machine_result=ANSWERS, flow=flow(), context=NodeContext(request=named, leadership=LED)
+    )
     told = " ".join(finding.fix for finding in verdict.findings)
     assert "talosctl -n 10.0.0.5 service kubelet" in told
     assert "talos-ccm explain csr 'csr $(reboot)' says" in told

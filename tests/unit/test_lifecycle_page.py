@@ -77,7 +77,7 @@ def test_the_outcomes_are_those_that_are_said():
     words = {
         node.value
         for source in sources("services/lifecycle")
-        if source.module.rpartition(".")[2] in ("on_node_enriched", "deletions_api")
+        if source.module.rpartition(".")[2] in ("on_node_enriched", "node_deleter")
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
