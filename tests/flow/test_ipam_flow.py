@@ -308,7 +308,7 @@ def read(file: Path) -> dict[str, Any]:
     from libs.common.cloud_config.document import parse_cloud_config
 
     config = parse_cloud_config(file.read_text(), str(file))
-    return {"cloud_config": file, "file": config, "cloud_config_poll_seconds": 0.1}
+    return {"cloud_config": file, "file": config, "file_poll_seconds": 0.1}
 
 
 # ---- never twice

@@ -92,15 +92,15 @@ def test_a_thousand_nodes_of_both_families_cost_two_writes(cluster):
     names = [f"n{i}" for i in range(1000)]
     pools = (Pool(name="p", family=4, cidr="10.0.0.0/13", mask=24), Pool("p", 6, "fd00::/48", 80))
     claimed = cluster.claim(*names, pools=pools)
-    assert all(isinstance(answer, Assignment) for answer in claimed.answers.values())
-    assert len(claimed.new) == 2000
+    assert all(isinstance(answer, Assignment) for answer in claimed.results.values())
+    assert len(claimed.new_blocks) == 2000
     assert cluster.asked == ["list pages", "list nodes", "write", "write"]
 
 
 def test_a_node_that_comes_again_costs_no_request(cluster):
     first = cluster.claim("a")
     cluster.asked.clear()
-    assert cluster.claim("a").answers == first.answers
+    assert cluster.claim("a").results == first.results
     assert cluster.asked == []
 
 
@@ -116,7 +116,7 @@ def test_a_replica_with_an_old_page_finds_the_claim_of_another_after_one_read(cl
     cluster.claim("a", by=second)
     of_b = cluster.claim("b", "c")
     cluster.asked.clear()
-    assert cluster.claim("b", by=second).answers["uid-b"] == of_b.answers["uid-b"]
+    assert cluster.claim("b", by=second).results["uid-b"] == of_b.results["uid-b"]
     assert cluster.asked == ["write", "read"]
 
 
@@ -124,8 +124,8 @@ def test_it_is_told_whether_another_replica_wrote_the_same_page_meanwhile(cluste
     second = cluster.replica()
     cluster.claim("a", by=second)
     assert cluster.claim("b").is_contended is False  # the first look finds what is there
-    assert cluster.claim("c", by=second).contended is True
-    assert cluster.claim("d", by=second).contended is False
+    assert cluster.claim("c", by=second).is_contended is True
+    assert cluster.claim("d", by=second).is_contended is False
 
 
 @pytest.mark.parametrize("answer", ["heard before", "on its way"])
@@ -138,7 +138,7 @@ def test_a_sweep_of_the_same_replica_that_overtakes_a_claim_is_nobody_to_give_wa
         sweep.deliver_response()  # it has listed, and is about to mark what is gone
     claim = SimulatedTask(
         cluster.allocator.claim(
-            [AllocationRequest(uid="b", node="b", pools=(IPV4,))], Exclusions, insist=False
+            [AllocationRequest(uid="b", node="b", pools=(IPV4,))], Exclusions, never_yield=False
         )
     )
     sweep.deliver_request()
@@ -147,8 +147,8 @@ def test_a_sweep_of_the_same_replica_that_overtakes_a_claim_is_nobody_to_give_wa
         sweep.deliver_response()
     while not claim.done:
         claim.deliver_response()
-    assert claim.result.answers["b"] == Assignment(uid="b", pod_cidrs=("10.0.2.0/24",))
-    assert claim.result.contended is False
+    assert claim.result.results["b"] == Assignment(uid="b", pod_cidrs=("10.0.2.0/24",))
+    assert claim.result.is_contended is False
 
 
 @pytest.mark.parametrize("answer", ["heard before", "on its way"])
@@ -159,7 +159,7 @@ def test_what_a_sweep_of_the_same_replica_wrote_is_no_news_to_who_reads_the_page
     sweep = SimulatedTask(cluster.allocator.sweep())
     for _ in range(2):
         sweep.deliver_response()
-    read = SimulatedTask(cluster.allocator.read_pages())
+    read = SimulatedTask(cluster.allocator.refresh_pages())
     sweep.deliver_request()
     read.deliver_request()
     if answer == "heard before":
@@ -169,7 +169,7 @@ def test_what_a_sweep_of_the_same_replica_wrote_is_no_news_to_who_reads_the_page
     while not sweep.done:
         sweep.deliver_response()
     cluster.claim("a", by=cluster.replica())
-    assert finished(cluster.allocator.read_pages()) is True
+    assert finished(cluster.allocator.refresh_pages()) is True
 
 
 def test_two_that_make_the_same_page_are_told_of_one_another(cluster):
@@ -198,12 +198,16 @@ def test_one_that_does_not_insist_gives_way_and_finds_what_it_has_claimed_when_i
     cluster.claim("a", by=second, pools=(IPV4, IPV6))
     cluster.claim("b", pools=(IPV6,))
     cluster.asked.clear()
-    gave_way = finished(second.claim(wanting_both_families("c"), Exclusions, insist=False))
+    gave_way = finished(second.claim(wanting_both_families("c"), Exclusions, never_yield=False))
     assert cluster.asked == ["write", "write", "read"]
-    assert (gave_way.answers, gave_way.contended, gave_way.new) == ({}, True, (("10.0.1.0/24", IPV4),))
-    claimed = finished(second.claim(wanting_both_families("c"), Exclusions, insist=False))
-    assert claimed.answers["uid-c"].pod_cidrs == ("10.0.1.0/24", "fd00:0:0:2::/64")
-    assert (claimed.contended, claimed.new) == (False, (("fd00:0:0:2::/64", IPV6),))
+    assert (gave_way.results, gave_way.is_contended, gave_way.new_blocks) == (
+        {},
+        True,
+        (("10.0.1.0/24", IPV4),),
+    )
+    claimed = finished(second.claim(wanting_both_families("c"), Exclusions, never_yield=False))
+    assert claimed.results["uid-c"].pod_cidrs == ("10.0.1.0/24", "fd00:0:0:2::/64")
+    assert (claimed.is_contended, claimed.new_blocks) == (False, (("fd00:0:0:2::/64", IPV6),))
 
 
 def test_an_address_that_is_learnt_while_another_was_quicker_is_in_no_block(cluster):
@@ -217,7 +221,7 @@ def test_an_address_that_is_learnt_while_another_was_quicker_is_in_no_block(clus
             lambda: views.pop(0) if views else Exclusions(),
         )
     )
-    assert claimed.answers["uid-c"] == Assignment(uid="uid-c", pod_cidrs=("10.0.3.0/24",))
+    assert claimed.results["uid-c"] == Assignment(uid="uid-c", pod_cidrs=("10.0.3.0/24",))
 
 
 def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeated(cluster):
@@ -230,7 +234,7 @@ def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeat
     task.resume(make_unreachable_error())
     while not task.done:
         task.deliver_response()
-    assert task.result.answers["u"] == Assignment(uid="u", pod_cidrs=("10.0.0.0/24",))
+    assert task.result.results["u"] == Assignment(uid="u", pod_cidrs=("10.0.0.0/24",))
     assert cluster.asked == ["list pages", "list nodes", "write", "read"]
 
 
@@ -240,7 +244,7 @@ def test_a_page_that_takes_no_writes_stops_only_the_nodes_that_need_it(cluster):
         AllocationRequest(uid="a", node="a", pools=(IPV4,)),
         AllocationRequest(uid="b", node="b", pools=(IPV4, OTHER)),
     ]
-    answers = finished(cluster.allocator.claim(wants, Exclusions)).answers
+    answers = finished(cluster.allocator.claim(wants, Exclusions)).results
     assert answers["b"] == Assignment(uid="b", pod_cidrs=("172.16.0.0/24",))
     assert answers["a"] == NoBlock(
         reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default): {PAGE} was not written: no right"
@@ -268,14 +272,14 @@ def test_room_that_another_replica_made_is_seen_before_a_node_is_refused(cluster
         cluster.node(name)
     cluster.claim(*names)
     second = cluster.replica()
-    assert cluster.claim("e", by=second).answers["uid-e"] == NoBlock(
+    assert cluster.claim("e", by=second).results["uid-e"] == NoBlock(
         reason="no free IPv4 block of /24 in 10.0.0.0/22 (pool default)", is_exhausted=True
     )
     del cluster.server.nodes["a"]
     finished(cluster.allocator.sweep())
     cluster.time += timedelta(minutes=10)
     assert [claim.node for claim in finished(cluster.allocator.sweep()).freed] == ["a"]
-    assert isinstance(cluster.claim("e", by=second).answers["uid-e"], Assignment)
+    assert isinstance(cluster.claim("e", by=second).results["uid-e"], Assignment)
 
 
 def test_pod_cidrs_of_somebody_elses_giving_are_told_by_the_next_sweep(cluster):
@@ -292,8 +296,8 @@ def test_pod_cidrs_of_somebody_elses_giving_are_told_by_the_next_sweep(cluster):
 
 def test_what_we_gave_is_not_told_as_somebody_elses(cluster):
     node = cluster.node("a")
-    answer = cluster.claim("a").answers["uid-a"]
-    given = finished(cluster.allocator.give(node, answer))
+    answer = cluster.claim("a").results["uid-a"]
+    given = finished(cluster.allocator.assign(node, answer))
     assert given.spec.pod_cidrs == ("10.0.0.0/24",)
     assert given.spec.pod_cidr == "10.0.0.0/24"
     cluster.asked.clear()
@@ -327,7 +331,7 @@ def test_odd_pod_cidrs_are_told_and_everybody_else_is_served(cluster):
         ("same", "172.16.0.0/24 is another's, or was claimed for it"),
         ("wide", "it is wider than /12"),
     ]
-    answers = cluster.claim("a", pools=(IPV4, OTHER, IPV6)).answers
+    answers = cluster.claim("a", pools=(IPV4, OTHER, IPV6)).results
     assert answers["uid-a"] == Assignment(uid="uid-a", pod_cidrs=("172.16.1.0/24", "fd00::/64"))
 
 
@@ -336,7 +340,7 @@ def test_an_unreadable_page_is_left_alone_and_named(cluster):
     spoilt = StoredPage(name=PAGE, resource_version="77", data={"claims.json": "{"})
     cluster.server.pages[PAGE] = spoilt
     second = cluster.replica()
-    answer = cluster.claim("b", by=second).answers["uid-b"]
+    answer = cluster.claim("b", by=second).results["uid-b"]
     assert isinstance(answer, NoBlock)
     assert f"{PAGE} is unreadable" in answer.reason
     finished(second.sweep())
@@ -346,12 +350,12 @@ def test_an_unreadable_page_is_left_alone_and_named(cluster):
 
 def test_a_page_that_somebody_deleted_makes_the_nodes_be_listed_before_the_next_claim(cluster):
     node = cluster.node("a")
-    finished(cluster.allocator.give(node, cluster.claim("a").answers["uid-a"]))
+    finished(cluster.allocator.assign(node, cluster.claim("a").results["uid-a"]))
     second = cluster.replica()
     cluster.claim("b", by=second)
     cluster.server.pages.clear()
     cluster.asked.clear()
-    answer = cluster.claim("c", by=second).answers["uid-c"]
+    answer = cluster.claim("c", by=second).results["uid-c"]
     assert cluster.asked == ["write", "read", "list pages", "list nodes", "write"]
     assert answer != Assignment(uid="uid-c", pod_cidrs=node.spec.pod_cidrs)
 
@@ -359,7 +363,7 @@ def test_a_page_that_somebody_deleted_makes_the_nodes_be_listed_before_the_next_
 def test_a_list_of_nodes_that_began_before_a_page_was_missed_protects_nothing_and_is_made_again(cluster):
     cluster.claim("a")
     cluster.asked.clear()
-    ends_with = [cluster.allocator.forget]  # somebody else's claim notices it meanwhile
+    ends_with = [cluster.allocator.reset]  # somebody else's claim notices it meanwhile
     cluster.at_list_end = lambda: ends_with.pop()() if ends_with else None
     finished(cluster.allocator.sweep())
     cluster.asked.clear()
@@ -368,9 +372,9 @@ def test_a_list_of_nodes_that_began_before_a_page_was_missed_protects_nothing_an
 
 
 def test_what_is_claimed_for_one_node_is_given_to_no_other(cluster):
-    claimed = cluster.claim("a").answers["uid-a"]
+    claimed = cluster.claim("a").results["uid-a"]
     with pytest.raises(ValueError, match="claimed for uid-a"):
-        finished(cluster.allocator.give(cluster.node("b"), claimed))
+        finished(cluster.allocator.assign(cluster.node("b"), claimed))
 
 
 def test_a_claim_made_while_the_nodes_were_listed_is_not_taken_for_one_whose_node_is_gone(cluster):

@@ -220,7 +220,7 @@ async def test_while_others_write_the_same_pages_a_claim_waits_until_enough_have
 
 
 @pytest.mark.parametrize(
-    "pace", [{"lull": 0.05}, {"longest": 0.05}], ids=["nobody_comes_any_more", "it_waits_no_longer"]
+    "pace", [{"quiet_period": 0.05}, {"max_wait": 0.05}], ids=["nobody_comes_any_more", "it_waits_no_longer"]
 )
 async def test_a_claim_does_not_wait_for_enough_for_ever(claims: Claims, pace: dict[str, float]):
     claims.answer_everybody()
@@ -231,14 +231,16 @@ async def test_a_claim_does_not_wait_for_enough_for_ever(claims: Claims, pace: d
     assert claims.asked == [["uid-0"], ["uid-1", "uid-2"]]
 
 
-@pytest.mark.parametrize("rest", [{"longest": 80.0}, {"others_leave": 80.0}], ids=["rest", "others_are_gone"])
+@pytest.mark.parametrize(
+    "rest", [{"max_wait": 80.0}, {"contention_timeout": 80.0}], ids=["rest", "others_are_gone"]
+)
 async def test_those_who_come_after_a_rest_go_at_once_though_others_wrote_before(
     claims: Claims, rest: dict[str, float]
 ):
     seconds = 0.0
     claims.answer_everybody()
     claims.contended = True
-    pace = msgspec.structs.replace(PATIENT, **{"longest": 6000.0, "others_leave": 6000.0, **rest})
+    pace = msgspec.structs.replace(PATIENT, **{"max_wait": 6000.0, "contention_timeout": 6000.0, **rest})
     gathering = gathering_of(claims, pace, lambda: seconds)
     await gathering.submit(want(0))
     seconds = 101.0

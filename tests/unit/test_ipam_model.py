@@ -324,7 +324,7 @@ class NeverTwice(RuleBasedStateMachine):
     def lose_the_stream(self, who):
         self.replicas[who].table = {}
         self.replicas[who].is_complete = False
-        self.replicas[who].allocator.forget()
+        self.replicas[who].allocator.reset()
 
     @rule(
         who=st.integers(0, 2),
@@ -337,7 +337,7 @@ class NeverTwice(RuleBasedStateMachine):
         if sees:
             self.see(who)
         if has_met_others:
-            self.replicas[who].giving_way.others_write = True
+            self.replicas[who].giving_way.is_contended = True
         self.replicas[who].serve(names)
         self.go_on(who, calls)
 
@@ -409,7 +409,7 @@ class NeverTwice(RuleBasedStateMachine):
     def die_and_start_again(self, who, config):
         for task in self.replicas[who].tasks:
             self.leave_behind(task)
-            task.end()
+            task.kill()
         self.replicas[who] = self.started(who, config)
 
     def is_at_something(self) -> bool:

@@ -294,7 +294,7 @@ def test_many_addresses_in_few_blocks_all_count():
 
 def test_addresses_in_pod_cidrs_and_outside_of_pools_use_up_no_bound():
     carried = {"uid": ("10.0.64.0/18",)}
-    occupied = reporting(*range(64, 128), 3, carried=carried)
+    occupied = reporting(*range(64, 128), 3, pod_cidrs_by_uid=carried)
     outside = tuple(f"192.168.{n}.1/32" for n in range(200))
     occupied = msgspec.structs.replace(
         occupied, addresses_by_node={"greedy": (*outside, *occupied.addresses_by_node["greedy"])}

@@ -9,7 +9,7 @@ POOLS = (Pool("web", 4, "10.244.0.0/24", 24),)
 def a_wait(
     name: str = "web-1", *, reason: str = "no facts", at: float = 0.0, **fields: object
 ) -> WaitingNode:
-    said = {"uid": f"uid-{name}", "outcome": "waiting", "reason": reason, "since": at} | fields
+    said = {"uid": f"uid-{name}", "outcome": "waiting", "reason": reason, "waiting_since": at} | fields
     return WaitingNode(name=name, **said)  # type: ignore[arg-type]
 
 
@@ -46,8 +46,8 @@ def test_one_who_is_served_and_comes_to_wait_again_is_told_of_again():
 def test_those_who_want_room_in_the_same_pools_are_one_group():
     waiting = WaitingNodes()
     other = (*POOLS, Pool("rest", 6, "fd00::/64", 80))
-    waiting.add(a_wait("web-1", room_in=POOLS))
-    waiting.add(a_wait("web-2", room_in=POOLS))
-    waiting.add(a_wait("web-3", room_in=other))
+    waiting.add(a_wait("web-1", full_pools=POOLS))
+    waiting.add(a_wait("web-2", full_pools=POOLS))
+    waiting.add(a_wait("web-3", full_pools=other))
     waiting.add(a_wait("web-4"))
     assert waiting.group_by_full_pools() == {POOLS: ["web-1", "web-2"], other: ["web-3"]}

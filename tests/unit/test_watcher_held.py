@@ -154,7 +154,7 @@ def test_what_a_former_leader_publishes_behind_a_newer_one_is_void_and_its_names
     flow = a_flow(
         make_message(make_node_observed(node), sequence=1),
         make_message(make_leading(epoch=2), sequence=2),
-        on_void_message=void.append,
+        on_fenced_message=void.append,
     )
     assert (void, flow.is_fenced(NODE, node.name)) == ([], False)
     flow.apply(make_message(make_node_gone(node), sequence=3))
