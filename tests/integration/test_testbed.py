@@ -121,8 +121,8 @@ async def test_machines_that_do_not_listen_any_more_are_killed_at_the_end(tmp_pa
 async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys, time\n"
-        "from libs.testbed.child_process import Child\n"
-        f"child = Child.start('sleeper', ['sleep', '600'], pathlib.Path({str(tmp_path)!r}))\n"
+        "from libs.testbed.child_process import ChildProcess\n"
+        f"child = ChildProcess.start('sleeper', ['sleep', '600'], pathlib.Path({str(tmp_path)!r}))\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)\n"
     )

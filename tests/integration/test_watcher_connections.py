@@ -79,7 +79,7 @@ async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path
         async with run_during(nodes.run()), run_during(requests.run()):
             await wait_until(lambda: sum("watch" in r.query for r in server.requests) == 2)
             waiting = [
-                asyncio.create_task(each.absent_as_of(f"n-{i}"))
+                asyncio.create_task(each.absent_as_of_version(f"n-{i}"))
                 for i in range(64)
                 for each in (nodes, requests)
             ]
