@@ -38,7 +38,7 @@ async def flow(tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
 
 @pytest.fixture(params=["memory", NATS])
 async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
-    async with CsrServiceFlow.on(request.param, tmp_path) as running:
+    async with CsrServiceFlow.open(request.param, tmp_path) as running:
         yield running
 
 

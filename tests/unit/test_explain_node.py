@@ -240,7 +240,8 @@ EVIDENCE: Final[dict[str, tuple[NodeEvidence, DeletionPolicy]]] = {
     "replaced-but-ready": (evidence(node(), ANOTHER, answered_by=REPLACED), TERMS),
     "shut-down": (evidence(node(SILENT_KUBELET), SILENCE, flow=GOING), TERMS),
     "preempted": (evidence(PREEMPTED, SILENCE), SPOT),
-    "without-access": (evidence(joining(), not_queried_reason="no Talos API to ask: there is no talosconfig"), TERMS),
+    "without-access": (evidence(joining(), not_queried_reason="no Talos API to ask: there is no "
+        "talosconfig"), TERMS),
     "without-talos": (evidence(node(), not_queried_reason="not asked: --without-talos", is_query_skipped=True), TERMS),
     "said": (evidence(node(), SILENCE, flow=WORDS), TERMS),
     "said-nothing": (evidence(node(), facts(), flow=flow()), TERMS),
