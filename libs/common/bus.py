@@ -18,6 +18,11 @@ class UnreadablePayload(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
 
 
+def event_name(event: Event | UnreadablePayload) -> str:
+    """The kind of event in metric labels and log fields."""
+    return "Unreadable" if isinstance(event, UnreadablePayload) else type(event).__name__
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message as the stream holds it."""
 

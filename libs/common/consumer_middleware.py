@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Final, TypeVar
 
 from libs.common import metrics, telemetry
-from libs.common.bus import Message, UnreadablePayload
+from libs.common.bus import Message, UnreadablePayload, event_name
 from libs.common.delivery import (
     Ack,
     Disposition,
@@ -81,7 +81,7 @@ class ConsumerMiddleware:
 
         async def handled(message: Message) -> Disposition:
             name = self._name_in(message.subject)
-            event = type(message.event).__name__
+            event = event_name(message.event)
             if message.redelivered:
                 self._redelivered.inc()
             with telemetry.log_fields(service=self._service, **{self._kind: name}, event=event):
@@ -106,7 +106,7 @@ class ConsumerMiddleware:
         self._attempts.pop(name, None)
 
     async def _handle(self, handle: Handler, message: Message, name: str, again: bool) -> Disposition:
-        event, began = type(message.event).__name__, self._clock()
+        event, began = event_name(message.event), self._clock()
         with telemetry.notes() as notes, self._span(message, name) as span:
             exemplar = telemetry.exemplar()
             if self._is_first_delivery(message, name) and not again:

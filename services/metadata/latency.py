@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from libs.common import metrics, telemetry
-from libs.common.bus import Message
+from libs.common.bus import Message, event_name
 from libs.common.service_spec import METADATA
 
 _MAX_LINKS: Final = 8  # of observations that nobody answered before the next one came
@@ -29,7 +29,7 @@ class LatencyRecorder:
         if self._message is None:
             return
         age = (self._now() - self._message.published_at).total_seconds()
-        event = type(self._message.event).__name__
+        event = event_name(self._message.event)
         metrics.HOP_LATENCY.labels(METADATA.service, event).observe(max(0.0, age), telemetry.exemplar())
         self._message = None
 
