@@ -9,16 +9,16 @@ from tests.architecture.sources import imported_roots, sources
 # library -> the modules that may import it (regular expression over the dotted name)
 ADAPTERS = {
     "nats": r"libs\.common\.nats_bus\.\w+",
-    "nkeys": r"libs\.common\.nats_bus\.(access|keys)",
+    "nkeys": r"libs\.common\.nats_bus\.(nats_access|nkeys)",
     "aiohttp": r"libs\.common\.(kube_api\.\w+|process\.health)|libs\.testbed\..+",  # health serves
-    "grpclib": r"libs\.testbed\.sim_machines\.(service|connection)",
+    "grpclib": r"libs\.testbed\.sim_machines\.(talos_service|connection)",
     "hpack": r"services\.metadata\.talos_api\.http2",
     "h2": r"libs\.testbed\.sim_machines\.connection",
     "betterproto2": r"services\.metadata\.talos_api\..+",
     "opentelemetry": r"libs\.common\.(telemetry|tracing)",
     "re2": r"services\.labeler\.templates\.regular_expressions|libs\.common\.cloud_config\.patterns",
     "prometheus_client": r"libs\.common\.metrics",
-    "uvloop": r"libs\.common\.process\.run",  # services only: tests and testbed stay on asyncio
+    "uvloop": r"libs\.common\.process\.run_process",  # services only: tests and testbed stay on asyncio
     "click": r"cli\..+",
     "rich": r"cli\..+",
 }
