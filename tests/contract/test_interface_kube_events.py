@@ -193,10 +193,13 @@ async def test_the_events_about_the_cloud_config_file(
     good, bad = "global: {}\n", "global: [\n"
     mounted = MountedConfigMap(tmp_path, good)
     given: dict[str, Any] = {"kube": kube, "now": lambda: NOW, "random": random.Random(1)}
-    file: dict[str, Any] = {"cloud_config": mounted.path, "cloud_config_poll_seconds": 0.01}
-    given |= {"changed": lambda: None}
-    labeler = ConfigReloader(LabelerSettings(**file), **given)
-    pools = WatchPools(IpamSettings(**file), get_blocks_in_use=dict, **given)
+    given |= {"on_change": lambda: None}
+    labeler = ConfigReloader(
+        LabelerSettings(cloud_config=mounted.path, cloud_config_poll_seconds=0.01), **given
+    )
+    pools = WatchPools(
+        IpamSettings(cloud_config=mounted.path, file_poll_seconds=0.01), get_blocks_in_use=dict, **given
+    )
     watches: tuple[ConfigReloader | WatchPools, ...] = (labeler, pools)
     for watch in watches:
         async with run_during(watch.run()):

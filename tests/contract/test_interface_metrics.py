@@ -25,7 +25,7 @@ from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.observed_run import every_event, messages_of_every_event, run_handlers
 from tests.contract.static_values import ModuleText
 
-_SETTERS: Final = ("labels", "inc", "know")
+_SETTERS: Final = ("labels", "inc", "set_series")
 _OF_PYTHON: Final = (ProcessCollector, PlatformCollector)
 _PROCESS: Final = ("process_", "python_")  # of prometheus_client
 

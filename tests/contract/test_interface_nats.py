@@ -15,7 +15,7 @@ from libs.common.nats_bus.bus import NatsBus
 from libs.common.nats_bus.nats_access import NatsAccess
 from libs.common.nats_bus.provision import durable_config, stream_config
 from libs.common.nats_bus.reload import reload_server
-from libs.common.service_spec import DURABLES, READER_USER, SERVICES
+from libs.common.service_spec import DURABLES, READER_USER, SERVICES, PolicyRule, ServiceSpec
 from services.bootstrap.nats_permissions import SYSTEM_USER, build_system_permissions, list_forbidden_requests
 from services.bootstrap.server_config import NatsServerConfig, build_permissions_by_user, render_server_config
 from tests.builders import STREAM_ID, make_leading
@@ -148,7 +148,16 @@ def test_stream_durables_and_followers_are_unchanged():
 
 
 def test_what_each_service_consumes_publishes_and_owns_is_unchanged():
-    def place(wiring: Any) -> Any:
+    def right(rule: PolicyRule) -> Any:
+        return {
+            "group": rule.group,
+            "resource": rule.resource,
+            "verbs": rule.verbs,
+            "names": rule.resource_names,
+            "namespace": rule.namespace,
+        }
+
+    def place(wiring: ServiceSpec) -> Any:
         return {
             "durables": [each.name for each in wiring.durables],
             "follows": wiring.follows,
@@ -156,7 +165,7 @@ def test_what_each_service_consumes_publishes_and_owns_is_unchanged():
             "owns": wiring.owns,
             "provisions the stream": wiring.provisions_stream,
             "runs by default": wiring.runs_by_default,
-            "rights in Kubernetes": [msgspec.to_builtins(right) for right in wiring.rights],
+            "rights in Kubernetes": [right(rule) for rule in wiring.policy_rules],
             "secrets": wiring.secrets,
         }
 
@@ -167,8 +176,15 @@ def test_what_each_service_consumes_publishes_and_owns_is_unchanged():
 
 
 def test_users_and_their_rights_are_unchanged():
-    rights = {user: msgspec.to_builtins(each) for user, each in build_permissions_by_user().items()}
-    rights[SYSTEM_USER] = msgspec.to_builtins(build_system_permissions())
+    users = build_permissions_by_user() | {SYSTEM_USER: build_system_permissions()}
+    rights = {
+        user: {
+            "publish": permissions.allow_publish,
+            "deny": permissions.deny_publish,
+            "subscribe": permissions.allow_subscribe,
+        }
+        for user, permissions in users.items()
+    }
     assert_unchanged("nats-rights", {"users": rights, "nobody": list_forbidden_requests()})
 
 

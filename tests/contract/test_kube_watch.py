@@ -2,7 +2,7 @@
 
 from libs.common.kube_api.api import NODES, KubeApi
 from libs.common.kube_api.transport import Request
-from libs.common.kube_api.watch_events import Bookmark, ListSnapshot
+from libs.common.kube_api.watch_events import Bookmark, Deleted, ListSnapshot
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from tests.bus_actors import wait_until
 from tests.contract.conftest import ApiServer
@@ -21,8 +21,8 @@ async def test_a_node_that_joins_changes_and_leaves_is_told_in_that_order(api: K
         await wait_until(lambda: "comes" in follower.nodes and follower.nodes["comes"].labels.get("x") == "y")
         await admin.delete_node("comes")
         await wait_until(lambda: "comes" not in follower.nodes)
-    names = [type(h).__name__ for h in follower.events if not isinstance(h, Bookmark)]
-    assert (names[0], names[-1]) == ("Listed", "Deleted")
+    kinds = [type(event) for event in follower.events if not isinstance(event, Bookmark)]
+    assert (kinds[0], kinds[-1]) == (ListSnapshot, Deleted)
 
 
 async def test_watches_follow_one_another_without_another_list(
