@@ -200,7 +200,7 @@ def test_a_leader_whose_messages_were_lost_with_the_end_of_the_stream_voids_noth
 )
 def test_a_replayed_void_message_removes_an_object_only_if_it_says_that_it_is_gone(kept, void, is_kept):
     dropped: list[str] = []
-    table, _ = a_table(on_dropped=dropped.append)
+    table, _ = a_table(on_expired=dropped.append)
     table.start_replay(make_position())
     table.apply(make_message(kept, sequence=1))
     table.apply(make_message(make_leading(epoch=2), sequence=2))
@@ -242,7 +242,7 @@ def test_unreadable_bytes_and_foreign_incarnations_change_nothing():
 
 def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it():
     heard: list[Message] = []
-    table, _ = a_table(keep=lambda message: message.sequence != 2, on_message=heard.append)
+    table, _ = a_table(should_keep=lambda message: message.sequence != 2, on_message=heard.append)
     table.start_replay(make_position())
     first, second = (make_message(make_node_observed(make_node("one")), sequence=number) for number in (1, 2))
     table.apply(first)

@@ -216,8 +216,8 @@ def test_a_bus_and_an_api_server_are_counted():
 
 def test_what_was_loaded_is_never_looked_through_and_a_thousand_new_objects_are_not_either():
     script = (
-        "import gc; from libs.common.process.python_gc import collect_seldom\n"
-        "collect_seldom(); assert gc.get_freeze_count() > 1_000\n"
+        "import gc; from libs.common.process.python_gc import reduce_gc_frequency\n"
+        "reduce_gc_frequency(); assert gc.get_freeze_count() > 1_000\n"
         "begun = []; gc.callbacks.append(lambda phase, info: begun.append(phase))\n"
         "kept = [[number] for number in range(10_000)]; assert not begun\n"
         "kept += [[number] for number in range(20_000)]; assert begun and gc.isenabled()"

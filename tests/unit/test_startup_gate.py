@@ -234,12 +234,12 @@ def test_a_report_that_aged_out_of_the_stream_is_awaited_when_the_flow_is_comple
     heard.sees("a")
     heard.speaks_of("a")
     heard.sees("b")
-    heard.gate.take_in(make_node_enriched(make_node("b", uid="uid-b"), make_facts()))
+    heard.gate.apply(make_node_enriched(make_node("b", uid="uid-b"), make_facts()))
     heard.gate.set()
     assert heard.gate.is_open
     heard.gate.handle_expired(f"{ENRICHED_NODE}.a")
     gone_b = EnrichedNodeGone(stream_id=STREAM_ID, observed_sequence=2, name="b", uid="uid-b")
-    heard.gate.take_in(gone_b)
+    heard.gate.apply(gone_b)
     assert heard.gate.is_open
     heard.gate.set()
     assert heard.gate.why_closed() == "waits for metadata's first report on 2 machines, such as a"
