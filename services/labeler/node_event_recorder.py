@@ -93,7 +93,7 @@ class NodeEventRecorder:
         return True
 
     def enqueue(self, node: Node, plan: Plan) -> None:
-        """Say afterwards what has been done by now; beyond MOST_WAITING the oldest goes unsaid."""
+        """Say afterwards what has been done by now; beyond MAX_QUEUED the oldest goes unsaid."""
         if plan.outcome != "initialized" and not plan.notices:
             return
         if len(self._queue) == MAX_QUEUED:

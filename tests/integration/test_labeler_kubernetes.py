@@ -92,12 +92,12 @@ async def test_a_condition_comes_changes_and_goes_and_others_stay(server: Server
     other = NodeCondition(type="Ready", status="True", reason="KubeletReady", message="ready")
     await kube.patch_node_status(node.name, build_status_patch(node, set_condition=other, now=NOW))
     after = await kube.patch_node_status(node.name, build_status_patch(node, set_condition=SAYS_WHY, now=NOW))
-    found = after.condition(BLOCKED_CONDITION)
+    found = after.find_condition(BLOCKED_CONDITION)
     assert (found.status, found.reason, found.message) == ("True", "TalosTimeout", "no answer")
     gone = build_status_patch(after, addresses=DUAL, remove_condition=BLOCKED_CONDITION, now=NOW)
     after = await kube.patch_node_status(node.name, gone)
-    assert after.condition(BLOCKED_CONDITION) is None
-    assert after.condition("Ready") is not None
+    assert after.find_condition(BLOCKED_CONDITION) is None
+    assert after.find_condition("Ready") is not None
     assert after.status.addresses == DUAL
 
 

@@ -207,7 +207,7 @@ async def test_a_taint_that_its_agent_took_off_stays_off(site: Site):
 async def test_what_the_reference_left_is_adopted_and_goes_with_its_rule(site: Site):
     name = "rules-migrated"
     provided = {PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}
-    await site.join(name, labels={"example.com/other": "web"}, annotations=provided, uninitialized=False)
+    await site.join(name, labels={"example.com/other": "web"}, annotations=provided, is_uninitialized=False)
     left = {"example.com/team": "web", "node.cloudprovider.kubernetes.io/platform": "metal"}
     given = {"metadata": {"labels": left}, "spec": {"providerID": "talos://metal/10.0.0.5"}}
     await site.change(name, given)
