@@ -242,7 +242,10 @@ EVIDENCE: Final[dict[str, tuple[NodeEvidence, DeletionPolicy]]] = {
     "preempted": (evidence(PREEMPTED, SILENCE), SPOT),
     "without-access": (evidence(joining(), not_queried_reason="no Talos API to ask: there is no "
         "talosconfig"), TERMS),
-    "without-talos": (evidence(node(), not_queried_reason="not asked: --without-talos", is_query_skipped=True), TERMS),
+    "without-talos": (
+        evidence(node(), not_queried_reason="not asked: --without-talos", is_query_skipped=True),
+        TERMS,
+    ),
     "said": (evidence(node(), SILENCE, flow=WORDS), TERMS),
     "said-nothing": (evidence(node(), facts(), flow=flow()), TERMS),
     "no-nats": (evidence(node(), facts(), flow=FlowUnavailable(reason="connection refused")), TERMS),
