@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.load_kube_config import KubeConfigError, load_kube_config
-from services.metadata.talos_api.api import TalosApi
-from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.talosconfig import CredentialsError, list_candidate_files
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
+from libs.talos.api import TalosApi
+from libs.talos.credentials import CredentialStore
+from libs.talos.talosconfig import CredentialsError, list_candidate_files
 
 TALOSCONFIG_HINT: Final = "name one with --talosconfig or TALOSCONFIG (the role os:reader suffices)"
 

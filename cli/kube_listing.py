@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from cli.credentials import AccessError
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import KubeError
-from libs.common.kube_api.objects import Item, Resource, UnreadableObject
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import KubeError
+from libs.common.kube.objects import Item, Resource, UnreadableObject
 
 T = TypeVar("T")
 

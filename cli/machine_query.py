@@ -6,8 +6,9 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from libs.common.cloud_config.fact_fields import TalosResource
-from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
-from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, Node
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
+from libs.talos.api import TalosApi
 from services.metadata.dial_targets import STEP, order_dial_targets
 from services.metadata.identity import verify
 from services.metadata.machine_replacement import Inconclusive
@@ -18,7 +19,6 @@ from services.metadata.query_machine import (
     query_in_turn_with_rejected,
 )
 from services.metadata.replacement_detector import MemberCache, detect_replacements
-from services.metadata.talos_api.api import TalosApi
 
 _QUERY_SECONDS: Final = 5.0
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from libs.common.kube_api.api import KubeApi
+from libs.common.kube.api import KubeApi
 
 _TOLERATED: Final = timedelta(seconds=5)  # HTTP tells whole seconds, and an answer takes its time
 

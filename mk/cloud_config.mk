@@ -4,7 +4,7 @@ cloud-config-schema: env ## write the JSON Schema of the --cloud-config file ane
 
 MUTATIONS ?= 10000
 cloud-config-fuzz: env ## parse 10,000 broken config files (MUTATIONS=...)
-	@MUTATIONS=$(MUTATIONS) $(BIN)/pytest -q tests/unit/test_cloud_config_fuzz.py
+	@MUTATIONS=$(MUTATIONS) $(BIN)/pytest -q tests/unit/libs/common/cloud_config/test_fuzz.py
 
 CONFIG_DECODING := tests/contract/config_decoding
 

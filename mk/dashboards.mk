@@ -1,3 +1,3 @@
 .PHONY: dashboards
 dashboards: env ## write the Grafana dashboards of deploy/observability/dashboards
-	@$(BIN)/python -m libs.testbed.dashboards
+	@$(BIN)/python -m tools.dashboards

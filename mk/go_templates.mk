@@ -1,4 +1,4 @@
-GO_TEMPLATES := tests/unit/go_templates
+GO_TEMPLATES := tests/unit/libs/gotemplate/go_templates
 
 .PHONY: go-templates
 go-templates: ## write what Go's text/template makes of the template cases anew (needs Go)

@@ -5,4 +5,4 @@ IPAM_MODEL_EXAMPLES ?= 5000
 .PHONY: ipam-model
 ipam-model: env ## no pod CIDR twice, in 100,000 steps (IPAM_MODEL_STEPS=..., IPAM_MODEL_EXAMPLES=...)
 	@IPAM_MODEL_STEPS=$(IPAM_MODEL_STEPS) IPAM_MODEL_EXAMPLES=$(IPAM_MODEL_EXAMPLES) \
-	  $(BIN)/pytest -q --durations=1 tests/unit/test_ipam_model.py
+	  $(BIN)/pytest -q --durations=1 tests/unit/services/ipam/test_model.py

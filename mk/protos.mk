@@ -1,5 +1,5 @@
 # The compiler is needed by nobody but the one who edits a .proto: it runs in an environment of its own, pinned here.
-PROTO_DIR := services/metadata/talos_api/proto
+PROTO_DIR := libs/talos/proto
 PROTO_OUT := $(PROTO_DIR)/generated
 PROTO_COMPILER := betterproto2_compiler==0.10.0
 PROTOC := grpcio-tools==1.85.1

@@ -2,7 +2,7 @@
 
 import sys
 
-from libs.common.process.run_process import run_process
+from libs.common.service.run_process import run_process
 from services.csr.service import CSR_DEFINITION
 from services.flag_conflicts import find_conflicts
 from services.ipam.service import IPAM_DEFINITION

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from libs.common.process.service import ServiceDefinition
+from libs.common.service.service import ServiceDefinition
 from libs.common.settings.read_settings import ParsedSettings
 from services.csr.service import CSR_DEFINITION
 from services.csr.settings import CsrSettings

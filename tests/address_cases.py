@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from libs.common.machine import AddressStatus, MachineFacts
-from libs.common.node import NodeAddress
+from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.common.contract.node import NodeAddress
 from tests.builders import make_facts
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from libs.common.nats_bus.nats_access import NatsAccess
+from libs.common.bus.nats.nats_access import NatsAccess
 from libs.testbed.child_process import ChildProcess, allocate_port
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import wait_until

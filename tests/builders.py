@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from libs.common.bus import Message, StreamPosition, UnreadablePayload
-from libs.common.events import (
+from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
+from libs.common.contract.events import (
     ClusterNetworksObserved,
     CsrEnriched,
     CsrGone,
@@ -17,8 +17,8 @@ from libs.common.events import (
     ObservationOrder,
     SnapshotComplete,
 )
-from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata, SystemInformation
-from libs.common.node import (
+from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata, SystemInformation
+from libs.common.contract.node import (
     PROVIDED_NODE_IP_ANNOTATION,
     UNINITIALIZED_TAINT,
     Node,
@@ -30,7 +30,7 @@ from libs.common.node import (
     ObjectMeta,
     Taint,
 )
-from libs.common.signing_request import (
+from libs.common.contract.signing_request import (
     KUBELET_SERVING,
     NODE_USER_PREFIX,
     NODES_GROUP,
@@ -39,7 +39,7 @@ from libs.common.signing_request import (
     SigningRequestSpec,
     SigningRequestStatus,
 )
-from libs.common.subjects import subject_of
+from libs.common.contract.subjects import subject_of
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STREAM_ID = "2026-03-01T11:00:00Z"

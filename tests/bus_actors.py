@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from libs.common.bus import Bus, Durable, Message, StreamPosition
-from libs.common.delivery import Ack, Disposition
-from libs.common.events import EnrichedNodeGone, Leading
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE, LEADING
+from libs.common.bus.delivery import Ack, Disposition
+from libs.common.bus.protocol import Bus, Durable, Message, StreamPosition
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import EnrichedNodeGone, Leading
+from libs.common.contract.subjects import ENRICHED_NODE, LEADING
 
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
 _POLL_SECONDS = 0.01

@@ -8,7 +8,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
-from libs.common import telemetry
+from libs.common.observability import telemetry
 
 
 class OtlpCollector:

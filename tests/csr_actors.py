@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 import nats
 
-from libs.common.bus import Bus
-from libs.common.events import (
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import Bus
+from libs.common.contract.events import (
     CsrEnriched,
     Decided,
     EnrichedCsrGone,
@@ -23,18 +25,16 @@ from libs.common.events import (
     NodeUnreachable,
     SnapshotComplete,
 )
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
-from libs.common.kube_api.events import ObjectEvent, event_name
-from libs.common.kube_api.server_identity import ServerIdentity
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.node import Node
-from libs.common.process.service import Dependencies
-from libs.common.service_spec import CSR, DURABLES
-from libs.common.signing_request import NODE_USER_PREFIX, SigningRequest
-from libs.common.subjects import DECIDED, STREAM
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import NODE_USER_PREFIX, SigningRequest
+from libs.common.contract.subjects import DECIDED, STREAM
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import FenceFailed, KubeError, NotFound
+from libs.common.kube.events import ObjectEvent, event_name
+from libs.common.kube.server_identity import ServerIdentity
+from libs.common.service.service import Dependencies
+from libs.common.service.service_spec import CSR, DURABLES
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.signing_requests import make_request_pem
 from services.csr.service import CsrService

@@ -6,13 +6,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from libs.common.bus import BusError, Message
-from libs.common.events import CsrEnriched, Event, NodeGone, NodeObserved, ObservationOrder, SnapshotComplete
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.node import Node
-from libs.common.process.service import Dependencies
-from libs.common.signing_request import SigningRequest
-from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.protocol import BusError, Message
+from libs.common.contract.events import (
+    CsrEnriched,
+    Event,
+    NodeGone,
+    NodeObserved,
+    ObservationOrder,
+    SnapshotComplete,
+)
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
+from libs.common.service.service import Dependencies
 from services.metadata.query_machine import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from libs.common.machine import AddressStatus, MachineFacts
+from libs.common.contract.machine import AddressStatus, MachineFacts
 from tests.builders import make_facts
 from tests.csr_cases import AMONG_OTHERS, WHO, CsrCase
 from tests.csr_der import replace_text

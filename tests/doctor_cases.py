@@ -36,9 +36,9 @@ from cli.inside.flow_snapshot import (
     ServicePresence,
     StreamSnapshot,
 )
-from libs.common.events import Leading
-from libs.common.kube_api.lease import LeaseSpec
-from libs.common.service_spec import DURABLES, SERVICES, WATCHER_LEASE_NAME
+from libs.common.contract.events import Leading
+from libs.common.kube.lease import LeaseSpec
+from libs.common.service.service_spec import DURABLES, SERVICES, WATCHER_LEASE_NAME
 from libs.testbed.pki import CertificateAuthority
 from tests.builders import NOW, STREAM_ID, make_node
 

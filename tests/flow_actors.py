@@ -4,7 +4,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from libs.common.events import (
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.connection_supervisor import Timeouts
+from libs.common.bus.nats.jetstream import fetch_consumer_info
+from libs.common.contract.events import (
     Decided,
     EnrichedNode,
     EnrichedNodeGone,
@@ -16,13 +19,10 @@ from libs.common.events import (
     ObservationOrder,
     SnapshotComplete,
 )
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.nats_bus.connection_supervisor import Timeouts
-from libs.common.nats_bus.jetstream import fetch_consumer_info
-from libs.common.node import Node
-from libs.common.service_spec import DURABLES
-from libs.common.subjects import DECIDED, ENRICHED_NODE
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import DECIDED, ENRICHED_NODE
+from libs.common.service.service_spec import DURABLES
 from tests.builders import NOW
 from tests.bus_actors import MAX_BYTES, wait_until
 

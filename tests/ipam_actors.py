@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 import nats
 
-from libs.common.bus import Bus
-from libs.common.events import (
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import Bus
+from libs.common.contract.events import (
     Decided,
     EnrichedNodeGone,
     Event,
@@ -24,17 +26,15 @@ from libs.common.events import (
     NodeUnreachable,
     SnapshotComplete,
 )
-from libs.common.kube_api.config_maps import ConfigMap
-from libs.common.kube_api.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound
-from libs.common.kube_api.events import ObjectEvent, event_name
-from libs.common.kube_api.objects import Page
-from libs.common.machine import AddressStatus, MachineFacts, MachineFault
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.node import Node
-from libs.common.process.service import Dependencies
-from libs.common.service_spec import CLAIM_PAGES_NAMESPACE, DURABLES
-from libs.common.subjects import DECIDED, STREAM
+from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import DECIDED, STREAM
+from libs.common.kube.config_maps import ConfigMap
+from libs.common.kube.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound
+from libs.common.kube.events import ObjectEvent, event_name
+from libs.common.kube.objects import Page
+from libs.common.service.service import Dependencies
+from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE, DURABLES
 from libs.testbed.nats_server import NatsServer
 from services.ipam.service import IpamService
 from services.ipam.settings import IpamSettings

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from libs.common.delivery import TemporaryError
-from libs.common.kube_api.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound, Unreachable
-from libs.common.node import Node
+from libs.common.bus.delivery import TemporaryError
+from libs.common.contract.node import Node
+from libs.common.kube.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound, Unreachable
 from services.ipam.pages import StoredPage
 from tests import json_patch
 from tests.builders import NOW

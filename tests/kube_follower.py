@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from libs.common.kube_api.api import NODES, KubeApi
-from libs.common.kube_api.objects import UnreadableObject
-from libs.common.kube_api.reflector import Reflector
-from libs.common.kube_api.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
-from libs.common.node import Node
+from libs.common.contract.node import Node
+from libs.common.kube.api import NODES, KubeApi
+from libs.common.kube.objects import UnreadableObject
+from libs.common.kube.reflector import Reflector
+from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
 from tests.bus_actors import run_during
 
 

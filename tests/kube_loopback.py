@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import load_kube_config
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
-from libs.common.kube_api.events import ObjectEvent, event_name
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.node import Node
-from libs.common.process.service import Dependencies
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.contract.node import Node
+from libs.common.kube.errors import FenceFailed, KubeError, NotFound
+from libs.common.kube.events import ObjectEvent, event_name
+from libs.common.service.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.bus_actors import run_during, wait_until_led, wait_until_ready

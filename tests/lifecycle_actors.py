@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 import nats
 
-from libs.common.bus import Bus
-from libs.common.events import Decided, Event, Leading, SnapshotComplete
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.machine import ForeignMachine
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.node import Node
-from libs.common.process.service import Dependencies
-from libs.common.service_spec import DURABLES, LIFECYCLE, LIFECYCLE_LEASE_NAME
-from libs.common.subjects import DECIDED, STREAM
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import Bus
+from libs.common.contract.events import Decided, Event, Leading, SnapshotComplete
+from libs.common.contract.machine import ForeignMachine
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import DECIDED, STREAM
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.service.service import Dependencies
+from libs.common.service.service_spec import DURABLES, LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name

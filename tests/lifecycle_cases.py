@@ -3,9 +3,9 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
-from libs.common.node import Node, NodeCondition
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.node import Node, NodeCondition
 from tests.builders import NOW, STREAM_ID, make_facts, make_node
 
 OWN_UUID = "3c2f1a5e-7b9d-4e60-8f12-0a1b2c3d4e5f"

@@ -10,19 +10,19 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from libs.common.machine import FaultKind, Inventory, MachineFacts, MachineFault
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.process.service import Dependencies
-from services.metadata.query_machine import TalosClient
-from services.metadata.service import MetadataService
-from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import (
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.contract.machine import FaultKind, Inventory, MachineFacts, MachineFault
+from libs.common.service.service import Dependencies
+from libs.talos.api import (
     InventoryResponse,
     MachineConfigNetworks,
     MachineUnavailable,
     Part,
     WatchSnapshot,
 )
+from services.metadata.query_machine import TalosClient
+from services.metadata.service import MetadataService
+from services.metadata.settings import MetadataSettings
 from tests.bus_actors import run_during
 from tests.flow_actors import QUICK
 

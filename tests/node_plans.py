@@ -6,9 +6,14 @@ from typing import Any
 import msgspec
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.machine import MachineFacts
-from libs.common.node import BLOCKED_CONDITION, FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
-from libs.common.node_patch import build_node_patch, build_status_patch
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import (
+    BLOCKED_CONDITION,
+    FIELD_OWNERSHIP_ANNOTATION,
+    FIELD_OWNERSHIP_DIGEST_LABEL,
+    Node,
+)
+from libs.common.contract.node_patch import build_node_patch, build_status_patch
 from services.labeler.ownership_record import compute_digest
 from services.labeler.plan import ClusterConfig, Plan, plan_node
 from services.labeler.rules import compile_rules

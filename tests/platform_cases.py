@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.common.machine import AddressStatus, MachineFacts, PlatformMetadata
+from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
 from tests.builders import make_facts
 
 _BUILT_IN = "node.cloudprovider.kubernetes.io"

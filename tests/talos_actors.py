@@ -2,8 +2,8 @@
 
 import pytest
 
-from libs.common.machine import MachineFault
-from services.metadata.talos_api.api import MachineUnavailable, TalosApi
+from libs.common.contract.machine import MachineFault
+from libs.talos.api import MachineUnavailable, TalosApi
 
 
 async def query_fault(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from libs.common.events import NodeUnreachable
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import Node
+from libs.common.contract.events import NodeUnreachable
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import Node
 from tests.builders import NOW, STREAM_ID, make_node
 
 FAULT = MachineFault(

@@ -10,8 +10,8 @@ from typing import Any, Generic, NoReturn
 
 import msgspec
 
-from libs.common.bus import Bus
-from libs.common.events import (
+from libs.common.bus.protocol import Bus
+from libs.common.contract.events import (
     CsrGone,
     CsrObserved,
     Event,
@@ -22,14 +22,14 @@ from libs.common.events import (
     ObservedNode,
     SnapshotComplete,
 )
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import KubeError
-from libs.common.kube_api.objects import UnreadableObject
-from libs.common.kube_api.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
-from libs.common.node import Node
-from libs.common.process.service import Dependencies
-from libs.common.signing_request import SigningRequest
-from libs.common.subjects import FLOW, OBSERVED_NODE
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import FLOW, OBSERVED_NODE
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import KubeError
+from libs.common.kube.objects import UnreadableObject
+from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
+from libs.common.service.service import Dependencies
 from services.watcher.informer import ObjectSourceFactory
 from services.watcher.kinds import ObjectT
 from services.watcher.leader_elector import LeaderElector

@@ -8,7 +8,7 @@ import msgspec
 
 from cli.config.chart_schema import ChartFindings, make_finding
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_LIFECYCLE
+from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_LIFECYCLE
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, list_options, validate_settings
 from libs.common.settings.reference_flags import allocates_pod_cidrs, is_controller_selected

@@ -8,13 +8,13 @@ from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
 from libs.common.cloud_config.kubernetes_names import label_value_problem
 from libs.common.cloud_config.reserved_keys import why_reserved
+from libs.gotemplate import TemplateError
 from services.labeler.rules.value_validation import (
     InvalidValueError,
     make_annotation_value,
     make_metadata_value,
     make_taint,
 )
-from services.labeler.templates import TemplateError
 
 _NAMES: Final = [field.name for field in FIELDS]
 # Wrong on any machine, even if the samples of some platforms do not come to that part of the template.

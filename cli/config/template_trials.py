@@ -10,8 +10,8 @@ from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Kind, Rule, RuleEntry
 from libs.common.cloud_config.selectors import match_selector
+from libs.gotemplate import Template, TemplateError, parse, render
 from services.labeler.rules.machine_data import MachineData
-from services.labeler.templates import Template, TemplateError, parse, render
 
 _GO_NAMES = {OVERRIDABLE[field.key]: field.name for field in FIELDS if field.key in OVERRIDABLE}
 

@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from cli.demo.node_progress import compute_percentile
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.signing_request import SigningRequest
 
 
 class _RequestProgress(msgspec.Struct):

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from cli.demo.log_line import LogLine
-from libs.common.node import Node
+from libs.common.contract.node import Node
 
 MILESTONES: Final = ("observed", "answered", "ready")  # in the order in which a node passes them
 

@@ -9,11 +9,11 @@ from typing import BinaryIO
 
 from cli.demo.log_line import parse_log_line
 from cli.demo.node_progress import DemoProgress
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.kube_api.objects import Item, Resource, UnreadableObject
-from libs.common.kube_api.reflector import Reflector
-from libs.common.kube_api.watch_events import Changed, ListSnapshot, WatchEvent
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.kube.objects import Item, Resource, UnreadableObject
+from libs.common.kube.reflector import Reflector
+from libs.common.kube.watch_events import Changed, ListSnapshot, WatchEvent
 
 # What makes the services log every hop, in lines that `log_line` reads.
 LOG_FLAGS = ("--v=3", "--logging-format=json")

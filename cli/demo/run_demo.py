@@ -19,8 +19,8 @@ from cli.demo.node_progress import DemoProgress
 from cli.demo.progress_sources import LogFollower, follow_logs, watch_objects
 from cli.demo.rule_values import format_rule_values, read_rule_keys
 from cli.demo.simulated_machines import diff_node_lines, make_machines
-from libs.common.kube_api.api import NODES, SIGNING_REQUESTS
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.kube.api import NODES, SIGNING_REQUESTS
 from libs.testbed.child_process import open_run_directory
 from libs.testbed.kubelet_node import build_registered_node
 from libs.testbed.kubelets import SimKubelet

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.common.node import FIELD_OWNERSHIP_DIGEST_LABEL
+from libs.common.contract.node import FIELD_OWNERSHIP_DIGEST_LABEL
 from libs.testbed.machine_fleet import SimMachineFacts, make_machine
 
 # What an ordinary mixed fleet looks like; every platform gives its node another kind of providerID.

@@ -8,7 +8,7 @@ import msgspec
 
 from cli.doctor.kube_reader import KubeReader
 from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewResult
-from libs.common.kube_api.errors import Forbidden, KubeError
+from libs.common.kube.errors import Forbidden, KubeError
 
 _AUTHORIZATION: Final = "/apis/authorization.k8s.io/v1"
 _SELF: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -29,10 +29,10 @@ from cli.explain.certificate_signing_request import CertificateSigningRequest
 from cli.inside.flow_client import FlowQuery, query_flow
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from cli.kube_listing import ClusterUnavailable, run_gathering
-from libs.common.kube_api.api import SIGNING_REQUESTS
-from libs.common.kube_api.config_maps import ConfigMap
-from libs.common.kube_api.errors import KubeError, NotFound
-from libs.common.node import Node
+from libs.common.contract.node import Node
+from libs.common.kube.api import SIGNING_REQUESTS
+from libs.common.kube.config_maps import ConfigMap
+from libs.common.kube.errors import KubeError, NotFound
 
 SYSTEM: Final = "kube-system"
 _CONNECTIONS: Final = 8

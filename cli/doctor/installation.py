@@ -17,7 +17,7 @@ from cli.doctor.kube_objects import (
     Workload,
     WorkloadSpec,
 )
-from libs.common.service_spec import (
+from libs.common.service.service_spec import (
     DEFAULT_SERVICES,
     LEASE_NAMESPACE,
     LIFECYCLE_LEASE_NAME,

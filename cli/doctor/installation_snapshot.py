@@ -12,7 +12,7 @@ from cli.doctor.required_permissions import AccessReviewResult
 from cli.doctor.talos_credential_report import TalosCredentialReport
 from cli.explain.certificate_signing_request import CertificateSigningRequest
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
-from libs.common.node import Node
+from libs.common.contract.node import Node
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.kube_api.lease import LeaseSpec
+from libs.common.kube.lease import LeaseSpec
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -9,10 +9,10 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from cli.doctor.installation_snapshot import AbsentObject, RemoteClock, Unavailable
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
-from libs.common.kube_api.objects import decode_answer
-from libs.common.kube_api.transport import Request
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Forbidden, KubeError, NotFound
+from libs.common.kube.objects import decode_answer
+from libs.common.kube.transport import Request
 
 T = TypeVar("T")
 _PAGE: Final = 500

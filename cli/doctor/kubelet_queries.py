@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
 from cli.doctor.kube_reader import KubeReader, get_or_unavailable
-from libs.common.kube_api.errors import KubeError
-from libs.common.node import Node
+from libs.common.contract.node import Node
+from libs.common.kube.errors import KubeError
 
 _MAX_KUBELETS: Final = 50  # that are asked
 _TIMEOUT_SECONDS: Final = 5.0

@@ -10,12 +10,12 @@ from cli.doctor.installation import Installation
 from cli.doctor.installation_snapshot import RemoteClock, Unavailable
 from cli.doctor.kube_objects import Pod
 from cli.doctor.talos_credential_report import TalosCredentialReport, decode_report
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import Forbidden, KubeError
-from libs.common.kube_api.pod_exec import exec_in_pod
-from libs.common.node import Node
-from libs.common.node_ips import InvalidNodeIP, parse_node_ips
-from services.metadata.talos_api.talosconfig import SERVICE_ACCOUNT_FILE
+from libs.common.contract.node import Node
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Forbidden, KubeError
+from libs.common.kube.pod_exec import exec_in_pod
+from libs.talos.talosconfig import SERVICE_ACCOUNT_FILE
 
 _SECONDS: Final = 60.0
 _MAX_MACHINES: Final = 3  # that are asked

@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
-from libs.common.machine import MachineFault
+from libs.common.contract.machine import MachineFault
+from libs.talos.api import MachineUnavailable, TalosApi
+from libs.talos.credentials import CredentialStore
+from libs.talos.talosconfig import CredentialsError, list_candidate_files
 from services.metadata.query_machine import query_in_turn
-from services.metadata.talos_api.api import MachineUnavailable, TalosApi
-from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.talosconfig import CredentialsError, list_candidate_files
 
 _TIMEOUT_SECONDS: Final = 5.0
 _MAX_ENDPOINTS: Final = 16  # that are asked

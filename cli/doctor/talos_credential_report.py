@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.timestamp import Timestamp
+from libs.common.contract.timestamp import Timestamp
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,7 +8,7 @@ import msgspec
 from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
 from cli.doctor.kube_objects import COLLECTIONS, Pod, PodEvent, Workload
 from cli.doctor.kube_reader import KubeReader, get_or_unavailable
-from libs.common.kube_api.errors import Forbidden, KubeError
+from libs.common.kube.errors import Forbidden, KubeError
 
 _UNREADY: Final = 10  # pods whose last line is asked for
 _LOG_SECONDS: Final = 5.0

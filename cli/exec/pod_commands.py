@@ -6,11 +6,11 @@ from typing import Final, Protocol
 
 from cli.credentials import AccessError, open_kube_client
 from cli.kube_listing import list_all
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import Forbidden, KubeError, NotFound
-from libs.common.kube_api.pod_exec import ExecResult, exec_in_pod
-from libs.common.kube_api.pods import Pod, pod_resource
-from libs.common.service_spec import ServiceName
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Forbidden, KubeError, NotFound
+from libs.common.kube.pod_exec import ExecResult, exec_in_pod
+from libs.common.kube.pods import Pod, pod_resource
+from libs.common.service.service_spec import ServiceName
 
 CHART: Final = "talos-cloud-controller-manager"  # what the chart calls itself, unless it is told another name
 NAME: Final = "app.kubernetes.io/name"

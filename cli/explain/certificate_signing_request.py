@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.node import ObjectMeta
-from libs.common.signing_request import (
+from libs.common.contract.node import ObjectMeta
+from libs.common.contract.signing_request import (
     SigningRequest,
     SigningRequestCondition,
     SigningRequestSpec,

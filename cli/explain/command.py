@@ -110,7 +110,7 @@ def csr(
         from cli.lines import print_error  # noqa: PLC0415
         from cli.render.run_render import RenderError, read_config  # noqa: PLC0415
         from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415
-        from libs.common.controllers import CSR_APPROVAL  # noqa: PLC0415
+        from libs.common.contract.controllers import CSR_APPROVAL  # noqa: PLC0415
         from services.csr.decision import ApprovalPolicy  # noqa: PLC0415
 
         policy = ApprovalPolicy(

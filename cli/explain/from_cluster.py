@@ -19,15 +19,15 @@ from cli.explain.request_evidence import (
 from cli.kube_listing import ClusterUnavailable, list_all, run_gathering
 from cli.machine_query import fetch_node_name_at, query_machine_or_fault
 from cli.name_suggestion import suggest_name
-from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.errors import KubeError
-from libs.common.kube_api.objects import Resource, UnreadableObject
-from libs.common.machine import MachineFault
-from libs.common.node import Node, trim_node
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import Node, trim_node
+from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube.errors import KubeError
+from libs.common.kube.objects import Resource, UnreadableObject
+from libs.talos.api import MachineUnavailable, TalosApi
 from services.csr.api_endpoint import ApiEndpoint
 from services.csr.request_checks import why_ignored
 from services.metadata.contested_addresses import MAX_DIALLED
-from services.metadata.talos_api.api import MachineUnavailable, TalosApi
 
 _NETWORKS_SECONDS: Final = 5.0
 _ALL: Final = Resource(

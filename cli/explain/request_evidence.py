@@ -7,9 +7,9 @@ import msgspec
 
 from cli.explain.certificate_signing_request import CertificateSigningRequest
 from libs.common.cloud_config.model import Ownership
-from libs.common.events import CsrEnriched, NodeEnriched, NodeUnreachable
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import Node
+from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import Node
 from services.csr.api_endpoint import ApiEndpoint
 from services.csr.attested_identity import collect_attested_ips
 from services.csr.certificate_request import MalformedRequest, parse_request

@@ -8,8 +8,8 @@ import msgspec
 from cli.explain.certificate_signing_request import CertificateSigningRequest, CsrCondition
 from cli.explain.request_evidence import RequestEvidence, find_claimants
 from libs.common.cloud_config.model import Ownership
-from libs.common.machine import MachineFault
-from libs.common.ownership import why_not_owned
+from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.machine import MachineFault
 from services.csr.certificate_request import CertificateRequest, parse_request, quote_untrusted
 from services.csr.decide import ApprovalPolicy, Approve, Check, Decision, Deny, Ignore, Wait, decide
 from services.csr.endpoint_checks import asks_for_more_than_name

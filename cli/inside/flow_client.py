@@ -12,7 +12,7 @@ from cli.inside.flow_snapshot import (
     decode_certificates,
     decode_result,
 )
-from libs.common.kube_api.pod_exec import ExecResult
+from libs.common.kube.pod_exec import ExecResult
 
 __all__ = ["FlowQuery", "fetch_certificates", "query_flow"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from cli.inside.flow_snapshot import FlowObject
-from libs.common.nats_bus.nats_access import NatsAccess
-from libs.common.service_spec import READER_USER
+from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.service.service_spec import READER_USER
 from libs.common.settings.flag_values import parse_list
 
 

@@ -21,12 +21,11 @@ from cli.inside.flow_snapshot import (
     is_addressable,
 )
 from cli.inside.service_presence import list_service_presence
-from libs.common.bus import BusError, Durable, NoStream, UnreadablePayload
-from libs.common.nats_bus.connection import Connection
-from libs.common.nats_bus.jetstream import NoConsumer, call, fetch_last
-from libs.common.nats_bus.nats_access import NatsAccess
-from libs.common.service_spec import DURABLES, SERVICES
-from libs.common.subjects import (
+from libs.common.bus.nats.connection import Connection
+from libs.common.bus.nats.jetstream import NoConsumer, call, fetch_last
+from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.bus.protocol import BusError, Durable, NoStream, UnreadablePayload
+from libs.common.contract.subjects import (
     DEAD_LETTERS,
     DECIDED,
     ENRICHED_CSR,
@@ -38,6 +37,7 @@ from libs.common.subjects import (
     SNAPSHOT,
     STREAM,
 )
+from libs.common.service.service_spec import DURABLES, SERVICES
 
 _SECONDS: Final = 5.0  # for connecting, and for each answer
 _MAX_DEAD_LETTERS: Final = 50  # dead letters that are read; there may be one for every object

@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.events import DeadLetter, Event, Leading
-from libs.common.subjects import is_publishable_name
-from libs.common.timestamp import Timestamp
+from libs.common.contract.events import DeadLetter, Event, Leading
+from libs.common.contract.subjects import is_publishable_name
+from libs.common.contract.timestamp import Timestamp
 
 Kind = Literal["node", "csr"]
 _KINDS: Final[tuple[Kind, ...]] = ("node", "csr")

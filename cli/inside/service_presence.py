@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from cli.inside.flow_snapshot import ConsumerSnapshot, LastMessage, ServicePresence
-from libs.common.service_spec import SERVICES, ServiceSpec
+from libs.common.service.service_spec import SERVICES, ServiceSpec
 
 
 def list_service_presence(

@@ -4,7 +4,7 @@ import msgspec
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.controllers import CLOUD_NODE
+from libs.common.contract.controllers import CLOUD_NODE
 from services.labeler.plan import ClusterConfig
 from services.labeler.rules import compile_rules
 

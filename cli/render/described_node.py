@@ -2,8 +2,8 @@
 
 import msgspec
 
-from libs.common.machine import MachineFacts
-from libs.common.node import Node
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
 
 
 class DescribedNode(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from cli.render.described_node import DescribedNode
-from libs.common.machine import (
+from libs.common.contract.machine import (
     AddressStatus,
     Inventory,
     MachineFacts,
@@ -15,7 +15,7 @@ from libs.common.machine import (
     Processors,
     SystemInformation,
 )
-from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node, ObjectMeta
+from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node, ObjectMeta
 from libs.common.safe_yaml import YamlError, read_yaml
 
 # A file written by hand need not say when its machine was looked at: long after its Node was made.

@@ -10,13 +10,13 @@ from cli.machine_query import query_machine_or_fault
 from cli.render.described_node import DescribedNode
 from cli.render.node_selection import GatheredNodes, NodeSelection, NodesUnavailable, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import KubeError
-from libs.common.machine import MachineFault
-from libs.common.node import Node, trim_node
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import Node, trim_node
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import KubeError
+from libs.talos.api import TalosApi
 from services.labeler.node_ownership import why_not_managed
 from services.metadata.identity import MachineIdentity, verify
-from services.metadata.talos_api.api import TalosApi
 
 
 def gather_from_cluster(

@@ -5,7 +5,12 @@ from typing import Literal
 
 import msgspec
 
-from libs.common.node import BLOCKED_CONDITION, FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
+from libs.common.contract.node import (
+    BLOCKED_CONDITION,
+    FIELD_OWNERSHIP_ANNOTATION,
+    FIELD_OWNERSHIP_DIGEST_LABEL,
+    Node,
+)
 
 ChangeKind = Literal[
     "label", "annotation", "taint", "providerID", "address", "order of addresses", "condition", "record"

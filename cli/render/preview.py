@@ -7,9 +7,15 @@ import msgspec
 
 from cli.render.compiled_config import CompiledConfig
 from cli.render.described_node import DescribedNode
-from libs.common.machine import PlatformMetadata
-from libs.common.node import BLOCKED_CONDITION, Node, Taint
-from libs.common.node_patch import NodeChanges, Operation, StatusPatch, build_node_patch, build_status_patch
+from libs.common.contract.machine import PlatformMetadata
+from libs.common.contract.node import BLOCKED_CONDITION, Node, Taint
+from libs.common.contract.node_patch import (
+    NodeChanges,
+    Operation,
+    StatusPatch,
+    build_node_patch,
+    build_status_patch,
+)
 from services.labeler.plan import Plan, plan_node
 from services.labeler.rules import RuleEffects, apply_rules
 

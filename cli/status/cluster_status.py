@@ -22,7 +22,7 @@ from cli.status.flow_nodes import NodesStatus, summarize_nodes
 from cli.status.flow_requests import RequestsStatus, summarize_requests
 from cli.status.ipam_status import IpamStatus, build_ipam_status, parse_pages
 from cli.status.status_evidence import KubeUnavailable, StatusEvidence
-from libs.common.events import ClusterNetworksObserved, DeadLetter
+from libs.common.contract.events import ClusterNetworksObserved, DeadLetter
 from services.ipam.effective_networks import NetworkFlags
 
 _QUARANTINE: Final = timedelta(minutes=10)  # ipam's by default; of what rests only the count is told

@@ -16,11 +16,11 @@ from cli.server_clock import measure_clock_offset
 from cli.status.ipam_from_cluster import list_claim_pages
 from cli.status.status_evidence import ClaimsSnapshot, KubeUnavailable, LeaseSnapshot, StatusEvidence
 from cli.watcher_lease import LeaseNameUnknown, fetch_watcher_lease
-from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.errors import KubeError
-from libs.common.kube_api.pods import Pod
-from libs.common.node import Node
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube.errors import KubeError
+from libs.common.kube.pods import Pod
 from services.ipam.pages import StoredPage
 
 _MAX_QUERIED_OBJECTS: Final = 20  # Nodes, and requests, of which the last words are read

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
-from libs.common.events import Decided, NodeUnreachable
-from libs.common.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
+from libs.common.contract.events import Decided, NodeUnreachable
+from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
 
 JOINING_SECONDS: Final = 60.0  # for so long a Node may be on its way without anything being wrong
 

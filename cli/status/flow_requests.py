@@ -8,8 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from cli.inside.flow_snapshot import FlowSnapshot
-from libs.common.events import Decided
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.events import Decided
+from libs.common.contract.signing_request import SigningRequest
 
 OpenRequestState = Literal["pending", "denied", "failed", "not-issued"]
 _OWN: Final = ", Reason: "  # csr's own message says before it who denied

@@ -9,8 +9,8 @@ import msgspec
 from cli.status.claim_conflicts import ClaimConflict, find_conflicts
 from cli.status.pod_cidr_status import PodCidrStatus, list_pod_cidrs, mark_foreign, why_invalid
 from libs.common.cloud_config.model import Ownership
-from libs.common.node import Node
-from libs.common.ownership import why_not_owned
+from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.node import Node
 from services.ipam.network_set import NetworkSet, parse_cached_network, parse_foreign_network
 from services.ipam.pages import (
     Claim,

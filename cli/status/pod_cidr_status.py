@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from libs.common.node import Node
+from libs.common.contract.node import Node
 from services.ipam.network_set import NetworkSet, overlaps, parse_cached_network, parse_foreign_network
 from services.ipam.networks import Network
 from services.ipam.pages import PAGE_LENGTHS, Claim, page_name, page_range_of

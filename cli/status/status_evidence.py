@@ -5,9 +5,9 @@ from datetime import datetime
 import msgspec
 
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable
-from libs.common.kube_api.pods import Pod
-from libs.common.node import Node
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.kube.pods import Pod
 from services.ipam.pages import StoredPage
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import aiohttp
 import msgspec
 
-from libs.common.signing_request import KUBELET_SERVING, NODE_USER_PREFIX, NODES_GROUP
+from libs.common.contract.signing_request import KUBELET_SERVING, NODE_USER_PREFIX, NODES_GROUP
 from libs.testbed.kubelet_node import (
     SimKubelet,
     build_heartbeat_status,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from libs.common.platforms import PLATFORMS
+from libs.common.contract.platforms import PLATFORMS
 from libs.testbed.platform_examples import EXAMPLES, build_provider_id
 
 

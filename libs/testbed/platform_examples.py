@@ -1,4 +1,4 @@
-"""Values of an example machine on each platform; their forms are in libs.common.platforms."""
+"""Values of an example machine on each platform; their forms are in libs.common.contract.platforms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from libs.common.platforms import CONFIGURED_PROVIDER_ID, PLATFORMS
+from libs.common.contract.platforms import CONFIGURED_PROVIDER_ID, PLATFORMS
 
 
 class PlatformExample(msgspec.Struct, frozen=True):

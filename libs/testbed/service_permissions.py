@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from libs.common.service_spec import WATCHER_LEASE_NAME, PolicyRule, ServiceSpec
+from libs.common.service.service_spec import WATCHER_LEASE_NAME, PolicyRule, ServiceSpec
 
 RBAC = "rbac.authorization.k8s.io"
 ALL_IN_ONE = "talos-ccm"  # the user of the process that runs every service

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from libs.common.signing_request import NODES_GROUP
+from libs.common.contract.signing_request import NODES_GROUP
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SERVING_USAGES: Final = ("digital signature", "server auth")  # a kubelet adds "key encipherment" to RSA keys

@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config_maps import ConfigMap
-from libs.common.kube_api.errors import AlreadyExists, Conflict, NotFound
-from libs.common.kube_api.objects import decode_answer
-from libs.common.kube_api.transport import Request
-from libs.common.node import ObjectMeta
+from libs.common.contract.node import ObjectMeta
+from libs.common.kube.api import KubeApi
+from libs.common.kube.config_maps import ConfigMap
+from libs.common.kube.errors import AlreadyExists, Conflict, NotFound
+from libs.common.kube.objects import decode_answer
+from libs.common.kube.transport import Request
 from services.bootstrap.resource_names import CA
 
 LABELS: Final = {

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.service_spec import DURABLES, READER_USER, ServiceSpec
-from libs.common.subjects import FLOW, ROOT, STREAM
+from libs.common.contract.subjects import FLOW, ROOT, STREAM
+from libs.common.service.service_spec import DURABLES, READER_USER, ServiceSpec
 
 SYSTEM_USER: Final = "system"  # who has a server reload its configuration
 _API: Final = "$JS.API"

@@ -11,16 +11,16 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Final
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.load_kube_config import KubeConfigError, load_kube_config
-from libs.common.logs import level_of_verbosity
-from libs.common.process.health import HealthServer
-from libs.common.process.readiness import Readiness
-from libs.common.process.serving_certificate import ServingCertificate
-from libs.common.process.shutdown import close_at_exit, run_in_background
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
+from libs.common.observability.logs import level_of_verbosity
+from libs.common.observability.telemetry import log_fields, setup_logging
+from libs.common.service.health import HealthServer
+from libs.common.service.readiness import Readiness
+from libs.common.service.serving_certificate import ServingCertificate
+from libs.common.service.shutdown import close_at_exit, run_in_background
 from libs.common.settings.help_text import format_help
 from libs.common.settings.read_settings import SettingsError, list_options, read_settings
-from libs.common.telemetry import log_fields, setup_logging
 from services.bootstrap.directory_key_store import DirectoryKeyStore
 from services.bootstrap.kubernetes_key_store import KubernetesKeyStore
 from services.bootstrap.resource_names import ResourceNames

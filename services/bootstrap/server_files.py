@@ -10,7 +10,7 @@ import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from libs.common.nats_bus.nkeys import generate_seed, public_key_of
+from libs.common.bus.nats.nkeys import generate_seed, public_key_of
 from services.bootstrap.certificates import (
     KeyPair,
     check_key_pair,

@@ -7,11 +7,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from libs.common import metrics
-from libs.common.bus import BusError
-from libs.common.kube_api.errors import KubeError
-from libs.common.nats_bus.nats_access import NatsAccess
-from libs.common.nats_bus.reload import reload_server
+from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.bus.nats.reload import reload_server
+from libs.common.bus.protocol import BusError
+from libs.common.kube.errors import KubeError
+from libs.common.observability import metrics
 from services.bootstrap.certificates import get_expiry
 from services.bootstrap.nats_permissions import SYSTEM_USER
 from services.bootstrap.resource_names import ResourceNames

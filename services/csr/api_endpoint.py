@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.kube_api.server_identity import ServerIdentity
+from libs.common.kube.server_identity import ServerIdentity
 
 RETENTION_SECONDS: Final = (
     86_400.0  # since it was last seen in a handshake; behind a balancer that may take hours

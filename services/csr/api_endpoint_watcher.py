@@ -6,9 +6,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, Protocol
 
-from libs.common.delivery import backoff_seconds
-from libs.common.kube_api.errors import KubeError
-from libs.common.kube_api.server_identity import ServerIdentity
+from libs.common.bus.delivery import backoff_seconds
+from libs.common.kube.errors import KubeError
+from libs.common.kube.server_identity import ServerIdentity
 from services.csr.api_endpoint import ApiEndpoint, ServerIdentityCache
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from libs.common.signing_request import SigningRequest, SigningRequestCondition
+from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
 
 
 def build_approval_patch(request: SigningRequest, condition: SigningRequestCondition) -> list[dict[str, Any]]:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
-from libs.common import metrics
-from libs.common.kube_api.events import ObjectEvent
-from libs.common.signing_request import SigningRequest, SigningRequestCondition
+from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
+from libs.common.kube.events import ObjectEvent
+from libs.common.observability import metrics
 from services.csr.approval_patch import build_approval_patch
 from services.csr.decision import Approve, Deny
 

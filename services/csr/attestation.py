@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from libs.common.events import CsrEnriched
-from libs.common.machine import MachineFacts, why_metadata_incomplete
-from libs.common.node import Node
+from libs.common.contract.events import CsrEnriched
+from libs.common.contract.machine import MachineFacts, why_metadata_incomplete
+from libs.common.contract.node import Node
 from services.csr.api_endpoint import ApiEndpoint
 from services.csr.attested_identity import collect_attested_ips, collect_attested_names, normalize_ip
 from services.csr.certificate_request import CertificateRequest, quote_untrusted

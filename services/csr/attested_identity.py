@@ -3,8 +3,8 @@
 from functools import lru_cache
 from typing import Final
 
-from libs.common.machine import MachineFacts
-from libs.common.node_ips import parse_ip
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node_ips import parse_ip
 
 _MAX_ADDRESS_LENGTH: Final = (
     64  # characters; what is longer is none, and would be remembered by whoever parses it

@@ -13,7 +13,7 @@ import msgspec
 from cryptography import x509
 from cryptography.x509.oid import ExtensionOID, NameOID
 
-from libs.common.signing_request import REQUEST_LIMIT
+from libs.common.contract.signing_request import REQUEST_LIMIT
 from services.csr.public_keys import inspect_key
 
 MAX_SANS: Final = 100  # names and addresses; a kubelet asks for as many as its Node has, some ten at most

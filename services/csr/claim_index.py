@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import MachineFacts
-from libs.common.node import Node
-from libs.common.node_ips import InvalidNodeIP, parse_node_ips
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from services.csr.attested_identity import (
     collect_attested_ips,
     collect_attested_names,

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from libs.common.events import CsrEnriched
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.events import CsrEnriched
+from libs.common.contract.signing_request import SigningRequest
 from services.csr.attestation import check_against_machine
 from services.csr.certificate_request import MalformedRequest, parse_request
 from services.csr.claim_index import ClaimIndex

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from ipaddress import IPv4Interface, ip_interface
 
-from libs.common.machine import AddressStatus, MachineFacts
-from libs.common.node import CONTROL_PLANE_LABEL, Node
-from libs.common.public_addresses import EXTERNAL_LINK
+from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.common.contract.node import CONTROL_PLANE_LABEL, Node
+from libs.common.contract.public_addresses import EXTERNAL_LINK
 from services.csr.api_endpoint import ApiEndpoint
 from services.csr.attested_identity import collect_attested_ips, normalize_ip
 from services.csr.certificate_request import CertificateRequest, quote_untrusted

@@ -5,8 +5,8 @@ No wall clock of ours takes part. Where the bus's clock went back, an age is unk
 
 from typing import Final, NamedTuple
 
-from libs.common.bus import Message
-from libs.common.events import CsrEnriched
+from libs.common.bus.protocol import Message
+from libs.common.contract.events import CsrEnriched
 
 _CLOCK_SKEW_SECONDS: Final = 1.0  # by so little the clocks of several bus servers may differ
 

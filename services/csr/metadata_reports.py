@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from libs.common.bus import Message
-from libs.common.events import CsrEnriched, SnapshotComplete
-from libs.common.startup_gate import StartupGate
+from libs.common.bus.protocol import Message
+from libs.common.contract.events import CsrEnriched, SnapshotComplete
+from libs.common.service.startup_gate import StartupGate
 from services.csr.enrichment_ages import EnrichmentAges
 
 _MAX_AGE_IN_INTERVALS: Final = 2  # one repetition may get lost

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from libs.common.kube_api.event_recorder import EventRecorder, EventWriter
-from libs.common.kube_api.events import ObjectEvent, node_reference
-from libs.common.node import Node
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.kube.event_recorder import EventRecorder, EventWriter
+from libs.common.kube.events import ObjectEvent, node_reference
 
 COMPONENT: Final = "talos-ccm-csr"
 MAX_RIVALS: Final = 4  # other Nodes on which one wait is told: some addresses are on every machine

@@ -7,7 +7,7 @@ other Node says the same.
 from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
-from libs.common.node import Node
+from libs.common.contract.node import Node
 from services.csr.certificate_request import CertificateRequest, quote_untrusted
 from services.csr.claim_index import ClaimIndex, ClaimRank, collect_object_ips, collect_object_names
 from services.csr.decision import ApprovalPolicy, Check

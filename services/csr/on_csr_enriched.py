@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from libs.common import telemetry
-from libs.common.bus import Message
-from libs.common.cache_sync import CacheSync
-from libs.common.decision_publisher import DecisionPublisher
-from libs.common.delivery import PermanentError, RequeueAfter, TemporaryError
-from libs.common.events import CsrEnriched, EnrichedCsrGone
-from libs.common.kube_api.errors import FenceFailed, NotFound
-from libs.common.signing_request import SigningRequest
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_CSR, object_name_in
+from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.decision_publisher import DecisionPublisher
+from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import CsrEnriched, EnrichedCsrGone
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import ENRICHED_CSR, object_name_in
+from libs.common.kube.errors import FenceFailed, NotFound
+from libs.common.observability import telemetry
 from services.csr.approval_writer import ApprovalWriter, build_condition
 from services.csr.decision import Approve, Deny, Wait
 from services.csr.node_event_recorder import MAX_RIVALS, NodeEventRecorder

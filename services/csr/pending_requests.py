@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.signing_request import SigningRequest
 
 MAX_REQUESTERS: Final = 50_000  # identities whose requests are long gone must not pile up
 _NO_TIMESTAMP: Final = datetime.min.replace(tzinfo=UTC)

@@ -5,13 +5,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.bus import Message
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.model import Ownership
-from libs.common.events import CsrEnriched, CsrObserved, EnrichedCsrGone
-from libs.common.ownership import why_not_owned
-from libs.common.signing_request import SigningRequest
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import OBSERVED_CSR
+from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.events import CsrEnriched, CsrObserved, EnrichedCsrGone
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import OBSERVED_CSR
 from services.csr.claim_index import ClaimIndex
 from services.csr.decide import decide
 from services.csr.decision import ApprovalPolicy, Approve, Decision, Deny, Ignore, Wait

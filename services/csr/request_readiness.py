@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from libs.common.events import SnapshotComplete
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import SNAPSHOT
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import SnapshotComplete
+from libs.common.contract.subjects import SNAPSHOT
 
 _REQUESTS_NOT_WATCHED: Final = (
     "the watcher watches no certificate requests: its --controllers leaves node-csr-approval out, or it may "

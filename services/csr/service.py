@@ -5,14 +5,15 @@ import logging
 
 import msgspec
 
-from libs.common import metrics
-from libs.common.bus import Message
-from libs.common.cache_sync import CacheSync
-from libs.common.consumer_middleware import ConsumerMiddleware
-from libs.common.controllers import CSR_APPROVAL
-from libs.common.decision_publisher import DecisionPublisher
-from libs.common.delivery import TemporaryError
-from libs.common.events import (
+from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.decision_publisher import DecisionPublisher
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.controllers import CSR_APPROVAL
+from libs.common.contract.events import (
     CsrGone,
     CsrObserved,
     EnrichedCsrGone,
@@ -23,13 +24,19 @@ from libs.common.events import (
     NodeObserved,
     NodeUnreachable,
 )
-from libs.common.ownership import why_not_owned
-from libs.common.ownership_reloader import OwnershipReloader
-from libs.common.process.service import Dependencies, ServiceDefinition
-from libs.common.service_spec import CSR
-from libs.common.signing_request import SigningRequest
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE, FLOW, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, object_name_in
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import (
+    ENRICHED_NODE,
+    FLOW,
+    NETWORKS,
+    OBSERVED_CSR,
+    OBSERVED_NODE,
+    object_name_in,
+)
+from libs.common.observability import metrics
+from libs.common.service.ownership_reloader import OwnershipReloader
+from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service_spec import CSR
 from services.csr.api_endpoint_watcher import ApiEndpointWatcher
 from services.csr.approval_writer import ApprovalWriter
 from services.csr.claim_index import ClaimIndex

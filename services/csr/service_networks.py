@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from libs.common.events import ClusterNetworksObserved
+from libs.common.contract.events import ClusterNetworksObserved
 from services.csr.request_checks import parse_networks
 
 _UNKNOWN_WITHOUT_TALOS: Final = (

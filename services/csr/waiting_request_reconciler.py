@@ -8,13 +8,13 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from libs.common import metrics
-from libs.common.bus import Message, UnreadablePayload
-from libs.common.cache_sync import CacheSync
-from libs.common.delivery import Disposition, Nak
-from libs.common.events import CsrObserved, Event
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
+from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.delivery import Disposition, Nak
+from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import CsrObserved, Event
+from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
+from libs.common.observability import metrics
 from services.csr.node_event_recorder import NodeEventRecorder
 from services.csr.pending_requests import PendingRequests
 from services.csr.waiting_requests import WaitingRequests

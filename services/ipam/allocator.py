@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from libs.common.delivery import TemporaryError
-from libs.common.kube_api.errors import Conflict, KubeError
-from libs.common.node import Node
-from libs.common.node_patch import NodeChanges, build_node_patch
+from libs.common.bus.delivery import TemporaryError
+from libs.common.contract.node import Node
+from libs.common.contract.node_patch import NodeChanges, build_node_patch
+from libs.common.kube.errors import Conflict, KubeError
 from services.ipam.allocation_plan import (
     AllocationPlan,
     AllocationRequest,

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.delivery import PermanentError, TemporaryError
+from libs.common.bus.delivery import PermanentError, TemporaryError
 from services.ipam.allocation_plan import AllocationRequest, AllocationResult
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from libs.common.bus.delivery import TemporaryError
 from libs.common.cloud_config.model import Pool as ConfiguredPool
-from libs.common.delivery import TemporaryError
-from libs.common.events import (
+from libs.common.contract.events import (
     ClusterNetworksObserved,
     EnrichedNodeGone,
     NodeEnriched,
@@ -13,9 +13,9 @@ from libs.common.events import (
     NodeObserved,
     NodeUnreachable,
 )
-from libs.common.node import Node
-from libs.common.startup_gate import StartupGate
-from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
+from libs.common.service.startup_gate import StartupGate
 from services.ipam.allocation_plan import Exclusions
 from services.ipam.effective_networks import EffectiveNetworks, resolve_networks
 from services.ipam.node_index import NodeIndex

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from libs.common import metrics
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig, Ownership, Pool
-from libs.common.controllers import NODE_IPAM
-from libs.common.kube_api.events import ObjectEvent
-from libs.common.kube_api.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
-from libs.common.node import Node
-from libs.common.ownership import ownership_labels, why_not_owned
-from libs.common.service_spec import IPAM
-from libs.common.settings.cloud_config_reloader import CloudConfigReloader
+from libs.common.cloud_config.ownership import ownership_labels, why_not_owned
+from libs.common.contract.controllers import NODE_IPAM
+from libs.common.contract.node import Node
+from libs.common.kube.events import ObjectEvent
+from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
+from libs.common.observability import metrics
+from libs.common.service.cloud_config_reloader import CloudConfigReloader
+from libs.common.service.service_spec import IPAM
 from services.ipam.claims_api import Kubernetes
 from services.ipam.node_event_recorder import COMPONENT
 from services.ipam.pool_shrink import find_refused_shrinks

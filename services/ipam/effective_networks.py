@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import ClusterNetworksObserved
+from libs.common.contract.events import ClusterNetworksObserved
 from services.ipam.network_set import parse_foreign_network
 from services.ipam.networks import Family, explain_no_blocks, parse_network
 from services.ipam.pages import PAGE_LENGTHS

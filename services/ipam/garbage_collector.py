@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from libs.common import metrics
-from libs.common.delivery import PermanentError, TemporaryError, backoff_seconds, exponential_step
+from libs.common.bus.delivery import PermanentError, TemporaryError, backoff_seconds, exponential_step
+from libs.common.observability import metrics
 from services.ipam.allocator import Allocator
 from services.ipam.garbage_collection import SweepResult
 from services.ipam.node_event_recorder import CONFLICT, OTHER_ALLOCATOR, NodeEventRecorder

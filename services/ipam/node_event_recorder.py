@@ -4,8 +4,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from libs.common.kube_api.event_recorder import EventRecorder, EventWriter
-from libs.common.kube_api.events import ObjectEvent, node_reference
+from libs.common.kube.event_recorder import EventRecorder, EventWriter
+from libs.common.kube.events import ObjectEvent, node_reference
 
 COMPONENT: Final = "talos-ccm-ipam"
 NOT_AVAILABLE: Final = "CIDRNotAvailable"  # the reference's names

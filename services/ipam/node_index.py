@@ -6,11 +6,11 @@ from functools import lru_cache
 
 import msgspec
 
-from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import MachineFacts
-from libs.common.node import Node
-from libs.common.node_ips import InvalidNodeIP, parse_node_ips
-from libs.common.public_addresses import strip_prefix_length
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
+from libs.common.contract.public_addresses import strip_prefix_length
 from services.ipam.address_reservations import MAX_BLOCKS_PER_NODE
 from services.ipam.allocation_plan import Exclusions
 from services.ipam.network_set import parse_foreign_network

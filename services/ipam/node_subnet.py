@@ -1,9 +1,9 @@
 """Which IPv6 subnet a node's machine is in, for CloudAllocator: its pods take their addresses from there."""
 
-from libs.common.machine import AddressStatus, MachineFacts
-from libs.common.node import Node
-from libs.common.node_ips import IP, InvalidNodeIP, parse_node_ips
-from libs.common.public_addresses import (
+from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.common.contract.node import Node
+from libs.common.contract.node_ips import IP, InvalidNodeIP, parse_node_ips
+from libs.common.contract.public_addresses import (
     is_internal_link,
     is_permanent,
     lacks_node_ips,

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from libs.common import metrics, telemetry
-from libs.common.bus import Message
-from libs.common.cache_sync import CacheSync
-from libs.common.decision_publisher import DecisionPublisher
-from libs.common.delivery import PermanentError, RequeueAfter, TemporaryError
-from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
-from libs.common.node import Node
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE, object_name_in
+from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.decision_publisher import DecisionPublisher
+from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import ENRICHED_NODE, object_name_in
+from libs.common.kube.errors import FenceFailed, KubeError, NotFound
+from libs.common.observability import metrics, telemetry
 from services.ipam.allocation_plan import AllocationRequest, Assignment, ExistingAssignment, NoBlock
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from libs.common import metrics
+from libs.common.observability import metrics
 from services.ipam.allocator import ClaimResult
 from services.ipam.network_set import contains, parse_cached_network
 from services.ipam.pages import Claim, Page

@@ -8,8 +8,8 @@ import msgspec
 from libs.common.cloud_config.fact_fields import FactValues, fact_values, find_field
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.cloud_config.selectors import match_selector
-from libs.common.machine import MachineFacts, why_metadata_incomplete
-from libs.common.node import Node
+from libs.common.contract.machine import MachineFacts, why_metadata_incomplete
+from libs.common.contract.node import Node
 from services.ipam.networks import Family, explain_no_blocks, parse_network
 from services.ipam.node_subnet import find_node_subnet_pool
 from services.ipam.unallocated_reasons import CannotAllocate, NotReady

@@ -4,18 +4,18 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from libs.common import metrics
-from libs.common.bus import Message
-from libs.common.cache_sync import CacheSync
-from libs.common.consumer_middleware import ConsumerMiddleware
-from libs.common.decision_publisher import DecisionPublisher
-from libs.common.delivery import TemporaryError
-from libs.common.events import Leading, NodeObserved, SnapshotComplete
-from libs.common.node import Node
-from libs.common.process.service import Dependencies, ServiceDefinition
-from libs.common.service_spec import IPAM
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import FLOW, is_csr_subject
+from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.decision_publisher import DecisionPublisher
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import Leading, NodeObserved, SnapshotComplete
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import FLOW, is_csr_subject
+from libs.common.observability import metrics
+from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service_spec import IPAM
 from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher, BatchResult, RequestResult

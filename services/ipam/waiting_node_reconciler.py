@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import Final
 
-from libs.common import metrics
-from libs.common.bus import Message
-from libs.common.delivery import Disposition
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE
+from libs.common.bus.delivery import Disposition
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.subjects import ENRICHED_NODE
+from libs.common.observability import metrics
 from services.ipam.node_event_recorder import NOT_AVAILABLE, NodeEventRecorder
 from services.ipam.pool_selection import Pool
 from services.ipam.waiting_nodes import WaitingNodes

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.machine import AddressStatus, MachineFacts
-from libs.common.node import NodeAddress
-from libs.common.node_ips import IP, parse_ip, pick_one_per_family
-from libs.common.platforms import PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
-from libs.common.public_addresses import (
+from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.common.contract.node import NodeAddress
+from libs.common.contract.node_ips import IP, parse_ip, pick_one_per_family
+from libs.common.contract.platforms import PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
+from libs.common.contract.public_addresses import (
     EXTERNAL_LINK,
     is_internal_link,
     is_permanent,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from libs.common.node import Node
+from libs.common.contract.node import Node
 from services.labeler.field_ownership import KeyChanges, KeyState, resolve_ownership
 from services.labeler.labels import parse_owned_keys
 from services.labeler.ownership_record import OwnershipRecord

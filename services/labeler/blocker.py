@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from libs.common.delivery import RETRY_CAP_SECONDS, PermanentError
-from libs.common.machine import FaultKind, ForeignNodeIP, MachineFault
-from libs.common.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node, NodeCondition
+from libs.common.bus.delivery import RETRY_CAP_SECONDS, PermanentError
+from libs.common.contract.machine import FaultKind, ForeignNodeIP, MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node, NodeCondition
 
 _MESSAGE_LIMIT: Final = 1024  # characters; the text comes from machines and servers
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.node import (
+from libs.common.contract.node import (
     BLOCKED_CONDITION,
     FIELD_OWNERSHIP_ANNOTATION,
     FIELD_OWNERSHIP_DIGEST_LABEL,
     NodeAddress,
     Taint,
 )
-from libs.common.node_patch import NodeChanges
+from libs.common.contract.node_patch import NodeChanges
 from services.labeler.rules.effect_collector import truncate_line
 
 _MAX_VALUE_LENGTH: Final = 200  # characters of an annotation

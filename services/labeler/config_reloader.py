@@ -7,14 +7,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal
 
-from libs.common import metrics
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.kube_api.event_recorder import EventWriter
-from libs.common.kube_api.events import ObjectEvent
-from libs.common.kube_api.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
-from libs.common.service_spec import LABELER
-from libs.common.settings.cloud_config_reloader import CloudConfigReloader
+from libs.common.kube.event_recorder import EventWriter
+from libs.common.kube.events import ObjectEvent
+from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
+from libs.common.observability import metrics
+from libs.common.service.cloud_config_reloader import CloudConfigReloader
+from libs.common.service.service_spec import LABELER
 from services.labeler.plan import ClusterConfig
 from services.labeler.settings import InvalidConfigError, LabelerSettings
 

@@ -15,15 +15,15 @@ from typing import Final
 
 import msgspec
 
-from libs.common import metrics, telemetry
-from libs.common.acknowledger import Acknowledger
-from libs.common.bus import Message
-from libs.common.consumer_middleware import ConsumerMiddleware
-from libs.common.delivery import Disposition, Nak
-from libs.common.events import DeadLetter, EnrichedNodeGone
-from libs.common.service_spec import LABELER
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE
+from libs.common.bus.acknowledger import Acknowledger
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.delivery import Disposition, Nak
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import DeadLetter, EnrichedNodeGone
+from libs.common.contract.subjects import ENRICHED_NODE
+from libs.common.observability import metrics, telemetry
+from libs.common.service.service_spec import LABELER
 from services.labeler.on_node_enriched import OnNodeEnriched
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import Decided
+from libs.common.contract.events import Decided
 from services.labeler.plan import IN_SYNC_REASON, Notice
 
 MAX_NOTICES: Final = 32  # of one Node: a machine that says something else at each look must not fill us

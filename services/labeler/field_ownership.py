@@ -10,7 +10,7 @@ import msgspec
 
 from libs.common.cloud_config.model import Kind
 from libs.common.cloud_config.reserved_keys import why_reserved
-from libs.common.node import is_restricted_label
+from libs.common.contract.node import is_restricted_label
 from services.labeler.ownership_record import Fingerprints, fingerprint_value
 
 # What becomes of a wanted key: set it; it is ours as it stands; it stays as it is and as it is recorded;

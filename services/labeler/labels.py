@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.machine import PlatformMetadata
-from libs.common.node import Node
+from libs.common.contract.machine import PlatformMetadata
+from libs.common.contract.node import Node
 from services.labeler.field_ownership import KeyState, OwnershipConflict, resolve_ownership
 from services.labeler.ownership_record import Fingerprints, OwnershipRecord
 from services.labeler.rules.effects import RetainedKind, RuleEffects

@@ -1,8 +1,8 @@
 """Which view of a Node to plan on: the newest one at hand spares a failed fence and the read after it."""
 
-from libs.common.bus import Message
-from libs.common.events import NodeEnriched, NodeObserved, NodeUnreachable
-from libs.common.node import Node
+from libs.common.bus.protocol import Message
+from libs.common.contract.events import NodeEnriched, NodeObserved, NodeUnreachable
+from libs.common.contract.node import Node
 
 
 def select_latest_node(event: NodeEnriched | NodeUnreachable, observed: Message | None) -> Node | None:

@@ -4,9 +4,9 @@ from typing import Final
 
 import msgspec
 
-from libs.common.machine import MachineFacts
-from libs.common.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
-from libs.common.node_patch import NodeChanges
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
+from libs.common.contract.node_patch import NodeChanges
 from services.labeler.annotations import plan_annotations
 from services.labeler.field_ownership import KeyChanges
 from services.labeler.labels import LabelChanges, plan_labels

@@ -7,8 +7,8 @@ brings word of it that was observed before our own writes: a plan made on that w
 from collections.abc import Callable
 from typing import Final
 
-from libs.common.events import NodeGone, NodeObserved
-from libs.common.node import Node, trim_node
+from libs.common.contract.events import NodeGone, NodeObserved
+from libs.common.contract.node import Node, trim_node
 
 ENTRY_TTL_SECONDS: Final = 12.0  # the watcher tells within eight; an etcd restored from a backup goes back
 

@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-from libs.common.machine import PlatformMetadata
-from libs.common.platforms import OUR_SCHEME
+from libs.common.contract.machine import PlatformMetadata
+from libs.common.contract.platforms import OUR_SCHEME
 
 _AZURE_GROUP: Final = re.compile(r"/subscriptions/[^/]+/resourcegroups/([^/]+)/providers/", re.IGNORECASE)
 

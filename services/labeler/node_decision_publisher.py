@@ -5,11 +5,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from libs.common import telemetry
-from libs.common.bus import Bus, BusError
-from libs.common.events import Decided
-from libs.common.node import Node
-from libs.common.service_spec import LABELER
+from libs.common.bus.protocol import Bus, BusError
+from libs.common.contract.events import Decided
+from libs.common.contract.node import Node
+from libs.common.observability import telemetry
+from libs.common.service.service_spec import LABELER
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.plan import Plan
 

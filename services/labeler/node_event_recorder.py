@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from libs.common.delivery import PermanentError, TemporaryError
-from libs.common.kube_api.events import ObjectEvent, node_reference
-from libs.common.node import Node
+from libs.common.bus.delivery import PermanentError, TemporaryError
+from libs.common.contract.node import Node
+from libs.common.kube.events import ObjectEvent, node_reference
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.plan import Notice, Plan
 

@@ -3,9 +3,9 @@
 from typing import Final
 
 from libs.common.cloud_config.model import Ownership
-from libs.common.machine import PlatformMetadata, why_metadata_incomplete
-from libs.common.node import Node
-from libs.common.platforms import OUR_SCHEME, PLATFORMS_WITHOUT_PROVIDER_ID
+from libs.common.contract.machine import PlatformMetadata, why_metadata_incomplete
+from libs.common.contract.node import Node
+from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS_WITHOUT_PROVIDER_ID
 from services.labeler.ownership_record import read_ownership_record
 from services.labeler.provider_id import derive_native_provider_id, parse_scheme
 

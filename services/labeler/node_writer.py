@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from libs.common import metrics, telemetry
-from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, KubeError
-from libs.common.kube_api.events import ObjectEvent
-from libs.common.kube_api.transport import CONNECTIONS
-from libs.common.node import BLOCKED_CONDITION, Node
-from libs.common.node_patch import build_node_patch, build_status_patch
+from libs.common.contract.node import BLOCKED_CONDITION, Node
+from libs.common.contract.node_patch import build_node_patch, build_status_patch
+from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError
+from libs.common.kube.events import ObjectEvent
+from libs.common.kube.transport import CONNECTIONS
+from libs.common.observability import metrics, telemetry
 from services.labeler.blocker import Blocker, build_condition
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache

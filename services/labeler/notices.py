@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.node import FIELD_OWNERSHIP_ANNOTATION
+from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
 from services.labeler.field_ownership import OwnershipConflict
 from services.labeler.ownership_record import OwnershipRecord
 from services.labeler.rules.effects import SkippedEntry

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Final
 
-from libs.common import metrics, telemetry
-from libs.common.bus import Bus, BusError, Message
-from libs.common.delivery import PermanentError, TemporaryError
-from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.kube_api.errors import FenceFailed, KubeError, NotFound
-from libs.common.node import Node
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.common.bus.delivery import PermanentError, TemporaryError
+from libs.common.bus.protocol import Bus, BusError, Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.common.kube.errors import FenceFailed, KubeError, NotFound
+from libs.common.observability import metrics, telemetry
 from services.labeler.blocker import describe_failed_write
 from services.labeler.latest_node import select_latest_node
 from services.labeler.node_decision_publisher import NodeDecisionPublisher

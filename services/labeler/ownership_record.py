@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
+from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
 
 Fingerprints = dict[
     str, str | None

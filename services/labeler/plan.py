@@ -6,13 +6,13 @@ from typing import Final, Literal
 import msgspec
 
 from libs.common.cloud_config.model import Ownership
-from libs.common.events import NodeUnreachable
-from libs.common.machine import MachineFacts, PlatformMetadata
-from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress
-from libs.common.node_ips import IP, InvalidNodeIP, parse_node_ips, pick_one_per_family
-from libs.common.node_patch import NodeChanges
-from libs.common.ownership import ownership_labels, why_not_owned, why_not_selected
-from libs.common.public_addresses import lacks_node_ips
+from libs.common.cloud_config.ownership import ownership_labels, why_not_owned, why_not_selected
+from libs.common.contract.events import NodeUnreachable
+from libs.common.contract.machine import MachineFacts, PlatformMetadata
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress
+from libs.common.contract.node_ips import IP, InvalidNodeIP, parse_node_ips, pick_one_per_family
+from libs.common.contract.node_patch import NodeChanges
+from libs.common.contract.public_addresses import lacks_node_ips
 from services.labeler.addresses import plan_addresses
 from services.labeler.blocker import (
     Blocker,

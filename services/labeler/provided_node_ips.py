@@ -6,10 +6,10 @@ server dials, and part of a providerID, which nobody can change.
 
 import msgspec
 
-from libs.common.machine import ForeignNodeIP, MachineFacts
-from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, Node
-from libs.common.node_ips import IP, parse_ip
-from libs.common.public_addresses import list_machine_ips
+from libs.common.contract.machine import ForeignNodeIP, MachineFacts
+from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
+from libs.common.contract.node_ips import IP, parse_ip
+from libs.common.contract.public_addresses import list_machine_ips
 from services.labeler.blocker import (
     Blocker,
     block_on_bad_node_ip,

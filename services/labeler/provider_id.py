@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Final
 
-from libs.common.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
-from libs.common.node import Node
-from libs.common.platforms import PLATFORMS_WITH_PROVIDER_ID
+from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
+from libs.common.contract.node import Node
+from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID
 from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
 
 __all__ = [

@@ -1,9 +1,9 @@
 """Why no providerID is written on a Node that has none: what is written stays for ever."""
 
 from libs.common.cloud_config.model import Ownership
-from libs.common.machine import MachineFacts
-from libs.common.node import Node
-from libs.common.platforms import OUR_SCHEME
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
+from libs.common.contract.platforms import OUR_SCHEME
 from services.labeler.blocker import (
     Blocker,
     block_on_failed_provider_id_rule,

@@ -3,9 +3,9 @@
 from typing import Final
 
 from libs.common.cloud_config.fact_fields import FIELDS
-from libs.common.machine import MachineFacts
+from libs.common.contract.machine import MachineFacts
+from libs.gotemplate import Template
 from services.labeler.rules import RuleEffects, Rules
-from services.labeler.templates import Template
 
 _CLOUD_FIELDS: Final = tuple(
     field

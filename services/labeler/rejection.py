@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.node import Node, Taint
+from libs.common.contract.node import Node, Taint
 from services.labeler.notices import Notice
 from services.labeler.rules.effect_collector import truncate_line
 from services.labeler.rules.effects import RuleEffects

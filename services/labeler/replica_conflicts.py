@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.node import FIELD_OWNERSHIP_DIGEST_LABEL, Node
+from libs.common.contract.node import FIELD_OWNERSHIP_DIGEST_LABEL, Node
 from services.labeler.ownership_record import read_ownership_record
 from services.labeler.plan import Plan
 

@@ -3,16 +3,16 @@
 import asyncio
 import logging
 
-from libs.common import metrics
-from libs.common.bus import Message
-from libs.common.consumer_middleware import ConsumerMiddleware
-from libs.common.events import Leading, NodeGone, NodeObserved
-from libs.common.node import Node
-from libs.common.process.service import Dependencies, ServiceDefinition
-from libs.common.service_spec import LABELER
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import Leading, NodeGone, NodeObserved
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_csr_subject
+from libs.common.observability import metrics
+from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service_spec import LABELER
 from libs.common.settings.reference_flags import CLOUD_NODE
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_csr_subject
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
 from services.labeler.event_deduplicator import EventDeduplicator

@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig, Finding
-from libs.common.controllers import CLOUD_NODE
+from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.settings.flags import (
     CLOUD_CONFIG,
     CLUSTER_NAME,

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.node import UNINITIALIZED_TAINT, Node, Taint
+from libs.common.contract.node import UNINITIALIZED_TAINT, Node, Taint
 from services.labeler.field_ownership import KeyChanges, KeyState, OwnershipConflict, resolve_ownership
 from services.labeler.labels import parse_owned_keys
 from services.labeler.ownership_record import Fingerprints, OwnershipRecord

@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-from libs.common import metrics
-from libs.common.bus import UnreadablePayload
-from libs.common.delivery import PermanentError, TemporaryError
-from libs.common.events import Event, NodeObserved
-from libs.common.kube_api.errors import FenceFailed, NotFound
-from libs.common.node import Node
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.common.bus.delivery import PermanentError, TemporaryError
+from libs.common.bus.protocol import UnreadablePayload
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import Event, NodeObserved
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.common.kube.errors import FenceFailed, NotFound
+from libs.common.observability import metrics
 from services.labeler.blocker import Blocker, block_on_defect, is_reported_on
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_ownership import why_not_managed

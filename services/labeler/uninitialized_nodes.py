@@ -4,11 +4,11 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus import UnreadablePayload
-from libs.common.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
-from libs.common.machine import MachineFacts
-from libs.common.node import Node
-from libs.common.ownership import why_not_owned, why_not_selected
+from libs.common.bus.protocol import UnreadablePayload
+from libs.common.cloud_config.ownership import why_not_owned, why_not_selected
+from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
 from services.labeler.blocker import Blocker, block_on_failed_write, block_on_missing_facts
 from services.labeler.node_ownership import why_not_managed
 from services.labeler.plan import (

@@ -2,7 +2,7 @@
 
 import sys
 
-from libs.common.process.run_process import run_process
+from libs.common.service.run_process import run_process
 from services.lifecycle.service import LIFECYCLE_DEFINITION
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from libs.common.cloud_config.model import Ownership
-from libs.common.node import Node
-from libs.common.ownership import why_not_owned
+from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.node import Node
 from services.lifecycle.evidence import Assessment, MachineIndex, MachineReport, assess_node, assess_report
 from services.lifecycle.gcp_spot import assess_gcp_spot, is_gcp_spot
 from services.lifecycle.poll_history import PollHistory, assess_history

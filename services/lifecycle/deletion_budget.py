@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from libs.common.kube_api.errors import AlreadyExists, Conflict, KubeError, NotFound
-from libs.common.kube_api.lease import Lease, get_annotation, set_annotation, vacant_lease_document
+from libs.common.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from libs.common.kube.lease import Lease, get_annotation, set_annotation, vacant_lease_document
 from services.lifecycle.deletion_limit import (
     ANNOTATION,
     BudgetDenial,

@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import ForeignMachine
-from libs.common.node import Node
-from libs.common.system_uuid import normalize_uuid
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import ForeignMachine
+from libs.common.contract.node import Node
+from libs.common.contract.system_uuid import normalize_uuid
 
 PROOF_FAULT: Final = "wrong_machine"  # the fault of a look in which others answered at the Node's addresses
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")  # meta/v1 Time

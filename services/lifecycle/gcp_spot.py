@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from libs.common.node import Node
+from libs.common.contract.node import Node
 from services.lifecycle.evidence import Assessment, is_not_ready
 
 PLATFORM_LABEL: Final = ("node.cloudprovider.kubernetes.io/platform", "gcp")

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from libs.common import metrics
-from libs.common.kube_api.errors import KubeError
-from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant
+from libs.common.kube.errors import KubeError
+from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant
+from libs.common.observability import metrics
 
 log = logging.getLogger(__name__)
 

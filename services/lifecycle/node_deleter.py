@@ -6,10 +6,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from libs.common import metrics
 from libs.common.cloud_config.model import Ownership
-from libs.common.kube_api.errors import Conflict, KubeError, NotFound
-from libs.common.node import Node
+from libs.common.contract.node import Node
+from libs.common.kube.errors import Conflict, KubeError, NotFound
+from libs.common.observability import metrics
 from services.lifecycle.decide import Delete, DeletionCase, Keep, why_excluded
 from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.evidence import shows_activity

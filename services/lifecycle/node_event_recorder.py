@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal
 
-from libs.common.kube_api.event_recorder import EventRecorder, EventWriter
-from libs.common.kube_api.events import ObjectEvent, node_reference
-from libs.common.node import Node
+from libs.common.contract.node import Node
+from libs.common.kube.event_recorder import EventRecorder, EventWriter
+from libs.common.kube.events import ObjectEvent, node_reference
 
 COMPONENT: Final = "talos-ccm-lifecycle"
 DELETING: Final = "DeletingNode"  # the reference's names

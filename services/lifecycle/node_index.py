@@ -1,7 +1,7 @@
 """Nodes, metadata's last words of them, and the histories of looks; kept up to date as it is heard."""
 
-from libs.common.node import Node
-from libs.common.system_uuid import normalize_uuid
+from libs.common.contract.node import Node
+from libs.common.contract.system_uuid import normalize_uuid
 from services.lifecycle.decide import DeletionCase
 from services.lifecycle.evidence import (
     MachineIndex,

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.cloud_config.model import Ownership
-from libs.common.decision_publisher import DecisionPublisher
-from libs.common.events import NodeUnreachable
-from libs.common.node import Node
+from libs.common.contract.events import NodeUnreachable
+from libs.common.contract.node import Node
 from services.lifecycle.decide import Delete, DeletionCase, Keep, why_excluded
 from services.lifecycle.evidence import is_not_ready
 from services.lifecycle.gcp_spot import is_gcp_spot

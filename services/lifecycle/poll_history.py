@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import NodeUnreachable
+from libs.common.contract.events import NodeUnreachable
 from services.lifecycle.evidence import PROOF_FAULT, Assessment, MachineReport
 
 # Looks further apart say nothing about the time between them; metadata looks once a minute.

@@ -4,20 +4,26 @@ import asyncio
 import logging
 from datetime import timedelta
 
-from libs.common import metrics
-from libs.common.bus import Message
-from libs.common.controllers import NODE_LIFECYCLE
-from libs.common.decision_publisher import DecisionPublisher
-from libs.common.delivery import PermanentError, TemporaryError
-from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.lease_lock import LeaseLock
-from libs.common.node import Node
-from libs.common.ownership_reloader import OwnershipReloader
-from libs.common.process.service import Dependencies, ServiceDefinition
-from libs.common.service_spec import LIFECYCLE
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_csr_subject, object_name_in
+from libs.common.bus.decision_publisher import DecisionPublisher
+from libs.common.bus.delivery import PermanentError, TemporaryError
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.controllers import NODE_LIFECYCLE
+from libs.common.contract.events import (
+    EnrichedNodeGone,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+)
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_csr_subject, object_name_in
+from libs.common.kube.api import KubeApi
+from libs.common.kube.lease_lock import LeaseLock
+from libs.common.observability import metrics
+from libs.common.service.ownership_reloader import OwnershipReloader
+from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service_spec import LIFECYCLE
 from services.lifecycle.decide import Delete, DeletionCase, Keep, ReplicaStatus, decide, why_excluded
 from services.lifecycle.deletion_budget import DeletionBudget, InMemoryDeletionBudget, LeaseDeletionBudget
 from services.lifecycle.evidence import MachineIndex

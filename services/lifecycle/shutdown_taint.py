@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import CONNECT_STEP
-from libs.common.node import Node, Taint
-from libs.common.node_patch import NodeChanges
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import CONNECT_STEP
+from libs.common.contract.node import Node, Taint
+from libs.common.contract.node_patch import NodeChanges
 from services.lifecycle.evidence import MachineReport, is_not_ready, is_ready
 
 SHUTDOWN_TAINT: Final = Taint(key="node.cloudprovider.kubernetes.io/shutdown", effect="NoSchedule")

@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from libs.common import metrics
 from libs.common.cloud_config.model import Ownership
-from libs.common.kube_api.errors import FenceFailed, NotFound
-from libs.common.node import Node
-from libs.common.node_patch import build_node_patch
-from libs.common.ownership import ownership_labels
+from libs.common.cloud_config.ownership import ownership_labels
+from libs.common.contract.node import Node
+from libs.common.contract.node_patch import build_node_patch
+from libs.common.kube.errors import FenceFailed, NotFound
+from libs.common.observability import metrics
 from services.lifecycle.decide import why_excluded
 from services.lifecycle.evidence import MachineReport
 from services.lifecycle.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint

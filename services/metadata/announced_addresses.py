@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from libs.common.machine import ForeignNodeIP, MachineFacts
-from libs.common.node_ips import parse_ip
-from libs.common.public_addresses import list_machine_ips
+from libs.common.contract.machine import ForeignNodeIP, MachineFacts
+from libs.common.contract.node_ips import parse_ip
+from libs.common.contract.public_addresses import list_machine_ips
 
 
 def list_addresses_to_dial(facts: MachineFacts, addresses: Iterable[str]) -> tuple[str, ...]:

@@ -4,18 +4,18 @@ import asyncio
 import logging
 from typing import Final
 
-from libs.common.bus import BusError
-from libs.common.delivery import TemporaryError, backoff_seconds
-from libs.common.events import ClusterNetworksObserved
-from libs.common.machine import MachineFault
-from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
-from libs.common.process.service import Dependencies
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import NETWORKS
+from libs.common.bus.delivery import TemporaryError, backoff_seconds
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.bus.protocol import BusError
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import ClusterNetworksObserved
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.subjects import NETWORKS
+from libs.common.service.service import Dependencies
+from libs.talos.api import MachineUnavailable
 from services.metadata.network_state import build_observed, build_publication, has_same_networks, select_later
 from services.metadata.poll_schedule import PollIntervals, delay_until_republish
 from services.metadata.query_machine import TalosClient
-from services.metadata.talos_api.api import MachineUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final
 
-from libs.common.machine import MachineFacts
-from libs.common.node_ips import parse_ip
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node_ips import parse_ip
+from libs.common.contract.signing_request import SigningRequest
 from services.metadata.dial_targets import order_dial_targets
 from services.metadata.node_state import NodeState
 from services.metadata.requested_addresses import parse_requested_addresses

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from libs.talos.api import MachineUnavailable
 from services.metadata.contested_addresses import MAX_DIALLED
 from services.metadata.query_machine import QuerySlots, TalosClient
-from services.metadata.talos_api.api import MachineUnavailable
 
 log = logging.getLogger(__name__)
 

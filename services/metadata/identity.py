@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import Node
-from libs.common.system_uuid import normalize_uuid
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from libs.common.contract.system_uuid import normalize_uuid
 from services.metadata.dial_targets import order_dial_targets
 
 STEP: Final = "Nodename"

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.machine import FaultKind, Inventory, MachineFacts, MachineFault
+from libs.common.contract.machine import FaultKind, Inventory, MachineFacts, MachineFault
+from libs.talos.inventory_reading import InventoryResponse
+from libs.talos.resources import Part
 from services.metadata import poll_schedule
 from services.metadata.node_state import LONG_AGO, NodeState
 from services.metadata.poll_schedule import PollIntervals
-from services.metadata.talos_api.inventory_reading import InventoryResponse
-from services.metadata.talos_api.resources import Part
 
 MAX_BLOCKING_POLLS: Final = 3  # how often a Node without facts waits for a part that fails
 _FIELD_OF_PART: Final[dict[Part, str]] = {

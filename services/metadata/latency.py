@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
-from libs.common import metrics, telemetry
-from libs.common.bus import Message, event_name
-from libs.common.service_spec import METADATA
+from libs.common.bus.protocol import Message, event_name
+from libs.common.observability import metrics, telemetry
+from libs.common.service.service_spec import METADATA
 
 _MAX_LINKS: Final = 8  # of observations that nobody answered before the next one came
 

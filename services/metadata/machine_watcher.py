@@ -10,10 +10,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from libs.common import metrics
-from libs.common.delivery import backoff_seconds
+from libs.common.bus.delivery import backoff_seconds
+from libs.common.observability import metrics
+from libs.talos.api import MachineUnavailable, WatchSnapshot
 from services.metadata.query_machine import QuerySlots, TalosClient
-from services.metadata.talos_api.api import MachineUnavailable, WatchSnapshot
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import ClusterNetworksObserved
-from services.metadata.talos_api.machine_reading import MachineConfigNetworks
+from libs.common.contract.events import ClusterNetworksObserved
+from libs.talos.machine_reading import MachineConfigNetworks
 
 _MIN_STEP: Final = timedelta(microseconds=1)
 _NO_STREAM_ID: Final = ""

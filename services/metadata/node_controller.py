@@ -5,12 +5,13 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from libs.common import metrics
-from libs.common.bus import Message
+from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.cloud_config.required_resources import required_resources, required_resources_of_pools
-from libs.common.events import (
+from libs.common.contract.events import (
     EnrichedNode,
     EnrichedNodeGone,
     NodeEnriched,
@@ -19,13 +20,13 @@ from libs.common.events import (
     NodeUnreachable,
     SnapshotComplete,
 )
-from libs.common.machine import MachineFault
-from libs.common.node import Node
-from libs.common.ordered_publisher import OrderedPublisher
-from libs.common.process.service import Dependencies
-from libs.common.settings.cloud_config_reloader import CloudConfigReloader
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
+from libs.common.observability import metrics
+from libs.common.service.cloud_config_reloader import CloudConfigReloader
+from libs.common.service.service import Dependencies
+from libs.talos.api import Part, WatchSnapshot
 from services.metadata.machine_watcher import MachineWatcher, WatchCallbacks
 from services.metadata.node_state import NodeState, create_state
 from services.metadata.on_node_observed import NodeCollaborators, NodeReconciler
@@ -35,7 +36,6 @@ from services.metadata.query_machine import QuerySlots, TalosClient
 from services.metadata.replacement_detector import ReplacementDetector
 from services.metadata.settings import MetadataSettings
 from services.metadata.supervise import supervise
-from services.metadata.talos_api.api import Part, WatchSnapshot
 
 log = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus import Message
-from libs.common.events import EnrichedNode, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
-from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
-from libs.common.node import Node, NodeSpec, is_same_node
+from libs.common.bus.protocol import Message
+from libs.common.contract.events import EnrichedNode, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.node import Node, NodeSpec, is_same_node
+from libs.talos.resources import Part
 from services.metadata import poll_schedule
 from services.metadata.dial_targets import order_dial_targets
 from services.metadata.identity import MachineIdentity, verify
 from services.metadata.poll_schedule import Failures, PollIntervals
-from services.metadata.talos_api.resources import Part
 
 NEVER: Final = math.inf
 LONG_AGO: Final = -math.inf

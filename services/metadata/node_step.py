@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import (
+from libs.common.contract.events import (
     EnrichedNode,
     EnrichedNodeGone,
     NodeEnriched,
@@ -13,7 +13,7 @@ from libs.common.events import (
     NodeObserved,
     NodeUnreachable,
 )
-from libs.common.machine import MachineFacts
+from libs.common.contract.machine import MachineFacts
 from services.metadata import poll_schedule
 from services.metadata.node_state import NEVER, NodeState, differs_only_in_pod_cidrs
 

@@ -8,12 +8,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-from libs.common.bus import BusError, Message, UnreadablePayload
-from libs.common.delivery import TemporaryError
-from libs.common.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsr, EnrichedCsrGone, EventError
-from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
-from libs.common.subjects import subject_of
-from libs.common.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.bus.protocol import BusError, Message, UnreadablePayload
+from libs.common.contract.events import (
+    CsrEnriched,
+    CsrGone,
+    CsrObserved,
+    EnrichedCsr,
+    EnrichedCsrGone,
+    EventError,
+)
+from libs.common.contract.subjects import subject_of
+from libs.common.observability.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
+from libs.talos.waiter_event import WaiterEvent
 from services.metadata import request_state as knowledge
 from services.metadata.contested_addresses import AddressClaimIndex, find_contested_addresses
 from services.metadata.dial_back import ANSWER_TTL_SECONDS, DialBackCache
@@ -23,7 +31,6 @@ from services.metadata.node_step import Done, Wait
 from services.metadata.poll_schedule import PollIntervals
 from services.metadata.request_state import RequestState, is_equivalent
 from services.metadata.request_step import DialBack, PollNode, PublishCsr, decide_request_step
-from services.metadata.talos_api.waiter_event import WaiterEvent
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-from libs.common.bus import BusError, Message
-from libs.common.delivery import TemporaryError
-from libs.common.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
-from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
-from libs.common.node import Node
-from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
-from libs.common.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.bus.protocol import BusError, Message
+from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from libs.common.observability.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
+from libs.talos.api import Part, WatchSnapshot
+from libs.talos.waiter_event import WaiterEvent
 from services.metadata import node_state as knowledge
 from services.metadata import poll_transitions, publish_transitions
 from services.metadata.identity import verify
@@ -30,8 +32,6 @@ from services.metadata.query_machine import (
     TalosClient,
     query_in_turn_with_rejected,
 )
-from services.metadata.talos_api.api import Part, WatchSnapshot
-from services.metadata.talos_api.waiter_event import WaiterEvent
 
 log = logging.getLogger(__name__)
 

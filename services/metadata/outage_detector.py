@@ -7,7 +7,7 @@ at a time is tried in quick succession; when it succeeds, all others are looked 
 import math
 from typing import Final
 
-from libs.common.machine import FaultKind, MachineFault
+from libs.common.contract.machine import FaultKind, MachineFault
 
 _OUTAGE_KINDS: Final[frozenset[FaultKind]] = frozenset({"no_endpoint", "certificate", "refused", "timeout"})
 _MIN_RECOVERY_GAP_SECONDS: Final = (

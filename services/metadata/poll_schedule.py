@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.delivery import backoff_seconds, exponential_step
-from libs.common.machine import MachineFault
+from libs.common.bus.delivery import backoff_seconds, exponential_step
+from libs.common.contract.machine import MachineFault
 
 INCOMPLETE_FIRST_SECONDS: Final = 1.0
 INCOMPLETE_CAP_SECONDS: Final = 30.0

@@ -5,9 +5,11 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import EnrichedNode, NodeEnriched, NodeUnreachable
-from libs.common.machine import ForeignMachine, MachineFacts, MachineFault, why_metadata_incomplete
-from libs.common.node import Node
+from libs.common.contract.events import EnrichedNode, NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault, why_metadata_incomplete
+from libs.common.contract.node import Node
+from libs.talos.machine_events import WatchSnapshot
+from libs.talos.resources import Part
 from services.metadata import announced_addresses, poll_schedule
 from services.metadata.identity import verify
 from services.metadata.inventory_polls import (
@@ -21,8 +23,6 @@ from services.metadata.inventory_polls import (
 )
 from services.metadata.node_state import NEVER, NodeState
 from services.metadata.poll_schedule import PollIntervals
-from services.metadata.talos_api.machine_events import WatchSnapshot
-from services.metadata.talos_api.resources import Part
 
 _MAX_DISCARDED_POLLS: Final = 3
 _ADDRESSES_CHANGING: Final = MachineFault(

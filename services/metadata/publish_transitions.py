@@ -2,9 +2,9 @@
 
 import msgspec
 
-from libs.common.delivery import backoff_seconds
-from libs.common.events import EnrichedNode
-from libs.common.machine import MachineFault
+from libs.common.bus.delivery import backoff_seconds
+from libs.common.contract.events import EnrichedNode
+from libs.common.contract.machine import MachineFault
 from services.metadata import poll_schedule
 from services.metadata.node_state import LONG_AGO, NodeState
 from services.metadata.poll_schedule import PollIntervals

@@ -11,12 +11,10 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from libs.common import metrics, telemetry
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.process.service import Dependencies
-from services.metadata.announced_addresses import add_answers, list_addresses_to_dial
-from services.metadata.settings import MetadataSettings
-from services.metadata.talos_api.api import (
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.observability import metrics, telemetry
+from libs.common.service.service import Dependencies
+from libs.talos.api import (
     InventoryResponse,
     MachineConfigNetworks,
     MachineUnavailable,
@@ -24,8 +22,10 @@ from services.metadata.talos_api.api import (
     TalosApi,
     WatchSnapshot,
 )
-from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.talosconfig import list_candidate_files
+from libs.talos.credentials import CredentialStore
+from libs.talos.talosconfig import list_candidate_files
+from services.metadata.announced_addresses import add_answers, list_addresses_to_dial
+from services.metadata.settings import MetadataSettings
 
 log = logging.getLogger(__name__)
 

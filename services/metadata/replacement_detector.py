@@ -7,11 +7,11 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from libs.common.machine import ForeignMachine, MachineFacts, MachineFault
-from libs.common.node import Node
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from libs.talos.api import MachineUnavailable
 from services.metadata.machine_replacement import Inconclusive, judge_replacement, list_remaining_addresses
 from services.metadata.query_machine import QueryResult, TalosClient, query_address
-from services.metadata.talos_api.api import MachineUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from libs.common.bus import Message
-from libs.common.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsrGone
-from libs.common.ordered_publisher import OrderedPublisher
-from libs.common.process.service import Dependencies
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR, object_name_in
+from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsrGone
+from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR, object_name_in
+from libs.common.service.service import Dependencies
 from services.metadata.contested_addresses import AddressClaimIndex
 from services.metadata.dial_back import DialBackCache
 from services.metadata.node_state import NodeState

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus import Message
-from libs.common.delivery import backoff_seconds, exponential_step
-from libs.common.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsr, EnrichedCsrGone
-from libs.common.machine import MachineFacts
-from libs.common.signing_request import SigningRequest, is_same_request
+from libs.common.bus.delivery import backoff_seconds, exponential_step
+from libs.common.bus.protocol import Message
+from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsr, EnrichedCsrGone
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.signing_request import SigningRequest, is_same_request
 from services.metadata import poll_schedule
 from services.metadata.node_state import LONG_AGO, NEVER
 from services.metadata.node_step import has_same_facts

@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import CsrEnriched, CsrGone, EnrichedCsr, EnrichedCsrGone
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import PROVIDED_NODE_IP_ANNOTATION
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.events import CsrEnriched, CsrGone, EnrichedCsr, EnrichedCsrGone
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION
+from libs.common.contract.signing_request import SigningRequest
 from services.metadata.dial_targets import STEP
 from services.metadata.node_state import NEVER, NodeState
 from services.metadata.node_step import Done, Wait

@@ -5,8 +5,8 @@ import warnings
 
 from cryptography import x509
 
-from libs.common.node_ips import parse_ip
-from libs.common.signing_request import SigningRequest
+from libs.common.contract.node_ips import parse_ip
+from libs.common.contract.signing_request import SigningRequest
 
 
 def parse_requested_addresses(request: SigningRequest) -> frozenset[str]:

@@ -5,7 +5,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
-from libs.common.delivery import backoff_seconds
+from libs.common.bus.delivery import backoff_seconds
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from bisect import insort
 from datetime import UTC, datetime
 from typing import Final
 
-from libs.common.node import ObjectMeta
+from libs.common.contract.node import ObjectMeta
 
 _MIN_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 _Entry = tuple[datetime, str]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from libs.common.bus import ServerLiveness
+from libs.common.bus.protocol import ServerLiveness
 
 
 class BusReachability:

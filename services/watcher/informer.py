@@ -8,15 +8,15 @@ from typing import Generic, NoReturn, Protocol
 
 import msgspec
 
-from libs.common import metrics
-from libs.common.delivery import TemporaryError
-from libs.common.kube_api.errors import Forbidden, KubeError
-from libs.common.kube_api.objects import UnreadableObject
-from libs.common.kube_api.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
-from libs.common.node import Node, parse_resource_version
-from libs.common.service_spec import WATCHER
-from libs.common.signing_request import SigningRequest
-from libs.common.subjects import ROOT
+from libs.common.bus.delivery import TemporaryError
+from libs.common.contract.node import Node, parse_resource_version
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import ROOT
+from libs.common.kube.errors import Forbidden, KubeError
+from libs.common.kube.objects import UnreadableObject
+from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
+from libs.common.observability import metrics
+from libs.common.service.service_spec import WATCHER
 from services.watcher.kinds import Kind, ObjectT
 from services.watcher.store import Store
 

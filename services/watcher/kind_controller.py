@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Generic
 
-from libs.common.ordered_publisher import OrderedPublisher
-from libs.common.process.service import Dependencies
+from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.service.service import Dependencies
 from services.watcher.informer import Informer, ObjectSourceFactory
 from services.watcher.kinds import Kind, ObjectT
 from services.watcher.object_publisher import ObjectPublisher

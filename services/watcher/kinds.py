@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from libs.common.events import (
+from libs.common.contract.events import (
     CsrGone,
     CsrObserved,
     Event,
@@ -16,9 +16,9 @@ from libs.common.events import (
     ObservedCsr,
     ObservedNode,
 )
-from libs.common.node import Node, is_same_node, trim_node
-from libs.common.signing_request import SigningRequest, is_same_request, trim_signing_request
-from libs.common.subjects import NAME_LIMIT, OBSERVED_CSR, OBSERVED_NODE
+from libs.common.contract.node import Node, is_same_node, trim_node
+from libs.common.contract.signing_request import SigningRequest, is_same_request, trim_signing_request
+from libs.common.contract.subjects import NAME_LIMIT, OBSERVED_CSR, OBSERVED_NODE
 
 ObjectT = TypeVar("ObjectT", bound=Node | SigningRequest)
 ObservedEvent = ObservedNode | ObservedCsr

@@ -5,11 +5,11 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from libs.common import metrics
-from libs.common.delivery import TemporaryError
-from libs.common.kube_api.errors import KubeError
-from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant
-from libs.common.process.service import ServiceEnded
+from libs.common.bus.delivery import TemporaryError
+from libs.common.kube.errors import KubeError
+from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant
+from libs.common.observability import metrics
+from libs.common.service.service import ServiceEnded
 from libs.common.settings.lease_times import RETRY_JITTER
 from services.watcher.bus_reachability import BusReachability
 from services.watcher.published_state import PublishedState

@@ -1,6 +1,6 @@
 """Our place among leaders: with which epoch we speak, and whether somebody has gone past it."""
 
-from libs.common.events import Leading, SnapshotComplete
+from libs.common.contract.events import Leading, SnapshotComplete
 from services.watcher.publish_decision import FencingToken, compute_next_epoch
 from services.watcher.published_state import PublishedState
 

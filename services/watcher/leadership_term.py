@@ -5,12 +5,12 @@ import logging
 from collections.abc import Iterable
 from typing import Final, NoReturn
 
-from libs.common.bus import BusError, NoStream
-from libs.common.delivery import TemporaryError
-from libs.common.node import Node
-from libs.common.ordered_publisher import OrderedPublisher
-from libs.common.process.service import Dependencies
-from libs.common.signing_request import SigningRequest
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.bus.protocol import BusError, NoStream
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.service.service import Dependencies
 from services.watcher.informer import ObjectSourceFactory, ObjectSources
 from services.watcher.kind_controller import KindController
 from services.watcher.kinds import CSR, NODE, Kind, ObjectT

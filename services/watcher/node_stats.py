@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from libs.common.node import Node
+from libs.common.contract.node import Node
 
 
 class NodeStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Final, Generic
 
-from libs.common import metrics, telemetry
-from libs.common.bus import BusError, NoStream, StreamFull
-from libs.common.delivery import TemporaryError, backoff_seconds
-from libs.common.events import EventError
-from libs.common.ordered_publisher import MAX_SUBJECTS, OrderedPublisher, PublishOutcome
-from libs.common.subjects import ROOT, subject_of
-from libs.common.trace_attributes import Attributes, event_attributes
+from libs.common.bus.delivery import TemporaryError, backoff_seconds
+from libs.common.bus.ordered_publisher import MAX_SUBJECTS, OrderedPublisher, PublishOutcome
+from libs.common.bus.protocol import BusError, NoStream, StreamFull
+from libs.common.contract.events import EventError
+from libs.common.contract.subjects import ROOT, subject_of
+from libs.common.observability import metrics, telemetry
+from libs.common.observability.trace_attributes import Attributes, event_attributes
 from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 from services.watcher.publish_decider import PublishDecider
 from services.watcher.publish_decision import (

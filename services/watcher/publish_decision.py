@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from libs.common.events import ObservationOrder
-from libs.common.stream_size import limit_for_bytes
-from libs.common.subjects import is_publishable_name
+from libs.common.bus.stream_size import limit_for_bytes
+from libs.common.contract.events import ObservationOrder
+from libs.common.contract.subjects import is_publishable_name
 from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 
 BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels

@@ -6,11 +6,18 @@ from math import nan
 
 import msgspec
 
-from libs.common.bus import Message, StreamPosition, UnreadablePayload
-from libs.common.events import CsrGone, CsrObserved, Leading, NodeGone, NodeObserved, SnapshotComplete
-from libs.common.ordering import epoch_of, is_from_former_leader, stream_id_of
-from libs.common.stream_cache import DELETED_RETENTION, connection_problems
-from libs.common.subjects import SNAPSHOT, subject_of
+from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
+from libs.common.bus.stream_cache import DELETED_RETENTION, connection_problems
+from libs.common.contract.events import (
+    CsrGone,
+    CsrObserved,
+    Leading,
+    NodeGone,
+    NodeObserved,
+    SnapshotComplete,
+)
+from libs.common.contract.ordering import epoch_of, is_from_former_leader, stream_id_of
+from libs.common.contract.subjects import SNAPSHOT, subject_of
 from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 
 

@@ -8,17 +8,17 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from libs.common import metrics
-from libs.common.bus import BusError, StreamFull, StreamStats
-from libs.common.delivery import TemporaryError, backoff_seconds
-from libs.common.events import Leading, SnapshotComplete
-from libs.common.node import Node
-from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
-from libs.common.process.service import Dependencies
-from libs.common.service_spec import DURABLES
-from libs.common.signing_request import SigningRequest
-from libs.common.stream_size import HEADROOM_BYTES, is_half_full
-from libs.common.subjects import SNAPSHOT
+from libs.common.bus.delivery import TemporaryError, backoff_seconds
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.bus.protocol import BusError, StreamFull, StreamStats
+from libs.common.bus.stream_size import HEADROOM_BYTES, is_half_full
+from libs.common.contract.events import Leading, SnapshotComplete
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import SNAPSHOT
+from libs.common.observability import metrics
+from libs.common.service.service import Dependencies
+from libs.common.service.service_spec import DURABLES
 from services.watcher.kind_controller import KindController
 from services.watcher.leader_elector import LeaderElector
 from services.watcher.leader_epoch import LeaderEpoch

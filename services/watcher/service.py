@@ -5,17 +5,17 @@ import logging
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from libs.common import metrics
-from libs.common.kube_api.api import NODES, SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.lease_lock import LeaseLock
-from libs.common.kube_api.objects import Resource, UnreadableObject
-from libs.common.kube_api.reflector import Reflector
-from libs.common.node import Node
-from libs.common.ordered_publisher import OrderedPublisher
-from libs.common.process.service import Dependencies, ServiceDefinition
-from libs.common.service_spec import WATCHER
-from libs.common.signing_request import SigningRequest
-from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, FLOW
+from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, FLOW
+from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
+from libs.common.kube.lease_lock import LeaseLock
+from libs.common.kube.objects import Resource, UnreadableObject
+from libs.common.kube.reflector import Reflector
+from libs.common.observability import metrics
+from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service_spec import WATCHER
 from services.watcher.bus_reachability import BusReachability
 from services.watcher.informer import ObjectSourceFactory, ObjectSources
 from services.watcher.kinds import CSR, NODE, Kind, ObjectT

@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus import ConsumerStats
-from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL
-from libs.common.service_spec import CSR, LABELER
+from libs.common.bus.protocol import ConsumerStats
+from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
+from libs.common.service.service_spec import CSR, LABELER
 from libs.common.settings.reference_flags import is_controller_selected
 
 _DEFAULT_CONSUMERS: Final = (

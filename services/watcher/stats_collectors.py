@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, NoReturn
 
-from libs.common import metrics
-from libs.common.bus import Bus, BusError, StreamStats
-from libs.common.node import Node
+from libs.common.bus.protocol import Bus, BusError, StreamStats
+from libs.common.contract.node import Node
+from libs.common.observability import metrics
 from services.watcher.node_stats import count_nodes
 from services.watcher.stall_detector import StallDetector, filter_relevant
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, KeysView
 from typing import Generic
 
-from libs.common.node import parse_resource_version
+from libs.common.contract.node import parse_resource_version
 from services.watcher.bounded_queues import BoundedQueues
 from services.watcher.kinds import MAX_PENDING_PER_REQUESTER, Kind, ObjectT
 

@@ -8,17 +8,17 @@ from tests.architecture.sources import imported_roots, sources
 
 # library -> the modules that may import it (regular expression over the dotted name)
 ADAPTERS = {
-    "nats": r"libs\.common\.nats_bus\.\w+",
-    "nkeys": r"libs\.common\.nats_bus\.(nats_access|nkeys)",
-    "aiohttp": r"libs\.common\.(kube_api\.\w+|process\.health)|libs\.testbed\..+",  # health serves
+    "nats": r"libs\.common\.bus\.nats\.\w+",
+    "nkeys": r"libs\.common\.bus\.nats\.(nats_access|nkeys)",
+    "aiohttp": r"libs\.common\.(kube\.\w+|service\.health)|libs\.testbed\..+",  # health serves
     "grpclib": r"libs\.testbed\.sim_machines\.(talos_service|connection)",
-    "hpack": r"services\.metadata\.talos_api\.http2",
+    "hpack": r"libs\.talos\.http2",
     "h2": r"libs\.testbed\.sim_machines\.connection",
-    "betterproto2": r"services\.metadata\.talos_api\..+",
-    "opentelemetry": r"libs\.common\.(telemetry|tracing)",
-    "re2": r"services\.labeler\.templates\.regular_expressions|libs\.common\.cloud_config\.patterns",
-    "prometheus_client": r"libs\.common\.metrics",
-    "uvloop": r"libs\.common\.process\.run_process",  # services only: tests and testbed stay on asyncio
+    "betterproto2": r"libs\.talos\..+",
+    "opentelemetry": r"libs\.common\.observability\.(telemetry|tracing)",
+    "re2": r"libs\.gotemplate\.regular_expressions|libs\.common\.cloud_config\.patterns",
+    "prometheus_client": r"libs\.common\.observability\.metrics",
+    "uvloop": r"libs\.common\.service\.run_process",  # services only: tests and testbed stay on asyncio
     "click": r"cli\..+",
     "rich": r"cli\..+",
 }

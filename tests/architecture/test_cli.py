@@ -12,11 +12,11 @@ from tests.architecture.test_purity import SHELL
 # Settings declare the flags that a process accepts; reading them runs nothing.
 FLAGS = r"services\.\w+\.settings"
 # The one way to a machine is the service's own: the command must hear what metadata would hear.
-ASKING = r"services\.metadata\.(query_machine|replacement_detector|talos_api\.\w+)"
+ASKING = r"services\.metadata\.(query_machine|replacement_detector)|libs\.talos\.\w+"
 
 
 def imported_services(source: Source) -> Iterator[str]:
-    """Modules of services that a module imports, wherever in it."""
+    """Modules of services and of the Talos API client that a module imports, wherever in it."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
@@ -24,7 +24,7 @@ def imported_services(source: Source) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         else:
             continue
-        yield from (name for name in names if name.split(".")[0] == "services")
+        yield from (name for name in names if name.startswith(("services.", "libs.talos.")))
 
 
 def test_the_command_runs_no_part_of_a_service_but_asking_a_machine_and_reading_flags():

@@ -10,18 +10,18 @@ from tests.architecture.sources import Source, imported_roots, sources
 # The shell: the only files that touch the world. Everything else in these folders is pure.
 SHELL = (
     # adapters to outside systems: what talks to them; what they decide is pure
-    r"libs\.common\.kube_api\.(api|credentials|keepalive_socket|kubeconfig_context|load_kube_config|pod_exec|exec_plugin)",
-    r"libs\.common\.kube_api\.(lease_lock|reflector|tls|tls_handshake|transport|version_check|(latest_)?event_recorder)",
-    r"libs\.common\.nats_bus\.\w+",
-    r"libs\.common\.memory_bus\.(bus|consume_loop)",
-    r"services\.metadata\.talos_api\.(api|calls|channel|cluster_name|connection|credentials|http2|machine_watch|session)",
-    r"services\.metadata\.talos_api\.waiter_event",
+    r"libs\.common\.kube\.(api|credentials|keepalive_socket|kubeconfig_context|load_kube_config|pod_exec|exec_plugin)",
+    r"libs\.common\.kube\.(lease_lock|reflector|tls|tls_handshake|transport|version_check|(latest_)?event_recorder)",
+    r"libs\.common\.bus\.nats\.\w+",
+    r"libs\.common\.bus\.memory\.(bus|consume_loop)",
+    r"libs\.talos\.(api|calls|channel|cluster_name|connection|credentials|http2|machine_watch|session)",
+    r"libs\.talos\.waiter_event",
     # what every process needs of the world
-    r"libs\.common\.process\.\w+",
-    r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
-    r"libs\.common\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher|ownership_reloader)",
-    r"libs\.common\.(telemetry|tracing|logs|metrics)",
-    r"libs\.common\.bus",  # the Protocol of the shell: declares, does nothing
+    r"libs\.common\.service\.(?!startup_gate|service_spec)\w+",
+    r"libs\.common\.settings\.(read_settings|help_text)",
+    r"libs\.common\.bus\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher)",
+    r"libs\.common\.observability\.(telemetry|tracing|logs|metrics)",
+    r"libs\.common\.bus\.protocol",  # the Protocol of the shell: declares, does nothing
     # services: what receives, watches and runs
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
@@ -52,7 +52,7 @@ WORLD = {
 }
 CLOCKS = {"now", "utcnow", "today"}
 
-HELD = ("libs/common", "services", "libs/testbed/sim_machines")
+HELD = ("libs/common", "libs/talos", "libs/gotemplate", "services", "libs/testbed/sim_machines")
 PURE = [s for s in sources(*HELD) if not any(re.fullmatch(p, s.module) for p in SHELL)]
 
 

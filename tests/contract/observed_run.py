@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from libs.common import events
-from libs.common.bus import Message, UnreadablePayload
-from libs.common.consumer_middleware import ConsumerMiddleware
-from libs.common.delivery import PermanentError, RequeueAfter, TemporaryError
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
+from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.contract import events
 from tests.builders import make_message
 
 GOLDEN: Final = Path(__file__).with_name("golden")

@@ -11,9 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.bus import Bus, BusError, Message, NoStream, StreamFull, WrongLastSequence
-from libs.common.delivery import Ack, Disposition, Nak, Reject
-from libs.common.events import (
+from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import Bus, BusError, Message, NoStream, StreamFull, WrongLastSequence
+from libs.common.bus.stream_size import STREAM_STEP_BYTES, limit_for_bytes
+from libs.common.contract.events import (
     MAX_EVENT_BYTES,
     DeadLetter,
     EventError,
@@ -21,10 +24,7 @@ from libs.common.events import (
     NodeObserved,
     ObservationOrder,
 )
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.stream_size import STREAM_STEP_BYTES, limit_for_bytes
-from libs.common.subjects import ALL_SUBJECTS, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
+from libs.common.contract.subjects import ALL_SUBJECTS, ENRICHED_NODE, FLOW, LEADING, OBSERVED_NODE, SNAPSHOT
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, make_node, make_snapshot
 from tests.bus_actors import (

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common import events
-from libs.common.machine import MachineFault
-from libs.common.signing_request import SigningRequestCondition, trim_signing_request
+from libs.common.contract import events
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.signing_request import SigningRequestCondition, trim_signing_request
 from tests.builders import (
     NOW,
     STREAM_ID,

@@ -15,12 +15,12 @@ from cli.doctor.talos_credential_report import TalosCredentialReport
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowResult, Kind
 from cli.render.facts_file import encode_facts
 from cli.render.samples import load_samples
-from libs.common.machine import MachineFacts
-from libs.common.node import Node
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
 from tests.contract.interface_shapes import decoded_shape, domain, key_types, plain
 from tests.contract.interface_snapshot import assert_unchanged
 
-TEXTS = Path(__file__).parents[1] / "unit" / "cli_texts"
+TEXTS = Path(__file__).parents[1] / "unit" / "cli" / "texts"
 NOWHERE = """\
 apiVersion: v1
 kind: Config

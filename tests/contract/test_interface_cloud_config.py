@@ -2,7 +2,7 @@
 
 from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.schema import build_schema
-from services.labeler.templates.functions import FUNCTIONS
+from libs.gotemplate.functions import FUNCTIONS
 from tests.contract.interface_shapes import without
 from tests.contract.interface_snapshot import assert_unchanged
 

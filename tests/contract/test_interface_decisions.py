@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.controllers import CLOUD_NODE
-from libs.common.events import Decided, Event
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import BLOCKED_CONDITION, Node, NodeCondition
-from libs.common.service_spec import ServiceName
-from libs.common.subjects import subject_of
+from libs.common.contract.controllers import CLOUD_NODE
+from libs.common.contract.events import Decided, Event
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
+from libs.common.contract.subjects import subject_of
+from libs.common.service.service_spec import ServiceName
 from services.csr.decide import decide
 from services.csr.request_evaluator import SkipRequest
 from services.labeler.event_deduplicator import EventDeduplicator
@@ -27,7 +27,7 @@ from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, make_metadata_even
 from tests.ipam_actors import IpamFlow, make_numbered_node
 from tests.lifecycle_actors import LifecycleFlow
 from tests.lifecycle_cases import make_unreachable
-from tests.unit.test_csr_claims import claims_of
+from tests.unit.services.csr.test_claim_index import claims_of
 
 HCLOUD: dict[str, Any] = {"platform": "hcloud", "provider_id": "hcloud://7", "region": "eu", "zone": "eu-1"}
 HONEST = make_facts()

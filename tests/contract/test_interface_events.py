@@ -6,20 +6,20 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from libs.common import events
-from libs.common.bus import Message, UnreadablePayload
-from libs.common.dead_letters import make_dead_letter
-from libs.common.machine import CONNECT_STEP
-from libs.common.subjects import (
+from libs.common.bus.dead_letters import make_dead_letter
+from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.contract import events
+from libs.common.contract.machine import CONNECT_STEP
+from libs.common.contract.subjects import (
     ALL_SUBJECTS,
     is_csr_subject,
     is_node_subject,
     is_publishable_name,
     subject_of,
 )
+from libs.talos import resources
 from services.metadata import identity
 from services.metadata.identity import MachineIdentity, verify
-from services.metadata.talos_api import resources
 from tests.builders import NOW, STREAM_ID, make_facts, make_message, make_node, make_node_observed
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.wire_shapes import sample_of, shape_of

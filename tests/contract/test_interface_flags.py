@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.controllers import ALIASES, NODE_CONTROLLER_NAMES
-from libs.common.process.service import ServiceDefinition
+from libs.common.contract.controllers import ALIASES, NODE_CONTROLLER_NAMES
+from libs.common.service.service import ServiceDefinition
 from libs.common.settings.flags import SHARED_BOOLEANS
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import list_options

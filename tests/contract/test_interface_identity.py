@@ -10,10 +10,10 @@ import msgspec
 from click.testing import CliRunner
 
 from cli.__main__ import main
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.events import ObjectEvent, node_reference
-from libs.common.process.application import Application
-from libs.common.process.service import ServiceDefinition
+from libs.common.kube.api import KubeApi
+from libs.common.kube.events import ObjectEvent, node_reference
+from libs.common.service.application import Application
+from libs.common.service.service import ServiceDefinition
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import read_settings
 from libs.testbed.talos_pki import TalosPki

@@ -27,15 +27,18 @@ from cli.status import claim_conflicts, flow_components, flow_requests, pod_cidr
 from cli.status.as_json import ipam_status_to_json
 from cli.status.cluster_status import build_status
 from cli.status.flow_json import status_to_json
-from libs.common.machine import FaultKind
-from libs.common.node import BLOCKED_CONDITION, NodeCondition
+from libs.common.contract.machine import FaultKind
+from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from services.labeler.plan import PlanOutcome
 from services.labeler.rules.effects import EffectKind
 from tests import doctor_cases
 from tests.architecture.sources import ROOT
 from tests.contract.interface_shapes import domain, key_types
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.unit import test_explain, test_explain_node, test_status_flow, test_status_ipam
+from tests.unit.cli.explain import test_explain
+from tests.unit.cli.explain import test_node as test_explain_node
+from tests.unit.cli.status import test_flow as test_status_flow
+from tests.unit.cli.status import test_ipam as test_status_ipam
 
 TEXTS = ROOT / "tests" / "unit" / "cli_texts"
 

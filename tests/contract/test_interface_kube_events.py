@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import pytest
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.machine import FaultKind, ForeignNodeIP, MachineFault
-from libs.common.node_ips import parse_ip
+from libs.common.contract.machine import FaultKind, ForeignNodeIP, MachineFault
+from libs.common.contract.node_ips import parse_ip
+from libs.common.kube.api import KubeApi
 from services.csr.approval_writer import build_condition
 from services.csr.decide import Approve, Deny, Wait, decide
 from services.csr.node_event_recorder import NodeEventRecorder as CsrEvents
@@ -43,7 +43,7 @@ from tests.csr_cases import CASES, FACTS, NODES, POLICY, make_metadata_events
 from tests.kube_loopback import LoopbackServer, open_api
 from tests.mounted_config_map import MountedConfigMap
 from tests.recorded_requests import Document, RecordedRequests, without_texts
-from tests.unit.test_csr_claims import claims_of
+from tests.unit.services.csr.test_claim_index import claims_of
 
 NODE = make_node()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.lease_lock import LeaseLock
+from libs.common.kube.api import KubeApi
+from libs.common.kube.lease_lock import LeaseLock
 from services.bootstrap.kubernetes_key_store import KubernetesKeyStore
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.server_config import NatsServerConfig

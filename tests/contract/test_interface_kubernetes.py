@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.model import Ownership
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.json_patch_body import json_patch_body
-from libs.common.node import Node, NodeCondition
-from libs.common.node_patch import Operation
+from libs.common.contract.node import Node, NodeCondition
+from libs.common.contract.node_patch import Operation
+from libs.common.kube.api import KubeApi
+from libs.common.kube.json_patch_body import json_patch_body
 from services.csr.approval_writer import ApprovalWriter
 from services.csr.decide import Decision, decide
 from services.ipam.allocation_plan import Assignment
@@ -31,7 +31,7 @@ from tests.kube_loopback import LoopbackServer, open_api
 from tests.lifecycle_cases import OTHERS, make_lost_node, make_unreachable
 from tests.node_plans import apply_plan, compile_one_rule, plan_for, to_document
 from tests.recorded_requests import RecordedRequests, without_texts
-from tests.unit.test_csr_claims import claims_of
+from tests.unit.services.csr.test_claim_index import claims_of
 
 FACTS_OF_WEB = make_facts(
     platform="hcloud",

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
-from libs.common import logs, telemetry
+from libs.common.observability import logs, telemetry
 from tests.architecture.sources import sources
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.observed_run import messages_of_every_event, run_handlers

@@ -8,13 +8,13 @@ from typing import Any, Final, cast
 from prometheus_client import PlatformCollector, ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from libs.common import bus, metrics
-from libs.common.kube_api import errors, watch_events
-from libs.common.logs import log_fields
-from libs.common.process.observers import bus_hooks, observe_kubernetes
-from libs.common.service_spec import SERVICES
-from libs.common.subjects import subject_of
-from libs.testbed.metrics_page import list_talos_requests
+from libs.common.bus import protocol as bus
+from libs.common.contract.subjects import subject_of
+from libs.common.kube import errors, watch_events
+from libs.common.observability import metrics
+from libs.common.observability.logs import log_fields
+from libs.common.service.observers import bus_hooks, observe_kubernetes
+from libs.common.service.service_spec import SERVICES
 from services.ipam.pool_selection import NODE_SUBNET_POOL
 from services.lifecycle.decide import REPLACED, SPOT
 from services.watcher.informer import Informer
@@ -24,6 +24,7 @@ from tests.builders import NOW
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.observed_run import every_event, messages_of_every_event, run_handlers
 from tests.contract.static_values import ModuleText
+from tools.metrics_page import list_talos_requests
 
 _SETTERS: Final = ("labels", "inc", "set_series")
 _OF_PYTHON: Final = (ProcessCollector, PlatformCollector)
@@ -99,7 +100,7 @@ def test_reasons_of_watch_restarts_are_unchanged():
 
 def test_verbs_and_resources_of_kubernetes_requests_are_unchanged():
     before, requests = samples(), set()
-    for source in sources("libs/common/kube_api"):
+    for source in sources("libs/common/kube"):
         text = ModuleText(source.tree)
         for call in text.calls:
             named = {keyword.arg: keyword.value for keyword in call.keywords}

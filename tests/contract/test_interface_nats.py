@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from libs.common import events
-from libs.common.bus import Durable, Message, StreamPosition
-from libs.common.delivery import Ack, Disposition, Nak, Reject
-from libs.common.memory_bus.stream import MAX_AGE_SECONDS, subject_matches
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.nats_bus.nats_access import NatsAccess
-from libs.common.nats_bus.provision import durable_config, stream_config
-from libs.common.nats_bus.reload import reload_server
-from libs.common.service_spec import DURABLES, READER_USER, SERVICES, PolicyRule, ServiceSpec
+from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
+from libs.common.bus.memory.stream import MAX_AGE_SECONDS, subject_matches
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.bus.nats.provision import durable_config, stream_config
+from libs.common.bus.nats.reload import reload_server
+from libs.common.bus.protocol import Durable, Message, StreamPosition
+from libs.common.contract import events
+from libs.common.service.service_spec import DURABLES, READER_USER, SERVICES, PolicyRule, ServiceSpec
 from services.bootstrap.nats_permissions import SYSTEM_USER, build_system_permissions, list_forbidden_requests
 from services.bootstrap.server_config import NatsServerConfig, build_permissions_by_user, render_server_config
 from tests.builders import STREAM_ID, make_leading

@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 
-from libs.common.machine import MachineFacts
-from libs.common.node import Node
-from libs.common.node_patch import NodeChanges
-from libs.testbed.platform_samples import render_samples
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
+from libs.common.contract.node_patch import NodeChanges
 from services.labeler.ownership_record import (
     ManagedFields,
     compute_digest,
@@ -18,6 +17,7 @@ from services.labeler.plan import ClusterConfig, plan_node
 from tests.builders import make_facts, make_node
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.node_plans import apply_plan, to_document
+from tools.platform_samples import render_samples
 
 
 def test_the_provider_id_labels_and_addresses_of_a_node_on_each_platform():

@@ -12,14 +12,14 @@ import click
 import pytest
 
 from cli.__main__ import main
-from libs.common.kube_api.load_kube_config import SERVICE_ACCOUNT
-from libs.common.process import application
-from libs.common.process.health import HealthServer
-from libs.common.process.readiness import Readiness
-from libs.common.service_spec import SERVICES
+from libs.common.kube.load_kube_config import SERVICE_ACCOUNT
+from libs.common.service import application
+from libs.common.service.health import HealthServer
+from libs.common.service.readiness import Readiness
+from libs.common.service.service_spec import SERVICES
 from libs.common.settings.open_paths import OPEN_PATHS
 from libs.common.settings.read_settings import list_options
-from services.metadata.talos_api.talosconfig import APID_PORT, SERVICE_ACCOUNT_FILE, list_candidate_files
+from libs.talos.talosconfig import APID_PORT, SERVICE_ACCOUNT_FILE, list_candidate_files
 from tests.architecture.sources import sources
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.test_interface_cli import contexts

@@ -7,10 +7,10 @@ from typing import Final
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
-from libs.common import telemetry
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.ordered_publisher import OrderedPublisher
-from libs.common.process.observers import observe_kubernetes
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.observability import telemetry
+from libs.common.service.observers import observe_kubernetes
 from tests.architecture.sources import sources
 from tests.collector import OtlpCollector, export_traces_to, run_collector
 from tests.contract.interface_snapshot import assert_unchanged

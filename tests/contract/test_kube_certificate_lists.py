@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.reflector import Reflector
-from libs.common.kube_api.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
-from libs.common.signing_request import KUBELET_SERVING, REQUEST_LIMIT, SigningRequest
+from libs.common.contract.signing_request import KUBELET_SERVING, REQUEST_LIMIT, SigningRequest
+from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube.reflector import Reflector
+from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
 from tests.bus_actors import run_during, wait_until

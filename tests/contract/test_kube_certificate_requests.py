@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_pem_x509_csr
 
-from libs.common.signing_request import KUBELET_SERVING
+from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.testbed.kubelets import NODE_GROUPS, HttpResponse, KubeletFleet
 from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
 

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.config_maps import ConfigMap
-from libs.common.kube_api.errors import AlreadyExists, Conflict, Invalid, NotFound
-from libs.common.node import ObjectMeta
+from libs.common.contract.node import ObjectMeta
+from libs.common.kube.api import KubeApi
+from libs.common.kube.config_maps import ConfigMap
+from libs.common.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from libs.testbed.kubelets import KubeletFleet
 
 NAMESPACE = "kube-system"

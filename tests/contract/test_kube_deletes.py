@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import Conflict, Forbidden, Invalid, NotFound
-from libs.common.kube_api.lease import get_annotation, set_annotation, vacant_lease_document
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.node import Node
+from libs.common.contract.node import Node
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from libs.common.kube.lease import get_annotation, set_annotation, vacant_lease_document
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.kubelets import KubeletFleet
 from tests.contract.conftest import ApiServer
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from libs.common.signing_request import KUBELET_SERVING
+from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.signing_requests import CSRS, SigningOutcome
 from libs.testbed.sim_apiserver.server import SimApiServer

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import NotFound
-from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import NotFound
+from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
 from libs.testbed.kubelets import KubeletFleet
 from tests.contract.conftest import ApiServer
 from tests.manual_clock import ManualClock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.common.kube_api.api import KubeApi
+from libs.common.kube.api import KubeApi
 from libs.testbed.kubelets import KubeletFleet
 
 TEXTS = {

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid, KubeError, NotFound
-from libs.common.kube_api.events import ObjectEvent, node_reference
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.node import Node, NodeAddress, NodeCondition, Taint
-from libs.common.node_patch import NodeChanges, build_node_patch, build_status_patch
+from libs.common.contract.node import Node, NodeAddress, NodeCondition, Taint
+from libs.common.contract.node_patch import NodeChanges, build_node_patch, build_status_patch
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError, NotFound
+from libs.common.kube.events import ObjectEvent, node_reference
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.kubelets import KubeletFleet
 from tests.contract.conftest import ApiServer
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from libs.common.platforms import PLATFORMS
+from libs.common.contract.platforms import PLATFORMS
 from libs.testbed.machine_fleet import (
     Address,
     Extension,

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from libs.common.machine import Inventory, Processors
-from services.metadata.inventory_polls import get_part
-from services.metadata.talos_api.inventory_reading import read_part
-from services.metadata.talos_api.machine_events import WatchErrored, count_changes
-from services.metadata.talos_api.machine_reading import (
+from libs.common.contract.machine import Inventory, Processors
+from libs.talos.inventory_reading import read_part
+from libs.talos.machine_events import WatchErrored, count_changes
+from libs.talos.machine_reading import (
     read_addresses,
     read_cluster_name,
     read_cluster_networks,
@@ -20,8 +19,9 @@ from services.metadata.talos_api.machine_reading import (
     read_platform,
     read_system,
 )
-from services.metadata.talos_api.resources import Part
-from services.metadata.talos_api.validation import InvalidResponse
+from libs.talos.resources import Part
+from libs.talos.validation import InvalidResponse
+from services.metadata.inventory_polls import get_part
 
 FOLDER = Path(__file__).parent / "talos_samples"
 

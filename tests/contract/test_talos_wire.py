@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from libs.common.machine import AddressStatus, PlatformMetadata
-from services.metadata.talos_api.machine_reading import read_addresses, read_platform
-from services.metadata.talos_api.proto.generated.common import NetIp
-from services.metadata.talos_api.proto.generated.cosi.resource import (
+from libs.common.contract.machine import AddressStatus, PlatformMetadata
+from libs.talos.machine_reading import read_addresses, read_platform
+from libs.talos.proto.generated.common import NetIp
+from libs.talos.proto.generated.cosi.resource import (
     GetResponse,
     ListResponse,
     Metadata,
@@ -16,7 +16,7 @@ from services.metadata.talos_api.proto.generated.cosi.resource import (
     WatchOptions,
     WatchRequest,
 )
-from services.metadata.talos_api.resources import (
+from libs.talos.resources import (
     ADDRESSES,
     CLUSTER_INFO,
     CONTROLLER_MANAGER,

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from libs.common.process.service import ServiceDefinition
+from libs.common.service.service import ServiceDefinition
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, read_settings
 from libs.testbed.helm.chart import Manifest, select_service_deployments

@@ -17,10 +17,10 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
+from libs.talos.talosconfig import SERVICE_ACCOUNT_FILE as TALOSCONFIG
 from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
 from libs.testbed.helm.chart import Manifest
 from libs.testbed.kubelets import KubeletFleet
-from services.metadata.talos_api.talosconfig import SERVICE_ACCOUNT_FILE as TALOSCONFIG
 
 ROOT: Final = Path(__file__).parents[2]
 ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"

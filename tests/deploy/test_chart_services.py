@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.process.application import STANDALONE_PORTS
-from libs.common.process.run_process import select_definitions
+from libs.common.service.application import STANDALONE_PORTS
+from libs.common.service.run_process import select_definitions
 from libs.common.settings.process_settings import ProcessSettings
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
 from services.csr.settings import CsrSettings

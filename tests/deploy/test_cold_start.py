@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.helm.chart import ChartValues, Manifest, render_manifests, select_kind
 from libs.testbed.kubelet_node import UNINITIALIZED, build_registered_node

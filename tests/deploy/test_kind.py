@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.compose.kind_machines import follow_nodes
 from libs.testbed.compose.kind_secrets import ENDPOINT, make_secrets
 from libs.testbed.helm.chart import ChartValues, render_manifests

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from libs.common.service_spec import SERVICES, PolicyRule
+from libs.common.service.service_spec import SERVICES, PolicyRule
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.helm.chart import NAMESPACE, ChartValues, render_manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX

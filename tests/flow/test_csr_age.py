@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.machine import AddressStatus
-from libs.common.subjects import ENRICHED_CSR
+from libs.common.contract.machine import AddressStatus
+from libs.common.contract.subjects import ENRICHED_CSR
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import NOW, make_facts, make_node
 from tests.bus_actors import wait_until

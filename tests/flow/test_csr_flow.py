@@ -6,17 +6,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common import cache_sync, metrics
-from libs.common.events import ClusterNetworksObserved
-from libs.common.kube_api.errors import Unreachable
-from libs.common.machine import AddressStatus
-from libs.common.signing_request import (
+from libs.common.bus import cache_sync
+from libs.common.contract.events import ClusterNetworksObserved
+from libs.common.contract.machine import AddressStatus
+from libs.common.contract.signing_request import (
     SigningRequest,
     SigningRequestCondition,
     SigningRequestStatus,
     trim_signing_request,
 )
-from libs.common.subjects import ENRICHED_CSR, OBSERVED_CSR
+from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
+from libs.common.kube.errors import Unreachable
+from libs.common.observability import metrics
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from services.csr.rate_limiter import BURST
 from tests.builders import NOW, make_facts, make_node

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.machine import AddressStatus, MachineFacts
-from libs.common.node import Node
+from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.common.contract.node import Node
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.csr_actors import REFUSED, CsrServiceFlow, make_serving_request

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.events import ClusterNetworksObserved
-from libs.common.kube_api.errors import Unreachable
-from libs.common.kube_api.server_identity import ServerIdentity
-from libs.common.machine import AddressStatus
+from libs.common.contract.events import ClusterNetworksObserved
+from libs.common.contract.machine import AddressStatus
+from libs.common.kube.errors import Unreachable
+from libs.common.kube.server_identity import ServerIdentity
 from services.csr.api_endpoint_watcher import (
     FIRST_READ_INTERVAL_SECONDS,
     FIRST_READS,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.machine import AddressStatus, MachineFacts, MachineFault
+from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until, wait_until_led
 from tests.csr_actors import CsrServiceFlow, make_serving_request

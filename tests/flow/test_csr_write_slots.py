@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.machine import AddressStatus
-from libs.common.signing_request import SigningRequestCondition, SigningRequestStatus
+from libs.common.contract.machine import AddressStatus
+from libs.common.contract.signing_request import SigningRequestCondition, SigningRequestStatus
+from libs.common.observability import metrics
 from services.csr.approval_writer import MAX_CONCURRENT_WRITES
 from services.csr.service import CsrService
 from tests.builders import make_facts, make_node

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common import metrics
-from libs.common.bus import StreamPosition
-from libs.common.delivery import TemporaryError
-from libs.common.kube_api.errors import Invalid, KubeError, Unreachable
-from libs.common.machine import AddressStatus, Inventory, MachineFacts
-from libs.common.service_spec import CLAIM_PAGES_NAMESPACE
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.protocol import StreamPosition
+from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
+from libs.common.kube.errors import Invalid, KubeError, Unreachable
+from libs.common.observability import metrics
+from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE
 from services.ipam import garbage_collector
 from services.ipam.allocation_plan import AllocationRequest, Exclusions
 from services.ipam.allocator import Allocator

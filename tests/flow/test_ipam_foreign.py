@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.controllers import NODE_IPAM
+from libs.common.contract.controllers import NODE_IPAM
 from tests.bus_actors import wait_until
 from tests.ipam_actors import IpamFlow, assert_disjoint, make_numbered_facts, make_numbered_node
 from tests.manual_clock import ManualClock

@@ -5,11 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from libs.common import metrics
-from libs.common.kube_api.errors import FenceFailed, Forbidden, Invalid
-from libs.common.machine import AddressStatus, MachineFault
-from libs.common.node import BLOCKED_CONDITION, Taint
-from libs.common.subjects import DEAD_LETTERS, ENRICHED_NODE, OBSERVED_NODE
+from libs.common.contract.machine import AddressStatus, MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, Taint
+from libs.common.contract.subjects import DEAD_LETTERS, ENRICHED_NODE, OBSERVED_NODE
+from libs.common.kube.errors import FenceFailed, Forbidden, Invalid
+from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from services.labeler.blocker import block_on_fault, build_condition
 from services.labeler.plan import IN_SYNC_REASON

@@ -8,9 +8,9 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.controllers import CLOUD_NODE
-from libs.common.machine import MachineFacts, MachineFault
-from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
+from libs.common.contract.controllers import CLOUD_NODE
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.testbed.nats_server import NatsServer
 from services.labeler.plan import ClusterConfig
 from tests.builders import make_facts, make_node, make_node_enriched, make_node_observed

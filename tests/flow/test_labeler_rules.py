@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from libs.common import metrics
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.kube_api.errors import Forbidden, Invalid, KubeError
-from libs.common.node import BLOCKED_CONDITION, Node
-from libs.common.subjects import DEAD_LETTERS, OBSERVED_NODE
+from libs.common.contract.node import BLOCKED_CONDITION, Node
+from libs.common.contract.subjects import DEAD_LETTERS, OBSERVED_NODE
+from libs.common.kube.errors import Forbidden, Invalid, KubeError
+from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from services.labeler.replica_conflicts import ROLLOUT_SECONDS
 from services.labeler.service import LabelerService

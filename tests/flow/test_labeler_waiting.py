@@ -3,13 +3,13 @@
 import random
 from datetime import datetime, timedelta
 
-from libs.common import metrics
-from libs.common.bus import StreamPosition
-from libs.common.events import Decided, Event
-from libs.common.kube_api.errors import Forbidden
-from libs.common.machine import MachineFault
-from libs.common.node import BLOCKED_CONDITION, Node
-from libs.common.stream_cache import StreamCache
+from libs.common.bus.protocol import StreamPosition
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import Decided, Event
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, Node
+from libs.common.kube.errors import Forbidden
+from libs.common.observability import metrics
 from services.labeler.blocker import block_on_fault, build_condition
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache

@@ -8,12 +8,12 @@ import time
 import msgspec
 import pytest
 
-from libs.common.bus import BusError, StreamPosition
-from libs.common.events import CsrEnriched, EnrichedCsrGone
-from libs.common.machine import AddressStatus
-from libs.common.node import NodeAddress
-from libs.common.signing_request import SigningRequestCondition
-from libs.common.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
+from libs.common.bus.protocol import BusError, StreamPosition
+from libs.common.contract.events import CsrEnriched, EnrichedCsrGone
+from libs.common.contract.machine import AddressStatus
+from libs.common.contract.node import NodeAddress
+from libs.common.contract.signing_request import SigningRequestCondition
+from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
 from services.metadata.contested_addresses import MAX_DIALLED
 from services.metadata.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
 from services.metadata.query_machine import QuerySlots

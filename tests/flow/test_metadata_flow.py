@@ -9,12 +9,12 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from libs.common import metrics, telemetry
-from libs.common.bus import BusError
-from libs.common.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.machine import AddressStatus, MachineFacts, why_metadata_incomplete
-from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
-from libs.common.subjects import ENRICHED_NODE
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.bus.protocol import BusError
+from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import AddressStatus, MachineFacts, why_metadata_incomplete
+from libs.common.contract.subjects import ENRICHED_NODE
+from libs.common.observability import metrics, telemetry
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_facts, make_node, make_node_enriched

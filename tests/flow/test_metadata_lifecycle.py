@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import MachineFault
-from libs.common.node import NodeAddress
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import NodeAddress
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata

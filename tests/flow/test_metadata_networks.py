@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from libs.common.bus import BusError
+from libs.common.bus.protocol import BusError
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.events import ClusterNetworksObserved, NodeEnriched
-from libs.common.machine import Inventory, MachineFault
-from libs.common.subjects import NETWORKS
-from services.metadata.talos_api.api import MachineConfigNetworks
+from libs.common.contract.events import ClusterNetworksObserved, NodeEnriched
+from libs.common.contract.machine import Inventory, MachineFault
+from libs.common.contract.subjects import NETWORKS
+from libs.talos.api import MachineConfigNetworks
 from tests.builders import NOW, make_cluster_networks, make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import AddressStatus, Inventory, MachineFault, Processors
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import AddressStatus, Inventory, MachineFault, Processors
 from libs.common.settings.read_settings import read_settings
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from libs.common.bus import Bus
-from libs.common.events import CsrGone, Event, Leading, NodeGone, NodeObserved, ObservationOrder
-from libs.common.kube_api.watch_events import Changed
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.stream_cache import StreamCache
-from libs.common.subjects import FLOW, OBSERVED_NODE, subject_of
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import Bus
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import CsrGone, Event, Leading, NodeGone, NodeObserved, ObservationOrder
+from libs.common.contract.subjects import FLOW, OBSERVED_NODE, subject_of
+from libs.common.kube.watch_events import Changed
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, make_node, make_request
 from tests.bus_actors import NATS, run_during, wait_until

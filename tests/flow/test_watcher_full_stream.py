@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.bus import Bus, BusError, StreamFull, StreamStats
-from libs.common.events import Event, Leading
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import LEADING
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import Bus, BusError, StreamFull, StreamStats
+from libs.common.contract.events import Event, Leading
+from libs.common.contract.subjects import LEADING
 from libs.testbed.nats_server import NatsServer
 from tests.builders import make_node
 from tests.bus_actors import NATS, make_event, run_during, wait_until

@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from libs.common import metrics
-from libs.common.bus import BusError, StreamStats
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.stream_size import limit_for_bytes
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.protocol import BusError, StreamStats
+from libs.common.bus.stream_size import limit_for_bytes
+from libs.common.observability import metrics
 from services.watcher.stats_collectors import StreamStatsCollector
 from tests.builders import make_node
 from tests.bus_actors import MAX_BYTES, NODES, make_event, run_during, wait_until

@@ -4,10 +4,10 @@ import random
 import time
 from datetime import UTC, datetime
 
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.node import Node
-from libs.common.ordered_publisher import OrderedPublisher
-from libs.common.subjects import FLOW
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.contract.node import Node
+from libs.common.contract.subjects import FLOW
 from services.watcher.kinds import NODE
 from services.watcher.object_publisher import ObjectPublisher
 from services.watcher.publish_decision import FencingToken

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from libs.common import metrics
-from libs.common.events import CsrGone, CsrObserved
-from libs.common.kube_api.errors import Forbidden
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.signing_request import SigningRequest, SigningRequestCondition
-from libs.common.subjects import OBSERVED_CSR, SNAPSHOT
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.contract.events import CsrGone, CsrObserved
+from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
+from libs.common.contract.subjects import OBSERVED_CSR, SNAPSHOT
+from libs.common.kube.errors import Forbidden
+from libs.common.observability import metrics
 from services.csr.on_csr_enriched import FENCE_RETRY_SECONDS
 from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER
 from services.watcher.work_queue import compute_cooldown

@@ -2,8 +2,8 @@
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
-from libs.common import telemetry
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.observability import telemetry
 from tests.builders import make_node
 from tests.bus_actors import run_during, wait_until
 from tests.collector import OtlpCollector, export_traces_to, get_attributes, run_collector

@@ -10,8 +10,8 @@ import pytest
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.nats_bus.connection_supervisor import Timeouts
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.connection_supervisor import Timeouts
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from cryptography import x509
 
-from libs.common.machine import MachineFacts
-from libs.common.node import Node
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
 from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
 from libs.testbed.machine_fleet import Address, MachineFleet, Platform, SimMachineFacts
 from libs.testbed.service_permissions import get_collection_path

@@ -19,14 +19,14 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 
-from libs.testbed.talos_pki import TalosPki
-from services.metadata.talos_api.proto.generated.cosi.resource import (
+from libs.talos.proto.generated.cosi.resource import (
     GetRequest,
     GetResponse,
     Metadata,
     Resource,
     Spec,
 )
+from libs.testbed.talos_pki import TalosPki
 
 Headers = list[tuple[str, str]]
 HEADERS: Headers = [(":status", "200"), ("content-type", "application/grpc")]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.node import UNINITIALIZED_TAINT
-from libs.common.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.common.service.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
@@ -98,7 +98,7 @@ def test_without_talos_it_refuses_to_start_unless_it_is_given_the_service_networ
 def test_who_needs_no_nats_does_not_load_its_library():
     code = "import runpy, sys; runpy.run_module('services'); print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60).split()
-    assert "libs.common.memory_bus.bus" in loaded
+    assert "libs.common.bus.memory.bus" in loaded
     assert not {name for name in loaded if name.partition(".")[0] == "nats"}
 
 

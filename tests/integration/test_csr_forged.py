@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.bus import Bus
-from libs.common.events import Leading, NodeEnriched
-from libs.common.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestStatus
-from libs.common.subjects import (
+from libs.common.bus.protocol import Bus
+from libs.common.contract.events import Leading, NodeEnriched
+from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestStatus
+from libs.common.contract.subjects import (
     DECIDED,
     ENRICHED_CSR,
     ENRICHED_NODE,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from libs.common.bus import Bus
-from libs.common.events import Decided
-from libs.common.subjects import DECIDED
+from libs.common.bus.protocol import Bus
+from libs.common.contract.events import Decided
+from libs.common.contract.subjects import DECIDED
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import Unreachable
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.node import CONTROL_PLANE_LABEL
+from libs.common.contract.node import CONTROL_PLANE_LABEL
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Unreachable
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet

@@ -17,7 +17,7 @@ from cli.doctor.kube_reader import KubeReader, get_or_not_found, get_or_unavaila
 from cli.doctor.kubelet_queries import query_serving_certificates
 from cli.doctor.required_permissions import list_access_reviews
 from cli.doctor.workload_queries import fetch_last_messages, list_workloads
-from libs.common.node import NodeCondition
+from libs.common.contract.node import NodeCondition
 from tests.builders import make_node
 from tests.doctor_cases import PREFIX, make_installation, make_pod, make_snapshot
 from tests.kube_loopback import LoopbackServer, open_api

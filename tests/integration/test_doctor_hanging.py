@@ -7,7 +7,7 @@ from aiohttp import web
 
 from cli.doctor.kube_reader import KubeReader
 from cli.doctor.kubelet_queries import query_serving_certificates
-from libs.common.node import NodeCondition
+from libs.common.contract.node import NodeCondition
 from tests.builders import make_node
 from tests.doctor_cases import make_snapshot
 from tests.kube_loopback import LoopbackServer, open_api

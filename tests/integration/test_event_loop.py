@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from libs.common.kube_api.exec_plugin import run_plugin
-from libs.common.kube_api.kube_config import ExecPlugin, KubeConfigError
-from libs.common.process.health import HealthServer
-from libs.common.process.listener import Limits
-from libs.common.process.readiness import Readiness
-from libs.common.process.serving_certificate import ServingCertificate
-from services.metadata.talos_api.http2 import Http2Connection
+from libs.common.kube.exec_plugin import run_plugin
+from libs.common.kube.kube_config import ExecPlugin, KubeConfigError
+from libs.common.service.health import HealthServer
+from libs.common.service.listener import Limits
+from libs.common.service.readiness import Readiness
+from libs.common.service.serving_certificate import ServingCertificate
+from libs.talos.http2 import Http2Connection
 from tests.integration.processes import a_process
 
 

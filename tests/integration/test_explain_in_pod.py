@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.machine import MachineFault
-from libs.common.node import Node
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import Node
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.kubelets import KubeletFleet, SimKubelet

@@ -11,9 +11,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from libs.common.process.health import HealthServer
-from libs.common.process.listening_sockets import bind_sockets
-from libs.common.process.readiness import Readiness
+from libs.common.service.health import HealthServer
+from libs.common.service.listening_sockets import bind_sockets
+from libs.common.service.readiness import Readiness
 from libs.common.settings.read_settings import SettingsError
 from tests.integration.processes import a_process
 

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from libs.common.process.health import HealthServer
-from libs.common.process.listener import Limits, Listener
-from libs.common.process.readiness import Readiness
-from libs.common.process.serving_certificate import ServingCertificate
+from libs.common.service.health import HealthServer
+from libs.common.service.listener import Limits, Listener
+from libs.common.service.readiness import Readiness
+from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.settings.open_paths import OPEN_PATHS
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from cli.inside.flow_client import FlowQuery, query_flow
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable, decode_result
-from libs.common.delivery import Ack
-from libs.common.events import DeadLetter, Decided, Leading
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.service_spec import DURABLES
+from libs.common.bus.delivery import Ack
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.contract.events import DeadLetter, Decided, Leading
+from libs.common.service.service_spec import DURABLES
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import MAX_BYTES, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus

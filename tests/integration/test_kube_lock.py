@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import Conflict, Forbidden, Unreachable
-from libs.common.kube_api.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Conflict, Forbidden, Unreachable
+from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
 from tests.bus_actors import wait_until
 from tests.kube_loopback import LoopbackServer, open_api, respond_error
 

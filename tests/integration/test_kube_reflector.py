@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from libs.common.kube_api.api import NODES, KubeApi
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.kube_api.reflector import Reflector
-from libs.common.kube_api.watch_events import ListSnapshot, WatchEvent
-from libs.common.node import Node
+from libs.common.contract.node import Node
+from libs.common.kube.api import NODES, KubeApi
+from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.kube.reflector import Reflector
+from libs.common.kube.watch_events import ListSnapshot, WatchEvent
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from tests.bus_actors import wait_until

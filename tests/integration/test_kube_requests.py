@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.credentials import CHECK_SECONDS, Credentials
-from libs.common.kube_api.errors import (
+from libs.common.kube.api import KubeApi
+from libs.common.kube.credentials import CHECK_SECONDS, Credentials
+from libs.common.kube.errors import (
     Forbidden,
     Invalid,
     KubeError,
@@ -25,9 +25,9 @@ from libs.common.kube_api.errors import (
     Unauthorized,
     Unreachable,
 )
-from libs.common.kube_api.events import ObjectEvent, node_reference
-from libs.common.kube_api.load_kube_config import KubeConfigError, load_kube_config
-from libs.common.kube_api.transport import Request
+from libs.common.kube.events import ObjectEvent, node_reference
+from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
+from libs.common.kube.transport import Request
 from libs.testbed.child_process import allocate_port
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
-from libs.common.process.service import Dependencies
-from libs.common.service_spec import LABELER
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.service.service import Dependencies
+from libs.common.service.service_spec import LABELER
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.builders import (

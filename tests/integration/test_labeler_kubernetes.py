@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import FenceFailed, NotFound
-from libs.common.kube_api.events import ObjectEvent, node_reference
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
-from libs.common.node_patch import NodeChanges, build_node_patch, build_status_patch
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
+from libs.common.contract.node_patch import NodeChanges, build_node_patch, build_status_patch
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import FenceFailed, NotFound
+from libs.common.kube.events import ObjectEvent, node_reference
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from tests.builders import make_node

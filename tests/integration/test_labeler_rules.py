@@ -10,17 +10,17 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.machine import MachineFacts, SystemInformation
-from libs.common.node import (
+from libs.common.contract.machine import MachineFacts, SystemInformation
+from libs.common.contract.node import (
     FIELD_OWNERSHIP_ANNOTATION,
     FIELD_OWNERSHIP_DIGEST_LABEL,
     PROVIDED_NODE_IP_ANNOTATION,
     UNINITIALIZED_TAINT,
     Node,
 )
-from libs.common.service_spec import LABELER
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.service.service_spec import LABELER
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
 from libs.testbed.nats_server import NatsServer

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT
+from libs.common.contract.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.testbed.machine_fleet import MachineFleet, make_machine, make_member
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_node

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.events import ClusterNetworksObserved, NodeEnriched, NodeUnreachable
-from libs.common.machine import Inventory, Processors
-from libs.common.subjects import NETWORKS
+from libs.common.contract.events import ClusterNetworksObserved, NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import Inventory, Processors
+from libs.common.contract.subjects import NETWORKS
 from libs.testbed.machine_fleet import (
     Extension,
     MachineFleet,

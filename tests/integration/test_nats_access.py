@@ -9,11 +9,11 @@ import nats
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from libs.common.bus import BusError, BusHooks, UnreadablePayload
-from libs.common.delivery import Reject
-from libs.common.events import encode
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import DEAD_LETTERS, DECIDED, ENRICHED_NODE, FLOW, subject_of
+from libs.common.bus.delivery import Reject
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import BusError, BusHooks, UnreadablePayload
+from libs.common.contract.events import encode
+from libs.common.contract.subjects import DEAD_LETTERS, DECIDED, ENRICHED_NODE, FLOW, subject_of
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import CertificateAuthority
 from tests.builders import make_csr_enriched, make_request

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 import nats
 import pytest
 
-from libs.common.bus import BusError, UnreadablePayload
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.nats_bus.connection import Connection
-from libs.common.nats_bus.nats_access import NatsAccess
-from libs.common.subjects import subject_of
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.connection import Connection
+from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.bus.protocol import BusError, UnreadablePayload
+from libs.common.contract.subjects import subject_of
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import Worker, make_event, wait_until
 

@@ -6,11 +6,11 @@ import logging
 import msgspec
 import pytest
 
-from libs.common.bus import Message, UnreadablePayload
-from libs.common.delivery import Ack, Disposition, Nak, Reject
-from libs.common.events import DeadLetter
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import DEAD_LETTERS, ENRICHED_NODE, STREAM
+from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.contract.events import DeadLetter
+from libs.common.contract.subjects import DEAD_LETTERS, ENRICHED_NODE, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Worker, make_event, wait_until
 from tests.integration.conftest import ConnectBus, operating, put_raw

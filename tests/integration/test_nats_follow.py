@@ -5,9 +5,9 @@ import time
 
 import msgspec
 
-from libs.common.bus import StreamPosition
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import ENRICHED_NODE, FLOW, STREAM
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import StreamPosition
+from libs.common.contract.subjects import ENRICHED_NODE, FLOW, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, make_event, run_during, wait_until
 from tests.integration.conftest import QUICK, ConnectBus, operating

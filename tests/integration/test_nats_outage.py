@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.bus import BusError, BusHooks
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.subjects import FLOW, subject_of
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import BusError, BusHooks
+from libs.common.contract.subjects import FLOW, subject_of
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
 from tests.integration.conftest import QUICK, ConnectBus

@@ -12,14 +12,14 @@ import pytest
 from cli.explain.node.last_messages import select_last_messages
 from cli.inside.flow_reader import query_nats
 from cli.inside.flow_snapshot import FlowObject
-from libs.common import metrics
-from libs.common.bus import BusError, BusHooks
-from libs.common.events import Decided
-from libs.common.nats_bus.connection import Connection
-from libs.common.node import UNINITIALIZED_TAINT
-from libs.common.process.observers import bus_hooks
-from libs.common.service_spec import DURABLES, SERVICES
-from libs.common.subjects import FLOW, OBSERVED_NODE, STREAM, subject_of
+from libs.common.bus.nats.connection import Connection
+from libs.common.bus.protocol import BusError, BusHooks
+from libs.common.contract.events import Decided
+from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.common.contract.subjects import FLOW, OBSERVED_NODE, STREAM, subject_of
+from libs.common.observability import metrics
+from libs.common.service.observers import bus_hooks
+from libs.common.service.service_spec import DURABLES, SERVICES
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.service_processes import ServiceProcesses

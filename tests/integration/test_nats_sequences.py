@@ -5,10 +5,10 @@ import asyncio
 import msgspec
 import pytest
 
-from libs.common.bus import BusError, WrongLastSequence
-from libs.common.nats_bus.bus import NatsBus
-from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
-from libs.common.subjects import ALL_SUBJECTS, ENRICHED_NODE, LEADING, STREAM
+from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.bus.protocol import BusError, WrongLastSequence
+from libs.common.contract.subjects import ALL_SUBJECTS, ENRICHED_NODE, LEADING, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.builders import make_leading
 from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.nats_bus.bus import NatsBus
+from libs.common.bus.nats.bus import NatsBus
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, wait_until
 from tests.integration.processes import AT_ONCE_SECONDS, ROOT, Process, a_process
@@ -187,8 +187,8 @@ async def test_metadata_never_loads_a_kubernetes_client_and_nobody_loads_what_is
         await wait_until(told, "all its modules")
         loaded = {name.split(".")[0] for name in line.split()}
         assert not loaded & {"kubernetes_asyncio", "opentelemetry", "requests", "grpclib", "cryptography"}
-        assert "libs.common.kube_api.api" not in line.split()
-        assert "libs.common.nats_bus.bus" in line.split()
+        assert "libs.common.kube.api" not in line.split()
+        assert "libs.common.bus.nats.bus" in line.split()
 
 
 # ---- what ends with one clear line and status 2

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api.lease import new_lease_document
+from libs.common.kube.lease import new_lease_document
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import make_machine

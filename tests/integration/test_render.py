@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from cli.render.node_changes import diff_nodes
-from libs.common.node import Node
-from libs.common.platforms import PLATFORMS
+from libs.common.contract.node import Node
+from libs.common.contract.platforms import PLATFORMS
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import ApiServer, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from libs.common.kube_api.api import NODES, KubeApi
-from libs.common.kube_api.errors import Gone, Invalid, TooManyRequests, Unreachable
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.kube_api.transport import Request as KubeRequest
-from libs.common.kube_api.watch_events import ListSnapshot
-from libs.common.node import Node
+from libs.common.contract.node import Node
+from libs.common.kube.api import NODES, KubeApi
+from libs.common.kube.errors import Gone, Invalid, TooManyRequests, Unreachable
+from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.kube.transport import Request as KubeRequest
+from libs.common.kube.watch_events import ListSnapshot
 from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.sim_apiserver.faults import (

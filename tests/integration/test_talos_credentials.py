@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.talos.api import TalosApi
+from libs.talos.credentials import CredentialStore
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.talos_pki import TalosPki
-from services.metadata.talos_api.api import TalosApi
-from services.metadata.talos_api.credentials import CredentialStore
 from tests.talos_actors import query_fault
 
 IP = "10.74.0.1"

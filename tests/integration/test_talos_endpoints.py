@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from libs.talos import frames
+from libs.talos.api import MachineUnavailable, TalosApi
+from libs.talos.credentials import CredentialStore
 from libs.testbed.child_process import allocate_port
 from libs.testbed.machine_fleet import MachineFleet, make_machine
-from services.metadata.talos_api import frames
-from services.metadata.talos_api.api import MachineUnavailable, TalosApi
-from services.metadata.talos_api.credentials import CredentialStore
 from tests.bus_actors import wait_until
 from tests.talos_actors import query_fault
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from h2.settings import SettingCodes
 
-from libs.common.machine import FaultKind
-from libs.testbed.talos_pki import TalosPki
-from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSnapshot
-from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.proto.generated.cosi.resource import (
+from libs.common.contract.machine import FaultKind
+from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
+from libs.talos.credentials import CredentialStore
+from libs.talos.proto.generated.cosi.resource import (
     Event,
     EventType,
     GetResponse,
     WatchResponse,
 )
+from libs.testbed.talos_pki import TalosPki
 from tests.integration.scripted_endpoint import (
     HEADERS,
     OK,

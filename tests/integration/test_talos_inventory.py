@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.machine import Inventory, Processors
+from libs.common.contract.machine import Inventory, Processors
+from libs.talos.api import InventoryResponse, Part, TalosApi
+from libs.talos.credentials import CredentialStore
+from libs.talos.resources import INVENTORY
 from libs.testbed.machine_fleet import Extension, MachineFleet, MemoryModule, Processor, Route, make_machine
-from services.metadata.talos_api.api import InventoryResponse, Part, TalosApi
-from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.resources import INVENTORY
 
 NODE = "10.73.1.1"
 ALL = tuple(part for part in INVENTORY if part != "RouteStatus")  # what rules may name

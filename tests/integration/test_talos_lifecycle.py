@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
+from libs.talos.credentials import CredentialStore
+from libs.talos.resources import MACHINE_STATUS, MEMBERS
 from libs.testbed.machine_fleet import MachineFleet, make_machine, make_member
-from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSnapshot
-from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.resources import MACHINE_STATUS, MEMBERS
 
 NODE = "10.74.0.1"
 WEB = make_machine("lifecycle-1", NODE)

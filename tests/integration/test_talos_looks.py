@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.machine import AddressStatus, MachineFacts
+from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.talos.api import MachineConfigNetworks, TalosApi
+from libs.talos.credentials import CredentialStore
+from libs.talos.resources import NODENAME, PLATFORM_METADATA
 from libs.testbed.machine_fleet import Address, CallKey, MachineFleet, Platform, make_machine
-from services.metadata.talos_api.api import MachineConfigNetworks, TalosApi
-from services.metadata.talos_api.credentials import CredentialStore
-from services.metadata.talos_api.resources import NODENAME, PLATFORM_METADATA
 from tests.talos_actors import query_fault
 
 CONTROL_PLANE = make_machine("looks-cp", "10.70.0.1", control_plane=True, cluster_name="testbed")

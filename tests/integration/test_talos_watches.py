@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
+from libs.talos.credentials import CredentialStore
 from libs.testbed.machine_fleet import Address, MachineFleet, Platform, SimMachineFacts, make_machine
-from services.metadata.talos_api.api import MachineUnavailable, TalosApi, WatchSnapshot
-from services.metadata.talos_api.credentials import CredentialStore
 
 SILENCE_SECONDS = 0.5
 

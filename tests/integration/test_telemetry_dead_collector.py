@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.service_processes import ServiceProcesses

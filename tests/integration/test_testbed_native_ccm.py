@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.node import UNINITIALIZED_TAINT
+from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.native_ccm import CloudInstance, NativeCcm

@@ -7,10 +7,10 @@ from typing import Any
 
 from aiohttp import web
 
-from libs.common.kube_api.api import NODES, SIGNING_REQUESTS
-from libs.common.kube_api.reflector import Reflector
-from libs.common.kube_api.transport import CONNECTIONS
-from libs.common.memory_bus.bus import MemoryBus, MemoryServer
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.kube.api import NODES, SIGNING_REQUESTS
+from libs.common.kube.reflector import Reflector
+from libs.common.kube.transport import CONNECTIONS
 from services.watcher.informer import Informer
 from services.watcher.kinds import CSR, NODE
 from services.watcher.service import KUBERNETES_CONNECTIONS

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.lease_lock import STANDBY_REPORT_ANNOTATION
-from libs.common.kube_api.load_kube_config import load_kube_config
+from libs.common.kube.api import KubeApi
+from libs.common.kube.lease_lock import STANDBY_REPORT_ANNOTATION
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_server import NatsServer

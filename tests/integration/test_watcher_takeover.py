@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.events import NodeGone
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.node import Node
-from libs.common.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.contract.events import NodeGone
+from libs.common.contract.node import Node
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.child_process import ChildProcess, allocate_port
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet

@@ -7,9 +7,9 @@ from typing import Final
 
 import nats
 
-from libs.common.nats_bus.nats_access import NatsAccess
-from libs.common.service_spec import SERVICES
-from libs.common.subjects import ENRICHED_NODE
+from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.contract.subjects import ENRICHED_NODE
+from libs.common.service.service_spec import SERVICES
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.prometheus import PrometheusServer, start_prometheus

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from libs.testbed.dashboards.boards import FOLDER
 from tests.bus_actors import wait_until
 from tests.observe.running_fleet import Fleet, a_fleet
+from tools.dashboards.boards import FOLDER
 
 # What Grafana puts in for variables and for the width of the screen.
 CHOSEN: Final = {"$cluster": ".*", "$job": "talos-ccm", "$__rate_interval": "10m", "$__range": "10m"}

@@ -11,8 +11,8 @@ from cli.doctor.checks.services import report_assumed_installation
 from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
 from cli.doctor.kube_objects import Container, LeaseItem, Pod, Workload
 from libs.common.cloud_config.model import Ownership
-from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL
-from libs.common.ownership import why_not_owned
+from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
 from libs.common.settings.reference_flags import is_controller_selected
 
 _REFERENCE: Final = re.compile(r"siderolabs/talos-cloud-controller-manager([:@]|$)")

@@ -9,7 +9,7 @@ from cryptography import x509
 from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import AbsentObject, InstallationSnapshot, Unavailable
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
-from libs.common.subjects import STREAM
+from libs.common.contract.subjects import STREAM
 
 _LEADER_SILENT_SECONDS: Final = 30.0
 _ALMOST_FULL: Final = 0.9

@@ -7,7 +7,7 @@ import msgspec
 from cli.explain.node.deletion_forecast import DeletionForecast
 from cli.explain.node.last_messages import LastMessages
 from cli.explain.node.node_explanation import NodeExplanation
-from libs.common.node import BLOCKED_CONDITION
+from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.plan import Plan
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, ShutdownTaintChange
 

@@ -8,8 +8,8 @@ import msgspec
 from cli.explain.node.finding import describe_fault
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.render.described_node import DescribedNode
-from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import MachineFault
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFault
 
 # What one has to have oneself to ask Talos: refused here, it may well be granted to metadata.
 _OWN_ACCESS: Final = frozenset({"certificate", "permission", "no_endpoint"})

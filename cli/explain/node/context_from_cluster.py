@@ -15,12 +15,12 @@ from cli.explain.node.node_context import (
 )
 from cli.kube_listing import list_all
 from cli.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
-from libs.common.kube_api.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube_api.errors import KubeError, NotFound
-from libs.common.kube_api.latest_event_recorder import CLUSTER_REFERENCE
-from libs.common.kube_api.objects import Resource
-from libs.common.kube_api.pods import Pod
-from libs.common.node import Node
+from libs.common.contract.node import Node
+from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube.errors import KubeError, NotFound
+from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE
+from libs.common.kube.objects import Resource
+from libs.common.kube.pods import Pod
 
 _FILE: Final = "ccm-config.yaml"  # in the chart's ConfigMap
 _REQUESTS: Final = Resource(

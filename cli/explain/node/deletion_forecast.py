@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from cli.explain.node.node_evidence import NodeEvidence
-from libs.common.controllers import NODE_LIFECYCLE
+from libs.common.contract.controllers import NODE_LIFECYCLE
 from services.lifecycle.decide import DeletionPolicy, why_excluded
 from services.lifecycle.evidence import Assessment, assess_node, assess_report, build_machine_index
 from services.lifecycle.gcp_spot import assess_gcp_spot, is_gcp_spot

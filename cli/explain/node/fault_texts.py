@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.machine import FaultKind
+from libs.common.contract.machine import FaultKind
 
 
 class FaultText(msgspec.Struct, frozen=True):

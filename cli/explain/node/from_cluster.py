@@ -23,12 +23,12 @@ from cli.render.run_render import RenderError, parse_config
 from cli.server_clock import measure_clock_offset
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.cloud_config.required_resources import required_resources
-from libs.common.machine import MachineFacts
-from libs.common.node import PROVIDED_NODE_IP_ANNOTATION, Node, trim_node
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, trim_node
+from libs.talos.api import TalosApi
 from services.metadata.identity import MachineIdentity, verify
 from services.metadata.machine_replacement import Inconclusive
 from services.metadata.query_machine import QueryResult
-from services.metadata.talos_api.api import TalosApi
 
 
 class NodeQuery(flow_client.FlowQuery, frozen=True, kw_only=True):

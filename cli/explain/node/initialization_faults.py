@@ -18,9 +18,9 @@ from cli.explain.node.finding import (
     make_finding,
 )
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
-from libs.common.machine import MachineFault
-from libs.common.node import BLOCKED_CONDITION, NodeCondition
-from libs.common.service_spec import LABELER
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
+from libs.common.service.service_spec import LABELER
 from services.labeler.blocker import FAULT_REASONS
 
 WRITE_DEADLINE: Final = timedelta(seconds=15)  # for each hop; metadata answers within 10 s, the labeler, too

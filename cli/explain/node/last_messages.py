@@ -3,8 +3,8 @@
 import msgspec
 
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
-from libs.common.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
-from libs.common.node import Node
+from libs.common.contract.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
+from libs.common.contract.node import Node
 
 
 class LastMessages(msgspec.Struct, frozen=True, kw_only=True):

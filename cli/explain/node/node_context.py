@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from cli.explain.certificate_signing_request import CertificateSigningRequest
-from libs.common.kube_api.lease import Lease
-from libs.common.kube_api.pods import Pod
-from libs.common.node import ObjectMeta
-from libs.common.service_spec import SERVICES
+from libs.common.contract.node import ObjectMeta
+from libs.common.kube.lease import Lease
+from libs.common.kube.pods import Pod
+from libs.common.service.service_spec import SERVICES
 
 COMPONENT: Final = "app.kubernetes.io/component"  # of the chart's labels: which service a pod runs
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)

@@ -10,9 +10,9 @@ from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from cli.render.compiled_config import CompiledConfig
 from cli.render.described_node import DescribedNode
 from libs.common.cloud_config.model import OwnershipConfig
-from libs.common.events import NodeEnriched, NodeUnreachable
-from libs.common.machine import ForeignMachine, MachineFault
-from libs.common.node import Node
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import ForeignMachine, MachineFault
+from libs.common.contract.node import Node
 from services.labeler.plan import ClusterConfig
 from services.lifecycle.evidence import MachineReport
 

@@ -13,11 +13,11 @@ from cli.explain.node.node_verdict import NodeVerdict, is_starting, judge_node
 from cli.explain.request_explanation import CheckOutcome, CheckResult
 from cli.render.described_node import DescribedNode
 from libs.common.cloud_config.model import OwnershipConfig
-from libs.common.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
-from libs.common.machine import MachineFault
-from libs.common.node import Node
-from libs.common.ownership import why_not_owned
-from libs.common.service_spec import LABELER
+from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import Node
+from libs.common.service.service_spec import LABELER
 from services.labeler.native_provider_id import derive_native_provider_id
 from services.labeler.node_ownership import why_not_managed
 from services.labeler.plan import (

@@ -13,9 +13,9 @@ from cli.explain.node.initialization_steps import InitializationStep, StepState
 from cli.explain.node.last_messages import LastMessages
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
 from cli.lines import Line
-from libs.common.events import NodeUnreachable
-from libs.common.machine import MachineFault
-from libs.common.node import BLOCKED_CONDITION
+from libs.common.contract.events import NodeUnreachable
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.plan import Plan, PlanOutcome
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
 

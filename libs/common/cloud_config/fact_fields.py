@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.machine import Inventory, MachineFacts, Processors, SystemInformation
+from libs.common.contract.machine import Inventory, MachineFacts, Processors, SystemInformation
 
 Value = str | bool | int | Mapping[str, str]
 TalosResource = Literal["Version", "MachineType", "ExtensionStatus", "Processor", "MemoryModule"]

@@ -11,7 +11,7 @@ Kind = Literal["annotations", "labels", "taints", "platformMetadata"]
 class RuleEntry(msgspec.Struct, frozen=True):
     """One key that a rule sets, and the template of its value.
 
-    Under platformMetadata the key is the name of a field of `libs.common.machine.PlatformMetadata`.
+    Under platformMetadata the key is the name of a field of `libs.common.contract.machine.PlatformMetadata`.
     """
 
     key: str

@@ -11,8 +11,8 @@ from libs.common.cloud_config.mapping_reader import LocatedText, ParsedMapping
 from libs.common.cloud_config.model import Ownership, OwnershipConfig
 from libs.common.cloud_config.patterns import PatternBudget
 from libs.common.cloud_config.read_rule import read_selector
-from libs.common.controllers import NODE_CONTROLLER_NAMES, canonical_name
-from libs.common.platforms import PLATFORMS
+from libs.common.contract.controllers import NODE_CONTROLLER_NAMES, canonical_name
+from libs.common.contract.platforms import PLATFORMS
 
 _SCHEME: Final = re.compile(SCHEME)
 

@@ -19,7 +19,7 @@ from libs.common.cloud_config.file_keys import (
     FileKey,
 )
 from libs.common.cloud_config.kubernetes_names import EFFECTS
-from libs.common.controllers import NODE_CONTROLLER_NAMES
+from libs.common.contract.controllers import NODE_CONTROLLER_NAMES
 
 # The reference's decoder takes any scalar for a text, and nothing at all for the empty text.
 _TEXT: Final[dict[str, Any]] = {"type": ["string", "number", "boolean"]}

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.controllers import (
+from libs.common.contract.controllers import (
     ALIASES,
     CLOUD_NODE,
     CSR_APPROVAL,

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from libs.common.kube_api.api import KubeApi
-from libs.common.kube_api.errors import KubeError
-from libs.common.kube_api.load_kube_config import load_kube_config
-from libs.common.node import Node
-from libs.common.node_ips import InvalidNodeIP, parse_node_ips
+from libs.common.contract.node import Node
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import KubeError
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.compose.addresses import TALOS_PORT
 from libs.testbed.kubelet_node import PROVIDED_NODE_IP
 from libs.testbed.machine_fleet import SimMachineFacts, make_machine

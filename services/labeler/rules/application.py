@@ -3,7 +3,8 @@
 from typing import Final
 
 from libs.common.cloud_config.selectors import match_selector
-from libs.common.machine import MachineFacts
+from libs.common.contract.machine import MachineFacts
+from libs.gotemplate import TemplateError
 from services.labeler.rules.bounds import NodeBudget, NodeBudgetExceeded
 from services.labeler.rules.compilation import CompiledEntry, CompiledRule, Rules
 from services.labeler.rules.effect_collector import EffectCollector, Value, truncate_line
@@ -16,7 +17,6 @@ from services.labeler.rules.value_validation import (
     make_metadata_value,
     make_taint,
 )
-from services.labeler.templates import TemplateError
 
 _MAX_REASON_LENGTH: Final = 400  # characters of a selector's reasons
 

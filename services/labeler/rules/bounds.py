@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from libs.common.node import ANNOTATION_VALUE_LIMIT
-from services.labeler.templates import Budget, Record, Template, TemplateError, render
-from services.labeler.templates.bounds import MAX_STEPS
+from libs.common.contract.node import ANNOTATION_VALUE_LIMIT
+from libs.gotemplate import Budget, Record, Template, TemplateError, render
+from libs.gotemplate.bounds import MAX_STEPS
 
 # A file of one rule for each of 1000 machines is beyond what anybody maintains by hand.
 MAX_RULES: Final = 1_000

@@ -12,10 +12,10 @@ from libs.common.cloud_config.kubernetes_names import key_problem
 from libs.common.cloud_config.model import CloudConfig, Finding, Kind, NodeSelectorTerm, Rule, RuleEntry
 from libs.common.cloud_config.required_resources import list_queried_fields
 from libs.common.cloud_config.reserved_keys import why_reserved
+from libs.gotemplate import Template, TemplateError, parse, record, render
 from services.labeler.rules.bounds import MAX_ENTRIES, MAX_RULES
 from services.labeler.rules.effects import EffectKind
 from services.labeler.rules.selector_cost import SelectorCost, compute_selector_costs
-from services.labeler.templates import Template, TemplateError, parse, record, render
 
 _EFFECT: Final[Mapping[Kind, EffectKind]] = {
     "annotations": "annotation",

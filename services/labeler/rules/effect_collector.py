@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.machine import PlatformMetadata
-from libs.common.node import Taint
+from libs.common.contract.machine import PlatformMetadata
+from libs.common.contract.node import Taint
 from services.labeler.rules.bounds import MAX_ANNOTATIONS, MAX_SKIPPED_ENTRIES
 from services.labeler.rules.effects import EffectKind, RetainedKind, RuleEffects, RuleResult, SkippedEntry
 from services.labeler.rules.value_validation import InvalidValueError

@@ -4,8 +4,8 @@ from typing import Literal
 
 import msgspec
 
-from libs.common.machine import PlatformMetadata
-from libs.common.node import Taint
+from libs.common.contract.machine import PlatformMetadata
+from libs.common.contract.node import Taint
 
 EffectKind = Literal["label", "annotation", "taint", "platformMetadata"]
 RetainedKind = Literal["label", "annotation", "taint", "platformMetadata", "feature"]

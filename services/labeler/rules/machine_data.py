@@ -5,10 +5,10 @@ from functools import cached_property
 import msgspec
 
 from libs.common.cloud_config.fact_fields import FactValues, fact_values
-from libs.common.machine import Inventory, MachineFacts
+from libs.common.contract.machine import Inventory, MachineFacts
+from libs.gotemplate import Record, record
+from libs.gotemplate.numbers import MAX_INT
 from services.labeler.native_provider_id import build_provider_id
-from services.labeler.templates import Record, record
-from services.labeler.templates.numbers import MAX_INT
 
 
 class MachineData:

@@ -12,7 +12,7 @@ from libs.common.cloud_config.patterns import (
     check_pattern,
     count_instructions,
 )
-from services.labeler.templates.bounds import REGEX_INSTRUCTIONS_PER_STEP, REGEX_WORK_PER_STEP
+from libs.gotemplate.bounds import REGEX_INSTRUCTIONS_PER_STEP, REGEX_WORK_PER_STEP
 
 _VALUES_PER_STEP: Final = 16  # of In and NotIn
 

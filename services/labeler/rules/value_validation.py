@@ -4,10 +4,10 @@ import re
 from typing import Final
 
 from libs.common.cloud_config.kubernetes_names import label_value_problem, parse_taint
-from libs.common.node import Taint
+from libs.common.contract.node import Taint
+from libs.gotemplate.runes import REPLACEMENT, trim
 from services.labeler.rules.bounds import MAX_ANNOTATION, MAX_METADATA
 from services.labeler.rules.sanitization import sanitize_label_value
-from services.labeler.templates.runes import REPLACEMENT, trim
 
 # Kubernetes takes them, and an annotation of several lines needs two of them; the others are junk from a
 # machine's firmware or orders to the terminal of whoever reads the Node.

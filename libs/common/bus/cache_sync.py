@@ -1,0 +1,60 @@
+"""The followed flow, as far as a decision rests on it: complete, and not behind the message."""
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.stream_cache import StreamCache
+
+SYNC_TIMEOUT_SECONDS: Final = (
+    5.0  # the follower is behind its consumer by milliseconds, or it is not connected
+)
+
+
+class CacheSync:
+    """Tells whoever waits for it when the table has heard all that a message could rest on."""
+
+    def __init__(
+        self, cache: StreamCache, *, problems: Callable[[StreamCache], tuple[str, ...]] = StreamCache.problems
+    ) -> None:
+        """`problems`: why nothing can be decided by the table as it is, in words; nothing if it can."""
+        self._table = cache
+        self._problems = problems
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._number = itertools.count()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why nothing can be decided, in words for /readyz."""
+        return self._problems(self._table)
+
+    async def wait_for(self, sequence: int) -> None:
+        """Return when everything up to there is known. Raises TemporaryError after SYNC_TIMEOUT_SECONDS."""
+        if self._table.sequence < sequence or self.problems():
+            await self._wait_for(sequence)
+        if why := self.problems():  # lost since it was reached
+            raise TemporaryError("nothing can be decided", "; ".join(why))
+
+    async def _wait_for(self, sequence: int) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (sequence, next(self._number), woken))
+        try:
+            async with asyncio.timeout(SYNC_TIMEOUT_SECONDS):
+                await woken
+        except TimeoutError:
+            raise TemporaryError("the flow is behind", "; ".join(self.problems())) from None
+        finally:
+            if woken.cancelled():
+                self._waiting = [waiting for waiting in self._waiting if waiting[2] is not woken]
+                heapq.heapify(self._waiting)
+
+    def wake_waiters(self) -> None:
+        """The table has heard something, or has become complete."""
+        if not self._waiting or self.problems():
+            return
+        while self._waiting and self._waiting[0][0] <= self._table.sequence:
+            _, _, woken = heapq.heappop(self._waiting)
+            if not woken.done():
+                woken.set_result(None)

@@ -1,0 +1,271 @@
+"""What surrounds every handler of a message: turns per object, attempts, verdict, log line, span, metrics."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from functools import cache, partial
+from typing import Final, TypeVar
+
+from libs.common.bus.delivery import (
+    Ack,
+    Disposition,
+    Nak,
+    PermanentError,
+    Reject,
+    RequeueAfter,
+    TemporaryError,
+    classify_error,
+)
+from libs.common.bus.delivery import failure_reason as reason_of
+from libs.common.bus.protocol import Message, UnreadablePayload, event_name
+from libs.common.contract.events import CsrEnriched, Event, NodeEnriched, NodeUnreachable
+from libs.common.observability import metrics, telemetry
+from libs.common.observability.trace_attributes import event_attributes
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Message], Awaitable[None]]
+K = TypeVar("K")
+V = TypeVar("V")
+
+_NO_CHANGE_OUTCOMES: Final = frozenset({"unchanged", "settled", "not-ours"})  # outcomes
+_MOST_NAMES: Final = 20_000  # names that never come back must not pile up for ever
+
+
+class ConsumerMiddleware:
+    """Surrounds the handlers of one service for one kind of object."""
+
+    def __init__(
+        self,
+        service: str,
+        kind: str,
+        *,
+        system: str,
+        clock: Callable[[], float],
+        random: random.Random,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`system` is the bus's; `clock` is monotonic, `now` Unix time, both in seconds."""
+        self._now = now
+        self._system = system
+        self._service = service
+        self._kind = kind
+        self._clock = clock
+        self._random = random
+        self._attempts: dict[str, dict[str, int]] = {}  # name -> reason -> consecutive failures
+        self._locks: dict[str, _KeyedLock] = {}
+        # Looked up once: to find a series by its labels costs more than to count.
+        self._in_flight = metrics.HANDLING_IN_FLIGHT.labels(service)
+        self._redelivered = metrics.REDELIVERED.labels(service)
+        self._duration_of = cache(partial(metrics.HANDLING_DURATION.labels, service))
+        self._latency_of = cache(partial(metrics.HOP_LATENCY.labels, service))
+        self._end_to_end_latency_of = cache(partial(metrics.END_TO_END_LATENCY.labels, service))
+        self._last_handled: dict[str, tuple[int, datetime]] = {}  # name -> the message that was handled last
+        self._last_observed: dict[
+            tuple[str, str], int
+        ] = {}  # event and name -> sequence of what was observed
+        self._handled_as = cache(partial(metrics.HANDLED.labels, service))
+
+    def wrap(
+        self, handle: Handler, *, is_repeat: bool = False
+    ) -> Callable[[Message], Awaitable[Disposition]]:
+        """The handler as `Bus.consume` wants it: what `handle` raises becomes a verdict, and one log line.
+
+        The line says attempt, outcome, reason and seconds, beside service, object and event from context.
+        `again`: the messages were handled before, by us or by a predecessor: nobody waited for them.
+        """
+
+        async def handled(message: Message) -> Disposition:
+            name = self._name_in(message.subject)
+            event = event_name(message.event)
+            if message.redelivered:
+                self._redelivered.inc()
+            with telemetry.log_fields(service=self._service, **{self._kind: name}, event=event):
+                self._in_flight.inc()
+                try:
+                    async with self._lock_for(name):
+                        return await self._handle(handle, message, name, is_repeat)
+                finally:
+                    self._in_flight.dec()
+
+        return handled
+
+    def count_failure(self, name: str, error: Exception) -> int:
+        """Count a failure; how many it makes, of this reason, since the last success with that name."""
+        reasons = self._attempts.get(name, {})
+        reasons[reason_of(error)] = reasons.get(reason_of(error), 0) + 1
+        _store_bounded(self._attempts, name, reasons)
+        return reasons[reason_of(error)]
+
+    def reset_failures(self, name: str) -> None:
+        """Forget the failures of that name."""
+        self._attempts.pop(name, None)
+
+    async def _handle(self, handle: Handler, message: Message, name: str, again: bool) -> Disposition:
+        event, began = event_name(message.event), self._clock()
+        with telemetry.notes() as notes, self._span(message, name) as span:
+            exemplar = telemetry.exemplar()
+            if self._is_first_delivery(message, name) and not again:
+                age = self._now() - message.published_at.timestamp()
+                self._latency_of(event).observe(max(0.0, age), exemplar)
+            error = await _call_handler(handle, message)
+            attempt = (
+                self.count_failure(name, error) if error else 1 + sum(self._attempts.get(name, {}).values())
+            )
+            decided = classify_error(error, attempt, self._random.random())
+            if not isinstance(decided, Nak):
+                self.reset_failures(name)
+            span.set({"talosccm.delivery.attempt": attempt})
+            if error:
+                span.set({"error.type": reason_of(error)})
+        seconds = self._clock() - began
+        self._duration_of(event).observe(seconds, exemplar)
+        if isinstance(decided, Ack) and not again:
+            # Said again for no reason, it goes back to an observation of minutes ago: no journey ends there.
+            ends = notes.get("outcome") not in _NO_CHANGE_OUTCOMES
+            self._observe_end_to_end_latency(message.event, name, exemplar, ends=ends)
+        self._log_outcome(
+            decided, error, attempt, event, notes | {"attempt": attempt, "seconds": round(seconds, 4)}
+        )
+        return decided
+
+    def _is_first_delivery(self, message: Message, name: str) -> bool:
+        """Whether it is handled for the first time: again, it comes as late as we asked for."""
+        begun, key = self._last_handled.get(name), (message.sequence, message.published_at)
+        _store_bounded(self._last_handled, name, key)
+        return not message.redelivered and begun != key
+
+    def _observe_end_to_end_latency(
+        self, event: Event | UnreadablePayload, name: str, exemplar: dict[str, str] | None, *, ends: bool
+    ) -> None:
+        """Once for each observation: said again because the machine has changed, it is another journey."""
+        if not isinstance(event, NodeEnriched | NodeUnreachable | CsrEnriched):
+            return
+        kind = type(event).__name__
+        if self._last_observed.get((kind, name)) != event.observed_sequence and ends:
+            seconds = self._now() - event.observed_at.timestamp()
+            self._end_to_end_latency_of(kind).observe(max(0.0, seconds), exemplar)
+        _store_bounded(self._last_observed, (kind, name), event.observed_sequence)
+
+    def _span(self, message: Message, name: str) -> AbstractContextManager[telemetry.Span]:
+        if not telemetry.tracing_is_on():  # most of the time, and then nobody reads what it would bear
+            return telemetry.span("")
+        template = self._template_of(message.subject)
+        attributes: dict[str, telemetry.Attribute] = {
+            "messaging.system": self._system,
+            "messaging.operation.type": "process",
+            "messaging.operation.name": "process",
+            "messaging.destination.name": message.subject,
+            "messaging.destination.template": template,
+            f"k8s.{self._kind}.name": name,
+            "talosccm.stream.seq": message.sequence,
+        }
+        headers = message.headers
+        return telemetry.span(
+            f"process {template}",
+            kind="consumer",
+            parent_headers=headers,
+            links=(headers,) if headers else (),  # as the conventions want it, beside the parent
+            attributes=attributes | event_attributes(message.event),
+        )
+
+    def _log_outcome(
+        self,
+        decided: Disposition,
+        error: Exception | None,
+        attempt: int,
+        event: str,
+        fields: dict[str, object],
+    ) -> None:
+        outcome = _OUTCOMES[type(decided)]
+        self._handled_as(event, outcome).inc()
+        match decided:
+            case Ack():
+                level = logging.DEBUG if fields.get("outcome") == "unchanged" else logging.INFO
+                log.log(level, "handled", extra=fields)
+            case Nak() if isinstance(error, RequeueAfter):
+                level = logging.INFO if attempt == 1 else logging.DEBUG  # told once; it may wait for hours
+                log.log(level, "waits", extra=fields | {"reason": decided.reason})
+            case Nak():
+                unforeseen = None if isinstance(error, TemporaryError) else error
+                log.warning(
+                    "not handled, will be tried again",
+                    extra=fields
+                    | {
+                        "error": decided.reason,
+                        "again_in_seconds": round(decided.delay_seconds, 1),
+                    },
+                    exc_info=unforeseen,
+                )
+            case Reject():
+                metrics.DEAD_LETTERS.labels(self._service).inc()
+                unforeseen = None if isinstance(error, PermanentError) else error
+                log.error(
+                    "put aside as a dead letter",
+                    extra=fields | {"error": decided.reason},
+                    exc_info=unforeseen,
+                )
+
+    def _name_in(self, subject: str) -> str:
+        _, found, name = subject.partition(f".{self._kind}.")
+        return name if found else subject
+
+    def _template_of(self, subject: str) -> str:
+        head, found, _ = subject.partition(f".{self._kind}.")
+        return f"{head}.{self._kind}" if found else subject
+
+    def _lock_for(self, name: str) -> "_KeyedLock":
+        return self._locks.get(name) or _KeyedLock(self._locks, name)
+
+
+class _KeyedLock:
+    """Whose turn it is with one name, in the order of arrival; among the turns while anybody wants it."""
+
+    def __init__(self, turns: "dict[str, _KeyedLock]", name: str) -> None:
+        self._turns = turns
+        self._name = name
+        self._lock = asyncio.Lock()
+        self._waiters = 0
+
+    async def __aenter__(self) -> None:
+        self._turns[self._name] = self
+        self._waiters += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._remove_waiter()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+        self._remove_waiter()
+
+    def _remove_waiter(self) -> None:
+        self._waiters -= 1
+        if not self._waiters:
+            del self._turns[self._name]
+
+
+_OUTCOMES: Final[dict[type, str]] = {Ack: "handled", Nak: "retried", Reject: "put_aside"}
+
+
+def _store_bounded(known: dict[K, V], key: K, value: V) -> None:
+    """As the newest; beyond the most that are kept the oldest goes."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > _MOST_NAMES:
+        del known[next(iter(known))]
+
+
+async def _call_handler(handle: Handler, message: Message) -> Exception | None:
+    if isinstance(message.event, UnreadablePayload):
+        return PermanentError(f"unreadable: {message.event.reason}")
+    try:
+        await handle(message)
+    except Exception as error:  # noqa: BLE001 - the process meets its handlers here: the verdict judges every error
+        return error
+    return None

@@ -1,0 +1,305 @@
+"""The bus inside one process, for the all-in-one: as long as the process lives, so does the stream."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import ClassVar, Final
+
+from libs.common.bus.acknowledger import Acknowledger
+from libs.common.bus.delivery import Disposition
+from libs.common.bus.memory.consume_loop import ConsumeLoop, decode_message
+from libs.common.bus.memory.stream import Backlog, DurableState, Stream
+from libs.common.bus.protocol import (
+    BusError,
+    BusHooks,
+    ConsumerStats,
+    Durable,
+    Follower,
+    Message,
+    NoStream,
+    ServerLiveness,
+    StreamFull,
+    StreamPosition,
+    StreamStats,
+)
+from libs.common.bus.stream_size import (
+    HEADROOM_BYTES,
+    candidate_limits,
+    grow_limit,
+    initial_limit,
+    message_bytes,
+    subtract_headroom,
+)
+from libs.common.contract.events import Event, encode
+from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
+
+_AT_ONCE: Final = 64  # messages that a follower is fed before others get their turn
+_STORE_BYTES: Final = 256 * 1024 * 1024  # the chart's default for NATS: a stream in memory grows no further
+
+
+class MemoryServer:
+    """What buses share: no stream until somebody provisions it, and none after the process."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        store_bytes: int = _STORE_BYTES,
+    ) -> None:
+        """`store_bytes` is what the limit of the stream and the headroom may take together."""
+        self.clock = clock
+        self._store_bytes = store_bytes
+        self.stream: Stream | None = None
+        self.is_provisioned = asyncio.Event()  # the stream is there
+        self._works: dict[str, DurableState] = {}
+        self._listeners: dict[str, set[Callable[[], None]]] = {}
+
+    def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> Stream:
+        """Make or repair. Raises BusError if the store has no room for the smallest stream."""
+        if self.stream is None:
+            smallest = initial_limit(max_bytes)
+            if smallest > self._store_bytes:
+                raise BusError(f"stream {STREAM}: insufficient storage: {self._store_bytes} bytes")
+            self.stream = Stream(self.clock().isoformat(), max_bytes=smallest)
+        wanted = grow_limit(max_bytes, self.stream.bytes)
+        self.stream.max_bytes = self._largest_limit(wanted, self.stream.max_bytes)
+        for durable in durables:
+            self._provision_durable(self.stream, durable)
+        self.is_provisioned.set()
+        return self.stream
+
+    def _largest_limit(self, wanted: int, present: int) -> int:
+        """The largest limit up to the wanted one for which the store has room, headroom included."""
+        if wanted <= present:
+            return wanted
+        fitting = (n for n in candidate_limits(wanted, present) if n + HEADROOM_BYTES <= self._store_bytes)
+        return next(fitting, subtract_headroom(present))
+
+    def _provision_durable(self, stream: Stream, durable: Durable) -> None:
+        present = self._works.get(durable.name)
+        if present is not None and present.filter == durable.filter:
+            return
+        if present is not None:
+            present.close()
+        wake = self._waker(durable.name)
+        self._works[durable.name] = DurableState(stream, durable.filter, on_new=wake)
+        wake()
+
+    def _waker(self, durable: str) -> Callable[[], None]:
+        def wake() -> None:
+            for listener in self._listeners.get(durable, ()):
+                listener()
+
+        return wake
+
+    def consumer_stats(self) -> tuple[ConsumerStats, ...]:
+        """How each durable stands."""
+        return tuple(self._look_at(name, work) for name, work in sorted(self._works.items()))
+
+    def _look_at(self, name: str, work: DurableState) -> ConsumerStats:
+        unsettled = work.delivery_counts(_now())
+        return ConsumerStats(
+            name=name,
+            pending=work.pending(_now()),
+            unacknowledged=len(unsettled),
+            redelivered=sum(times > 1 for times in unsettled),
+            waiting=len(self._listeners.get(name, ())),
+            delivered=work.delivered,
+        )
+
+    # ---- consume.Works
+
+    def find_durable(self, durable: str) -> DurableState | None:
+        return self._works.get(durable)
+
+    @contextlib.contextmanager
+    def listen_for_work(self, durable: str, wake: Callable[[], None]) -> Iterator[None]:
+        listeners = self._listeners.setdefault(durable, set())
+        listeners.add(wake)
+        try:
+            yield
+        finally:
+            listeners.discard(wake)
+
+
+class MemoryBus:
+    """Fulfils `bus.Bus`. Several on one server share its stream and its work; there is no connection."""
+
+    system: ClassVar = "memory"
+
+    def __init__(self, server: MemoryServer, *, hooks: BusHooks | None = None) -> None:
+        self._server = server
+        self._hooks = hooks or BusHooks()
+        self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
+        self._consumptions: list[ConsumeLoop] = []
+        self._closed = False
+
+    @property
+    def stream_id(self) -> str:
+        """When the stream was made; "" before that."""
+        return self._server.stream.created if self._server.stream else ""
+
+    async def publish(
+        self,
+        event: Event,
+        *,
+        expected_sequence: int | None = None,
+        ttl_seconds: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Publish to the event's own subject; return the stream sequence. See `bus.Bus.publish`."""
+        subject, payload = subject_of(event), encode(event)
+        try:
+            sequence = self._stream(subject).publish(
+                subject,
+                payload,
+                headers=dict(headers or {}),
+                expected_sequence=expected_sequence,
+                ttl_seconds=ttl_seconds,
+                now=_now(),
+                at=self._server.clock(),
+            )
+        except BusError as error:
+            if isinstance(error, StreamFull):
+                self._refused_bytes = len(subject) + len(payload)
+            self._hooks.publish_failed(subject, error)
+            raise
+        finally:
+            await asyncio.sleep(0)  # as over a network others get their turn: some publish thousands in a row
+        self._hooks.published(subject)
+        return sequence
+
+    async def get_last(self, subject: str) -> Message | None:
+        """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+        stored = self._stream(subject).get_last(subject, _now())
+        return decode_message(stored) if stored else None
+
+    async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
+        """Make or repair the stream and its durables; return the incarnation."""
+        self._judge_open()
+        return self._server.provision(durables, max_bytes=max_bytes).created
+
+    @contextlib.asynccontextmanager
+    async def headroom(self, event: Event) -> AsyncIterator[int]:
+        """While it is open, a full stream has room for this event. See `bus.Bus.headroom`."""
+        subject, payload = subject_of(event), encode(event)
+        stream = self._stream(subject)
+        limit = subtract_headroom(stream.max_bytes)
+        opened = stream.max_bytes = max(limit, stream.bytes) + message_bytes(subject, payload)
+        try:
+            yield max(0, stream.bytes - limit)
+        finally:
+            if stream.max_bytes == opened:  # otherwise another leader has set it meanwhile
+                stream.max_bytes = limit
+
+    async def stats(self) -> StreamStats:
+        """How the stream and its durables stand now. Raises NoStream or BusError."""
+        stream = self._stream("look")
+        dead = stream.count(f"{DEAD_LETTERS}.>", _now())
+        return StreamStats(
+            messages=stream.messages,
+            bytes=stream.bytes,
+            max_bytes=stream.max_bytes,
+            dead_letters=dead,
+            consumers=self._server.consumer_stats(),
+        )
+
+    async def consume(
+        self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
+    ) -> None:
+        """Hand every message of the durable to `handle`, until cancelled. See `bus.Bus.consume`."""
+        consumption = ConsumeLoop(
+            self._server,
+            durable,
+            Acknowledger(
+                handle, service=durable.service, publish_dead_letter=self.publish, now=self._server.clock
+            ),
+            in_flight=in_flight,
+        )
+        self._consumptions.append(consumption)
+        try:
+            await consumption.run()
+        finally:
+            self._consumptions.remove(consumption)
+
+    async def follow(
+        self,
+        name: str,
+        filter_subject: str,
+        follower: Follower,
+        *,
+        exclude: Callable[[str], bool] = lambda subject: False,
+    ) -> None:
+        """Feed `follower` until cancelled. See `bus.Bus.follow`."""
+        if self._server.stream is None:
+            follower.mark_disconnected(_missing())
+            await self._server.is_provisioned.wait()
+        stream = self._server.stream
+        assert stream is not None
+        woken = asyncio.Event()
+        backlog = stream.open_backlog(filter_subject, on_new=woken.set)
+        try:
+            follower.start_replay(
+                StreamPosition(stream_id=stream.created, last_sequence=stream.last_sequence)
+            )
+            await _feed(follower, backlog, exclude)
+            follower.finish_replay()
+            while True:
+                woken.clear()
+                await _feed(follower, backlog, exclude)
+                await woken.wait()
+        finally:
+            stream.close_backlog(backlog)
+
+    def server_liveness(self) -> ServerLiveness:
+        """It always answers this process, and says nothing of other processes."""
+        return ServerLiveness(silent_seconds=0.0, responsive_seconds=0.0)
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the bus is not usable right now, in words for /readyz; empty when it is."""
+        stream = self._server.stream
+        missing = [_missing()] if stream is None else []
+        if stream is not None and stream.bytes + 2 * self._refused_bytes < stream.max_bytes:
+            self._refused_bytes = 0
+        full = f"stream {STREAM} is full: a publish of {self._refused_bytes} bytes was refused"
+        return (
+            *(["the bus is closed"] if self._closed else []),
+            *missing,
+            *([full] if self._refused_bytes else []),
+            *(each.problem for each in self._consumptions if each.problem),
+        )
+
+    async def close(self) -> None:
+        """Nothing is published any more. Cancel consumers and followers before."""
+        self._closed = True
+
+    def _stream(self, subject: str) -> Stream:
+        self._judge_open()
+        if self._server.stream is None:
+            raise NoStream(f"{subject}: no stream {STREAM} takes it")
+        return self._server.stream
+
+    def _judge_open(self) -> None:
+        if self._closed:
+            raise BusError("the bus is closed")
+
+
+async def _feed(follower: Follower, backlog: Backlog, but_not: Callable[[str], bool]) -> None:
+    """Return when nothing is pending."""
+    for fed in itertools.count(1):
+        if (stored := backlog.take(_now())) is None:
+            return
+        if not but_not(stored.subject):
+            follower.apply(decode_message(stored))
+        if fed % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
+def _missing() -> str:
+    return f"stream {STREAM} does not exist, the watcher provisions it"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,147 @@
+"""Shared consumption: take no more than can be handled, carry out verdicts, hand back at the end."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from libs.common.bus.acknowledger import Acknowledger
+from libs.common.bus.delivery import Nak
+from libs.common.bus.memory.stream import DurableState, StoredMessage
+from libs.common.bus.protocol import Durable, Message, UnreadablePayload
+from libs.common.contract.events import Event, EventError, decode
+
+log = logging.getLogger(__name__)
+_FINISH_SECONDS: Final = 20.0
+_CANCEL_SECONDS: Final = 2.0
+
+
+class DurableRegistry(Protocol):
+    """Where the durables are."""
+
+    def find_durable(self, durable: str) -> DurableState | None:
+        """The durable of that name, None while nobody has provisioned it."""
+
+    def listen_for_work(
+        self, durable: str, wake: Callable[[], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Within it, `wake` is called when there is work for that durable, or it has been made anew."""
+
+
+class ConsumeLoop:
+    """One `consume` call."""
+
+    def __init__(
+        self,
+        registry: DurableRegistry,
+        durable: Durable,
+        acknowledger: Acknowledger,
+        *,
+        in_flight: int,
+    ) -> None:
+        self._works = registry
+        self._durable = durable
+        self._judge = acknowledger
+        self._in_flight = in_flight
+        self._wake = asyncio.Event()
+        self._handling: set[asyncio.Task[None]] = set()
+        self._in_hand: dict[int, StoredMessage] = {}  # taken and not settled yet, by sequence
+        self.problem = ""
+
+    async def run(self) -> None:
+        """Consume until cancelled; then hand back in order."""
+        try:
+            with self._works.listen_for_work(self._durable.name, self._wake.set):
+                await self._deliver_for_ever()
+        finally:
+            try:
+                if self._handling:
+                    await asyncio.wait(self._handling, timeout=_FINISH_SECONDS)
+            finally:
+                await self._hand_back()
+
+    async def _deliver_for_ever(self) -> None:
+        missing = f"consumer {self._durable.name}: does not exist yet, the watcher provisions it"
+        while True:
+            self._wake.clear()
+            work = self._works.find_durable(self._durable.name)
+            self.problem = "" if work else missing
+            look_again_at = self._deliver(work) if work else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(look_again_at):
+                    await self._wake.wait()
+
+    def _deliver(self, work: DurableState) -> float | None:
+        """Hand out what there is and room for; when to look again, whatever happens before."""
+        while len(self._handling) < self._in_flight:
+            taken = work.take(_now())
+            if taken is None:
+                return work.next_due()
+            stored, redelivered = taken
+            if stored.sequence in self._in_hand:
+                continue  # a durable made anew replays what is still being handled
+            self._in_hand[stored.sequence] = stored
+            message = decode_message(stored, redelivered=redelivered)
+            task = asyncio.create_task(self._handle_one(stored, message))
+            self._handling.add(task)
+            task.add_done_callback(self._done)
+        return None
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._handling.discard(task)
+        self._wake.set()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a message could not be settled", exc_info=task.exception())
+
+    async def _handle_one(self, stored: StoredMessage, message: Message) -> None:
+        verdict = await self._judge.settle(message)
+        known = self._in_hand.pop(stored.sequence, None)  # not if it was handed back, there was no more time
+        if known is None:
+            return
+        if isinstance(verdict, Nak):
+            self._again(stored, verdict.delay_seconds)
+        else:
+            self._work().acknowledge(stored)
+
+    async def _hand_back(self) -> None:
+        for task in self._handling:
+            task.cancel()
+        try:
+            if self._handling:
+                await asyncio.wait(self._handling, timeout=_CANCEL_SECONDS)
+        finally:
+            for stored in self._in_hand.values():
+                self._again(stored, 0.0)
+            self._in_hand.clear()
+
+    def _again(self, stored: StoredMessage, delay_seconds: float) -> None:
+        self._work().requeue(stored, _now() + max(0.0, delay_seconds))
+
+    def _work(self) -> DurableState:
+        work = self._works.find_durable(self._durable.name)
+        assert work is not None, "a durable is made anew, never removed"
+        return work
+
+
+def decode_message(stored: StoredMessage, *, redelivered: bool = False) -> Message:
+    """The message as a reader gets it: decoded for it alone, what it does to it nobody else sees."""
+    return Message(
+        subject=stored.subject,
+        event=_event(stored.payload),
+        sequence=stored.sequence,
+        published_at=stored.published_at,
+        headers=dict(stored.headers),
+        redelivered=redelivered,
+    )
+
+
+def _event(payload: bytes) -> Event | UnreadablePayload:
+    try:
+        return decode(payload)
+    except EventError as error:
+        return UnreadablePayload(reason=str(error), payload=payload)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,286 @@
+"""The bus on NATS JetStream: one supervised connection, one stream."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ClassVar, Final, Self
+
+from libs.common.bus.acknowledger import Acknowledger
+from libs.common.bus.delivery import Disposition
+from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor, Timeouts
+from libs.common.bus.nats.consume_loop import ConsumeLoop
+from libs.common.bus.nats.follow_loop import FollowLoop
+from libs.common.bus.nats.jetstream import StreamInfo, fetch_last, fetch_stream_info, publish
+from libs.common.bus.nats.liveness import LivenessTracker
+from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.bus.nats.provision import headroom, provision, read_limit
+from libs.common.bus.nats.stats import fetch_stats
+from libs.common.bus.protocol import (
+    BusError,
+    BusHooks,
+    Durable,
+    Follower,
+    Message,
+    NoStream,
+    ServerLiveness,
+    StreamFull,
+    StreamStats,
+    WrongLastSequence,
+)
+from libs.common.bus.stream_size import message_bytes
+from libs.common.contract.events import Event, encode
+from libs.common.contract.subjects import STREAM, subject_of
+
+_OUTSTANDING: Final = 256  # publishes without an acknowledgement; more wait, within their own deadline
+_EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+_TTL: Final = "Nats-TTL"
+
+
+class NatsBus:
+    """Fulfils `bus.Bus`. Usable = `problems()` is empty; made by `connect`, ended by `close`."""
+
+    system: ClassVar = "nats"
+
+    def __init__(
+        self, link: ConnectionSupervisor, clock: Callable[[], datetime], stream_replicas: int
+    ) -> None:
+        self._link = link
+        self._clock = clock
+        self._stream_replicas = stream_replicas
+        self._incarnation = ""
+        self._stream_problem = f"stream {STREAM} has not been seen yet"
+        self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
+        self._answers = LivenessTracker(self._now)
+        self._poll_now = asyncio.Event()
+        self._another_stream = asyncio.Event()  # set and replaced when the incarnation is another one
+        self._resizing = asyncio.Lock()
+        self._outstanding = asyncio.Semaphore(_OUTSTANDING)
+        self._consumptions: list[ConsumeLoop] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def connect(
+        cls,
+        servers: tuple[str, ...],
+        *,
+        service: str,
+        nkey_seed_file: Path | None = None,
+        tls_ca_file: Path | None = None,
+        hooks: BusHooks | None = None,
+        timing: Timeouts | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        jitter: Callable[[], float] = random.random,
+        stream_replicas: int = 0,
+    ) -> Self:
+        """Start the supervisor, await its first attempt. A NATS that is down is a problem, not an error.
+
+        `stream_replicas`: on how many servers a stream that is provisioned lies; 0 = as it is, or else one.
+        """
+        access = NatsAccess(
+            servers=servers, service=service, nkey_seed_file=nkey_seed_file, tls_ca_file=tls_ca_file
+        )
+        link = ConnectionSupervisor(
+            access, timing=timing or Timeouts(), hooks=hooks or BusHooks(), jitter=jitter
+        )
+        bus = cls(link, clock, stream_replicas)
+        bus._tasks = [asyncio.create_task(link.run()), asyncio.create_task(bus._poll_stream())]
+        try:
+            await link.wait_for_first_attempt()
+        except asyncio.CancelledError:
+            await bus.close()
+            raise
+        return bus
+
+    @property
+    def stream_id(self) -> str:
+        """The stream's creation time as last seen; "" while no stream is known."""
+        return self._incarnation
+
+    async def publish(
+        self,
+        event: Event,
+        *,
+        expected_sequence: int | None = None,
+        ttl_seconds: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int:
+        """Publish to the event's own subject; return the stream sequence. See `bus.Bus.publish`.
+
+        A BusError may hide a success whose acknowledgement was lost: with an expected sequence the repetition
+        is harmless, it is refused and `last` shows one's own event.
+        """
+        subject, payload = subject_of(event), encode(event)
+        own = dict(headers or {})
+        if expected_sequence is not None:
+            own[_EXPECTED] = str(expected_sequence)
+        if ttl_seconds is not None:
+            own[_TTL] = f"{ttl_seconds}s"
+        try:
+            sequence = await self._publish(subject, payload, own)
+        except BusError as error:
+            self._link.hooks.publish_failed(subject, error)
+            raise
+        self._link.hooks.published(subject)
+        return sequence
+
+    async def _publish(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> int:
+        until = self._now() + self._link.timing.publish_deadline
+        await self._room_for_one_more(subject, until)
+        try:
+            connection = self._link.current or await self._link.wait_for_connection(until - self._now())
+            sequence = await publish(connection, subject, payload, headers, seconds=until - self._now())
+        except StreamFull:
+            self._answers.record_response()
+            self._refused_bytes = len(subject) + len(payload)
+            raise
+        except WrongLastSequence:
+            self._answers.record_response()
+            raise
+        except NoStream:
+            # On a cluster also while the stream has no leader: whether it is gone, its description tells.
+            self._poll_now.set()
+            raise
+        finally:
+            self._outstanding.release()
+        self._answers.record_response()
+        if not self._incarnation:
+            self._poll_now.set()
+        return sequence
+
+    async def _room_for_one_more(self, subject: str, until: float) -> None:
+        if not self._outstanding.locked():
+            await self._outstanding.acquire()  # at once: a timeout around it would cost more than it
+            return
+        try:
+            async with asyncio.timeout_at(until):
+                await self._outstanding.acquire()
+        except TimeoutError as error:
+            waiting = f"{_OUTSTANDING} publishes are waiting for their acknowledgement"
+            raise BusError(f"{self._link.access}: {subject}: {waiting}") from error
+
+    async def get_last(self, subject: str) -> Message | None:
+        """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+        deadline = self._link.timing.publish_deadline
+        connection = await self._link.wait_for_connection(deadline)
+        return await fetch_last(connection, subject, seconds=deadline)
+
+    async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
+        """Make or repair the stream and its durables; return the incarnation."""
+        connection = await self._link.wait_for_connection(self._link.timing.publish_deadline)
+        async with self._resizing:
+            info = await provision(connection, durables, max_bytes, replicas=self._stream_replicas)
+        self._record_stream_info(info)
+        return info.created
+
+    @contextlib.asynccontextmanager
+    async def headroom(self, event: Event) -> AsyncIterator[int]:
+        """While it is open, a full stream has room for this event. See `bus.Bus.headroom`."""
+        needed = message_bytes(subject_of(event), encode(event))
+        connection = await self._link.wait_for_connection(self._link.timing.publish_deadline)
+        async with self._resizing, headroom(connection, needed) as used:
+            yield used
+
+    async def stats(self) -> StreamStats:
+        """How the stream and its durables stand now. Raises NoStream or BusError."""
+        return await fetch_stats(await self._link.wait_for_connection(self._link.timing.publish_deadline))
+
+    async def consume(
+        self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
+    ) -> None:
+        """Hand every message of the durable to `handle`, until cancelled. See `bus.Bus.consume`."""
+        consumption = ConsumeLoop(
+            self._link,
+            durable,
+            Acknowledger(handle, service=durable.service, publish_dead_letter=self.publish, now=self._clock),
+            in_flight=in_flight,
+            bound=self._poll_now.set,
+        )
+        self._consumptions.append(consumption)
+        try:
+            await consumption.run()
+        finally:
+            self._consumptions.remove(consumption)
+
+    async def follow(
+        self,
+        name: str,
+        filter_subject: str,
+        follower: Follower,
+        *,
+        exclude: Callable[[str], bool] = lambda subject: False,
+    ) -> None:
+        """Feed `follower` until cancelled. See `bus.Bus.follow`."""
+        await FollowLoop(
+            self._link,
+            name,
+            filter_subject,
+            follower,
+            exclude=exclude,
+            on_stream_info=self._record_stream_info,
+            stream_replaced=lambda: self._another_stream,
+        ).run()
+
+    def server_liveness(self) -> ServerLiveness:
+        """Whether the stream's server answers."""
+        return self._answers.server_liveness()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the bus is not usable right now, in words for /readyz; empty when it is."""
+        unconnected = self._link.problems()
+        consuming = [each.problem for each in self._consumptions if each.problem]
+        ended = [f"a task of the bus has ended: {task}" for task in self._tasks if task.done()]
+        full = f"stream {STREAM} is full: a publish of {self._refused_bytes} bytes was refused (10077)"
+        return (
+            *ended,
+            *unconnected,
+            *([self._stream_problem] if self._stream_problem and not unconnected else []),
+            *([full] if self._refused_bytes else []),
+            *(consuming if not unconnected else []),
+        )
+
+    async def close(self) -> None:
+        """Send what is queued and disconnect, within a few seconds. Cancel consumers and followers before."""
+        if connection := self._link.current:
+            with contextlib.suppress(BusError):  # the server does not answer: it cannot be sent
+                await connection.round_trip(self._link.timing.probe_deadline)
+        self._link.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _poll_stream(self) -> None:
+        """Those who neither provision nor follow learn the incarnation here."""
+        while True:
+            try:
+                self._record_stream_info(await fetch_stream_info(await self._link.wait_for_connection()))
+            except NoStream as error:
+                self._lost_stream(error)
+            except BusError as error:
+                self._stream_problem = f"stream {STREAM} cannot be read: {error}"
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._link.timing.probe_every):
+                    await self._poll_now.wait()
+            self._poll_now.clear()
+
+    def _record_stream_info(self, info: StreamInfo) -> None:
+        if info.created != self._incarnation:
+            self._incarnation = info.created
+            self._another_stream.set()
+            self._another_stream = asyncio.Event()
+        self._answers.record_response()
+        self._stream_problem = ""
+        max_bytes = read_limit(info)
+        if max_bytes < 0 or info.state.bytes + 2 * self._refused_bytes < max_bytes:
+            self._refused_bytes = 0
+
+    def _lost_stream(self, error: NoStream) -> None:
+        self._answers.record_response()
+        self._incarnation = ""
+        self._stream_problem = f"stream {STREAM} does not exist, the watcher provisions it ({error})"
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,212 @@
+"""One connection to NATS: requests, inboxes, a certain end. It never reconnects, `link` makes anew."""
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from itertools import count
+from secrets import token_hex
+from typing import Final, Self
+
+import nats.errors
+
+from libs.common.bus.nats.client import Client, MessageCallback, WireMessage
+from libs.common.bus.nats.nats_access import NatsAccess, without_password
+from libs.common.bus.protocol import BusError
+
+NO_RESPONDERS: Final = "503"
+_PING_SECONDS: Final = 15
+_CLOSE_SECONDS: Final = 2.0
+
+
+class NoResponders(BusError):
+    """Nobody listens on that subject: the stream, the consumer or JetStream itself is not there."""
+
+
+class Inbox:
+    """A subscription of ours, to which somebody replies."""
+
+    def __init__(self, client: Client, subject: str, callback: MessageCallback) -> None:
+        """Raises nats.errors.Error."""
+        self.subject = subject
+        self._client = client
+        self._sid = client.subscribe_callback(subject, callback)
+
+    def stop(self) -> None:
+        """Hear no more; what is under way is dropped."""
+        with contextlib.suppress(nats.errors.Error):  # the connection is gone, and the subscription with it
+            self._client.unsubscribe(self._sid)
+        self._client.drop_subscription(self._sid)
+
+    async def drain(self) -> None:
+        """Tell the server to send no more, and hear what it had already sent."""
+        # If the connection is gone or stuck, nothing more will come.
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                self._client.unsubscribe(self._sid)
+                await self._client.ping(_PING_SECONDS)
+        self._client.drop_subscription(self._sid)
+
+
+class Connection:
+    """Bytes to and from one server. Every method ends by its deadline; BusError on whatever goes wrong."""
+
+    def __init__(self, access: NatsAccess, server: str, on_violation: Callable[[str], None]) -> None:
+        self._where = f"NATS at {without_password(server)}"
+        self._server = server
+        self._on_violation = on_violation
+        self._client = Client(encrypted=access.requires_tls(server))
+        self._waiting: dict[str, tuple[asyncio.Future[WireMessage], str]] = {}
+        self._tokens = count()
+        self._inboxes = f"_INBOX_{access.service}.{token_hex(8)}"
+        self._last_error = ""
+        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def open(
+        cls, access: NatsAccess, server: str, *, seconds: float, on_violation: Callable[[str], None]
+    ) -> Self:
+        """Connect once. Raises BusError that says why not."""
+        connection = cls(access, server, on_violation)
+        try:
+            async with asyncio.timeout(seconds):
+                await connection._connect(access, seconds)
+        except Exception as error:
+            # Whatever the library, the resolver or TLS raises: it is not connected, and says why.
+            await connection._client.abort()
+            told = connection._last_error  # nats-py tells its callback, and raises "no servers available"
+            silent = isinstance(error, TimeoutError | nats.errors.NoServersError)
+            reason = told if silent and told else describe_error(error, seconds)
+            raise BusError(f"{connection._where}: {reason}") from error
+        except asyncio.CancelledError:
+            await connection._client.abort()
+            raise
+        return connection
+
+    async def _connect(self, access: NatsAccess, seconds: float) -> None:
+        tls = access.tls_context()
+        await self._client.connect(
+            self._server,
+            name=access.service,
+            error_cb=self._on_error,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=seconds,  # type: ignore[arg-type]  # annotated int, handed to wait_for
+            ping_interval=_PING_SECONDS,
+            pending_size=0,  # publish never waits for the socket in there; callers bound what is outstanding
+            inbox_prefix=f"_INBOX_{access.service}",
+            nkeys_seed_str=access.read_seed(),
+            tls=tls,
+        )
+        self._client.reading().add_done_callback(self._on_reading_ended)
+        self._client.subscribe_callback(f"{self._inboxes}.r.*", self._on_reply)
+
+    def send(
+        self, subject: str, payload: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Queue for the socket without waiting for it; nobody confirms."""
+        try:
+            self._client.send(subject, payload, reply, headers)
+        except nats.errors.Error as error:
+            raise BusError(f"{self._where}: {subject}: {describe_error(error)}") from error
+
+    async def request(
+        self, subject: str, payload: bytes = b"", *, seconds: float, headers: Mapping[str, str] | None = None
+    ) -> WireMessage:
+        """Ask and wait for the one answer. Raises NoResponders or BusError."""
+        loop = asyncio.get_running_loop()
+        token = str(next(self._tokens))
+        future: asyncio.Future[WireMessage] = loop.create_future()
+        self._waiting[token] = (future, subject)
+        timer = loop.call_later(seconds, self._give_up, future, f"{subject}: no answer within {seconds:g} s")
+        try:
+            self.send(subject, payload, reply=f"{self._inboxes}.r.{token}", headers=headers)
+            answer = await future
+        finally:
+            timer.cancel()
+            del self._waiting[token]
+        if answer.status == NO_RESPONDERS:
+            raise NoResponders(f"{self._where}: {subject}: nobody answers there")
+        return answer
+
+    def open_inbox(self, callback: MessageCallback) -> Inbox:
+        """A new inbox; `heard` gets each message as it arrives, and must not raise."""
+        subject = f"{self._inboxes}.s.{next(self._tokens)}"
+        try:
+            return Inbox(self._client, subject, callback)
+        except nats.errors.Error as error:
+            raise BusError(f"{self._where}: {subject}: {describe_error(error)}") from error
+
+    async def round_trip(self, seconds: float) -> None:
+        """Everything sent so far has reached the server. Raises BusError if it does not answer in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._client.ping(_PING_SECONDS)
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise BusError(f"{self._where}: no answer to a ping within {seconds:g} s") from error
+
+    @property
+    def server_id(self) -> str:
+        """By which the system account calls this very server."""
+        return self._client.server_id
+
+    @property
+    def server_certificate_not_after(self) -> datetime | None:
+        """The end of the server's certificate, None without TLS."""
+        return self._client.server_certificate_not_after
+
+    @property
+    def closed(self) -> "asyncio.Future[str]":
+        """Done with the reason as soon as the connection is over; never cancel it."""
+        return self._lost
+
+    async def abort(self, reason: str) -> None:
+        """Drop everything at once; whoever waits for an answer gets a BusError."""
+        self._lose(reason)
+        await self._client.abort()
+
+    def _give_up(self, future: "asyncio.Future[WireMessage]", why: str) -> None:
+        if not future.done():
+            future.set_exception(BusError(f"{self._where}: {why}"))
+
+    def _on_reply(self, message: WireMessage) -> None:
+        future, _ = self._waiting.get(message.subject.rpartition(".")[2], (None, ""))
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    async def _on_error(self, error: Exception) -> None:
+        text = describe_error(error)
+        if "permissions violation" not in text:
+            self._last_error = text
+            return
+        self._on_violation(text)
+        for future, subject in self._waiting.values():  # nats-py hands the text over in lower case
+            if f'"{subject.lower()}"' in text and not future.done():
+                future.set_exception(BusError(f"{self._where}: {text}"))
+
+    def _on_reading_ended(self, _: "asyncio.Task[None]") -> None:
+        error = self._client.last_error
+        self._lose(self._last_error or (describe_error(error) if error else "connection closed"))
+
+    def _lose(self, reason: str) -> None:
+        if not self._lost.done():
+            self._lost.set_result(reason)
+        for future, subject in self._waiting.values():
+            if not future.done():
+                future.set_exception(BusError(f"{self._where}: {subject}: {reason}"))
+
+
+def describe_error(error: BaseException, seconds: float = 0.0) -> str:
+    """What went wrong, in the words an operator knows."""
+    if isinstance(error, nats.errors.UnexpectedEOF):
+        return "the server closed the connection"
+    if isinstance(error, TimeoutError | nats.errors.TimeoutError):
+        return f"no answer within {seconds:g} s" if seconds else "no answer in time"
+    if isinstance(error, ssl.SSLError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error).removeprefix("nats: ").strip("'") or type(error).__name__

@@ -1,0 +1,179 @@
+"""Keeps one connection to NATS for ever: tries with back-off, probes it, replaces it when it falls silent."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from libs.common.bus.delivery import exponential_step
+from libs.common.bus.nats.connection import Connection
+from libs.common.bus.nats.nats_access import NatsAccess, without_password
+from libs.common.bus.protocol import BusError, BusHooks
+
+log = logging.getLogger(__name__)
+_VIOLATION_SHOWN_SECONDS: Final = 60.0
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Every wait of the adapter, in seconds."""
+
+    connect: float = 2.0
+    probe_every: float = 3.0
+    probe_deadline: float = 3.0
+    retry_first: float = 0.2
+    retry_cap: float = 5.0
+    publish_deadline: float = 5.0
+    pull_expires: float = 30.0
+    pull_heartbeat: float = 2.0
+    pull_silence: float = 5.0  # more than two heartbeats missed: nobody serves us
+    consumer_retry_cap: float = 2.0
+    follow_retry_cap: float = 10.0
+    follower_kept: float = 20.0  # the server forgets an ephemeral consumer that nobody asks for so long
+    finish_handlers: float = 20.0
+
+    def backoff(self, attempt: int, cap: float, jitter: float) -> float:
+        """Doubling from `retry_first` to the cap, of which a random half is waited; attempt counts from 1."""
+        return exponential_step(attempt, first=self.retry_first, cap=cap) * (0.5 + 0.5 * jitter)
+
+
+class ConnectionSupervisor:
+    """The present connection, and why there is none."""
+
+    def __init__(
+        self,
+        access: NatsAccess,
+        *,
+        timing: Timeouts,
+        hooks: BusHooks,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.access = access
+        self.timing = timing
+        self.hooks = hooks
+        self.jitter = jitter
+        self._connection: Connection | None = None
+        self._up = asyncio.Event()
+        self._reason = "not connected yet"
+        self._violation = ("", float("-inf"))
+        self._closed = False
+        self._tried = asyncio.Event()
+
+    async def run(self) -> None:
+        """Supervise until cancelled."""
+        servers = self.access.servers
+        turn = int(self.jitter() * len(servers))
+        attempt = 0
+        while not self._closed:
+            started = self._now()
+            self._set_reason(await self._try(servers[turn % len(servers)]))
+            self._tried.set()
+            held = self._now() - started > self.timing.retry_cap + self.timing.connect
+            attempt = 1 if held else attempt + 1
+            turn += 1
+            # Each server once without delay, for one of them may be well; then the round is repeated later.
+            if attempt % len(servers) == 0:
+                await asyncio.sleep(self.backoff(attempt // len(servers), self.timing.retry_cap))
+
+    async def _try(self, server: str) -> str:
+        """Connect and stay connected for as long as that lasts; return why it does not."""
+        try:
+            connection = await Connection.open(
+                self.access, server, seconds=self.timing.connect, on_violation=self._on_violation
+            )
+        except BusError as error:
+            return str(error)
+        return f"NATS at {without_password(server)}: {await self._serve(connection)}"
+
+    async def wait_for_first_attempt(self) -> None:
+        """Return once the first attempt to connect has succeeded or failed."""
+        await self._tried.wait()
+
+    def backoff(self, attempt: int, cap: float) -> float:
+        """How long to wait before that attempt is repeated."""
+        return self.timing.backoff(attempt, cap, self.jitter())
+
+    async def wait_for_connection(self, seconds: float | None = None) -> Connection:
+        """The present connection, waiting at most so long for one. Raises BusError with why there is none."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._connection is None and not self._closed:
+                    await self._up.wait()
+        except TimeoutError as error:
+            raise BusError(self._reason) from error
+        if self._connection is None:
+            raise BusError(f"{self.access}: the bus is closed")
+        return self._connection
+
+    @property
+    def current(self) -> Connection | None:
+        """The connection that there is right now."""
+        return self._connection
+
+    def send(self, subject: str, payload: bytes) -> None:
+        """Over the present connection, if there is one. Raises BusError if there is none."""
+        if self._connection is None:
+            raise BusError(self._reason)
+        self._connection.send(subject, payload)
+
+    def close(self) -> None:
+        """Nobody waits for a connection any more; `run` is to be cancelled."""
+        self._closed = True
+        self._up.set()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why there is no connection, and what the server has refused within the last minute."""
+        found = (
+            [] if self._connection else [f"{self._reason}, trying again every {self.timing.retry_cap:g} s"]
+        )
+        text, at = self._violation
+        if text and self._now() - at < _VIOLATION_SHOWN_SECONDS:
+            found.append(f"{self.access} does not permit it: {text}")
+        return tuple(found)
+
+    async def _serve(self, connection: Connection) -> str:
+        self._connection = connection
+        self._up.set()
+        self._tried.set()
+        self.hooks.connected()
+        log.info("connected to NATS", extra={"to": str(self.access)})
+        reason = "the bus was closed"
+        try:
+            reason = await self._probe(connection)
+        finally:
+            self._connection = None
+            if not self._closed:
+                self._up.clear()
+            self.hooks.disconnected(reason)
+            await connection.abort(reason)
+        return reason
+
+    async def _probe(self, connection: Connection) -> str:
+        """Return why the connection is over. A ping is asked for even while a publish backlog is stuck."""
+        # nats-py awaits its PONG in asyncio.wait_for, which before Python 3.12 drops a cancellation coming
+        # in the same turn of the loop: `close` would wait for ever if this relied on being cancelled.
+        while not self._closed:
+            done, _ = await asyncio.wait({connection.closed}, timeout=self.timing.probe_every)
+            if done:
+                return connection.closed.result()
+            try:
+                await connection.round_trip(self.timing.probe_deadline)
+            except BusError:
+                return f"no answer to a ping within {self.timing.probe_deadline:g} s"
+        return "the bus was closed"
+
+    def _set_reason(self, reason: str) -> None:
+        if reason != self._reason:
+            log.warning("no connection to NATS", extra={"reason": reason})
+        self._reason = reason
+
+    def _on_violation(self, text: str) -> None:
+        self._violation = (text, self._now())
+        self.hooks.permission_violation(text)
+        log.error("NATS refused a right", extra={"violation": text})
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,164 @@
+"""Shared consumption: fetch no more than can be handled, keep long handling alive, carry out verdicts."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from libs.common.bus.acknowledger import Acknowledger
+from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
+from libs.common.bus.nats.client import WireMessage
+from libs.common.bus.nats.connection import Connection
+from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor
+from libs.common.bus.nats.jetstream import (
+    NANOSECONDS,
+    NoConsumer,
+    decode_message,
+    fetch_consumer_info,
+    parse_delivery,
+)
+from libs.common.bus.nats.pull_subscription import PullSubscription
+from libs.common.bus.protocol import BusError, Durable, Message, NoStream
+
+log = logging.getLogger(__name__)
+_CANCEL_SECONDS: Final = 2.0
+_ACK: Final = b"+ACK"
+_NAK: Final = b"-NAK"
+_IN_PROGRESS: Final = b"+WPI"
+# Stream sequences start anew with the stream: only together with the time do they name one message for ever.
+_Key = tuple[int, int]
+
+
+class ConsumeLoop:
+    """One `consume` call."""
+
+    def __init__(
+        self,
+        link: ConnectionSupervisor,
+        durable: Durable,
+        acknowledger: Acknowledger,
+        *,
+        in_flight: int,
+        bound: Callable[[], None],
+    ) -> None:
+        self._link = link
+        self._durable = durable
+        self._judge = acknowledger
+        self._in_flight = in_flight
+        self._bound = bound
+        self._handling: dict[_Key, asyncio.Task[None]] = {}
+        self._replies: dict[_Key, str] = {}  # where to settle it; a redelivery brings a new one
+        self._closing = False
+        self._pull: PullSubscription | None = None
+        self.problem = "not bound yet"
+
+    async def run(self) -> None:
+        """Consume until cancelled; then hand back in order."""
+        marks = asyncio.create_task(self._mark_progress())
+        try:
+            await self._bind_for_ever()
+        finally:
+            self._closing = True
+            try:
+                await self._finish()
+            finally:
+                rest = [marks, *self._handling.values()]
+                for task in rest:
+                    task.cancel()
+                await asyncio.wait(rest, timeout=_CANCEL_SECONDS)
+
+    async def _bind_for_ever(self) -> None:
+        attempt, cap = 0, self._link.timing.consumer_retry_cap
+        while True:
+            began = float("inf")
+            try:
+                connection = await self._link.wait_for_connection()
+                began = self._now()
+                reason = await self._pull_from(connection)
+            except (NoConsumer, NoStream):
+                reason = "does not exist yet, the watcher provisions it"
+            except BusError as error:
+                reason = str(error)
+            self.problem = f"consumer {self._durable.name}: {reason}"
+            held = self._now() - began > cap  # to have been bound is no success, if it ends at once each time
+            attempt = 1 if held else attempt + 1
+            log.warning("not consuming", extra={"durable": self._durable.name, "reason": reason})
+            await asyncio.sleep(self._link.backoff(attempt, cap))
+
+    async def _pull_from(self, connection: Connection) -> str:
+        """Consume until this binding is over; return why it is."""
+        await fetch_consumer_info(connection, self._durable.name)
+        self.problem = ""
+        self._bound()
+        self._pull = PullSubscription(
+            connection,
+            self._durable.name,
+            timing=self._link.timing,
+            room=lambda: self._in_flight - len(self._handling),
+            deliver=self._deliver,
+        )
+        reason = await self._pull.run()
+        self._pull.stop()
+        return reason
+
+    def _deliver(self, raw: WireMessage) -> None:
+        delivery = parse_delivery(raw)
+        key = (delivery.sequence, delivery.at_nanoseconds)
+        if key in self._handling:
+            self._replies[key] = raw.reply  # our marks did not get through for a while; it is still in hand
+        elif self._closing:
+            self._send(raw.reply, _NAK)
+        else:
+            message = decode_message(raw, delivery)
+            self._replies[key] = raw.reply
+            self._handling[key] = asyncio.create_task(self._handle_one(key, message))
+
+    async def _handle_one(self, key: _Key, message: Message) -> None:
+        try:
+            verdict = await self._judge.settle(message)
+            self._send(self._replies[key], _settlement(verdict))
+        except asyncio.CancelledError:
+            self._send(self._replies[key], _NAK)
+            raise
+        finally:
+            self._done(key)
+
+    def _send(self, reply: str, settlement: bytes) -> None:
+        try:
+            self._link.send(reply, settlement)
+        except BusError as error:
+            # Not lost: without it the server delivers the message again after ack_wait.
+            log.info("a message could not be settled", extra={"reason": str(error)})
+
+    def _done(self, key: _Key) -> None:
+        self._replies.pop(key, None)
+        self._handling.pop(key, None)
+        if self._pull is not None:
+            self._pull.request_more()
+
+    async def _mark_progress(self) -> None:
+        while True:
+            await asyncio.sleep(self._durable.ack_wait_seconds / 3)
+            for reply in self._replies.values():
+                self._send(reply, _IN_PROGRESS)
+
+    async def _finish(self) -> None:
+        if self._pull is not None:
+            await self._pull.drain()
+        if self._handling:
+            await asyncio.wait(self._handling.values(), timeout=self._link.timing.finish_handlers)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _settlement(verdict: Disposition) -> bytes:
+    match verdict:
+        case Ack() | Reject():
+            return _ACK
+        case Nak():
+            delay = max(0, int(verdict.delay_seconds * NANOSECONDS))
+            return _NAK + b" " + msgspec.json.encode({"delay": delay}) if delay else _NAK

@@ -1,0 +1,142 @@
+"""Follows the last message of every subject: one's own ephemeral consumer, made anew whenever it is lost."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Final
+
+from libs.common.bus.nats.client import WireMessage
+from libs.common.bus.nats.connection import Connection
+from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor
+from libs.common.bus.nats.jetstream import (
+    NANOSECONDS,
+    NoConsumer,
+    StreamInfo,
+    create_or_update_consumer,
+    decode_message,
+    delete_consumer,
+    fetch_stream_info,
+    parse_delivery,
+)
+from libs.common.bus.nats.pull_subscription import PullSubscription
+from libs.common.bus.protocol import BusError, Follower, StreamPosition
+
+_BATCH: Final = 512
+_Saw = Callable[[StreamInfo], None]
+
+
+class FollowLoop:
+    """One `follow` call."""
+
+    def __init__(
+        self,
+        link: ConnectionSupervisor,
+        name: str,
+        filter_subject: str,
+        follower: Follower,
+        *,
+        exclude: Callable[[str], bool],
+        on_stream_info: _Saw,
+        stream_replaced: Callable[[], asyncio.Event],
+    ) -> None:
+        """`another_stream` will be set when the stream turns out to be there, or to be another one."""
+        self._link = link
+        self._name = name
+        self._filter = filter_subject
+        self._follower = follower
+        self._but_not = exclude
+        self._saw = on_stream_info
+        self._another_stream = stream_replaced
+        self._caught_up = False
+        self._expected = 1  # consumer sequences are gapless: a gap means that something got lost on the way
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        attempt = 0
+        while True:
+            self._caught_up = False
+            another_stream = self._another_stream()
+            try:
+                reason = await self._session(await self._link.wait_for_connection())
+            except BusError as error:
+                reason = str(error)
+            attempt = 1 if self._caught_up else attempt + 1
+            self._follower.mark_disconnected(reason)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._link.backoff(attempt, self._link.timing.follow_retry_cap)):
+                    await another_stream.wait()
+
+    async def _session(self, connection: Connection) -> str:
+        name = f"{self._link.access.service}-{token_hex(4)}"
+        try:
+            return await self._with_consumer(connection, name)
+        finally:
+            await _forget(connection, name)
+
+    async def _with_consumer(self, connection: Connection, name: str) -> str:
+        consumer = await create_or_update_consumer(connection, self._config(name))
+        # Read after the consumer was made: if the stream was replaced in between, the consumer is gone with
+        # the old one and the pull below fails; the other way round it would serve one under another's name.
+        stream = await fetch_stream_info(connection)
+        self._saw(stream)
+        self._expected = 1
+        self._follower.start_replay(
+            StreamPosition(stream_id=stream.created, last_sequence=stream.state.last_seq)
+        )
+        if consumer.num_pending == 0:
+            self._catch_up()
+        pull = PullSubscription(
+            connection,
+            name,
+            timing=self._link.timing,
+            room=lambda: _BATCH,
+            deliver=self._deliver,
+            idle=self._catch_up,  # nothing to deliver: what was still pending has aged out
+        )
+        try:
+            return await pull.run()
+        finally:
+            pull.stop()
+
+    def _config(self, name: str) -> dict[str, object]:
+        return {
+            "name": name,
+            "deliver_policy": "last_per_subject",
+            "filter_subject": self._filter,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": int(self._link.timing.follower_kept * NANOSECONDS),
+        }
+
+    def _deliver(self, raw: WireMessage) -> None:
+        delivery = parse_delivery(raw)
+        if delivery.consumer_sequence != self._expected:
+            raise BusError(f"delivery {self._expected} got lost, {delivery.consumer_sequence} came instead")
+        self._expected += 1
+        if not self._but_not(raw.subject):
+            self._follower.apply(decode_message(raw, delivery))
+        # Only "nothing pending" proves that all is here: a subject refreshed after `begin` comes after any
+        # sequence noted then, so having passed that sequence proves nothing about it.
+        if delivery.pending == 0:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        if not self._caught_up:
+            self._caught_up = True
+            self._follower.finish_replay()
+
+
+async def _forget(connection: Connection, name: str) -> None:
+    """Delete our consumer, if the connection still stands; else the server forgets it by itself."""
+    if connection.closed.done():
+        return
+    try:
+        async with asyncio.timeout(1.0):
+            await delete_consumer(connection, name)
+    except NoConsumer:
+        return
+    except (BusError, TimeoutError):
+        return  # without the right, or the server is busy: inactive_threshold ends it

@@ -1,0 +1,250 @@
+"""JetStream's JSON API as typed calls, its refusals as bus errors, its deliveries as messages."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from libs.common.bus.nats.client import WireMessage
+from libs.common.bus.nats.connection import Connection, NoResponders
+from libs.common.bus.protocol import (
+    BusError,
+    Message,
+    NoStream,
+    StreamFull,
+    UnreadablePayload,
+    WrongLastSequence,
+)
+from libs.common.contract.events import Event, EventError, decode
+from libs.common.contract.subjects import STREAM, subject_of
+
+API: Final = "$JS.API"
+API_SECONDS: Final = 5.0
+NANOSECONDS: Final = 1_000_000_000
+_BEYOND_ALL: Final = 2**31 - 1
+_SUBJECT_SHOWN: Final = 300  # characters of another subject than that under which a message stands
+
+
+class NoConsumer(BusError):
+    """The consumer does not exist (any more)."""
+
+
+class JetStreamError(BusError):
+    """JetStream said no, for a reason that has no exception of its own."""
+
+
+class NoStorage(JetStreamError):
+    """The server, or the account, has no room for a stream of that size."""
+
+
+# JetStream's err_code: what it means to a caller of the bus.
+_MEANINGS: Final[Mapping[int, type[BusError]]] = {
+    10002: NoStorage,
+    10014: NoConsumer,
+    10047: NoStorage,
+    10059: NoStream,
+    10071: WrongLastSequence,
+    10077: StreamFull,
+    10122: NoStorage,
+    10164: WrongLastSequence,  # R3: another publish to the subject is in flight; without a number
+}
+
+
+class ApiError(msgspec.Struct, frozen=True):
+    """JetStream's error object."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    error: ApiError | None = None
+
+
+class StreamState(msgspec.Struct, frozen=True):
+    """What the stream holds."""
+
+    messages: int = 0
+    bytes: int = 0
+    last_seq: int = 0
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """The stream as the server describes it; `created` is its incarnation."""
+
+    config: dict[str, Any]
+    created: str
+    state: StreamState
+    total: int = 0  # subjects that match, where it was asked for some
+
+
+class DeliveryPosition(msgspec.Struct, frozen=True):
+    """What a consumer was given last."""
+
+    consumer_seq: int = 0
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """A consumer as the server describes it."""
+
+    name: str
+    config: dict[str, Any]
+    num_pending: int = 0
+    num_ack_pending: int = 0
+    num_redelivered: int = 0
+    num_waiting: int = 0
+    delivered: DeliveryPosition = DeliveryPosition()
+
+
+class PublishAnswer(msgspec.Struct, frozen=True):
+    """The acknowledgement of a publish, or why there is none."""
+
+    seq: int = 0
+    error: ApiError | None = None
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a delivered message's reply subject says about it."""
+
+    attempt: int
+    sequence: int
+    consumer_sequence: int
+    at_nanoseconds: int
+    pending: int
+
+
+T = TypeVar("T")
+_answer = msgspec.json.Decoder(_Answer)
+_published = msgspec.json.Decoder(PublishAnswer)
+
+
+async def call(connection: Connection, subject: str, request: object, answer: type[T]) -> T:
+    """One API call. Raises NoStream, NoConsumer, Refused or BusError."""
+    payload = b"" if request is None else msgspec.json.encode(request)
+    data = (await connection.request(f"{API}.{subject}", payload, seconds=API_SECONDS)).data
+    try:
+        error = _answer.decode(data).error
+        if error is None:
+            return msgspec.json.decode(data, type=answer)
+    except msgspec.MsgspecError as broken:
+        raise BusError(f"{subject}: not an answer of the JetStream API: {broken}") from broken
+    raise translate_error(error, subject)
+
+
+def translate_error(error: ApiError, subject: str) -> BusError:
+    """The exception for JetStream's refusal."""
+    meaning = _MEANINGS.get(error.err_code, JetStreamError)
+    return meaning(f"{subject}: {error.description} ({error.err_code})")
+
+
+async def fetch_stream_info(connection: Connection) -> StreamInfo:
+    """The stream. Raises NoStream or BusError."""
+    return await call(connection, f"STREAM.INFO.{STREAM}", None, StreamInfo)
+
+
+async def fetch_stream_info_for(connection: Connection, subjects: str) -> StreamInfo:
+    """The stream, and in `total` how many subjects of that filter it holds. Raises NoStream or BusError."""
+    # From an offset beyond the last one the server counts them and lists none, however many there are.
+    request = {"subjects_filter": subjects, "offset": _BEYOND_ALL}
+    return await call(connection, f"STREAM.INFO.{STREAM}", request, StreamInfo)
+
+
+async def fetch_consumer_info(connection: Connection, name: str) -> ConsumerInfo:
+    """A consumer of the stream. Raises NoStream, NoConsumer or BusError."""
+    return await call(connection, f"CONSUMER.INFO.{STREAM}.{name}", None, ConsumerInfo)
+
+
+async def create_or_update_consumer(connection: Connection, config: Mapping[str, Any]) -> ConsumerInfo:
+    """Create the consumer, or update it to this configuration. Raises Refused if it cannot be updated."""
+    # Name and filter stand in the subject, so that the server can check the right to it (else 10137).
+    subject = f"CONSUMER.CREATE.{STREAM}.{config['name']}.{config['filter_subject']}"
+    return await call(connection, subject, {"stream_name": STREAM, "config": config}, ConsumerInfo)
+
+
+async def delete_consumer(connection: Connection, name: str) -> None:
+    """Raises NoConsumer if it is gone already."""
+    await call(connection, f"CONSUMER.DELETE.{STREAM}.{name}", None, _Answer)
+
+
+async def publish(
+    connection: Connection, subject: str, payload: bytes, headers: Mapping[str, str], *, seconds: float
+) -> int:
+    """Store one message; its sequence. Raises WrongLastSequence, StreamFull, NoStream or BusError."""
+    try:
+        answer = await connection.request(subject, payload, seconds=seconds, headers=headers)
+        published = _published.decode(answer.data)
+    except NoResponders as error:
+        raise NoStream(f"{subject}: no stream {STREAM} takes it") from error
+    except msgspec.MsgspecError as error:
+        raise BusError(f"{subject}: not an acknowledgement: {error}") from error
+    if published.error is not None:
+        raise translate_error(published.error, subject)
+    return published.seq
+
+
+async def fetch_last(connection: Connection, subject: str, *, seconds: float) -> Message | None:
+    """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+    try:
+        answer = await connection.request(f"{API}.DIRECT.GET.{STREAM}.{subject}", seconds=seconds)
+    except NoResponders as error:
+        raise NoStream(f"{subject}: no stream {STREAM}") from error
+    headers = answer.headers
+    if answer.status == "404":
+        return None
+    if answer.status or "Nats-Sequence" not in headers:
+        raise BusError(f"{subject}: DIRECT.GET answered {answer.status} {answer.description}")
+    return Message(
+        subject=headers["Nats-Subject"],
+        event=_event(headers["Nats-Subject"], answer.data),
+        sequence=int(headers["Nats-Sequence"]),
+        published_at=datetime.fromisoformat(headers["Nats-Time-Stamp"]),
+        headers=_own(headers),
+    )
+
+
+def parse_delivery(raw: WireMessage) -> Delivery:
+    """Read a delivered message's reply subject, of either form (ADR-15). Raises BusError if it has none."""
+    tokens = raw.reply.split(".")
+    if tokens[:2] != ["$JS", "ACK"] or (len(tokens) != 9 and len(tokens) < 11):
+        raise BusError(f"{raw.subject}: not delivered by JetStream (reply {raw.reply!r})")
+    fields = tokens[4:9] if len(tokens) == 9 else tokens[6:11]
+    if not all(field.isascii() and field.isdigit() and len(field) < 20 for field in fields):
+        raise BusError(f"{raw.subject}: not delivered by JetStream (reply {raw.reply!r})")
+    attempt, sequence, consumer_sequence, at, pending = map(int, fields)
+    return Delivery(
+        attempt=attempt,
+        sequence=sequence,
+        consumer_sequence=consumer_sequence,
+        at_nanoseconds=at,
+        pending=pending,
+    )
+
+
+def decode_message(raw: WireMessage, delivery: Delivery) -> Message:
+    """The delivered message."""
+    return Message(
+        subject=raw.subject,
+        event=_event(raw.subject, raw.data),
+        sequence=delivery.sequence,
+        published_at=datetime.fromtimestamp(delivery.at_nanoseconds / NANOSECONDS, UTC),
+        headers=_own(raw.headers),
+        redelivered=delivery.attempt > 1,
+    )
+
+
+def _event(subject: str, data: bytes) -> Event | UnreadablePayload:
+    """What stands under that subject. NATS says who may write there: what speaks of another is nobody's."""
+    try:
+        event = decode(data)
+    except EventError as error:
+        return UnreadablePayload(reason=str(error), payload=data)
+    own = subject_of(event)
+    if own != subject:
+        return UnreadablePayload(reason=f"{type(event).__name__} of {own[:_SUBJECT_SHOWN]!a}", payload=data)
+    return event
+
+
+def _own(headers: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in headers.items() if not key.startswith("Nats-")}

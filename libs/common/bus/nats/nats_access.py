@@ -1,0 +1,60 @@
+"""Where NATS is, and the files with which we prove who we are."""
+
+import os
+import ssl
+from pathlib import Path
+
+import msgspec
+import nkeys  # type: ignore[import-untyped]
+
+from libs.common.bus.protocol import BusError
+
+
+class NatsAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Where NATS is and who we are; files are read anew for every connection, so that a rotation is seen."""
+
+    servers: tuple[str, ...]
+    service: str
+    nkey_seed_file: Path | None = None
+    tls_ca_file: Path | None = None
+
+    def __str__(self) -> str:
+        return f"NATS at {', '.join(map(without_password, self.servers))}"
+
+    def requires_tls(self, server: str) -> bool:
+        """Whether that server may only be spoken to in TLS: a CA file or its scheme says so."""
+        return self.tls_ca_file is not None or server.startswith("tls://")
+
+    def read_seed(self) -> str | None:
+        """The nkey seed, None without a key. Raises BusError that names the file."""
+        path = self.nkey_seed_file
+        if path is None:
+            return None
+        try:
+            seed = path.read_text().strip()
+            nkeys.from_seed(bytearray(seed.encode())).wipe()
+        except (OSError, ValueError, nkeys.NkeysError) as error:
+            raise BusError(f"{path}: {_file_fault(error)}") from error
+        return seed
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """A context that trusts the CA file alone, None without one. Raises BusError that names the file."""
+        path = self.tls_ca_file
+        if path is None:
+            return None
+        try:
+            return ssl.create_default_context(cafile=str(path))
+        except (OSError, ssl.SSLError) as error:
+            raise BusError(f"{path}: {_file_fault(error)}") from error
+
+
+def without_password(server: str) -> str:
+    """A server's address as it may be shown: logs and /readyz are read by many."""
+    scheme, separator, rest = server.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+def _file_fault(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno and error.errno > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno).lower()
+    return f"not usable: {str(error) or type(error).__name__}"

@@ -1,0 +1,141 @@
+"""A continuous pull: keeps requests with a consumer outstanding, and knows silence from idleness."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.bus.nats.client import WireMessage
+from libs.common.bus.nats.connection import NO_RESPONDERS, Connection, Inbox
+from libs.common.bus.nats.connection_supervisor import Timeouts
+from libs.common.bus.nats.jetstream import API, NANOSECONDS
+from libs.common.bus.protocol import BusError
+from libs.common.contract.subjects import STREAM
+
+_HEARTBEAT: Final = "100"
+_EXPIRED: Final = ("404", "408")  # a request has ended by its own terms; another one follows
+_DONE: Final = "Batch Completed"
+
+
+class PullSubscription:
+    """Asks one consumer for as much as `room()` allows, until it fails or is stopped.
+
+    `deliver` gets each message, `idle` is called when the server has nothing for us. An exception that
+    `deliver` raises ends the pull and comes out of `failed()`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        consumer: str,
+        *,
+        timing: Timeouts,
+        room: Callable[[], int],
+        deliver: Callable[[WireMessage], None],
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._connection = connection
+        self._consumer = consumer
+        self._timing = timing
+        self._room = room
+        self._deliver = deliver
+        self._idle = idle
+        self._outstanding = 0
+        self._heard_at = 0.0
+        self._inbox: Inbox | None = None
+        self._refill = asyncio.Event()
+        self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> str:
+        """Ask until consumer, stream or connection is gone; return why. Stop or drain afterwards."""
+        self._inbox = self._connection.open_inbox(self._on_message)
+        requests = asyncio.create_task(self._keep_asking(self._inbox.subject))
+        watch = asyncio.create_task(self._watch_silence())
+        try:
+            ends: set[asyncio.Future[Any]] = {self._ended, self._connection.closed, requests}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watch.cancel()
+            requests.cancel()
+            results = await asyncio.gather(watch, requests, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BusError):
+                return str(result)
+            if isinstance(result, Exception):
+                raise result
+        return self._ended.result() if self._ended.done() else self._connection.closed.result()
+
+    def request_more(self) -> None:
+        """`room()` has grown."""
+        self._refill.set()
+
+    async def drain(self) -> None:
+        """Ask no more, and deliver what the server had already sent."""
+        if self._inbox is not None:
+            await self._inbox.drain()
+
+    def stop(self) -> None:
+        """Ask no more, and drop what the server had already sent."""
+        if self._inbox is not None:
+            self._inbox.stop()
+
+    async def _keep_asking(self, inbox: str) -> None:
+        subject = f"{API}.CONSUMER.MSG.NEXT.{STREAM}.{self._consumer}"
+        limits = {
+            "expires": int(self._timing.pull_expires * NANOSECONDS),
+            "idle_heartbeat": int(self._timing.pull_heartbeat * NANOSECONDS),
+        }
+        while True:
+            room = self._room()
+            wanted = room - self._outstanding
+            # Refilled at half: one request then stands for many messages, and the server never runs dry.
+            if wanted > 0 and self._outstanding <= room // 2:
+                if self._outstanding == 0:
+                    self._heard_at = self._now()  # nobody owed us a heartbeat until now
+                self._outstanding += wanted
+                payload = msgspec.json.encode({"batch": wanted, **limits})
+                self._connection.send(subject, payload, reply=inbox)
+            await self._refill.wait()
+            self._refill.clear()
+
+    async def _watch_silence(self) -> None:
+        while not self._ended.done():
+            await asyncio.sleep(self._timing.pull_silence / 5)
+            if self._outstanding and self._now() - self._heard_at > self._timing.pull_silence:
+                self._end(f"not even a heartbeat for {self._timing.pull_silence:g} s")
+
+    def _on_message(self, raw: WireMessage) -> None:
+        if self._ended.done():
+            return
+        self._heard_at = self._now()
+        try:
+            if raw.status and not raw.data:
+                self._on_status(raw)
+            else:
+                self._outstanding = max(0, self._outstanding - 1)
+                self._deliver(raw)
+        except Exception as error:  # noqa: BLE001 - a defect above us: handed to whoever awaits run(), not to nats-py's log
+            if not self._ended.done():
+                self._ended.set_exception(error)
+        if self._outstanding <= self._room() // 2:
+            self._refill.set()
+
+    def _on_status(self, raw: WireMessage) -> None:
+        if raw.status == _HEARTBEAT:
+            self._idle()
+        elif raw.status in _EXPIRED or raw.description == _DONE:
+            unserved = int(raw.headers.get("Nats-Pending-Messages", "0"))
+            self._outstanding = max(0, self._outstanding - unserved)
+        elif raw.status == NO_RESPONDERS:
+            self._end("nobody answers to a pull: the stream or the consumer is gone")
+        else:
+            self._end(f"the server ended the pull: {raw.description or raw.status}")
+
+    def _end(self, reason: str) -> None:
+        if not self._ended.done():
+            self._ended.set_result(reason)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,203 @@
+"""The table that a follower keeps: the last message of each subject, and whether that is all there is."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from math import nan
+from typing import Final
+
+from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
+from libs.common.contract.events import (
+    CsrGone,
+    EnrichedCsrGone,
+    EnrichedNodeGone,
+    Leading,
+    NodeGone,
+    SnapshotComplete,
+)
+from libs.common.contract.ordering import epoch_of, is_from_former_leader, stream_id_of
+from libs.common.contract.subjects import SNAPSHOT
+
+DELETED_RETENTION: Final = timedelta(hours=1)  # the age at which messages leave the stream
+_NO_LEADER: Final = "no leader is heard of (is the watcher running?): nothing is written meanwhile"
+
+
+def connection_problems(disconnect_reason: str, *, replaying: bool) -> tuple[str, ...]:
+    """Why a follower does not know what the stream holds, for /readyz; `lost` is "" while it follows."""
+    if disconnect_reason:
+        return (f"the flow is not followed: {disconnect_reason}",)
+    return ("the flow is still being read from its beginning",) if replaying else ()
+
+
+class StreamCache:
+    """A bus `Follower` that keeps what it hears and knows when that is complete.
+
+    The cache is complete when the last message of every subject of the present stream is applied, and a
+    SnapshotComplete of that stream ID is among them. An empty cache is not complete. `on_message` receives
+    each message that `keep` accepted; `on_stream_replaced` is called when another stream ID makes the cached
+    messages void.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        should_keep: Callable[[Message], bool] = lambda message: True,
+        on_message: Callable[[Message], None] = lambda message: None,
+        on_expired: Callable[[str], None] = lambda subject: None,
+        on_stream_replaced: Callable[[], None] = lambda: None,
+        on_caught_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`clock` is monotonic, in seconds.
+
+        `on_expired` hears which subject the stream holds no message of any more, though it did.
+        """
+        self._clock = clock
+        self._keep = should_keep
+        self._on_message = on_message
+        self._on_dropped = on_expired
+        self._on_void = on_stream_replaced
+        self._on_caught_up = on_caught_up
+        self._messages: dict[str, Message] = {}
+        self._replayed: set[str] = set()
+        self._incarnation = ""
+        self._disconnect_reason = "not connected yet"
+        self._replaying = True
+        self._sequence = 0
+        self._leader_heartbeat_at: float | None = None
+        self._followed_since = 0.0
+        self._epoch = 0  # the greatest heard in this incarnation
+
+    @property
+    def stream_id(self) -> str:
+        """That of the stream which is followed; "" before the first."""
+        return self._incarnation
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether what is applied now was said before the follower began: more of it may come."""
+        return self._replaying
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the table holds all there is, as of now."""
+        return not self.problems()
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the table is not complete, in words for /readyz."""
+        unfollowed = connection_problems(self._disconnect_reason, replaying=self._replaying)
+        if unfollowed:
+            return unfollowed
+        if not self._has_snapshot():
+            return ("no complete snapshot of the cluster has been published to this stream yet (watcher)",)
+        return ()
+
+    def seconds_since_leader_heartbeat(self) -> float | None:
+        """How long ago a leader was last heard live, None if never."""
+        return None if self._leader_heartbeat_at is None else self._clock() - self._leader_heartbeat_at
+
+    def leader_silence_seconds(self) -> float:
+        """How long it has been followed without hearing a leader; NaN while it is not followed."""
+        if self._disconnect_reason or self._replaying:
+            return nan
+        return self._clock() - max(self._followed_since, self._leader_heartbeat_at or 0.0)
+
+    def why_no_leader(self, *, max_silence_seconds: float) -> str:
+        """Why nothing may be written now: a leader not heard may have been replaced out of our sight."""
+        silence = self.seconds_since_leader_heartbeat()
+        return "" if silence is not None and silence <= max_silence_seconds else _NO_LEADER
+
+    @property
+    def sequence(self) -> int:
+        """The stream sequence up to which everything has been applied; 0 before anything is."""
+        return self._sequence
+
+    def get(self, subject: str) -> Message | None:
+        """The last message of a subject."""
+        return self._messages.get(subject)
+
+    def forget(self, subject: str) -> None:
+        """Keep the last message of that subject no longer."""
+        self._messages.pop(subject, None)
+
+    def list_under(self, prefix: str) -> list[Message]:
+        """The last messages of every subject below a prefix, in no particular order."""
+        head = prefix + "."
+        return [message for subject, message in self._messages.items() if subject.startswith(head)]
+
+    # ---- bus.Follower
+
+    def start_replay(self, position: StreamPosition) -> None:
+        if position.stream_id != self._incarnation:
+            self._messages.clear()
+            self._epoch = 0
+            self._leader_heartbeat_at = None
+            self._sequence = 0
+            self._incarnation = position.stream_id
+            self._on_void()
+        if position.last_sequence < self._sequence:
+            # The stream lost its end with a disk, and perhaps the newest leader's messages with it.
+            self._sequence = position.last_sequence
+            self._epoch = 0
+        self._replayed.clear()
+        self._replaying = True
+        self._disconnect_reason = ""
+
+    def apply(self, message: Message) -> None:
+        was_replayed = message.subject in self._replayed
+        self._replayed.add(message.subject)
+        self._sequence = max(self._sequence, message.sequence)
+        if isinstance(message.event, UnreadablePayload):
+            return  # its consumer puts it aside; a table holds what can be read
+        if stream_id_of(message.event) != self._incarnation:
+            return  # written by someone who has not seen that the stream is another one
+        if is_from_former_leader(message.event, self._epoch):
+            if self._replaying and not was_replayed and self._is_deletion_of_cached(message):
+                self._replayed.discard(message.subject)
+            return  # the leader publishes the object again
+        self._epoch = max(self._epoch, epoch_of(message.event))
+        if isinstance(message.event, Leading) and not self._replaying:
+            # A replayed one may be as old as its TTL, and its Lease another's by now.
+            self._leader_heartbeat_at = self._clock()
+        if self._keep(message):
+            self._messages[message.subject] = message
+        else:
+            self._messages.pop(message.subject, None)
+        if isinstance(message.event, SnapshotComplete):
+            self._drop_expired_deletions(message.published_at)
+        self._on_message(message)
+
+    def finish_replay(self) -> None:
+        for subject in self._messages.keys() - self._replayed:
+            self._drop(subject)  # aged out while we were away
+        self._replaying = False
+        self._followed_since = self._clock()
+        self._on_caught_up()
+
+    def mark_disconnected(self, reason: str) -> None:
+        self._disconnect_reason = reason or "connection lost"
+
+    def _is_deletion_of_cached(self, void: Message) -> bool:
+        """Whether the stream has replaced what is kept of that subject, and only by its end.
+
+        Keeping it would show an object that a follower which starts now does not have.
+        """
+        kept = self._messages.get(void.subject)
+        if kept is None or not isinstance(void.event, NodeGone | CsrGone) or kept.sequence >= void.sequence:
+            return False
+        return not isinstance(kept.event, UnreadablePayload) and epoch_of(kept.event) <= epoch_of(void.event)
+
+    def _drop_expired_deletions(self, now: datetime) -> None:
+        """The stream drops it, too, without a word to its followers: names that never return pile up."""
+        for subject, message in list(self._messages.items()):
+            is_gone = isinstance(message.event, NodeGone | EnrichedNodeGone | CsrGone | EnrichedCsrGone)
+            if is_gone and now - message.published_at > DELETED_RETENTION:
+                self._drop(subject)
+                self._replayed.discard(subject)
+
+    def _drop(self, subject: str) -> None:
+        del self._messages[subject]
+        self._on_dropped(subject)
+
+    def _has_snapshot(self) -> bool:
+        message = self._messages.get(SNAPSHOT)
+        return message is not None and isinstance(message.event, SnapshotComplete)

@@ -1,0 +1,1 @@
+"""The contract between services: events, subjects and the data types inside them."""

@@ -1,0 +1,125 @@
+"""The part of a CertificateSigningRequest that we read, in Kubernetes' shape and names (certificates/v1)."""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.contract.node import ObjectMeta, parse_resource_version
+
+KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"  # the signer of kubelets' serving certificates
+NODE_USER_PREFIX: Final = "system:node:"  # what the user name of a node's identity begins with
+NODES_GROUP: Final = "system:nodes"
+
+# Bytes of PEM. A kubelet's request has about 600; a larger one is published without it, and never approved.
+REQUEST_LIMIT: Final = 32 * 1024
+_FINAL: Final = frozenset({"Approved", "Denied", "Failed"})
+
+
+class SigningRequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """spec; username and groups are the API server's word of who asks, the rest is the requester's."""
+
+    request: bytes = b""  # PEM; base64 on the wire
+    signer_name: str = ""
+    username: str = ""
+    groups: tuple[str, ...] = ()
+    usages: tuple[str, ...] = ()
+    expiration_seconds: int | None = None
+
+
+class SigningRequestCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One element of status.conditions, as far as we read it."""
+
+    type: str
+    status: str = "True"
+    reason: str = ""
+    message: str = ""
+
+
+class SigningRequestStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """status; `certificate` is not published, and `issued`, which Kubernetes lacks, says that it exists."""
+
+    conditions: tuple[SigningRequestCondition, ...] = ()
+    certificate: str = ""
+    issued: bool = False
+
+
+class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A CertificateSigningRequest as the API server encodes it; decodes straight from a list or a watch."""
+
+    metadata: ObjectMeta
+    spec: SigningRequestSpec = SigningRequestSpec()
+    status: SigningRequestStatus = SigningRequestStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def resource_version_number(self) -> int:
+        """`parse_resource_version` of its resourceVersion."""
+        return parse_resource_version(self.metadata.resource_version)
+
+    @property
+    def node_name(self) -> str:
+        """The node whose identity asks, "" if it is no node's."""
+        prefix, username = NODE_USER_PREFIX, self.spec.username
+        return username[len(prefix) :] if username.startswith(prefix) else ""
+
+    @property
+    def is_kubelet_serving(self) -> bool:
+        """Whether a node asks for a serving certificate: nothing else is any business of ours."""
+        return self.spec.signer_name == KUBELET_SERVING and bool(self.node_name)
+
+    @property
+    def is_requested_by_node(self) -> bool:
+        """Whether who asks is a node: a user may bear such a name and be none (OIDC without a prefix)."""
+        return bool(self.node_name) and NODES_GROUP in self.spec.groups
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether nobody has decided it yet."""
+        issued = self.status.issued or bool(self.status.certificate)
+        return not issued and not any(c.type in _FINAL for c in self.status.conditions)
+
+    @property
+    def is_awaiting_certificate(self) -> bool:
+        """Whether it is approved and its signer has not answered yet."""
+        issued = self.status.issued or bool(self.status.certificate)
+        return (
+            self.find_condition("Approved") is not None
+            and not issued
+            and self.find_condition("Failed") is None
+        )
+
+    def find_condition(self, kind: str) -> SigningRequestCondition | None:
+        """The condition of that type, None when it is absent."""
+        return next((c for c in self.status.conditions if c.type == kind), None)
+
+
+def trim_signing_request(request: SigningRequest) -> SigningRequest:
+    """The request as it is published: without labels, annotations, certificate, and what is oversized."""
+    status = request.status
+    return msgspec.structs.replace(
+        request,
+        metadata=msgspec.structs.replace(request.metadata, labels={}, annotations={}),
+        spec=msgspec.structs.replace(
+            request.spec, request=request.spec.request if len(request.spec.request) <= REQUEST_LIMIT else b""
+        ),
+        status=msgspec.structs.replace(
+            status, certificate="", issued=status.issued or bool(status.certificate)
+        ),
+    )
+
+
+def is_same_request(one: SigningRequest, other: SigningRequest) -> bool:
+    """Whether two published requests differ in nothing but their resourceVersion."""
+    return _without_version(one) == _without_version(other)
+
+
+def _without_version(request: SigningRequest) -> SigningRequest:
+    metadata = msgspec.structs.replace(request.metadata, resource_version="")
+    return msgspec.structs.replace(request, metadata=metadata)

@@ -1,0 +1,321 @@
+"""The requests to the Kubernetes API that we make, typed. Writes send what `patch` planned, fence and all."""
+
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from copy import copy
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, trim_signing_request
+from libs.common.kube.config_maps import ConfigMap, config_map_resource, encode_config_map
+from libs.common.kube.errors import AlreadyExists, Invalid, ServerError
+from libs.common.kube.events import ObjectEvent, event_body, event_namespace
+from libs.common.kube.json_patch_body import json_patch_body
+from libs.common.kube.kube_config import KubeConfig
+from libs.common.kube.lease import Lease, read_lease
+from libs.common.kube.objects import (
+    PAGE_SIZE,
+    Item,
+    Page,
+    Resource,
+    UnreadableObject,
+    decode_answer,
+    read_page,
+)
+from libs.common.kube.server_identity import ServerIdentity
+from libs.common.kube.transport import CONNECTIONS, DEADLINE_SECONDS, Request, RequestObserver, Transport
+
+NODES: Final[Resource[Node]] = Resource(plural="nodes", path="/api/v1/nodes", item=Node)
+SIGNING_REQUESTS: Final[Resource[SigningRequest]] = Resource(
+    plural="certificatesigningrequests",
+    path="/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    item=SigningRequest,
+    query={"fieldSelector": f"spec.signerName={KUBELET_SERVING}"},
+    # A node may file as many requests of 1.5 MB as etcd takes; so no more than some 100 MB come at once.
+    page_size=50,
+    transform=trim_signing_request,
+)
+# The server reads the whole Node once more to warn of unknown fields, and nobody reads its warnings: without
+# that a patch costs it 7 % less CPU (2.7 instead of 2.95 ms on kube-apiserver 1.36). Nothing else changes.
+_UNVALIDATED: Final = {"fieldValidation": "Ignore"}
+
+
+class KubeApi:
+    """One API server, as one identity. Every method raises KubeError and ends by its deadline."""
+
+    def __init__(
+        self,
+        config: KubeConfig,
+        *,
+        user_agent: str,
+        component: str = "talos-ccm",
+        instance: str = "",
+        deadline_seconds: float = DEADLINE_SECONDS,
+        connections: int = CONNECTIONS,
+        observe: RequestObserver = lambda verb, resource, status, seconds: None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`component` and `instance` sign our Events. Raises KubeConfigError."""
+        self.transport = Transport(
+            config,
+            user_agent=user_agent,
+            deadline_seconds=deadline_seconds,
+            connections=connections,
+            observe=observe,
+            jitter=jitter,
+        )
+        self._component = component
+        self._instance = instance
+
+    def with_own_connections(self, *, connections: int) -> "KubeApi":
+        """The same server and identity over connections of its own: what queues here delays nothing there."""
+        made = copy(self)
+        made.transport = self.transport.with_own_connections(connections=connections)
+        return made
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, for messages."""
+        return self.transport.server
+
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with our credentials, in words for /readyz."""
+        return self.transport.problems()
+
+    async def close(self) -> None:
+        """Close every connection; requests in flight end with Unreachable."""
+        await self.transport.close()
+
+    async def fetch_server_identity(self) -> ServerIdentity:
+        """The names and addresses in the API server's certificate: one TLS handshake, no request."""
+        return await self.transport.fetch_server_identity()
+
+    # ---- Nodes
+
+    async def get_node(self, name: str) -> Node:
+        """The Node as etcd has it now. Raises NotFound."""
+        request = Request(verb="get", resource="nodes", name=name, path=f"/api/v1/nodes/{_segment(name)}")
+        return decode_answer(await self.transport.call(request), Node, request)
+
+    async def list_nodes(self, page_size: int = PAGE_SIZE) -> AsyncIterator[Page[Node]]:
+        """All Nodes of one moment, page by page; from etcd, never from a cache. Raises Gone half-way."""
+        token = ""
+        while True:
+            page = await self.list_page(NODES, limit=page_size, continue_token=token, on_unreadable=_refuse)
+            yield page
+            token = page.continue_token
+            if not token:
+                return
+
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
+        """Apply a JSON Patch; return the Node after it. Raises FenceFailed, Invalid, NotFound."""
+        request = Request(
+            verb="patch",
+            resource="nodes",
+            name=name,
+            method="PATCH",
+            path=f"/api/v1/nodes/{_segment(name)}",
+            query=_UNVALIDATED,
+            body=json_patch_body(json_patch),
+            content_type="application/json-patch+json",
+        )
+        return decode_answer(await self.transport.call(request), Node, request)
+
+    async def patch_node_status(self, name: str, strategic_merge: dict[str, Any]) -> Node:
+        """Apply a strategic merge patch to nodes/status. Raises FenceFailed, Invalid, NotFound."""
+        request = Request(
+            verb="patch",
+            resource="nodes/status",
+            name=name,
+            method="PATCH",
+            path=f"/api/v1/nodes/{_segment(name)}/status",
+            body=msgspec.json.encode(strategic_merge),
+            content_type="application/strategic-merge-patch+json",
+        )
+        return decode_answer(await self.transport.call(request), Node, request)
+
+    async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None:
+        """Delete this very version of the Node. Raises Conflict if there is another by now, NotFound.
+
+        Both preconditions must be said: an empty one would fence nothing.
+        """
+        if not uid or not resource_version:
+            raise Invalid(f"node {name!r} is not deleted without a uid and a resourceVersion")
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        request = Request(
+            verb="delete",
+            resource="nodes",
+            name=name,
+            method="DELETE",
+            path=f"/api/v1/nodes/{_segment(name)}",
+            body=msgspec.json.encode(options),
+        )
+        await self.transport.call(request)
+
+    # ---- CertificateSigningRequests
+
+    async def patch_signing_request_approval(self, name: str, json_patch: Sequence[dict[str, Any]]) -> None:
+        """Apply a JSON Patch to /approval; the answer is not read. Raises FenceFailed, Invalid, NotFound.
+
+        Forbidden too says which right is missing: this one, or `approve` on the signer.
+        """
+        request = Request(
+            verb="patch",
+            resource="certificatesigningrequests/approval",
+            name=name,
+            method="PATCH",
+            path=f"{SIGNING_REQUESTS.path}/{_segment(name)}/approval",
+            body=json_patch_body(json_patch),
+            content_type="application/json-patch+json",
+        )
+        await self.transport.call(request)
+
+    # ---- ConfigMaps
+
+    async def list_config_maps(
+        self, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[Page[ConfigMap]]:
+        """Those that bear all these labels, of one moment, from etcd. Raises Gone half-way."""
+        resource, token = config_map_resource(namespace, labels), ""
+        while True:
+            page = await self.list_page(resource, continue_token=token, on_unreadable=_refuse)
+            yield page
+            token = page.continue_token
+            if not token:
+                return
+
+    async def get_config_map(self, namespace: str, name: str) -> ConfigMap:
+        """As etcd has it now. Raises NotFound."""
+        path = f"{config_map_resource(namespace, {}).path}/{_segment(name)}"
+        request = Request(verb="get", resource="configmaps", name=name, path=path)
+        return decode_answer(await self.transport.call(request), ConfigMap, request)
+
+    async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
+        """The ConfigMap after it. Raises AlreadyExists, Invalid."""
+        request = Request(
+            verb="create",
+            resource="configmaps",
+            name=config_map.metadata.name,
+            method="POST",
+            path=config_map_resource(namespace, {}).path,
+            body=encode_config_map(config_map),
+        )
+        return decode_answer(await self.transport.call(request), ConfigMap, request)
+
+    async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
+        """Replace the version that its resourceVersion names; the ConfigMap after it.
+
+        Raises Conflict if there is another version by now, NotFound if there is none, Invalid.
+        """
+        name = config_map.metadata.name
+        request = Request(
+            verb="update",
+            resource="configmaps",
+            name=name,
+            method="PUT",
+            path=f"{config_map_resource(namespace, {}).path}/{_segment(name)}",
+            body=encode_config_map(config_map),
+        )
+        return decode_answer(await self.transport.call(request), ConfigMap, request)
+
+    # ---- Events
+
+    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
+        """Tell it on the object; False if it was told already in this minute. `now` in UTC."""
+        namespace = event_namespace(event.regarding)
+        body = event_body(event, component=self._component, instance=self._instance, now=now)
+        request = Request(
+            verb="create",
+            resource="events",
+            name=event.regarding.name,
+            method="POST",
+            path=f"/api/v1/namespaces/{_segment(namespace)}/events",
+            body=msgspec.json.encode(body),
+        )
+        try:
+            await self.transport.call(request)
+        except AlreadyExists:
+            return False
+        return True
+
+    # ---- Leases
+
+    async def get_lease(self, namespace: str, name: str, *, deadline_seconds: float | None = None) -> Lease:
+        """Raises NotFound."""
+        request = Request(verb="get", resource="leases", name=name, path=_lease_path(namespace, name))
+        return await self._lease(request, deadline_seconds)
+
+    async def create_lease(
+        self, namespace: str, document: dict[str, Any], *, deadline_seconds: float | None = None
+    ) -> Lease:
+        """Raises AlreadyExists."""
+        request = Request(
+            verb="create",
+            resource="leases",
+            method="POST",
+            path=_lease_path(namespace, ""),
+            body=msgspec.json.encode(document),
+        )
+        return await self._lease(request, deadline_seconds)
+
+    async def update_lease(
+        self, namespace: str, name: str, document: dict[str, Any], *, deadline_seconds: float | None = None
+    ) -> Lease:
+        """Replace the Lease of the document's resourceVersion. Raises Conflict if it has another by now."""
+        request = Request(
+            verb="update",
+            resource="leases",
+            name=name,
+            method="PUT",
+            path=_lease_path(namespace, name),
+            body=msgspec.json.encode(document),
+        )
+        return await self._lease(request, deadline_seconds)
+
+    async def _lease(self, request: Request, deadline_seconds: float | None) -> Lease:
+        body = await self.transport.call(request, deadline_seconds=deadline_seconds)
+        try:
+            return read_lease(body)
+        except msgspec.DecodeError as error:
+            raise ServerError(f"the answer cannot be read: {error}", request=str(request)) from error
+
+    # ---- any kind
+
+    async def list_page(
+        self,
+        resource: Resource[Item],
+        *,
+        limit: int | None = None,
+        continue_token: str = "",
+        on_unreadable: Callable[[UnreadableObject], None],
+    ) -> Page[Item]:
+        """One page of a quorum list (no resourceVersion). Raises Gone when the token is too old.
+
+        `limit` is the resource's page size unless another is given.
+        """
+        query = {**resource.query, "limit": str(limit or resource.page_size)}
+        if continue_token:
+            query["continue"] = continue_token
+        request = Request(verb="list", resource=resource.plural, path=resource.path, query=query)
+        return read_page(await self.transport.call(request), resource, request, on_unreadable)
+
+
+def _refuse(unreadable: UnreadableObject) -> None:
+    # Whoever lists on purpose wants all of them: a list that lacks one is not an answer.
+    raise ServerError(f"{unreadable.resource} {unreadable.name!r} cannot be read: {unreadable.reason}")
+
+
+def _segment(name: str) -> str:
+    if not name or name in {".", ".."}:
+        raise Invalid(f"{name!r} is no name of an object")  # it would address the collection instead
+    return quote(name, safe="")
+
+
+def _lease_path(namespace: str, name: str) -> str:
+    collection = f"/apis/coordination.k8s.io/v1/namespaces/{_segment(namespace)}/leases"
+    return f"{collection}/{_segment(name)}" if name else collection

@@ -1,0 +1,138 @@
+"""Our identity on the wire: bearer token and TLS context, made anew when their source changes."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.kube.exec_plugin import ExecCredential, run_plugin
+from libs.common.kube.kube_config import CredentialSource, ExecPlugin, KubeConfig, KubeConfigError
+from libs.common.kube.tls import tls_context
+
+CHECK_SECONDS: Final = 10.0  # between looks at the files; a 401 looks at once
+_BEFORE_EXPIRY: Final = timedelta(seconds=30)
+
+_Seen = tuple[tuple[int, int, int] | None, ...]
+
+
+class Credentials:
+    """Token and TLS context of a KubeConfig, for one event loop.
+
+    Files are looked at no more often than every 10 s, and at once after a 401: kubelet replaces a service
+    account token long before it expires. What cannot be read during a replacement leaves the old in use;
+    `problem` says so. An exec plugin runs when its credential is about to expire, and after a 401.
+    """
+
+    def __init__(
+        self, config: KubeConfig, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """Raises KubeConfigError if something cannot be read. An exec plugin first runs with `refresh`."""
+        self._config = config
+        self._now = now
+        self._looked_at = float("-inf")
+        self._seen: _Seen = ()
+        self._given: ExecCredential | None = None
+        self._running: asyncio.Task[ExecCredential] | None = None
+        self.problem = ""
+        self.headers: dict[str, str] = {}
+        self.tls: ssl.SSLContext | None = None
+        self._load()
+
+    async def refresh(self, clock: float) -> None:
+        """Renew what has changed or is about to expire; `clock` is monotonic, in seconds.
+
+        Raises KubeConfigError only if an exec plugin fails and nothing usable is left.
+        """
+        if clock - self._looked_at >= CHECK_SECONDS:
+            self._looked_at = clock
+            self._reload_files()
+        if self._config.exec_plugin is not None and self._expiring(_BEFORE_EXPIRY):
+            try:
+                await self._run(self._config.exec_plugin)
+            except KubeConfigError as error:
+                self.problem = str(error)
+                if self._expiring(timedelta()):
+                    raise
+
+    async def renew(self) -> bool:
+        """After a 401: whether there is something new to try. Raises KubeConfigError if the plugin fails."""
+        if self._config.exec_plugin is None:
+            return self._reload_files()
+        before = self.headers, self._given
+        await self._run(self._config.exec_plugin)
+        return (self.headers, self._given) != before
+
+    def _expiring(self, margin: timedelta) -> bool:
+        if self._given is None:
+            return True
+        until = self._given.expiration_timestamp
+        return until is not None and self._now() + margin >= until
+
+    def _reload_files(self) -> bool:
+        if self._stat_files() == self._seen:
+            return False
+        try:
+            self._load()
+        except KubeConfigError as error:
+            self.problem = str(error)
+            return False
+        return True
+
+    async def _run(self, plugin: ExecPlugin) -> None:
+        # One run for all who wait; a request that gives up does not end it for the others.
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(run_plugin(plugin))
+        given = await asyncio.shield(self._running)
+        if given is not self._given:
+            self._load(given)
+
+    def _load(self, given: ExecCredential | None = None) -> None:
+        seen = self._stat_files()  # before reading: a change in between is then noticed at the next look
+        given = given or self._given
+        config = _apply_exec_credential(self._config, given) if given else self._config
+        token = config.token.read() if config.token else ""
+        if config.token and (not token or not token.isascii() or any(c.isspace() for c in token)):
+            raise KubeConfigError(f"{config.token.field}: is empty or no bearer token")
+        tls = tls_context(config)
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.tls, self._seen, self._given, self.problem = tls, seen, given, ""
+
+    def _stat_files(self) -> _Seen:
+        config = self._config
+        materials = (
+            config.certificate_authority,
+            config.client_certificate,
+            config.client_key,
+            config.token,
+        )
+        return tuple(_stat(m.file) for m in materials if m is not None and m.file is not None)
+
+
+def _apply_exec_credential(config: KubeConfig, given: ExecCredential) -> KubeConfig:
+    """The configuration with what the plugin gave."""
+    name = config.exec_plugin.field if config.exec_plugin else "exec"
+    if given.client_certificate_data:
+        config = msgspec.structs.replace(
+            config,
+            client_certificate=CredentialSource(
+                field=f"{name}, certificate", text=given.client_certificate_data
+            ),
+            client_key=CredentialSource(field=f"{name}, key", text=given.client_key_data),
+        )
+    if given.token:
+        config = msgspec.structs.replace(
+            config, token=CredentialSource(field=f"{name}, token", text=given.token)
+        )
+    return config
+
+
+def _stat(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)

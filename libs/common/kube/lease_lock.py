@@ -1,0 +1,234 @@
+"""Holding a Lease: one bounded attempt at a time, and never believing longer in it than others do."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from libs.common.kube.lease import (
+    Lease,
+    LeaseObservation,
+    Renew,
+    Wait,
+    acquired_document,
+    decide_lease_action,
+    get_annotation,
+    micro_time,
+    new_lease_document,
+    observe_lease,
+    released_document,
+    set_annotation,
+)
+
+# A standby reports here that it could do the work. The time of the report makes each text a new one.
+STANDBY_REPORT_ANNOTATION: Final = "leader-election.talos-ccm/standby-reaches-nats"
+# Identity of the last holder that reads reports. Earlier versions and the reference controller do not write
+# it, so no standby reports to them.
+HOLDER_READS_REPORTS_ANNOTATION: Final = "leader-election.talos-ccm/holder-reads-reports"
+_NEVER: Final = float("inf")
+_WRITES: Final = 3  # of one attempt to renew: a standby may write its report in between
+_RELEASE_SECONDS: Final = 2.0  # for each of three requests at most: a shutdown does not wait longer
+
+
+class LeaseGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """The Lease is ours; `transitions` is its count of holders."""
+
+    transitions: int
+
+
+class LeaseDenial(msgspec.Struct, frozen=True, kw_only=True):
+    """The Lease is another's, for at most `seconds` more unless it is renewed."""
+
+    holder: str
+    seconds: float
+
+
+class LeaseLock:
+    """One candidate for one Lease.
+
+    Whoever leads asks `leading` before each act: it is true only while the last renewal that the API server
+    confirmed was *sent* less than the renew deadline ago. That is shorter than the duration after which
+    others take the Lease, so a hung connection costs us the lead before it gives it to somebody else.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        now: Callable[[], datetime],
+        clock: Callable[[], float] = time.monotonic,
+        duration_seconds: int = 15,
+        renew_deadline_seconds: float = 10.0,
+    ) -> None:
+        """`identity` must be unique to this process; `now` gives UTC, `clock` is monotonic."""
+        if renew_deadline_seconds >= duration_seconds:
+            raise ValueError(
+                f"the renew deadline ({renew_deadline_seconds:g} s) must be shorter than the lease duration "
+                f"({duration_seconds} s): two could lead at once"
+            )
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._now = now
+        self._clock = clock
+        self._duration_seconds = duration_seconds
+        self._renew_deadline_seconds = renew_deadline_seconds
+        self._observation: LeaseObservation | None = None
+        self._leading_until = float("-inf")
+        self._reported_at = float("-inf")
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether nobody else can have taken the Lease yet."""
+        return self._clock() < self._leading_until
+
+    @property
+    def leading_until(self) -> float:
+        """Until when on our monotonic clock we lead without another renewal; -inf when we do not."""
+        return self._leading_until
+
+    @property
+    def reported_at(self) -> float:
+        """When on our monotonic clock a new report of another standby to the present holder was read.
+
+        -inf if there was none.
+        """
+        return self._reported_at
+
+    @property
+    def holder_reads_reports(self) -> bool:
+        """Whether another watcher holds the Lease, and reads reports of standbys."""
+        lease = self._observation.lease if self._observation is not None else None
+        if lease is None or lease.holder in ("", self._identity):
+            return False
+        return get_annotation(lease, HOLDER_READS_REPORTS_ANNOTATION) == lease.holder
+
+    async def report_standby(self) -> None:
+        """Report on the Lease that we could lead. Raises KubeError; a Conflict is no failure, try again."""
+        if self._observation is None or not self.holder_reads_reports:
+            return
+        text = f"{self._identity} {micro_time(self._now())}"
+        document = set_annotation(self._observation.lease.document, STANDBY_REPORT_ANNOTATION, text)
+        await self._api.update_lease(
+            self._namespace, self._name, document, deadline_seconds=self._call_seconds()
+        )
+
+    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
+        """Take or renew the Lease, once; without `take` only renew it.
+
+        Raises KubeError when the API server does not answer in time. Call it every retry period.
+        Losing a race to another candidate is LeaseDenial, not an error.
+        """
+        if (
+            self._observation is not None
+            and self._observation.lease.holder == self._identity
+            and self.is_leading
+        ):
+            try:
+                return await self._write(self._observation.lease)
+            except (Conflict, NotFound):
+                pass  # someone wrote it, or our last answer was lost: read it
+        for writes_left in reversed(range(_WRITES)):
+            try:
+                lease = await self._api.get_lease(
+                    self._namespace, self._name, deadline_seconds=self._call_seconds()
+                )
+            except NotFound:
+                return await self._create() if may_acquire else self._deny("", _NEVER)
+            seen = self._record_observation(observe_lease(self._observation, lease, self._clock()))
+            verdict = decide_lease_action(seen, self._identity, self._clock(), self._duration_seconds)
+            if isinstance(verdict, Wait):
+                return self._deny(verdict.holder, verdict.until - self._clock())
+            if not may_acquire and not isinstance(verdict, Renew):
+                return self._deny("", _NEVER)
+            try:
+                return await self._write(lease)
+            except (Conflict, NotFound):
+                if not isinstance(verdict, Renew):
+                    return self._deny("somebody who was faster", 0.0)
+                if not writes_left:
+                    raise  # it is ours by what was read: nothing is lost yet
+        raise AssertionError("the last attempt returns or raises")
+
+    def _record_observation(self, seen: LeaseObservation) -> LeaseObservation:
+        before, self._observation = self._observation, seen
+        report = get_annotation(seen.lease, STANDBY_REPORT_ANNOTATION)
+        if before is None or before.lease.holder != seen.lease.holder:
+            self._reported_at = float("-inf")  # earlier reports concern another holder
+        elif report != get_annotation(before.lease, STANDBY_REPORT_ANNOTATION) and not report.startswith(
+            f"{self._identity} "
+        ):
+            self._reported_at = self._clock()
+        return seen
+
+    async def release(self) -> bool:
+        """Let the next one in at once; whether that was written. Bounded, for the shutdown."""
+        seen, self._observation, self._leading_until = self._observation, None, float("-inf")
+        if seen is None:
+            return False
+        try:
+            return await self._release(seen.lease)
+        except Conflict:
+            pass  # most likely our own renewal, whose answer the shutdown did not wait for
+        except KubeError:
+            return False  # unreachable: it expires by itself
+        try:
+            lease = await self._api.get_lease(self._namespace, self._name, deadline_seconds=_RELEASE_SECONDS)
+            return await self._release(lease)
+        except KubeError:
+            return False
+
+    async def _release(self, lease: Lease) -> bool:
+        if lease.holder != self._identity:
+            return False
+        await self._api.update_lease(
+            self._namespace,
+            self._name,
+            released_document(lease, self._now()),
+            deadline_seconds=_RELEASE_SECONDS,
+        )
+        return True
+
+    async def _create(self) -> LeaseGrant | LeaseDenial:
+        made = new_lease_document(
+            self._namespace, self._name, self._identity, self._duration_seconds, self._now()
+        )
+        document = set_annotation(made, HOLDER_READS_REPORTS_ANNOTATION, self._identity)
+        sent = self._clock()
+        try:
+            lease = await self._api.create_lease(
+                self._namespace, document, deadline_seconds=self._call_seconds()
+            )
+        except AlreadyExists:
+            return self._deny("somebody who was faster", 0.0)
+        return self._grant(lease, sent)
+
+    async def _write(self, lease: Lease) -> LeaseGrant:
+        sent = self._clock()
+        renewed = acquired_document(lease, self._identity, self._duration_seconds, self._now())
+        document = set_annotation(renewed, HOLDER_READS_REPORTS_ANNOTATION, self._identity)
+        written = await self._api.update_lease(
+            self._namespace, self._name, document, deadline_seconds=self._call_seconds()
+        )
+        return self._grant(written, sent)
+
+    def _grant(self, lease: Lease, sent: float) -> LeaseGrant:
+        self._record_observation(LeaseObservation(lease, sent))
+        self._leading_until = sent + self._renew_deadline_seconds
+        return LeaseGrant(transitions=lease.transitions)
+
+    def _deny(self, holder: str, seconds: float) -> LeaseDenial:
+        self._leading_until = float("-inf")
+        return LeaseDenial(holder=holder, seconds=max(0.0, seconds))
+
+    def _call_seconds(self) -> float:
+        """The deadline of one request: two of them in a row still leave time for another try."""
+        return self._renew_deadline_seconds / 4

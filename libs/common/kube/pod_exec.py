@@ -1,0 +1,97 @@
+"""Runs a command in a container of a pod, as `kubectl exec` does: WebSocket, v4.channel.k8s.io."""
+
+import asyncio
+from typing import Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import ServerError, Unreachable
+from libs.common.kube.transport import Request
+
+# The API server passes it on to the kubelet as it is; it opens v5 itself, and speaks another protocol there.
+PROTOCOL: Final = "v4.channel.k8s.io"
+_OUT, _ERR, _STATUS = 1, 2, 3  # each message's first byte says which of them it is
+_MOST_BYTES: Final = 64 * 2**20
+_SAID: Final = 300  # characters of what it or its kubelet said that an error repeats
+_DIGITS: Final = 10  # of an exit status; a kubelet may say what it likes
+
+
+class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended, and what it said."""
+
+    exit_status: int
+    stdout: bytes
+    stderr: bytes
+
+
+class _Cause(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: tuple[_Cause, ...] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+async def exec_in_pod(
+    api: KubeApi,
+    *,
+    namespace: str,
+    pod: str,
+    container: str,
+    command: tuple[str, ...],
+    timeout_seconds: float,
+) -> ExecResult:
+    """Run it to its end; it hears nothing. Raises KubeError, Unreachable also if it takes longer."""
+    query = urlencode(
+        [("container", container), ("stdout", "true"), ("stderr", "true"), *(("command", c) for c in command)]
+    )
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/exec?{query}"
+    request = Request(verb="create", resource="pods/exec", name=f"{namespace}/{pod}", path=path)
+    said = {_OUT: bytearray(), _ERR: bytearray(), _STATUS: bytearray()}
+    try:
+        async with (
+            asyncio.timeout(timeout_seconds),
+            api.transport.open_web_socket(request, protocol=PROTOCOL) as next_message,
+        ):
+            while (message := await next_message()) is not None:
+                if message and message[0] in said:
+                    said[message[0]] += message[1:]
+                if sum(map(len, said.values())) > _MOST_BYTES:
+                    text = f"{command[0]} said more than {_MOST_BYTES} bytes"
+                    raise ServerError(text, request=str(request))
+    except TimeoutError as error:
+        text = f"{' '.join(command)} did not end within {timeout_seconds:g} s"
+        raise Unreachable(text, request=str(request), reason="Timeout") from error
+    return ExecResult(
+        exit_status=_exit_status(bytes(said[_STATUS]), request, bytes(said[_ERR])),
+        stdout=bytes(said[_OUT]),
+        stderr=bytes(said[_ERR]),
+    )
+
+
+def _exit_status(data: bytes, request: Request, said: bytes) -> int:
+    """Of the Status that ends it. Raises KubeError if it never ran, or nobody says how it ended."""
+    try:
+        status = msgspec.json.decode(data, type=_Status)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        tail = said[-_SAID:].decode(errors="replace").strip()
+        text = f"the connection ended before the command did{': ' + tail if tail else ''}"
+        raise Unreachable(text, request=str(request), reason="Unreachable") from error
+    if status.status == "Success":
+        return 0
+    for cause in (status.details and status.details.causes) or ():
+        code = cause.message
+        if cause.reason == "ExitCode" and code.isascii() and code.isdigit() and len(code) <= _DIGITS:
+            return int(code)
+    why = status.message or status.reason or "the command did not run"
+    raise ServerError(why[:_SAID], request=str(request))

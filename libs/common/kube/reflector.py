@@ -1,0 +1,257 @@
+"""List and watch one kind of object for ever: what there is, then each change, through every fault."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Final, Generic, NoReturn, Protocol
+
+from libs.common.bus.delivery import exponential_step
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import (
+    Forbidden,
+    KubeError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+from libs.common.kube.objects import Item, Page, Resource, UnreadableObject, select_by_name
+from libs.common.kube.transport import Request
+from libs.common.kube.version_check import VersionCheck
+from libs.common.kube.watch_events import (
+    ListAgain,
+    ListSnapshot,
+    WatchEvent,
+    decode_watch_event,
+    resource_version_of,
+)
+
+# How long one watch lasts. The server ends it then, whether or not it had anything to say (bookmarks come
+# only with news), so a connection that goes on beyond is dead, however well its TCP looks. The next watch
+# goes on from the same version for the price of one request. That bounds a half-open watch below a minute.
+WATCH_SECONDS: Final = (35, 45)
+SILENCE_SECONDS: Final = 8.0  # beyond the end that was asked for
+STALE_SECONDS: Final = 60.0  # without a word: not ready
+_SETTLED_SECONDS: Final = 5.0  # a watch that lasted this long was no failure, whatever ended it
+# The API server ends the watch of whoever does not take its events as fast as they come: on a machine that is
+# busy with a thousand joins, everybody's, within a second of its opening. It has told something, so the next
+# one goes on from there, soon: a back-off would grow to a stall just when there is most to tell.
+_MOVED_ON_SECONDS: Final = 0.2
+_PAUSE_FIRST_SECONDS: Final = 1.0
+_PAUSE_CAP_SECONDS: Final = 15.0
+# After these the watch goes on where it stopped. Everything else lists again, as client-go does.
+_SAME_VERSION: Final = (Unreachable, TooManyRequests, Unauthorized, Forbidden)
+
+
+def pause_seconds(failures: int, jitter: float) -> float:
+    """How long to wait after that many failures in a row: none after none, else [half, whole] of the step.
+
+    Steps are 1, 2, 4, 8, 15 s; `jitter` is uniform in [0, 1). A list and a watch after each pause make less
+    than one request a second on average, whatever the server does.
+    """
+    if failures == 0:
+        return 0.0
+    step = exponential_step(failures, first=_PAUSE_FIRST_SECONDS, cap=_PAUSE_CAP_SECONDS)
+    return step * (0.5 + 0.5 * jitter)
+
+
+class ItemCollector(Protocol[Item]):
+    """What a list comes to, page by page."""
+
+    def extend(self, items: Iterable[Item], /) -> None:
+        """One more page."""
+
+    def __iter__(self) -> Iterator[Item]: ...
+
+
+class Reflector(Generic[Item]):
+    """Follows one kind of object. `run` ends only by cancellation or by an exception of its handler."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        resource: Resource[Item],
+        *,
+        on_unreadable: Callable[[UnreadableObject], None],
+        on_failure: Callable[[Exception], None] = lambda error: None,
+        new_collector: Callable[[], ItemCollector[Item]] = list[Item],
+        page_size: int | None = None,
+        watch_seconds: tuple[int, int] = WATCH_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        stale_seconds: float = STALE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`on_unreadable` hears of objects that are skipped, `on_trouble` of each failure that is retried.
+        What `collected` makes takes the pages of a list, and may drop of them what nobody wants to hear of.
+
+        `clock` is monotonic; `jitter` uniform in [0, 1).
+        """
+        self._api = api
+        self._resource = resource
+        self._on_unreadable = on_unreadable
+        self._on_trouble = on_failure
+        self._collected = new_collector
+        self._page_size = page_size
+        self._watch_seconds = watch_seconds
+        self._silence_seconds = silence_seconds
+        self._stale_seconds = stale_seconds
+        self._clock = clock
+        self._jitter = jitter
+        self._version = ""  # "" = list before watching
+        self._last_contact_at: float | None = None
+        self._listed = False
+        self._last_error = ""
+        self._needs_version_check = False
+        self._check = VersionCheck(
+            api,
+            resource,
+            clock=clock,
+            jitter=jitter,
+            stale_seconds=stale_seconds,
+            on_answer=self._record_contact,
+        )
+
+    def seconds_since_contact(self) -> float | None:
+        """Seconds since the API server last said anything about these objects, None before the first word."""
+        return None if self._last_contact_at is None else self._clock() - self._last_contact_at
+
+    def problems(self) -> tuple[str, ...]:
+        """Why what we know may be out of date, in words for /readyz; empty when it is not."""
+        because = f": {self._last_error}" if self._last_error else ""
+        if not self._listed:
+            return (f"{self._resource.plural} have not been listed yet{because}",)
+        age = self.seconds_since_contact() or 0.0
+        if age > self._stale_seconds:
+            stale = f"nothing heard about {self._resource.plural} for {age:.0f} s{because}"
+            return (stale, *self._check.problems())
+        return self._check.problems()
+
+    async def absent_as_of_version(self, name: str) -> str | None:
+        """The resourceVersion as of which no object has that name, None if one has. Raises KubeError.
+
+        A consistent (quorum) list, which needs no right beyond those of the watch.
+        """
+        unreadable: list[UnreadableObject] = []
+        page = await self._api.list_page(
+            select_by_name(self._resource, name), limit=1, on_unreadable=unreadable.append
+        )
+        return None if page.items or unreadable else page.resource_version
+
+    async def run(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> NoReturn:
+        """Tell `handle` everything, in order, one at a time: first a Listed, then changes, and again a Listed
+        whenever changes may have been missed. After a break the same change can be told twice.
+        """
+        failures = 0
+        while True:
+            watching_since: float | None = None
+            least = 0.0
+            try:
+                if not self._version:
+                    await self._list(handle)
+                watching_since, since_version = self._clock(), self._version
+                await (
+                    self._watch_and_check_version(handle)
+                    if self._needs_version_check
+                    else self._watch(handle)
+                )
+            except (KubeError, ListAgain) as error:
+                least = self._failed(error)
+                moved_on = False
+            else:
+                moved_on = self._version != since_version
+            settled = watching_since is not None and self._clock() - watching_since >= _SETTLED_SECONDS
+            if moved_on and not settled:
+                least = _MOVED_ON_SECONDS * (0.5 + 0.5 * self._jitter())
+            failures = 0 if settled or moved_on else failures + 1
+            await asyncio.sleep(max(least, pause_seconds(failures, self._jitter())))
+
+    async def _list(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
+        items = self._collected()
+        unreadable: list[str] = []
+
+        def note(what: UnreadableObject) -> None:
+            unreadable.append(what.name)
+            self._on_unreadable(what)
+
+        token = ""
+        while True:
+            page: Page[Item] = await self._api.list_page(
+                self._resource, limit=self._page_size, continue_token=token, on_unreadable=note
+            )
+            self._record_contact()
+            items.extend(page.items)
+            token = page.continue_token
+            if not token:
+                break
+        await handle(ListSnapshot(tuple(items), page.resource_version, tuple(unreadable)))
+        self._listed = True
+        self._needs_version_check = False
+        self._check.clear()
+        self._version = page.resource_version
+
+    async def _watch(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
+        shortest, longest = self._watch_seconds
+        seconds = shortest + int((longest - shortest + 1) * self._jitter())
+        request = Request(
+            verb="watch",
+            resource=self._resource.plural,
+            path=self._resource.path,
+            query={
+                **self._resource.query,
+                "watch": "1",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": self._version,
+                "timeoutSeconds": str(seconds),
+            },
+        )
+        opened = self._clock()
+        async with self._api.transport.open_watch(
+            request, seconds=seconds + self._silence_seconds
+        ) as read_line:
+            self._record_contact()
+            while line := await read_line():
+                self._record_contact()
+                await self._handle_line(line, request, handle)
+        if self._clock() - opened < seconds - 1.0:
+            self._needs_version_check = True  # an early end may be that of the server
+
+    async def _watch_and_check_version(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
+        """Watch on, and check meanwhile: a busy server takes seconds for an answer that is almost always no.
+
+        A watch that ends before there is an answer leaves the doubt to the next one.
+        """
+        asking = asyncio.create_task(self._check.is_ahead_of_server(self._version))
+        watching = asyncio.create_task(self._watch(handle))
+        try:
+            await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                self._needs_version_check = False
+                if asking.result():
+                    raise ListAgain("the server has not come as far as our version (a restored etcd?)")
+            await watching
+        finally:
+            asking.cancel()
+            watching.cancel()
+            await asyncio.gather(asking, watching, return_exceptions=True)
+
+    async def _handle_line(
+        self, line: bytes, request: Request, handle: Callable[[WatchEvent[Item]], Awaitable[None]]
+    ) -> None:
+        happening = decode_watch_event(line, self._resource, request, self._on_unreadable)
+        if happening is not None:
+            await handle(happening)
+            self._version = resource_version_of(happening) or self._version
+
+    def _record_contact(self) -> None:
+        self._last_contact_at = self._clock()
+        self._last_error = ""
+
+    def _failed(self, error: KubeError | ListAgain) -> float:
+        """Remember it; return the seconds that the server asked us to wait."""
+        self._last_error = str(error)
+        self._on_trouble(error)
+        self._needs_version_check = True
+        if not isinstance(error, _SAME_VERSION):
+            self._version = ""
+        return getattr(error, "retry_after_seconds", None) or 0.0

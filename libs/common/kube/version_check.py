@@ -1,0 +1,81 @@
+"""Checks beside a watch whether the API server has reached the version that the watch began from."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import Final, Generic
+
+from libs.common.bus.delivery import backoff_seconds
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import KubeError
+from libs.common.kube.objects import Item, Page, Resource
+
+_FIRST_SECONDS: Final = 2.0  # a watch that ends sooner needs no check
+
+
+class VersionCheck(Generic[Item]):
+    """Compares versions by a list of one object.
+
+    A server whose etcd was restored from a backup opens a watch from a version that it has not reached, and
+    sends nothing until it has caught up. A check that fails proves nothing: it is repeated until there is an
+    answer, and the watch goes on.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        resource: Resource[Item],
+        *,
+        clock: Callable[[], float],
+        jitter: Callable[[], float],
+        stale_seconds: float,
+        on_answer: Callable[[], None],
+    ) -> None:
+        """`clock` is monotonic. To fail for `stale_seconds` is a problem.
+
+        `on_answer` is called when the API server has answered.
+        """
+        self._api = api
+        self._resource = resource
+        self._clock = clock
+        self._jitter = jitter
+        self._stale_seconds = stale_seconds
+        self._on_answer = on_answer
+        self._failing_since: float | None = None
+        self._error = ""
+
+    def problems(self) -> tuple[str, ...]:
+        """Why the watch may be one that never sends anything, in words for /readyz."""
+        if self._failing_since is None:
+            return ()
+        seconds = self._clock() - self._failing_since
+        if seconds <= self._stale_seconds:
+            return ()
+        return (f"the watch of {self._resource.plural} cannot be checked for {seconds:.0f} s: {self._error}",)
+
+    def clear(self) -> None:
+        """A list has succeeded: nothing is left to check."""
+        self._failing_since = None
+
+    async def is_ahead_of_server(self, version: str) -> bool:
+        """Whether the server has not reached this version. Retries until there is an answer."""
+        await asyncio.sleep(_FIRST_SECONDS)
+        page = await self._first_page()
+        self.clear()
+        self._on_answer()
+        try:
+            return int(page.resource_version) < int(version)
+        except ValueError:
+            return True  # not comparable: an aggregated API; a list is always right
+
+    async def _first_page(self) -> Page[Item]:
+        for attempt in count(1):
+            try:
+                return await self._api.list_page(self._resource, limit=1, on_unreadable=lambda _: None)
+            except KubeError as error:
+                self._error = str(error)
+                if self._failing_since is None:
+                    self._failing_since = self._clock()
+                asked = error.retry_after_seconds or 0.0
+            await asyncio.sleep(max(asked, backoff_seconds(attempt, self._jitter())))
+        raise AssertionError("count() has no end")

@@ -1,0 +1,66 @@
+"""What spans say of the event that they are about, by the conventions for messaging and Kubernetes."""
+
+from libs.common.bus.protocol import UnreadablePayload
+from libs.common.contract.events import (
+    CsrEnriched,
+    CsrGone,
+    CsrObserved,
+    EnrichedCsrGone,
+    EnrichedNodeGone,
+    Event,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+)
+from libs.common.contract.subjects import subject_of
+
+_FIXED_TOKENS = 5  # of a subject, before the name: talosccm.v1.flow.observed.node
+Attributes = dict[str, str | int | float | bool]
+
+
+def subject_template(subject: str) -> str:
+    """A subject without the name in it: spans are found by it, and there is one for each kind of message."""
+    return ".".join(subject.split(".")[:_FIXED_TOKENS])
+
+
+def event_attributes(event: Event | UnreadablePayload) -> Attributes:
+    """Of which object, and of which version of it, an event tells."""
+    match event:
+        case NodeObserved(node=node) | NodeEnriched(node=node) | NodeUnreachable(node=node):
+            return _of_node(node.name, node.uid) | _of_version(node.metadata.resource_version)
+        case NodeGone(name=name, uid=uid) | EnrichedNodeGone(name=name, uid=uid):
+            return _of_node(name, uid)
+        case CsrObserved(request=request) | CsrEnriched(request=request):
+            of_node: Attributes = {"k8s.node.name": request.node_name} if request.node_name else {}
+            metadata = request.metadata
+            return of_node | _of_csr(request.name, metadata.uid) | _of_version(metadata.resource_version)
+        case CsrGone(name=name, uid=uid) | EnrichedCsrGone(name=name, uid=uid):
+            return _of_csr(name, uid)
+        case _:
+            return {}
+
+
+def publish_attributes(event: Event, *, system: str, size: int) -> Attributes:
+    """Of a span that publishes it; `size` is the body's, in bytes."""
+    subject = subject_of(event)
+    return event_attributes(event) | {
+        "messaging.system": system,
+        "messaging.operation.type": "send",
+        "messaging.operation.name": "publish",
+        "messaging.destination.name": subject,
+        "messaging.destination.template": subject_template(subject),
+        "messaging.message.body.size": size,
+    }
+
+
+def _of_node(name: str, uid: str) -> Attributes:
+    return {"k8s.node.name": name, "k8s.node.uid": uid}
+
+
+def _of_csr(name: str, uid: str) -> Attributes:
+    return {"k8s.csr.name": name, "k8s.csr.uid": uid}
+
+
+def _of_version(resource_version: str) -> Attributes:
+    return {"talosccm.event.resource_version": resource_version}

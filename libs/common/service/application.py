@@ -1,0 +1,162 @@
+"""What a process is made of: traces, health, Kubernetes, bus and services, opened in this order."""
+
+import asyncio
+import logging
+import random
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from libs.common.bus.protocol import Bus
+from libs.common.observability import telemetry
+from libs.common.service.event_loop_monitor import EventLoopMonitor
+from libs.common.service.health import HealthServer
+from libs.common.service.observers import observe_kubernetes
+from libs.common.service.open_bus import is_standby, open_bus
+from libs.common.service.python_gc import reduce_gc_frequency
+from libs.common.service.readiness import Readiness, ReadinessCheck
+from libs.common.service.service import Dependencies, Service, ServiceDefinition
+from libs.common.service.service_supervisor import ServiceSupervisor
+from libs.common.service.serving_certificate import ServingCertificate
+from libs.common.service.shutdown import CLOSE_TIMEOUT_SECONDS, close_at_exit, run_in_background
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import ParsedSettings, SettingsError
+
+if TYPE_CHECKING:
+    from libs.common.kube.api import KubeApi
+
+log = logging.getLogger(__name__)
+
+_REFERENCE_PORT: Final = 10458
+# Several on one host; the all-in-one and the watcher have the reference's.
+STANDALONE_PORTS: Final = {
+    "metadata": 10459,
+    "labeler": 10460,
+    "csr": 10461,
+    "ipam": 10462,
+    "lifecycle": 10463,
+}
+_CERTIFICATE_LOOK_SECONDS: Final = 60.0
+
+
+class Application:
+    """One process: brings everything up, runs its services, and ends what it opened, the last first."""
+
+    def __init__(
+        self,
+        definitions: Sequence[ServiceDefinition[Any]],
+        parsed: ParsedSettings,
+        environment: Mapping[str, str],
+        certificate: ServingCertificate | None,
+    ) -> None:
+        self._runs = definitions
+        self._certificate = certificate
+        self._reading = parsed
+        self._settings = parsed.get(ProcessSettings)
+        self._environment = environment
+        self._name = definitions[0].spec.service if len(definitions) == 1 else "all-in-one"
+        self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        self._readiness = Readiness(time.monotonic)
+        self._running = ServiceSupervisor(self._readiness)
+
+    async def run(self) -> int:
+        """Until a signal, or until a service ends; the exit status. Raises SettingsError."""
+        with telemetry.log_fields(service=self._name):
+            self._running.install_signal_handlers()
+            loop = type(asyncio.get_running_loop()).__module__
+            told = {"version": version("talos-ccm"), "identity": self._identity, "loop": loop}
+            log.info("starting", extra=told)
+            for warning in self._reading.warnings:
+                log.warning("about the settings", extra={"why": warning})
+            kube = self._open_kubernetes()
+            async with AsyncExitStack() as endings:
+                return await self._run_between(endings, kube)
+
+    async def _run_between(self, endings: AsyncExitStack, kube: "KubeApi | None") -> int:
+        """Bring everything up and run; what was opened last ends first."""
+        telemetry.setup_tracing(self._name, self._settings.otlp_endpoint)
+        close_at_exit(endings, "traces", lambda: telemetry.flush(CLOSE_TIMEOUT_SECONDS - 0.2))
+        run_in_background(endings, EventLoopMonitor().run())
+        await self._serve_health(endings)
+        if kube is not None:
+            close_at_exit(endings, "Kubernetes", kube.close)
+            self._readiness.add_check(
+                "kubernetes-credentials", kube.problems
+            )  # whether it is there, services say
+        bus = await open_bus(self._runs, self._settings, self._name)
+        close_at_exit(endings, "bus", bus.close)
+        services = [self._build(run, bus, kube) for run in self._runs]
+        reduce_gc_frequency()
+        self._watch_readiness(bus, services)
+        run_in_background(endings, self._readiness.log_changes())
+        return await self._running.run(services)
+
+    # ---- what a process is made of
+
+    def _open_kubernetes(self) -> "KubeApi | None":
+        if not any(run.spec.policy_rules for run in self._runs):
+            return None
+        # Only here: a service without Kubernetes rights does not even load the client.
+        from libs.common.kube.api import KubeApi  # noqa: PLC0415
+        from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config, with_server  # noqa: PLC0415
+
+        try:
+            config = load_kube_config(self._settings.kubeconfig, self._environment)
+            if self._settings.master:
+                config = with_server(config, self._settings.master, "--master")
+            return KubeApi(
+                config,
+                user_agent=f"talos-ccm/{version('talos-ccm')} ({self._name})",
+                instance=self._identity.partition("_")[0],
+                observe=observe_kubernetes,
+            )
+        except KubeConfigError as error:
+            raise SettingsError(" ".join(str(error).split())) from error  # YAML's errors have several lines
+
+    async def _serve_health(self, endings: AsyncExitStack) -> None:
+        settings = self._settings
+        port = STANDALONE_PORTS.get(self._name, _REFERENCE_PORT)
+        port = port if settings.secure_port is None else settings.secure_port
+        if not port:
+            return
+        if self._certificate is not None:
+            run_in_background(endings, _kept_fresh(self._certificate))
+        server = HealthServer(self._readiness, self._certificate)
+        port = await server.start(settings.bind_address, port)
+        close_at_exit(endings, "health server", server.stop)
+        log.info(
+            "health and metrics are served", extra={"port": port, "https": self._certificate is not None}
+        )
+
+    def _build(self, run: ServiceDefinition[Any], bus: Bus, kube: "KubeApi | None") -> Service:
+        parts = Dependencies(
+            bus=bus,
+            kube=kube if run.spec.policy_rules else None,
+            monotonic=time.monotonic,
+            now=lambda: datetime.now(UTC),
+            random=random.Random(),  # noqa: S311 - jitter, not secrets
+            identity=self._identity,
+        )
+        return run.build(parts, self._reading.get(run.settings))
+
+    def _watch_readiness(self, bus: Bus, services: Sequence[Service]) -> None:
+        def unless_standing_by(problems: ReadinessCheck) -> ReadinessCheck:
+            return lambda: () if is_standby(bus, services) else problems()
+
+        self._readiness.add_check("bus", unless_standing_by(bus.problems))
+        for service in services:
+            self._readiness.add_check(service.spec.service, unless_standing_by(service.problems))
+
+
+async def _kept_fresh(certificate: ServingCertificate) -> None:
+    while True:
+        await asyncio.sleep(_CERTIFICATE_LOOK_SECONDS)
+        try:
+            certificate.refresh()
+        except SettingsError as error:
+            log.warning("the serving certificate stays the old one", extra={"error": str(error)})

@@ -1,0 +1,52 @@
+"""Whether the event loop turns: its lag as a metric, and the stack of what holds it up in the log."""
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from typing import Final
+
+from libs.common.observability import metrics
+
+log = logging.getLogger(__name__)
+
+_TICK_SECONDS: Final = 0.5
+_STUCK_SECONDS: Final = 5.0
+
+
+class EventLoopMonitor:
+    """A heartbeat on the loop, and a thread that looks whether it beats."""
+
+    def __init__(self, *, stuck_seconds: float = _STUCK_SECONDS) -> None:
+        self._stuck_seconds = stuck_seconds
+        self._beat_at = time.monotonic()
+        self._over = threading.Event()
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        self._beat_at = time.monotonic()
+        watcher = threading.Thread(
+            target=self._watch, args=(threading.get_ident(),), name="loop-watch", daemon=True
+        )
+        watcher.start()
+        try:
+            while True:
+                due = time.monotonic() + _TICK_SECONDS
+                await asyncio.sleep(_TICK_SECONDS)
+                self._beat_at = time.monotonic()
+                metrics.LOOP_LAG.observe(max(0.0, self._beat_at - due))
+        finally:
+            self._over.set()
+
+    def _watch(self, loop_thread: int) -> None:
+        told_of = 0.0
+        while not self._over.wait(min(1.0, self._stuck_seconds / 2)):
+            beat_at = self._beat_at
+            stuck_for = time.monotonic() - beat_at
+            if stuck_for > self._stuck_seconds and told_of != beat_at:
+                told_of = beat_at
+                frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - documented for this purpose
+                stack = "".join(traceback.format_stack(frame)) if frame else "unknown"
+                log.error("the event loop is stuck", extra={"seconds": round(stuck_for, 1), "stack": stack})

@@ -1,0 +1,142 @@
+"""The HTTP server for /healthz, /livez, /readyz and /metrics, on the loop of the work: both hang together."""
+
+import asyncio
+import functools
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from libs.common.observability import metrics
+from libs.common.service.listener import Limits, Listener
+from libs.common.service.listening_sockets import bind_sockets
+from libs.common.service.readiness import Readiness
+from libs.common.service.serving_certificate import ServingCertificate
+from libs.common.settings.read_settings import SettingsError
+
+LIMITS: Final = Limits()
+HEADER_SECONDS: Final = 5.0
+_REQUEST_BYTES: Final = 64 * 2**10  # a request of a kubelet or of Prometheus is far smaller
+
+
+class HealthServer:
+    """Serves until `stop`."""
+
+    def __init__(
+        self,
+        readiness: Readiness,
+        certificate: ServingCertificate | None,
+        *,
+        limits: Limits = LIMITS,
+        header_seconds: float = HEADER_SECONDS,
+    ) -> None:
+        """Without a certificate it speaks plain HTTP."""
+        self._readiness = readiness
+        self._certificate = certificate
+        self._limits = limits
+        self._header_seconds = header_seconds
+        self._exposing = asyncio.Lock()  # one thread at a time: more would delay the loop and other threads
+        self._runner: web.AppRunner | None = None
+        self._listener: Listener | None = None
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen; return the port. Raises SettingsError when that is not possible."""
+        application = web.Application()
+        application.add_routes(
+            [
+                web.get("/healthz", _alive),
+                web.get("/livez", _alive),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", self._metrics),
+            ]
+        )
+        application.on_response_prepare.append(_close_after)
+        self._runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=1.0, handler_cancellation=True
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None
+        new_connection = functools.partial(_Connection, self._runner.server, self._header_seconds)
+        context = self._certificate.context if self._certificate else None
+        self._listener = Listener(new_connection, context, self._limits)
+        try:
+            sockets = await bind_sockets(address, port)
+            self._listener.start(sockets)
+        except OSError as error:
+            await self.stop()
+            raise SettingsError(
+                f"--secure-port: cannot listen on {address}:{port}: {error.strerror}"
+            ) from error
+        listening: int = sockets[0].getsockname()[1]
+        return listening
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._runner is not None:
+            await self._runner.cleanup()  # requests that are being served have a second
+        if self._listener is not None:
+            await self._listener.abort()
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        problems = self._readiness.problems()
+        failed = any(problems.values())
+        if not failed and "verbose" not in request.query:
+            return web.Response(text="ok")
+        return web.Response(text=format_report(problems), status=503 if failed else 200)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        accept = request.headers.get("Accept", "")
+        await self._exposing.acquire()
+        exposing = asyncio.get_running_loop().run_in_executor(None, metrics.exposition, accept)
+        exposing.add_done_callback(lambda _: self._exposing.release())
+        body, content_type = await asyncio.shield(exposing)  # the thread goes on when the caller is gone
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+def format_report(problems: Mapping[str, tuple[str, ...]]) -> str:
+    """Kubernetes' form of a verbose check, with the reasons."""
+    lines = []
+    for name, reasons in problems.items():
+        lines += [f"[-]{name} failed: {reason}" for reason in reasons] or [f"[+]{name} ok"]
+    lines.append("readyz check failed" if any(problems.values()) else "readyz check passed")
+    return "\n".join(lines) + "\n"
+
+
+async def _alive(request: web.Request) -> web.Response:
+    # That the loop came to answer is the check. /healthz says the same: the reference's chart probes
+    # liveness there, and a NATS that is away must not restart anybody.
+    verbose = "verbose" in request.query
+    return web.Response(text=f"[+]loop ok\n{request.path[1:]} check passed\n" if verbose else "ok")
+
+
+class _Connection(web.RequestHandler):
+    """One connection, for one request."""
+
+    __slots__ = ("_closed", "_received")
+
+    def __init__(self, server: web.Server, header_seconds: float, closed: asyncio.Event) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # as AppRunner passes it on
+            keepalive_timeout=header_seconds,  # runs until the headers of the request are complete
+        )
+        self._received = 0
+        self._closed = closed
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > _REQUEST_BYTES:
+            self.force_close()
+        super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self._closed.set()
+
+
+async def _close_after(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Connection"] = "close"
+    response.force_close()

@@ -1,0 +1,85 @@
+"""What carries a process's messages, and which of its services need not be ready."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.protocol import Bus, BusError
+from libs.common.service.observers import bus_hooks
+from libs.common.service.service import Service, ServiceDefinition
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import SettingsError
+
+if TYPE_CHECKING:
+    from libs.common.bus.nats.nats_access import NatsAccess
+
+log = logging.getLogger(__name__)
+
+_NOT_ALONE: Final = (
+    "--bus=memory: a service alone would talk to itself, only `python -m services` has them all in one "
+    "process; use --bus=nats --nats-url=nats://host:4222"
+)
+
+
+def validate_bus(definitions: Sequence[ServiceDefinition[Any]], settings: ProcessSettings) -> None:
+    """Raises SettingsError if these services cannot have that bus.
+
+    What the files of a key and of authorities hold is judged here, where a mistake can still be told as one
+    of the settings; later they are only read again.
+    """
+    alone = len(definitions) == 1
+    if alone and settings.bus == "memory":
+        raise SettingsError(_NOT_ALONE)
+    if not settings.uses_memory_bus(is_standalone=alone):
+        _validate_file("--nats-nkey-file", lambda: _access(settings, "").read_seed())
+        _validate_file("--nats-ca-file", lambda: _access(settings, "").tls_context())
+
+
+def _validate_file(flag: str, read: Callable[[], object]) -> None:
+    try:
+        read()
+    except BusError as error:
+        raise SettingsError(f"{flag} {error}") from error
+
+
+def _access(settings: ProcessSettings, service: str) -> "NatsAccess":
+    # Only here: its library is a tenth of the time that a process takes to start.
+    from libs.common.bus.nats.nats_access import NatsAccess  # noqa: PLC0415
+
+    return NatsAccess(
+        servers=settings.nats_servers,
+        service=service,
+        nkey_seed_file=settings.nats_nkey_file,
+        tls_ca_file=settings.nats_ca_file,
+    )
+
+
+async def open_bus(
+    definitions: Sequence[ServiceDefinition[Any]], settings: ProcessSettings, name: str
+) -> Bus:
+    """The bus of a process; a NATS that is down is a problem, not an error."""
+    if settings.uses_memory_bus(is_standalone=len(definitions) == 1):
+        log.info("messages stay in this process")
+        return MemoryBus(MemoryServer(), hooks=bus_hooks([]))  # nobody is connected to NATS
+    from libs.common.bus.nats.bus import NatsBus  # noqa: PLC0415 - as above
+
+    return await NatsBus.connect(
+        settings.nats_servers,
+        service=name,
+        nkey_seed_file=settings.nats_nkey_file,
+        tls_ca_file=settings.nats_ca_file,
+        hooks=bus_hooks([run.spec.service for run in definitions]),
+        stream_replicas=settings.nats_stream_replicas,
+    )
+
+
+def is_standby(bus: Bus, services: Sequence[Service]) -> bool:
+    """Whether another process leads, and for that reason there is nothing here to be ready with.
+
+    On NATS a standby follows what the leader says. In memory it hears nothing until it leads: its watcher
+    alone, which has no problem as long as it can tell who leads, says whether it could.
+    """
+    if not isinstance(bus, MemoryBus) or bus.stream_id:
+        return False
+    return all(not service.problems() for service in services if service.spec.provisions_stream)

@@ -1,0 +1,138 @@
+"""A process from its command line to its exit status."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final, TextIO
+
+import msgspec
+import uvloop
+
+from libs.common.observability import telemetry
+from libs.common.observability.logs import level_of_verbosity
+from libs.common.service.application import Application
+from libs.common.service.open_bus import validate_bus
+from libs.common.service.service import ServiceDefinition
+from libs.common.service.serving_certificate import ServingCertificate
+from libs.common.settings.flags import KUBERNETES
+from libs.common.settings.help_text import format_help
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import (
+    Option,
+    ParsedSettings,
+    SettingsError,
+    list_options,
+    read_settings,
+)
+from libs.common.settings.reference_flags import is_controller_selected
+
+EXIT_CONFIGURATION: Final = 2
+
+
+def run_process(
+    *definitions: ServiceDefinition[Any],
+    program: str = "",
+    conflicts: Callable[
+        [Sequence[ServiceDefinition[Any]], ParsedSettings], Sequence[str]
+    ] = lambda runs, reading: (),
+    arguments: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run these services until SIGTERM or SIGINT; return the exit status.
+
+    `conflicts` returns why the services that were chosen cannot run together with these settings.
+    0 after a signal, 1 when a service ended by itself, 2 when only another configuration can help.
+    """
+    program = program or f"python -m services.{definitions[0].spec.service}"
+    arguments = sys.argv[1:] if arguments is None else arguments
+    environment = os.environ if environment is None else environment
+    kinds: list[type[msgspec.Struct]] = [*(run.settings for run in definitions), ProcessSettings]
+    try:
+        reading = read_settings(kinds, arguments, environment)
+        if reading.wants_help:
+            return _print(
+                sys.stdout,
+                format_help(
+                    program, _describe(definitions), _list_applicable(definitions, list_options(*kinds))
+                ),
+            )
+        if reading.wants_version:
+            return _print(sys.stdout, f"talos-ccm {version('talos-ccm')}\n")
+        settings = reading.get(ProcessSettings)
+        definitions, of_all = select_definitions(definitions, reading), definitions
+        warnings = (*reading.warnings, *_idle(of_all, definitions, reading))
+        reading = msgspec.structs.replace(reading, warnings=warnings)
+        validate_bus(definitions, settings)
+        _refuse(conflicts(definitions, reading))
+        telemetry.setup_logging(
+            log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
+        )
+        certificate = _certificate(settings)  # before there are threads: it forks
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(Application(definitions, reading, environment, certificate).run())
+    except SettingsError as error:
+        _print(sys.stderr, "".join(f"{program}: {mistake}\n" for mistake in str(error).splitlines()))
+        return EXIT_CONFIGURATION
+
+
+def select_definitions(
+    definitions: Sequence[ServiceDefinition[Any]], parsed: ParsedSettings
+) -> tuple[ServiceDefinition[Any], ...]:
+    """Those that --controllers and the like ask for; a service that was started alone was chosen by that."""
+    items = parsed.get(ProcessSettings).controllers
+    return tuple(
+        run
+        for run in definitions
+        if len(definitions) == 1
+        or (
+            (not run.controller or is_controller_selected(items, run.controller))
+            and run.is_enabled(parsed.get(run.settings))
+        )
+    )
+
+
+def _refuse(mistakes: Sequence[str]) -> None:
+    if mistakes:
+        raise SettingsError("\n".join(mistakes))
+
+
+def _idle(
+    runs: Sequence[ServiceDefinition[Any]], chosen: Sequence[ServiceDefinition[Any]], reading: ParsedSettings
+) -> Iterator[str]:
+    """What was said to a service that does not run: whoever asks for a dry run of it waits in vain."""
+    taken = {option.flag.name for option in list_options(*(run.settings for run in chosen), ProcessSettings)}
+    for run in runs:
+        if run in chosen:
+            continue
+        of_run = reading.get(run.settings)
+        for option in list_options(run.settings):
+            if option.flag.name not in taken and getattr(of_run, option.field) != option.default:
+                yield f"--{option.flag.name} has no effect: {run.spec.service} does not run (--controllers)"
+
+
+def _certificate(settings: ProcessSettings) -> ServingCertificate | None:
+    if settings.secure_port == 0 or not settings.secure_serving:
+        return None
+    return ServingCertificate(settings.tls_cert_file, settings.tls_private_key_file, now=datetime.now(UTC))
+
+
+def _list_applicable(runs: Sequence[ServiceDefinition[Any]], options: Sequence[Option]) -> list[Option]:
+    """The options without those of a Kubernetes client where no service has one; they are accepted."""
+    needed = any(run.spec.policy_rules for run in runs)
+    return [option for option in options if needed or option.flag.group != KUBERNETES]
+
+
+def _describe(runs: Sequence[ServiceDefinition[Any]]) -> str:
+    asked = ", where --controllers and the like ask for it" if len(runs) > 1 else ""
+    wirings = [run.spec for run in runs]
+    told = (f"{each.service} ({each.description}{'' if each.runs_by_default else asked})" for each in wirings)
+    return f"Runs {', '.join(told)}."
+
+
+def _print(stream: TextIO, text: str) -> int:
+    stream.write(text)
+    stream.flush()
+    return 0

@@ -1,0 +1,199 @@
+"""What each service consumes, publishes, owns and may do: allow-lists and RBAC are checked against it."""
+
+from typing import Literal
+
+import msgspec
+
+from libs.common.bus.protocol import Durable
+from libs.common.contract.signing_request import KUBELET_SERVING
+from libs.common.contract.subjects import (
+    DEAD_LETTERS,
+    DECIDED,
+    ENRICHED_CSR,
+    ENRICHED_NODE,
+    FLOW,
+    LEADING,
+    NETWORKS,
+    OBSERVED_CSR,
+    OBSERVED_NODE,
+    SNAPSHOT,
+)
+
+ServiceName = Literal["watcher", "metadata", "labeler", "csr", "ipam", "lifecycle"]
+
+
+class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
+    """One RBAC rule, least privilege: `names` empty means every object."""
+
+    group: str  # "" is the core group
+    resource: str
+    verbs: tuple[str, ...]
+    resource_names: tuple[str, ...] = ()
+    namespace: str = ""  # "" = cluster scoped
+
+
+class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One service's place in the flow."""
+
+    service: ServiceName
+    description: str  # in words, for --help
+    input_description: str  # for the documentation: in words
+    durables: tuple[Durable, ...] = ()
+    follows: tuple[str, ...] = ()  # filters of its ephemeral followers
+    publishes: tuple[str, ...] = ()  # subject filters
+    owns: tuple[str, ...] = ()  # fields and objects that nobody else writes
+    provisions_stream: bool = False
+    runs_by_default: bool = True  # False: it runs only where it is asked for
+    policy_rules: tuple[PolicyRule, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+
+WATCHER_LEASE_NAME = "cloud-controller-manager-talos"  # the reference's: only one of the two can lead
+LEASE_NAMESPACE = "kube-system"
+# Nothing else keeps ConfigMaps there: who may write pages cannot be kept, by name, from the others of a
+# namespace, and in kube-system these are CoreDNS' configuration, ours, and the authority of NATS.
+CLAIM_PAGES_NAMESPACE = "kube-node-lease"
+LIFECYCLE_LEASE_NAME = "talos-ccm-lifecycle"  # who may delete Nodes: another question than who may label them
+_CERTIFICATES = "certificates.k8s.io"
+
+WATCHER = ServiceSpec(
+    service="watcher",
+    description="tells the others of Nodes and requests for certificates as Kubernetes has them",
+    input_description="Nodes, and kubelets' CertificateSigningRequests, from the Kubernetes API",
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{OBSERVED_NODE}.>", f"{OBSERVED_CSR}.>", SNAPSHOT, LEADING),
+    owns=("stream", "durables", f"lease/{LEASE_NAMESPACE}/{WATCHER_LEASE_NAME}"),
+    provisions_stream=True,
+    policy_rules=(
+        PolicyRule(group="", resource="nodes", verbs=("list", "watch")),
+        PolicyRule(
+            group="certificates.k8s.io", resource="certificatesigningrequests", verbs=("list", "watch")
+        ),
+        PolicyRule(
+            group="coordination.k8s.io",
+            resource="leases",
+            verbs=("get", "update"),
+            resource_names=(WATCHER_LEASE_NAME,),
+            namespace=LEASE_NAMESPACE,
+        ),
+        # RBAC cannot restrict `create` by name: the name is not known to the authorizer.
+        PolicyRule(
+            group="coordination.k8s.io", resource="leases", verbs=("create",), namespace=LEASE_NAMESPACE
+        ),
+    ),
+)
+
+METADATA = ServiceSpec(
+    service="metadata",
+    description="asks their machines over the Talos API",
+    input_description="observed nodes and requests for certificates; the Talos API of their machines",
+    follows=(f"{FLOW}.>",),
+    publishes=(
+        f"{ENRICHED_NODE}.>",
+        f"{ENRICHED_CSR}.>",
+        NETWORKS,
+        f"{DECIDED}.metadata.>",
+        f"{DEAD_LETTERS}.metadata.>",
+    ),
+    secrets=("talosconfig",),
+)
+
+LABELER = ServiceSpec(
+    service="labeler",
+    description="makes Nodes usable: addresses, providerID, labels, taints",
+    input_description="enriched nodes; follows observed ones",
+    durables=(Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>"),),
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{DECIDED}.labeler.>", f"{DEAD_LETTERS}.labeler.>"),
+    owns=(
+        "node/metadata.labels",
+        "node/metadata.annotations",
+        "node/spec.providerID",
+        "node/spec.taints",
+        "node/status.addresses",
+        "node/status.conditions[TalosInitializationBlocked]",
+    ),
+    policy_rules=(
+        PolicyRule(group="", resource="nodes", verbs=("get", "patch")),
+        PolicyRule(group="", resource="nodes/status", verbs=("patch",)),
+        # Events about what lies in no namespace, such as a Node, live in `default`.
+        PolicyRule(group="", resource="events", verbs=("create",), namespace="default"),
+    ),
+)
+
+CSR = ServiceSpec(
+    service="csr",
+    description="approves or denies what kubelets ask to serve with",
+    input_description="enriched requests for certificates; follows all that is known of Nodes",
+    durables=(Durable(service="csr", name="csr-requests", filter=f"{ENRICHED_CSR}.>"),),
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{DECIDED}.csr.>", f"{DEAD_LETTERS}.csr.>"),
+    owns=("certificatesigningrequest/status.conditions",),
+    policy_rules=(
+        PolicyRule(group=_CERTIFICATES, resource="certificatesigningrequests/approval", verbs=("patch",)),
+        PolicyRule(
+            group=_CERTIFICATES, resource="signers", verbs=("approve",), resource_names=(KUBELET_SERVING,)
+        ),
+        PolicyRule(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
+    ),
+)
+
+IPAM = ServiceSpec(
+    service="ipam",
+    description="gives Nodes their pod CIDRs",
+    input_description="enriched nodes and the cluster's networks; follows all that is known of Nodes",
+    durables=(Durable(service="ipam", name="ipam-nodes", filter=f"{ENRICHED_NODE}.>"),),
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{DECIDED}.ipam.>", f"{DEAD_LETTERS}.ipam.>"),
+    owns=(
+        "node/spec.podCIDR",
+        "node/spec.podCIDRs",
+        f"configmap/{CLAIM_PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*",
+    ),
+    runs_by_default=False,
+    policy_rules=(
+        PolicyRule(group="", resource="nodes", verbs=("list", "patch")),
+        # Which pages there are follows from the blocks: no list of names could be given beforehand.
+        PolicyRule(
+            group="",
+            resource="configmaps",
+            verbs=("get", "list", "create", "update"),
+            namespace=CLAIM_PAGES_NAMESPACE,
+        ),
+        PolicyRule(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
+    ),
+)
+
+LIFECYCLE = ServiceSpec(
+    service="lifecycle",
+    description="deletes Nodes whose machine is proven to be gone",
+    input_description="all that is known of Nodes, which it follows",
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{DECIDED}.lifecycle.>",),
+    owns=(
+        "node",  # whether it exists
+        "node/spec.taints[node.cloudprovider.kubernetes.io/shutdown]",
+        f"lease/{LEASE_NAMESPACE}/{LIFECYCLE_LEASE_NAME}",
+    ),
+    runs_by_default=False,
+    policy_rules=(
+        PolicyRule(group="", resource="nodes", verbs=("get", "patch", "delete")),
+        PolicyRule(
+            group="coordination.k8s.io",
+            resource="leases",
+            verbs=("get", "update"),
+            resource_names=(LIFECYCLE_LEASE_NAME,),
+            namespace=LEASE_NAMESPACE,
+        ),
+        PolicyRule(
+            group="coordination.k8s.io", resource="leases", verbs=("create",), namespace=LEASE_NAMESPACE
+        ),
+        PolicyRule(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
+    ),
+)
+
+READER_USER = "reader"  # to NATS, whoever only looks: `talos-ccm`, a console
+SERVICES: tuple[ServiceSpec, ...] = (WATCHER, METADATA, LABELER, CSR, IPAM, LIFECYCLE)
+DEFAULT_SERVICES: tuple[ServiceSpec, ...] = tuple(wiring for wiring in SERVICES if wiring.runs_by_default)
+# Of all services: the watcher, who makes them, need not know which of them run.
+DURABLES: tuple[Durable, ...] = tuple(durable for wiring in SERVICES for durable in wiring.durables)

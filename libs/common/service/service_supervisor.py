@@ -1,0 +1,90 @@
+"""The services of a process while they run: what ends them, how long that may take, and what it means."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common.observability import telemetry
+from libs.common.service.readiness import Readiness
+from libs.common.service.service import Service, ServiceEnded
+from libs.common.service.shutdown import force_exit, force_exit_after
+from libs.common.settings.read_settings import SettingsError
+
+log = logging.getLogger(__name__)
+
+EXIT_DEFECT: Final = 1
+
+# Kubernetes grants 30 s. Services get most of it, each part a little, and then it is over in any case.
+_SERVICES_END_SECONDS: Final = 22.0
+_HARD_END_SECONDS: Final = 29.0
+
+
+class ServiceSupervisor:
+    """From the first signal that could come to the end of the last service."""
+
+    def __init__(self, readiness: Readiness) -> None:
+        self._readiness = readiness
+        self._is_stopping = asyncio.Event()
+
+    async def run(self, services: Sequence[Service]) -> int:
+        """Until a signal or until one of them ends; then end all. The exit status. Raises SettingsError."""
+        tasks = {asyncio.create_task(_run(service)): service.spec.service for service in services}
+        told = asyncio.create_task(self._is_stopping.wait())
+        await asyncio.sleep(0)  # each has begun: what it says of itself counts from here on
+        self._readiness.mark_started()
+        await asyncio.wait({*tasks, told}, return_when=asyncio.FIRST_COMPLETED)
+        by_themselves = [task for task in tasks if task.done()]
+        self._begin_shutdown()
+        told.cancel()
+        for task in tasks:
+            task.cancel()
+        _, late = await asyncio.wait(tasks, timeout=_SERVICES_END_SECONDS)
+        for task in late:
+            log.error("a service did not end in time", extra={"service": tasks[task]})
+        failed = [_report_end(task, tasks[task], task in by_themselves) for task in tasks if task not in late]
+        return EXIT_DEFECT if late or any(failed) else 0
+
+    def install_signal_handlers(self) -> None:
+        """SIGTERM and SIGINT end the services in order, a second one ends the process at once."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        log.info("told to end", extra={"signal": number.name, "again": self._is_stopping.is_set()})
+        if self._is_stopping.is_set():
+            force_exit(128 + number)
+        self._begin_shutdown()
+
+    def _begin_shutdown(self) -> None:
+        if self._is_stopping.is_set():
+            return
+        self._is_stopping.set()
+        self._readiness.mark_stopping()
+        force_exit_after(_HARD_END_SECONDS, EXIT_DEFECT)
+
+
+async def _run(service: Service) -> None:
+    with telemetry.log_fields(service=service.spec.service):
+        await service.run()
+
+
+def _report_end(task: "asyncio.Task[None]", service: str, by_itself: bool) -> bool:
+    """Whether a service failed, told in the log. Raises its SettingsError."""
+    error = None if task.cancelled() else task.exception()
+    fields = {"service": service, "error": str(error)}
+    match error:
+        case None if by_itself:
+            log.error("a service ended though nobody told it to", extra=fields)
+            return True
+        case None:
+            return False
+        case SettingsError():
+            raise error
+        case ServiceEnded():
+            log.error("a service ended, and the process with it", extra=fields)
+        case _:
+            log.error("a service failed, and the process with it", extra=fields, exc_info=error)
+    return True

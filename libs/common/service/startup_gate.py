@@ -1,0 +1,136 @@
+"""Which machines metadata has yet to report on before a service decides about anybody's addresses."""
+
+from typing import NamedTuple
+
+from libs.common.contract.events import (
+    EnrichedNodeGone,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+)
+from libs.common.contract.machine import is_access_fault
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
+
+
+class _Identity(NamedTuple):
+    """Which Node is awaited, and at which addresses metadata queries its machine."""
+
+    uid: str
+    provided_node_ip: str
+
+
+class StartupGate:
+    """Closed until metadata has reported on every Node that existed when the flow became complete.
+
+    After a wiped stream these are all Nodes. "Unreachable" is a report, too, if it says something about the
+    machine: by last known facts, or by a fault other than that of our own access to Talos. A Node without
+    provided-node-ip is not awaited, because metadata never reports on it. A Node that joins later is not
+    awaited either: it must not stop the others. The same holds for a Node whose provided-node-ip changes
+    later. Only its own kubelet writes that annotation, and metadata never reports while it keeps changing.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Identity] = {}  # by name, of the Nodes on which metadata reports
+        self._reported: dict[str, str] = {}  # uid by name, as in the last report
+        self._access_faults: dict[str, str] = {}  # message by name: the last report says only that
+        self._has_facts = False  # whether a machine has given facts
+        self._awaited: dict[str, _Identity] | None = None  # by name; None until the flow was complete
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it is known which Nodes are awaited."""
+        return self._awaited is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether metadata has reported on all of them."""
+        return self._awaited is not None and not self._awaited
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is set, and a report is missing."""
+        return bool(self._awaited)
+
+    def why_closed(self) -> str:
+        """The reason in words for /readyz; "" if the gate is open, or not set yet."""
+        if not self._awaited:
+            return ""
+        count = len(self._awaited)
+        machines = f"{count} machines" if count > 1 else "1 machine"
+        waits = f"waits for metadata's first report on {machines}, such as {min(self._awaited)}"
+        unqueried = self._awaited.keys() & self._access_faults.keys()
+        fault = self._access_faults[min(unqueried)] if unqueried else ""
+        return f"{waits}; metadata cannot query Talos: {fault}" if fault else waits
+
+    def set(self) -> None:
+        """The flow is complete: await every Node on which it holds no report."""
+        self._awaited = {
+            name: node for name, node in self._nodes.items() if self._reported.get(name) != node.uid
+        }
+
+    def unset(self) -> None:
+        """The flow is not complete any more: the next complete one counts."""
+        self._awaited = None
+
+    def clear(self) -> None:
+        """Another stream: everything known is void."""
+        self.unset()
+        self._nodes.clear()
+        self._reported.clear()
+        self._access_faults.clear()
+        self._has_facts = False
+
+    def apply(self, event: object) -> bool:
+        """Take in an event of the flow. Whether it opened the gate."""
+        match event:
+            case NodeObserved(node=node):
+                if node.provided_node_ip:
+                    self._nodes[node.name] = _Identity(node.uid, node.provided_node_ip)
+                else:
+                    self._nodes.pop(node.name, None)
+                return self._stop_awaiting(node.name)
+            case NodeGone(name=name):
+                return self._remove_node(name)
+            case NodeEnriched() | NodeUnreachable():
+                self._record_report(event)
+                return self._stop_awaiting(event.node.name)
+            case EnrichedNodeGone(name=name):
+                self._forget_report(name)
+        return False
+
+    def handle_expired(self, subject: str) -> bool:
+        """The stream holds that subject no more. Whether that opened the gate."""
+        if subject.startswith(f"{ENRICHED_NODE}."):
+            self._forget_report(object_name_in(subject, ENRICHED_NODE))
+        if subject.startswith(f"{OBSERVED_NODE}."):
+            return self._remove_node(object_name_in(subject, OBSERVED_NODE))
+        return False
+
+    def _record_report(self, report: NodeEnriched | NodeUnreachable) -> None:
+        name = report.node.name
+        if isinstance(report, NodeEnriched):
+            self._has_facts = True
+        elif report.last_known is None and is_access_fault(report.fault, has_facts=self._has_facts):
+            self._access_faults[name] = report.fault.message
+            return
+        self._access_faults.pop(name, None)
+        self._reported[name] = report.node.uid
+
+    def _forget_report(self, name: str) -> None:
+        self._reported.pop(name, None)
+        self._access_faults.pop(name, None)
+
+    def _remove_node(self, name: str) -> bool:
+        self._nodes.pop(name, None)
+        return self._stop_awaiting(name)
+
+    def _stop_awaiting(self, name: str) -> bool:
+        """Whether that Node was the last one awaited, and is awaited no more."""
+        awaited = (self._awaited or {}).get(name)
+        if self._awaited is None or awaited is None:
+            return False
+        if self._nodes.get(name) == awaited and self._reported.get(name) != awaited.uid:
+            return False
+        del self._awaited[name]
+        return not self._awaited

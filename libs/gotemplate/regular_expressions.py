@@ -1,0 +1,155 @@
+"""Go's regexp on RE2, which has the same syntax and no backtracking; each search is paid for before it runs.
+
+They differ in two things: Go refuses the escape C (any byte), and only Go matches invalid UTF-8.
+"""
+
+from collections.abc import Iterator
+from itertools import dropwhile
+from typing import Final
+
+import re2
+
+from libs.gotemplate.bounds import (
+    MAX_REGEX,
+    MAX_REGEX_MEMORY,
+    REGEX_INSTRUCTIONS_PER_STEP,
+    REGEX_WORK_PER_STEP,
+    BoundExceeded,
+    Budget,
+    fits,
+)
+from libs.gotemplate.errors import FunctionError
+from libs.gotemplate.runes import (
+    character_at,
+    characters,
+    is_invalid,
+    is_word,
+    raw,
+    valid,
+)
+
+_TOO_LARGE: Final = "pattern too large"
+# What RE2 says and what Go says of the same mistake: the documentation that users find is Go's.
+_IN_GO: Final = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid named capture group": "invalid named capture",
+    "trailing \\": "trailing backslash at end of expression",
+}
+_Span = tuple[int, int]
+
+
+def _options() -> "re2.Options":
+    options = re2.Options()
+    options.max_mem = MAX_REGEX_MEMORY
+    options.log_errors = False  # an operator reads the error, not stderr
+    return options
+
+
+_OPTIONS: Final = _options()
+
+
+class _Pattern:
+    """A compiled pattern whose searches are counted."""
+
+    def __init__(self, pattern: bytes, budget: Budget) -> None:
+        if len(pattern) > MAX_REGEX:
+            raise BoundExceeded(f"a regular expression is longer than MAX_REGEX = {MAX_REGEX} bytes")
+        budget.read(len(pattern))
+        try:
+            self._compiled = re2.compile(pattern, _OPTIONS)
+        except re2.error as error:
+            said = error.args[0].decode("utf-8", "replace") if error.args else ""
+            if said.startswith(_TOO_LARGE):
+                raise BoundExceeded(
+                    f"a regular expression needs more than MAX_REGEX_MEMORY = {MAX_REGEX_MEMORY} bytes"
+                ) from error
+            raise FunctionError(_in_go(said, pattern)) from error
+        self._budget = budget
+        self._instructions: int = self._compiled.programsize
+        budget.spend(self._instructions // REGEX_INSTRUCTIONS_PER_STEP)
+        self.groups: dict[bytes, int] = self._compiled.groupindex
+
+    def search(self, text: bytes, start: int = 0) -> list[_Span] | None:
+        """The leftmost match from a byte on: the spans of the whole and of each group, (-1, -1) for none."""
+        self._budget.spend(1 + self._instructions * (len(text) - start) // REGEX_WORK_PER_STEP)
+        match = self._compiled.search(text, start)
+        return None if match is None else [match.span(n) for n in range(self._compiled.groups + 1)]
+
+
+def find(pattern: bytes, text: bytes, group: int, budget: Budget) -> bytes:
+    """What a group matched first; nothing if it did not, or if there is no such group."""
+    spans = _Pattern(pattern, budget).search(text)
+    return _matched(text, spans, group) if spans else b""
+
+
+def replace_all(pattern: bytes, text: bytes, replacement: bytes, budget: Budget) -> bytes:
+    """Go's ReplaceAllString, with `$1`, `${1}` and `${name}`, and with Go's rule for empty matches."""
+    compiled = _Pattern(pattern, budget)
+    template = list(_template(replacement))
+    result = bytearray()
+    copied = position = 0
+    while position <= len(text):
+        spans = compiled.search(text, position)
+        if spans is None:
+            break
+        start, end = spans[0]
+        result += text[copied:start]
+        if end > copied or start == 0:
+            for piece in template:
+                result += piece if isinstance(piece, bytes) else _named(text, spans, piece, compiled.groups)
+                fits(len(result))
+            budget.spend(len(template))
+        copied = end
+        width = character_at(text, position)[1] if position < len(text) else 0
+        position = max(position + width, position + 1 if end <= position else 0, end)
+    result += text[copied:]
+    fits(len(result))
+    return bytes(result)
+
+
+def _in_go(said: str, pattern: bytes) -> str:
+    mistake, _, where = said.partition(": ")
+    if mistake == "invalid UTF-8":
+        text = characters(pattern)  # Go shows what follows the valid part
+        where = valid(raw("".join(dropwhile(lambda c: not is_invalid(c), text))))
+    return f"error parsing regexp: {_IN_GO.get(mistake, mistake)}: `{where}`"
+
+
+def _matched(text: bytes, spans: list[_Span], group: int) -> bytes:
+    if not 0 <= group < len(spans) or spans[group][0] < 0:
+        return b""
+    return text[spans[group][0] : spans[group][1]]
+
+
+def _named(text: bytes, spans: list[_Span], name: str, groups: dict[bytes, int]) -> bytes:
+    if name.isascii() and name.isdecimal() and len(name) < 9 and (name[0] != "0" or name == "0"):
+        return _matched(text, spans, int(name))
+    return _matched(text, spans, groups.get(raw(name), -1))
+
+
+def _template(replacement: bytes) -> Iterator[bytes | str]:
+    """A replacement as literal bytes and the names of groups, as Go's Expand reads it."""
+    text = characters(replacement)
+    position = 0
+    while (dollar := text.find("$", position)) >= 0:
+        yield raw(text[position:dollar])
+        position = dollar + 1
+        if text.startswith("$", position):
+            yield b"$"
+            position += 1
+            continue
+        braced = text.startswith("{", position)
+        start = end = position + braced
+        while end < len(text) and is_word(text[end]):
+            end += 1
+        if end == start or (braced and not text.startswith("}", end)):
+            yield b"$"
+            continue
+        yield text[start:end]
+        position = end + braced
+    yield raw(text[position:])

@@ -1,0 +1,104 @@
+"""What COSI wraps around a resource: read by hand, since a generic decoder takes longer for what nobody reads
+(versions, timestamps, the same spec as YAML) than for the facts. Field numbers: proto/cosi/resource.proto.
+"""
+
+from typing import Final, NamedTuple
+
+from libs.talos.proto.generated.cosi.resource import EventType
+from libs.talos.proto.strict import Malformed, fields
+
+_NAMES: Final = {1: "namespace", 2: "type", 3: "id"}
+
+
+class Resource(NamedTuple):
+    """A resource with its spec still encoded. None and an empty one are the same: encoders differ there."""
+
+    namespace: str
+    type: str
+    id: str
+    spec: bytes
+
+
+class Event(NamedTuple):
+    """One event of a watch. `kind` may be a number that nobody knows."""
+
+    kind: int
+    resource: Resource | None
+    old: Resource | None
+    error: str
+
+
+def decode_response(data: bytes) -> Resource:
+    """The resource in a GetResponse or ListResponse. Raises Malformed."""
+    found: bytes | None = None
+    for number, value in fields(data):
+        if number == 1:
+            found = _require_bytes(value, "resource")
+    if found is None:
+        raise Malformed("an answer without a resource")
+    return _decode_resource(found)
+
+
+def decode_events(data: bytes, limit: int) -> list[Event]:
+    """The events of a WatchResponse, `most` of them at most. Raises Malformed."""
+    encoded = [_require_bytes(value, "event") for number, value in fields(data) if number == 1]
+    if len(encoded) > limit:
+        raise Malformed(f"more than {limit} events in one message")
+    return [_decode_event(one) for one in encoded]
+
+
+def _decode_event(data: bytes) -> Event:
+    kind = int(EventType.CREATED)
+    resource = old = None
+    error = ""
+    for number, value in fields(data):
+        match number:
+            case 1:
+                resource = _decode_resource(_require_bytes(value, "resource"))
+            case 2:
+                if not isinstance(value, int):
+                    raise Malformed("an event type that is not a number")
+                kind = value
+            case 3:
+                old = _decode_resource(_require_bytes(value, "old resource"))
+            case 4:
+                error = _require_text(value, "error")
+    return Event(kind, resource, old, error)
+
+
+def _decode_resource(data: bytes) -> Resource:
+    metadata: bytes | None = None
+    spec = b""
+    for number, value in fields(data):
+        if number == 1:
+            metadata = _require_bytes(value, "metadata")
+        elif number == 2:
+            spec = _decode_proto_spec(_require_bytes(value, "spec"))
+    if metadata is None:
+        raise Malformed("a resource without metadata")
+    told = {"namespace": "", "type": "", "id": ""}
+    for number, value in fields(metadata):
+        if number in _NAMES:
+            told[_NAMES[number]] = _require_text(value, _NAMES[number])
+    return Resource(spec=spec, **told)
+
+
+def _decode_proto_spec(data: bytes) -> bytes:
+    found = b""
+    for number, value in fields(data):
+        if number == 1:
+            found = _require_bytes(value, "proto_spec")
+    return found
+
+
+def _require_bytes(value: int | bytes, what: str) -> bytes:
+    if not isinstance(value, bytes):
+        raise Malformed(f"{what} is not made of bytes")
+    return value
+
+
+def _require_text(value: int | bytes, what: str) -> str:
+    try:
+        return _require_bytes(value, what).decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(f"{what} is not text") from error

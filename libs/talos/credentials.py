@@ -1,0 +1,183 @@
+"""Talos credentials from a file that others rewrite: read again whenever it changes, never kept for ever."""
+
+import hashlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.talos.client_certificate import (
+    ClientCertificate,
+    describe_validity_problem,
+    read_client_certificate,
+)
+from libs.talos.talosconfig import CredentialsError, Endpoint, parse_talosconfig
+
+MAX_FILE_BYTES: Final = 1 << 20
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is needed to ask Talos, from one reading of one file."""
+
+    context: str
+    cluster_name: str  # "" if the file names no cluster
+    endpoints: tuple[Endpoint, ...]
+    tls: ssl.SSLContext
+    roles: tuple[str, ...]
+    not_before: datetime
+    not_after: datetime
+    source: Path
+    written_at: datetime
+    digest: str  # of the file's content and the endpoints: another digest means other credentials
+
+    def problem(self, now: datetime) -> str:
+        """Why these are not valid at that moment; "" if they are."""
+        return describe_validity_problem(
+            not_before=self.not_before, not_after=self.not_after, written_at=self.written_at, now=now
+        )
+
+
+class _FileVersion(msgspec.Struct, frozen=True):
+    """What tells that a file was replaced without reading it; a Secret is updated by swapping a symlink."""
+
+    resolved: str
+    device: int
+    inode: int
+    modified_ns: int
+    size: int
+
+
+class CredentialStore:
+    """The credentials that the first existing of `paths` holds now.
+
+    A file that became unreadable does not take working credentials away: they stay until they expire, and
+    `problem` says what is wrong with the file.
+    """
+
+    def __init__(self, paths: Sequence[Path], *, endpoints: str = "", recheck_seconds: float = 5.0) -> None:
+        self._paths = tuple(paths)
+        self._endpoints = endpoints
+        self._recheck_seconds = recheck_seconds
+        self._loaded: Credentials | None = None
+        self._file_version: _FileVersion | None = None
+        self._checked_at: datetime | None = None
+        self.problem = ""
+
+    def current(self, now: datetime) -> Credentials:
+        """The credentials to use now; looks at the file every `recheck_seconds`. Raises CredentialsError."""
+        if self._loaded is not None and self._checked_at is not None:
+            age = (now - self._checked_at).total_seconds()
+            if 0 <= age < self._recheck_seconds:  # a clock that was set back makes a check due
+                return self._loaded
+        return self._refresh(
+            now, always_read=self._loaded is not None and now > self._renewal_due(self._loaded)
+        )
+
+    def reload(self, now: datetime) -> Credentials:
+        """Those to use now, once the file was read whatever its stamp says: Talos has refused us."""
+        return self._refresh(now, always_read=True)
+
+    @staticmethod
+    def _renewal_due(credentials: Credentials) -> datetime:
+        """From the last sixth of its life on (one hour of six) a certificate should have been replaced."""
+        return credentials.not_after - (credentials.not_after - credentials.not_before) / 6
+
+    def _refresh(self, now: datetime, *, always_read: bool) -> Credentials:
+        self._checked_at = now
+        try:
+            path, stamp = self._locate()
+            if self._loaded is None or always_read or stamp != self._file_version:
+                self._loaded = self._read(path, stamp)
+                self._file_version = stamp
+        except CredentialsError as error:
+            self.problem = str(error)
+            if self._loaded is None or now > self._loaded.not_after:
+                raise
+            return self._loaded
+        problem = self._loaded.problem(now)
+        self.problem = f"{self._loaded.source}: {problem}" if problem else ""
+        return self._loaded
+
+    def _locate(self) -> tuple[Path, _FileVersion]:
+        for path in self._paths:
+            try:
+                found = path.stat()
+                resolved = str(path.resolve())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise CredentialsError(f"{path}: {error.strerror or error}") from error
+            return path, _FileVersion(resolved, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+        tried = ", ".join(str(path) for path in self._paths)
+        raise CredentialsError(f"there is no talosconfig: none of these files exists: {tried}")
+
+    def _read(self, path: Path, stamp: _FileVersion) -> Credentials:
+        if stamp.size > MAX_FILE_BYTES:
+            raise CredentialsError(f"{path}: {stamp.size} bytes are too many for a talosconfig")
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise CredentialsError(f"{path}: {error.strerror or error}") from error
+        digest = hashlib.sha256(text + b"\0" + self._endpoints.encode()).hexdigest()
+        if self._loaded is not None and self._loaded.digest == digest:
+            return self._loaded
+        written_at = datetime.fromtimestamp(stamp.modified_ns / 1e9, UTC)
+        return load_credentials(text, path, endpoints=self._endpoints, written_at=written_at, digest=digest)
+
+
+def load_credentials(
+    text: bytes, source: Path, *, endpoints: str, written_at: datetime, digest: str
+) -> Credentials:
+    """Credentials from the text of a talosconfig. Raises CredentialsError."""
+    config = parse_talosconfig(text, source=str(source), endpoints=endpoints)
+    where = f"{source}: context {config.context!r}"
+    client = read_client_certificate(config.certificate, config.key, where=where)
+    return Credentials(
+        context=config.context,
+        cluster_name=config.cluster,
+        endpoints=config.endpoints,
+        tls=_build_tls_context(config.ca, client, where),
+        roles=client.roles,
+        not_before=client.not_before,
+        not_after=client.not_after,
+        source=source,
+        written_at=written_at,
+        digest=digest,
+    )
+
+
+def _build_tls_context(ca: bytes, client: ClientCertificate, where: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_verify_locations(cadata=ca.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
+        raise CredentialsError(f"{where}: field ca: the certificate is not readable: {error}") from error
+    try:
+        with _file_in_memory(client.key + b"\n" + client.certificate) as name:
+            context.load_cert_chain(name)
+    except (ssl.SSLError, OSError) as error:
+        raise CredentialsError(f"{where}: fields crt and key: OpenSSL refuses them: {error}") from error
+    return context
+
+
+@contextmanager
+def _file_in_memory(content: bytes) -> Iterator[str]:
+    """A name under which OpenSSL can open the content: it takes a private key from a file only."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("talos-client-key"), "wb") as file:
+            file.write(content)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:  # not Linux: a file that only we can read, gone at once
+        with tempfile.NamedTemporaryFile() as named:
+            named.write(content)
+            named.flush()
+            yield named.name

@@ -1,0 +1,138 @@
+"""Bytes from a machine -> its inventory. These specs are small and read by hand, like the envelopes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.contract.machine import Inventory, MachineFault, Processors
+from libs.talos.proto.strict import Malformed, fields
+from libs.talos.resources import INVENTORY, Part, ResourceRef
+from libs.talos.route_reading import read_gateways
+from libs.talos.validation import (
+    InvalidResponse,
+    parse_resource,
+    require_id,
+    require_number,
+    require_smbios_text,
+    require_text,
+)
+
+MAX_RESOURCES: Final = 512  # of one type
+MAX_EXTENSION_CHARS: Final = 32 * 1024  # names and versions together: facts must fit into a message
+_LARGEST: Final = 2**32 - 1
+_MACHINE_TYPES: Final = {1: "controlplane", 2: "controlplane", 3: "worker"}  # 1 is init, the first of them
+
+Spec = dict[int, int | bytes]  # field number -> its last value
+
+
+class InventoryResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine said of its inventory, and which parts it did not tell, and why."""
+
+    inventory: Inventory = Inventory()
+    faults: Mapping[Part, MachineFault] = {}
+
+
+def merge_inventories(parts: Iterable[Inventory]) -> Inventory:
+    """One inventory of several parts."""
+    told = [each for one in parts for each in msgspec.structs.asdict(one).items()]
+    return Inventory(**{name: value for name, value in told if value is not None})
+
+
+def read_part(part: Part, answers: Sequence[bytes]) -> Inventory:
+    """That part of the inventory, and nothing else in it. No answers at all = the machine has none of it.
+
+    Raises Unreadable.
+    """
+    if part == "RouteStatus":
+        return Inventory(gateways=read_gateways(answers))
+    specs = _specs(INVENTORY[part], answers)
+    match part:
+        case "Version":
+            return Inventory(talos_version=_version(specs))
+        case "MachineType":
+            return Inventory(machine_type=_machine_type(specs))
+        case "ExtensionStatus":
+            return Inventory(extensions=_extensions(specs))
+        case "Processor":
+            return Inventory(processors=_processors(specs))
+        case "MemoryModule":
+            return Inventory(memory_mib=sum(_number(spec, 1, "size") for spec in specs))
+
+
+def _version(specs: Sequence[Spec]) -> str:
+    """VersionSpec: 1 version."""
+    return _text(specs[0], 1, "version") if specs else ""
+
+
+def _machine_type(specs: Sequence[Spec]) -> str:
+    """MachineTypeSpec: 1 machine_type. One that nobody knows yet is none."""
+    return _MACHINE_TYPES.get(_number(specs[0], 1, "machine_type"), "") if specs else ""
+
+
+def _extensions(specs: Sequence[Spec]) -> dict[str, str]:
+    """extensions.Layer: 2 metadata, of which 1 name and 2 version."""
+    found = {}
+    for spec in specs:
+        metadata = _spec(_bytes(spec, 2, "metadata"))
+        found[_text(metadata, 1, "name")] = _text(metadata, 2, "version")
+    found.pop("", None)
+    if sum(len(name) + len(version) for name, version in found.items()) > MAX_EXTENSION_CHARS:
+        raise InvalidResponse(f"more than {MAX_EXTENSION_CHARS} characters of extensions")
+    return found
+
+
+def _processors(specs: Sequence[Spec]) -> Processors:
+    """ProcessorSpec: 2 manufacturer, 3 product_name, 5 boot_speed, 10 core_count, 11 core_enabled and
+    12 thread_count.
+
+    A socket without a processor has neither cores nor threads nor speed.
+    """
+    used = [spec for spec in specs if any(_number(spec, field, "count") for field in (5, 10, 11, 12))]
+    if not used:
+        return Processors()
+    return Processors(
+        manufacturer=require_smbios_text(_bytes(used[0], 2, "manufacturer"), "manufacturer"),
+        model=require_smbios_text(_bytes(used[0], 3, "product_name"), "product_name"),
+        sockets=len(used),
+        cores=sum(_number(spec, 11, "core_enabled") or _number(spec, 10, "core_count") for spec in used),
+        threads=sum(_number(spec, 12, "thread_count") for spec in used),
+    )
+
+
+def _specs(ref: ResourceRef, answers: Sequence[bytes]) -> list[Spec]:
+    """The specs of what was asked for, by id."""
+    if len(answers) > (1 if ref.id else MAX_RESOURCES):
+        raise InvalidResponse(f"{len(answers)} answers for {ref.step}")
+    found = {}
+    for answer in answers:
+        resource = parse_resource(answer)
+        found[require_id(resource, ref)] = _spec(resource.spec)
+    if len(found) < len(answers):
+        raise InvalidResponse("two resources with the same id")
+    return [found[identifier] for identifier in sorted(found)]
+
+
+def _spec(data: bytes) -> Spec:
+    try:
+        return dict(fields(data))
+    except Malformed as error:
+        raise InvalidResponse(str(error)) from error
+
+
+def _text(spec: Spec, field: int, what: str) -> str:
+    try:
+        return require_text(_bytes(spec, field, what).decode(), what)
+    except UnicodeDecodeError as error:
+        raise InvalidResponse(f"{what} is not text") from error
+
+
+def _bytes(spec: Spec, field: int, what: str) -> bytes:
+    value = spec.get(field, b"")
+    if not isinstance(value, bytes):
+        raise InvalidResponse(f"{what} is not made of bytes")
+    return value
+
+
+def _number(spec: Spec, field: int, what: str) -> int:
+    return require_number(spec.get(field, 0), what, 0, _LARGEST)

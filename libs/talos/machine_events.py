@@ -1,0 +1,152 @@
+"""Messages of COSI watches -> what a machine looks like when they open, and whether it has changed since."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
+from libs.talos.cosi_messages import Event, Resource, decode_events
+from libs.talos.grpc_response import MAX_MESSAGES, MAX_RESPONSE_BYTES
+from libs.talos.lifecycle_reading import decode_stage, read_stage_resource
+from libs.talos.machine_reading import (
+    MAX_ADDRESSES,
+    read_address_resources,
+    read_node_name_resource,
+    read_platform_resource,
+)
+from libs.talos.proto.generated.cosi.resource import EventType
+from libs.talos.proto.strict import Malformed
+from libs.talos.resources import MACHINE_STATUS, NODENAME, PLATFORM_METADATA, ResourceRef
+from libs.talos.validation import MAX_TEXT_CHARS, InvalidResponse
+
+MAX_EVENTS: Final = 1024
+_STATE_EVENTS: Final = frozenset({EventType.CREATED, EventType.UPDATED, EventType.DESTROYED})
+
+
+def _identity(spec: bytes) -> bytes:
+    return spec
+
+
+class WatchErrored(Exception):
+    """The server says that this watch will carry nothing more (a slow reader, for one)."""
+
+
+def count_changes(answer: bytes) -> int:
+    """How many events of one WatchResponse tell of another spec.
+
+    An event that changed only metadata (a version, a finalizer) is none. Raises WatchErrored, Unreadable.
+    """
+    return sum(map(_is_change, _events(answer)))
+
+
+class WatchSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What is watched, as the watches found it: a look whose facts agree has missed nothing."""
+
+    platform: PlatformMetadata | None  # None while Talos has none
+    addresses: tuple[AddressStatus, ...]
+    node_name: str
+    stage: str = ""  # where it is watched
+
+    def matches(self, facts: MachineFacts) -> bool:
+        """Whether a look saw the same, as far as it is watched."""
+        seen = (facts.platform, facts.addresses, facts.node_name, facts.stage)
+        return seen == (self.platform, self.addresses, self.node_name, self.stage)
+
+
+class WatchOpening:
+    """How one watch opens: an empty message, the state of now, then changes."""
+
+    __slots__ = ("_asked", "_found", "_is_open", "_messages", "_read", "_size")
+
+    def __init__(self, ref: ResourceRef) -> None:
+        self._asked = ref
+        self._read = (
+            decode_stage if ref == MACHINE_STATUS else _identity
+        )  # whether it is ready comes and goes
+        self._is_open = False
+        self._found: list[Resource] = []
+        self._messages = 0  # and their bytes, until it is open
+        self._size = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the state of now has been told in full."""
+        return self._is_open
+
+    @property
+    def initial_resources(self) -> list[Resource]:
+        """The state of now, once it has been told."""
+        return self._found
+
+    def release(self) -> None:
+        """The state of now has been read."""
+        self._found = []
+
+    def apply(self, answer: bytes) -> bool:
+        """Whether one WatchResponse tells of a change; the state that the watch begins with is none.
+
+        Raises WatchErrored, Unreadable.
+        """
+        if not self._is_open:
+            self._judge_length(len(answer))
+        changes = 0
+        for event in _events(answer):
+            if self._is_open:
+                changes += _is_change(event, self._read)
+            else:
+                self._begin(event)
+        return changes > 0
+
+    def _judge_length(self, size: int) -> None:
+        self._messages += 1
+        self._size += size
+        if self._size > MAX_RESPONSE_BYTES or self._messages > MAX_MESSAGES:
+            raise InvalidResponse(
+                f"a watch that has not opened after {MAX_RESPONSE_BYTES} bytes or {MAX_MESSAGES} messages"
+            )
+
+    def _begin(self, event: Event) -> None:
+        if event.kind not in _STATE_EVENTS:
+            self._is_open = event.kind == EventType.BOOTSTRAPPED and not self._asked.id
+            return
+        if event.kind != EventType.DESTROYED and event.resource is not None:
+            self._found.append(event.resource)
+        if self._asked.id:
+            self._is_open = True
+        elif len(self._found) > MAX_ADDRESSES:
+            raise InvalidResponse(f"more than {MAX_ADDRESSES} of {self._asked.step}")
+
+
+def build_snapshot(openings: dict[ResourceRef, WatchOpening]) -> WatchSnapshot:
+    """What the watches found, by what they watch. Raises Unreadable."""
+    found = {asked: opening.initial_resources for asked, opening in openings.items()}
+    platform, name, status = found.pop(PLATFORM_METADATA), found.pop(NODENAME), found.pop(MACHINE_STATUS, [])
+    (addresses,) = found.values()
+    return WatchSnapshot(
+        platform=read_platform_resource(platform[0]) if platform else None,
+        addresses=read_address_resources(addresses),
+        node_name=read_node_name_resource(name[0]) if name else "",
+        stage=read_stage_resource(status[0]) if status else "",
+    )
+
+
+def _events(answer: bytes) -> list[Event]:
+    try:
+        found = decode_events(answer, MAX_EVENTS)
+    except Malformed as error:
+        raise InvalidResponse(str(error)) from error
+    for event in found:
+        if event.kind == EventType.ERRORED:
+            raise WatchErrored((event.error or "no reason given")[:MAX_TEXT_CHARS])
+    return found
+
+
+def _is_change(event: Event, read: Callable[[bytes], object] = _identity) -> bool:
+    if event.kind not in _STATE_EVENTS:
+        return False
+    return event.kind != EventType.UPDATED or read(_spec_of(event.resource)) != read(_spec_of(event.old))
+
+
+def _spec_of(resource: Resource | None) -> bytes:
+    return resource.spec if resource else b""

@@ -1,0 +1,210 @@
+"""Bytes from a machine -> facts. Nothing a machine can send has another outcome than facts or Unreadable."""
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from libs.common.contract.machine import AddressStatus, PlatformMetadata, SystemInformation
+from libs.talos.cosi_messages import Resource
+from libs.talos.proto.generated.common import NetIpPrefix
+from libs.talos.proto.generated.talos.resource.definitions.cluster import InfoSpec
+from libs.talos.proto.generated.talos.resource.definitions.hardware import (
+    SystemInformationSpec,
+)
+from libs.talos.proto.generated.talos.resource.definitions.k8s import (
+    ControllerManagerConfigSpec,
+    NodenameSpec,
+)
+from libs.talos.proto.generated.talos.resource.definitions.network import AddressStatusSpec
+from libs.talos.proto.generated.talos.resource.definitions.runtime import (
+    PlatformMetadataSpec,
+)
+from libs.talos.proto.strict import Malformed, Message, parse
+from libs.talos.resources import (
+    ADDRESSES,
+    CLUSTER_INFO,
+    CONTROLLER_MANAGER,
+    NODENAME,
+    PLATFORM_METADATA,
+    SYSTEM_INFORMATION,
+    ResourceRef,
+)
+from libs.talos.validation import (
+    InvalidResponse,
+    parse_resource,
+    require_bool,
+    require_bytes,
+    require_id,
+    require_number,
+    require_smbios_text,
+    require_text,
+)
+
+M = TypeVar("M", bound=Message)
+
+MAX_TAGS: Final = 512
+MAX_ADDRESSES: Final = 1024
+MAX_CIDRS: Final = 16
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
+
+
+class MachineConfigNetworks(msgspec.Struct, frozen=True, kw_only=True):
+    """The pod and service networks of the machine config; a mask size is None before Talos 1.14."""
+
+    pod_cidrs: tuple[str, ...]
+    service_cidrs: tuple[str, ...]
+    node_cidr_mask_size_ipv4: int | None = None
+    node_cidr_mask_size_ipv6: int | None = None
+
+
+def read_platform(answer: bytes) -> PlatformMetadata:
+    """PlatformMetadata from a GetResponse."""
+    return read_platform_resource(parse_resource(answer))
+
+
+def read_platform_resource(resource: Resource) -> PlatformMetadata:
+    """PlatformMetadata from its resource."""
+    spec = _spec_of(resource, PLATFORM_METADATA, PlatformMetadataSpec)
+    if len(spec.tags) > MAX_TAGS:
+        raise InvalidResponse(f"more than {MAX_TAGS} tags")
+    return PlatformMetadata(
+        platform=require_text(spec.platform, "platform"),
+        hostname=require_text(spec.hostname, "hostname"),
+        region=require_text(spec.region, "region"),
+        zone=require_text(spec.zone, "zone"),
+        instance_type=require_text(spec.instance_type, "instance_type"),
+        instance_id=require_text(spec.instance_id, "instance_id"),
+        provider_id=require_text(spec.provider_id, "provider_id"),
+        spot=require_bool(spec.spot, "spot"),
+        internal_dns=require_text(spec.internal_dns, "internal_dns"),
+        external_dns=require_text(spec.external_dns, "external_dns"),
+        tags={
+            require_text(key, "tag"): require_text(value, f"tag {key}") for key, value in spec.tags.items()
+        },
+    )
+
+
+def read_system(answer: bytes) -> SystemInformation:
+    """SystemInformation from a GetResponse; bytes that are not UTF-8 become the replacement character."""
+    spec = _get(answer, SYSTEM_INFORMATION, SystemInformationSpec)
+    return SystemInformation(
+        manufacturer=require_smbios_text(spec.manufacturer, "manufacturer"),
+        product_name=require_smbios_text(spec.product_name, "product_name"),
+        version=require_smbios_text(spec.version, "version"),
+        serial_number=require_smbios_text(spec.serial_number, "serial_number"),
+        uuid=require_smbios_text(spec.uuid, "uuid"),
+        wake_up_type=require_smbios_text(spec.wake_up_type, "wake_up_type"),
+        sku_number=require_smbios_text(spec.sku_number, "sku_number"),
+    )
+
+
+def read_addresses(answers: Sequence[bytes]) -> tuple[AddressStatus, ...]:
+    """AddressStatus from ListResponses, by id; an entry whose address is not set is none."""
+    if len(answers) > MAX_ADDRESSES:
+        raise InvalidResponse(f"more than {MAX_ADDRESSES} addresses")
+    return read_address_resources([parse_resource(answer) for answer in answers])
+
+
+def read_address_resources(resources: Sequence[Resource]) -> tuple[AddressStatus, ...]:
+    """AddressStatus from their resources, by id."""
+    if len(resources) > MAX_ADDRESSES:
+        raise InvalidResponse(f"more than {MAX_ADDRESSES} addresses")
+    statuses: dict[str, AddressStatus | None] = {}
+    for resource in resources:
+        identifier = require_id(resource, ADDRESSES)
+        if identifier in statuses:
+            raise InvalidResponse(f"two resources with the id {identifier!r}")
+        statuses[identifier] = _address_status(_parse(AddressStatusSpec, resource.spec), identifier)
+    return tuple(status for _, status in sorted(statuses.items()) if status is not None)
+
+
+def read_node_name(answer: bytes) -> str:
+    """The name that the kubelet registers with; "" when it is not known yet."""
+    return read_node_name_resource(parse_resource(answer))
+
+
+def read_node_name_resource(resource: Resource) -> str:
+    """The name that the kubelet registers with, from its resource."""
+    name = require_text(_spec_of(resource, NODENAME, NodenameSpec).nodename, "nodename")
+    if name and not _NODE_NAME.match(name):
+        raise InvalidResponse(f"{name[:80]!r} is not a node name")
+    return name
+
+
+def read_cluster_name(answer: bytes) -> str:
+    """The cluster's name in the machine config; "" if it has none."""
+    return require_text(_get(answer, CLUSTER_INFO, InfoSpec).cluster_name, "cluster_name")
+
+
+def read_cluster_networks(answer: bytes) -> MachineConfigNetworks:
+    """Pod and service networks from a control plane's ControllerManagerConfig."""
+    spec = _get(answer, CONTROLLER_MANAGER, ControllerManagerConfigSpec)
+    return MachineConfigNetworks(
+        pod_cidrs=_cidrs(spec.pod_cid_rs, "pod CIDR"),
+        service_cidrs=_cidrs(spec.service_cid_rs, "service CIDR"),
+        node_cidr_mask_size_ipv4=require_number(spec.node_cidr_mask_size_i_pv4, "IPv4 mask size", 0, 32)
+        or None,
+        node_cidr_mask_size_ipv6=require_number(spec.node_cidr_mask_size_i_pv6, "IPv6 mask size", 0, 128)
+        or None,
+    )
+
+
+def _get(answer: bytes, ref: ResourceRef, spec: type[M]) -> M:
+    return _spec_of(parse_resource(answer), ref, spec)
+
+
+def _spec_of(resource: Resource, ref: ResourceRef, spec: type[M]) -> M:
+    require_id(resource, ref)
+    return _parse(spec, resource.spec)
+
+
+def _parse(message: type[M], data: bytes) -> M:
+    try:
+        return parse(message, data)
+    except Malformed as error:
+        raise InvalidResponse(str(error)) from error
+
+
+def _address_status(spec: AddressStatusSpec, identifier: str) -> AddressStatus | None:
+    prefix = spec.address if spec.address is not None else NetIpPrefix()
+    if not isinstance(prefix, NetIpPrefix):
+        raise InvalidResponse(f"the address of {identifier!r} is none")
+    address = _address(prefix, identifier)
+    status = AddressStatus(
+        address=address,
+        link=require_text(spec.link_name, "link_name"),
+        scope=require_number(spec.scope, "scope", 0, 255),
+        flags=require_number(spec.flags, "flags", 0, 2**32 - 1),
+    )
+    return status if address else None
+
+
+def _address(prefix: NetIpPrefix, identifier: str) -> str:
+    """Text such as "10.0.0.5/24", as Go writes it; "" if the address is not set."""
+    raw = require_bytes(prefix.ip, "ip")
+    if len(raw) not in {0, 4, 16}:
+        raise InvalidResponse(f"the address of {identifier!r} is neither 4 nor 16 bytes long")
+    length = require_number(prefix.prefix_length, "prefix length", -1, 8 * len(raw))
+    if not raw:
+        return ""
+    if length < 0:
+        raise InvalidResponse(f"the address of {identifier!r} has the prefix length {length}")
+    if len(raw) == 4:
+        return f"{ipaddress.IPv4Address(raw)}/{length}"
+    mapped = ipaddress.IPv6Address(raw).ipv4_mapped
+    return f"{f'::ffff:{mapped}' if mapped else ipaddress.IPv6Address(raw)}/{length}"
+
+
+def _cidrs(values: object, what: str) -> tuple[str, ...]:
+    if not isinstance(values, list) or len(values) > MAX_CIDRS:
+        raise InvalidResponse(f"more than {MAX_CIDRS} of {what}")
+    texts = tuple(require_text(value, what) for value in values)
+    for cidr in texts:
+        try:
+            ipaddress.ip_network(cidr, strict=False)
+        except ValueError as error:
+            raise InvalidResponse(f"{cidr[:80]!r} is not a {what}") from error
+    return texts

@@ -1,0 +1,163 @@
+"""COSI watches on one machine: what it looks like when they open, then that it has changed."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import TracebackType
+from typing import NoReturn, Self
+
+from libs.common.contract.machine import FaultKind, MachineFault
+from libs.talos.channel import ActiveCall, CallEnded, StreamLost, TalosChannel
+from libs.talos.faults import translate_status
+from libs.talos.machine_events import (
+    WatchErrored,
+    WatchOpening,
+    WatchSnapshot,
+    build_snapshot,
+)
+from libs.talos.resources import WATCH, WATCHED_RESOURCES, ResourceRef
+from libs.talos.session import MachineUnavailable
+from libs.talos.validation import InvalidResponse
+from libs.talos.waiter_event import WaiterEvent
+
+
+class MachineWatch:
+    """Watches platform metadata, addresses and node name, or what else is said, while its context lasts."""
+
+    def __init__(self, machine: str, resources: Sequence[ResourceRef] = WATCHED_RESOURCES) -> None:
+        self._machine = machine
+        self._resources = resources
+        self._has_changed = False
+        self._wakeup = WaiterEvent()
+        self._ended: list[tuple[ResourceRef, Exception | None]] = []
+        self._watches: list[_Watch] = []
+        self._endpoint = ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for watch in self._watches:
+            watch.cancel()
+
+    async def open(self, channel: TalosChannel, headers: dict[str, str], *, deadline: float) -> WatchSnapshot:
+        """What the watches found when they opened: every later change will be told.
+
+        Raises MachineUnavailable.
+        """
+        self._endpoint = f"{channel.endpoint} for {self._machine}"
+        for asked in self._resources:
+            self._watches.append(_Watch(asked, self._on_message, self._on_end))
+        for watch in self._watches:
+            watch.begin(channel, headers)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._list_unopened() and not self._has_ended():
+                    await self._sleep()
+        except TimeoutError as error:
+            self._unavailable("timeout", self._list_unopened()[0], "no watch in time", error)
+        if unopened := self._list_unopened():
+            self._unavailable("internal", unopened[0], "the watch ended at once", None)
+        try:
+            return build_snapshot({watch.asked: watch.opening for watch in self._watches})
+        except InvalidResponse as error:
+            self._unavailable("invalid", self._resources[0], str(error), error)
+        finally:
+            for watch in self._watches:
+                watch.opening.release()
+
+    async def wait_for_change(self, read_deadline_seconds: float) -> bool:
+        """True if something has changed since the last call, False if a stream has ended or all are silent.
+
+        Silence may be a half-open connection, so it ends the watch. Raises MachineUnavailable.
+        """
+        try:
+            async with asyncio.timeout(read_deadline_seconds):
+                while not self._has_changed:
+                    if self._has_ended():
+                        return False
+                    await self._sleep()
+        except TimeoutError:
+            return False
+        self._has_changed = False
+        return True
+
+    def _list_unopened(self) -> list[ResourceRef]:
+        return [watch.asked for watch in self._watches if not watch.opening.is_open]
+
+    def _has_ended(self) -> bool:
+        """Raises MachineUnavailable, unless the server ended a watch without any reason."""
+        for asked, error in self._ended:
+            match error:
+                case None:
+                    continue
+                case CallEnded():
+                    fault = translate_status(error.status, step=asked.step, asked=self._endpoint)
+                    raise MachineUnavailable(fault) from error
+                case StreamLost():
+                    self._unavailable("refused", asked, f"the watch was lost: {error}", error)
+                case WatchErrored():
+                    self._unavailable("internal", asked, f"the watch is broken: {error}", error)
+                case _:
+                    self._unavailable("invalid", asked, str(error), error)
+        return bool(self._ended)
+
+    def _unavailable(
+        self, kind: FaultKind, ref: ResourceRef, message: str, cause: Exception | None
+    ) -> NoReturn:
+        fault = MachineFault(kind=kind, step=ref.step, endpoint=self._endpoint, message=message)
+        raise MachineUnavailable(fault) from cause
+
+    async def _sleep(self) -> None:
+        await self._wakeup.wait()
+        self._wakeup.clear()
+
+    def _on_message(self, has_changed: bool) -> None:
+        self._has_changed = self._has_changed or has_changed
+        self._wakeup.set()
+
+    def _on_end(self, ref: ResourceRef, error: Exception | None) -> None:
+        self._ended.append((ref, error))
+        self._wakeup.set()
+
+
+class _Watch:
+    """One of them."""
+
+    __slots__ = ("_call", "_on_end", "_on_message", "asked", "opening")
+
+    def __init__(
+        self,
+        ref: ResourceRef,
+        heard: Callable[[bool], None],
+        end: Callable[[ResourceRef, Exception | None], None],
+    ) -> None:
+        self.asked = ref
+        self.opening = WatchOpening(ref)
+        self._on_message = heard
+        self._on_end = end
+        self._call: ActiveCall | None = None
+
+    def begin(self, channel: TalosChannel, headers: dict[str, str]) -> None:
+        self._call = channel.start_stream(WATCH, _request(self.asked), headers, self)
+
+    def cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+    def on_message(self, message: bytes) -> bool:
+        was_open = self.opening.is_open
+        has_changed = self.opening.apply(message)
+        if self.opening.is_open:
+            self._on_message(has_changed)
+        return was_open
+
+    def on_end(self, error: Exception | None) -> None:
+        self._on_end(self.asked, error)
+
+
+@cache
+def _request(ref: ResourceRef) -> bytes:
+    return ref.watch()

@@ -1,0 +1,148 @@
+"""Connections to the endpoints of the present credentials; new credentials mean new connections."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+from libs.common.contract.machine import CONNECT_STEP, MachineFault
+from libs.talos.channel import TalosChannel
+from libs.talos.connection import classify_connection_error
+from libs.talos.credentials import Credentials, CredentialStore
+from libs.talos.endpoint_selector import EndpointSelector
+from libs.talos.faults import translate_connection_error
+from libs.talos.talosconfig import CredentialsError, Endpoint
+
+# A machine that floods its watches fills the window of their connection: calls must not wait for that, so
+# watches have connections of their own.
+Purpose = Literal["calls", "watches"]
+PURPOSES: Final[tuple[Purpose, ...]] = ("calls", "watches")
+
+
+class MachineUnavailable(Exception):
+    """No facts, and why."""
+
+    def __init__(self, fault: MachineFault) -> None:
+        super().__init__(f"{fault.kind}: {fault.step}: {fault.message}")
+        self.fault = fault
+
+
+class TalosSession:
+    """Gives a connected channel for a machine, by an endpoint that works, with the credentials of now."""
+
+    def __init__(
+        self, store: CredentialStore, *, clock: Callable[[], datetime], connect_seconds: float
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._connect_seconds = connect_seconds
+        self._endpoint_selector = EndpointSelector()
+        self._credentials: Credentials | None = None
+        self._channels: dict[tuple[Endpoint, Purpose], TalosChannel] = {}
+        self._retired: list[TalosChannel] = []
+
+    def credentials(self) -> Credentials:
+        """Those of now. Raises MachineUnavailable (no_endpoint)."""
+        try:
+            found = self._store.current(self._clock())
+        except CredentialsError as error:
+            raise MachineUnavailable(
+                MachineFault(kind="no_endpoint", step="credentials", message=str(error))
+            ) from error
+        if self._credentials is None or found.digest != self._credentials.digest:
+            self._adopt(found)
+        return found
+
+    async def channel(
+        self, machine: str, purpose: Purpose, *, deadline: float, without: Collection[Endpoint] = ()
+    ) -> TalosChannel:
+        """A connected channel to ask for that machine; `deadline` is on the event loop's clock.
+
+        Endpoints that refuse are put aside and the next one is tried. Raises MachineUnavailable.
+        """
+        for is_last in (False, True):
+            credentials = self.credentials()
+            candidates = [
+                self._channels[endpoint, purpose]
+                for endpoint in self._endpoint_selector.candidates(
+                    credentials.endpoints, machine, self._now()
+                )
+                if endpoint not in without
+            ]
+            found = await self._first_connected(credentials, candidates, deadline)
+            if isinstance(found, TalosChannel):
+                return found
+            if is_last or found.kind != "certificate" or not self._reload_credentials(credentials):
+                raise MachineUnavailable(found)
+        raise AssertionError("unreachable: the last round returns or raises")
+
+    async def _first_connected(
+        self, credentials: Credentials, channels: Sequence[TalosChannel], deadline: float
+    ) -> TalosChannel | MachineFault:
+        fault: MachineFault | None = None
+        for channel in channels:
+            try:
+                if not channel.is_connected:
+                    async with asyncio.timeout_at(deadline):
+                        await channel.wait_connected()
+            except OSError as error:  # TimeoutError and ssl.SSLError among them
+                kind, reason = classify_connection_error(error)
+                problem = credentials.problem(self._clock())
+                endpoint = channel.endpoint
+                fault = translate_connection_error(
+                    kind, reason, endpoint=str(endpoint), certificate_problem=problem
+                )
+                # While it is dialling it was our deadline that ended, not the attempt.
+                if not channel.is_connecting and credentials is self._credentials:
+                    self._endpoint_selector.mark_failed(endpoint, fault, self._now())
+            else:
+                self._endpoint_selector.mark_healthy(channel.endpoint)
+                return channel
+        return fault or self._endpoint_selector.get_first_fault(credentials.endpoints) or _NO_OTHER
+
+    def use_next_endpoint(self, machine: str) -> None:
+        """The endpoint did not reach the machine: ask by another one next time."""
+        self._endpoint_selector.use_next_endpoint(machine)
+
+    def problem(self) -> str:
+        """Why no machine can be asked, or will soon not be: for readiness; "" if all is well."""
+        try:
+            credentials = self.credentials()
+        except MachineUnavailable as error:
+            return error.fault.message
+        outage = self._endpoint_selector.get_outage_fault(credentials.endpoints, self._now())
+        return outage.message if outage else self._store.problem
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail."""
+        channels = [*self._channels.values(), *self._retired]
+        await asyncio.gather(*(channel.close() for channel in channels))
+
+    def _reload_credentials(self, credentials: Credentials) -> bool:
+        """Talos refused us with them: the file may hold others by now."""
+        try:
+            self._store.reload(self._clock())
+            return self.credentials().digest != credentials.digest
+        except (CredentialsError, MachineUnavailable):
+            return False  # the refusal says what is wrong; the store remembers what is wrong with the file
+
+    def _adopt(self, credentials: Credentials) -> None:
+        for channel in self._channels.values():
+            channel.retire()
+        self._retired = [one for one in (*self._retired, *self._channels.values()) if one.is_busy]
+        self._credentials = credentials
+        self._channels = {
+            (endpoint, purpose): TalosChannel(endpoint, credentials, connect_seconds=self._connect_seconds)
+            for endpoint in credentials.endpoints
+            for purpose in PURPOSES
+        }
+        self._endpoint_selector.reset()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+_NO_OTHER = MachineFault(
+    kind="no_endpoint", step=CONNECT_STEP, message="no other Talos endpoint is left to ask"
+)

@@ -1,0 +1,183 @@
+"""`talos-ccm config check`: what it says of a file, and how it ends."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.__main__ import main
+from cli.config.config_check import check_config
+from libs.common.contract.platforms import PLATFORMS
+
+GOOD = """\
+transformations:
+  - name: web
+    labels: {example.com/platform: "{{ .Platform }}"}
+"""
+TEXTS = Path(__file__).parents[1] / "texts"
+
+
+def checked(tmp_path: Path, content: str, *options: str) -> Result:
+    file = tmp_path / "ccm.yaml"
+    file.write_text(content)
+    return CliRunner().invoke(main, ["config", "check", *options, str(file)])
+
+
+def lines(result: Result, kind: str) -> list[str]:
+    """The findings of that kind: line, and what is said."""
+    found = [line.split(f": {kind}: ") for line in result.stdout.splitlines() if f": {kind}: " in line]
+    return [f"{where.rpartition(':')[2]} {words}" for where, words in found]
+
+
+def test_a_good_file_is_said_to_be_good(tmp_path: Path):
+    result = checked(tmp_path, GOOD, "--strict", "--no-differences")
+    assert result.exit_code == 0
+    assert result.stdout == f"{tmp_path}/ccm.yaml: 1 rule, no errors, no warnings\n"
+
+
+@pytest.mark.parametrize(("name", "status"), [("mistaken", 1), ("migrated", 0)])
+def test_everything_is_told_at_once_with_its_line_path_and_rule(
+    name: str, status: int, monkeypatch: pytest.MonkeyPatch
+):
+    """mistaken: every kind of mistake that only trying a template shows. migrated: every difference to the
+    reference, with what follows from it.
+    """
+    monkeypatch.chdir(TEXTS)
+    result = CliRunner().invoke(main, ["config", "check", f"{name}.yaml"])
+    assert result.stdout == (TEXTS / f"{name}.txt").read_text()
+    assert result.exit_code == status
+
+
+def test_differences_from_the_reference_can_be_left_out():
+    result = CliRunner().invoke(main, ["config", "check", "--no-differences", str(TEXTS / "migrated.yaml")])
+    assert "differs" not in result.stdout
+    assert "reference" not in result.stdout
+
+
+def test_keys_in_another_letter_case_count_here_and_not_in_the_reference(tmp_path: Path):
+    differences = lines(checked(tmp_path, "global:\n  PreferIPv6: true\n"), "differs")
+    assert differences == ["2 global.preferIPv6 is written PreferIPv6, which the reference does not read"]
+
+
+def test_a_value_that_some_platform_cannot_bear_is_a_warning(tmp_path: Path):
+    migrated = (TEXTS / "migrated.yaml").read_text()
+    result = checked(tmp_path, migrated)
+    warning, _, of_provider_id = lines(result, "warning")
+    assert of_provider_id.startswith(
+        '19 transformations[0].platformMetadata["ProviderID"] (rule hardware) gives'
+    )
+    assert warning.startswith('8 transformations[0].labels["example.com/product"] (rule hardware) gives')
+    assert "is skipped there: a label value is of letters" in warning
+    assert checked(tmp_path, migrated, "--strict").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "warned"),
+    [
+        ("labels: {a: '{{ .ProductName }}'}", "a label value is of letters"),
+        ("annotations: {a: '{{ printf \"%2000s\" .Hostname }}'}", "at most 1024 characters"),
+        ("taints: {a: '{{ .ProductName }}:NoSchedule'}", "a taint is value:Effect"),
+        ("platformMetadata: {region: '{{ .ProductName }}'}", "would make it 'PowerEdge-R650'"),
+        ("sanitize: true, platformMetadata: {region: '{{ .ProductName }}'}", ""),
+        ("platformMetadata: {internalDNS: '{{ .ProductName }}'}", ""),
+    ],
+)
+def test_a_rule_that_selects_metal_by_its_hostname_is_tried_as_the_labeler_applies_it(
+    tmp_path: Path, rule: str, warned: str
+):
+    """Metal reports no hostname: the rules see the Node's name."""
+    selector = "nodeSelector: [{matchExpressions: [{key: hostname, operator: In, values: [metal-1]}]}]"
+    result = checked(tmp_path, f"transformations: [{{{selector}, {rule}}}]\n")
+    found = lines(result, "warning")
+    assert [warned in line and "machine of metal and is skipped there" in line for line in found] == (
+        [True] if warned else []
+    )
+
+
+def test_a_template_that_fails_on_a_platform_that_its_rule_is_about_is_a_warning(tmp_path: Path):
+    template = "transformations:\n  - labels: {a: '{{ slice .Zone 0 2 }}'}\n"
+    result = checked(tmp_path, template)
+    assert result.exit_code == 0
+    (warning,) = lines(result, "warning")
+    assert warning.startswith('2 transformations[0].labels["a"] cannot be rendered for a machine of akamai, ')
+
+
+def test_a_template_that_fails_only_where_its_rule_does_not_match_is_good(tmp_path: Path):
+    content = """
+transformations:
+  - nodeSelector: [{matchExpressions: [{key: zone, operator: Regexp, values: ["^..."]}]}]
+    labels: {a: "{{ slice .Zone 0 2 }}"}
+"""
+    result = checked(tmp_path, content, "--strict")
+    assert result.exit_code == 0, result.stdout
+
+
+def test_json_says_the_same(tmp_path: Path):
+    result = checked(tmp_path, (TEXTS / "mistaken.yaml").read_text(), "-o", "json")
+    (file,) = json.loads(result.stdout)["files"]
+    assert not file["usable"]
+    assert [error["line"] for error in file["errors"]] == [6, 7, 8, 9, 10, 11, 14, 15, 16, 18]
+    assert file["errors"][0] == {
+        "line": 6,
+        "path": 'transformations[0].labels["example.com/zone"]',
+        "rule": "web",
+        "message": "asks for .Zoone, which no machine has; did you mean Zone?",
+    }
+
+
+def test_a_file_that_cannot_be_read_ends_with_2_and_the_others_are_checked(tmp_path: Path):
+    good = tmp_path / "good.yaml"
+    good.write_text(GOOD)
+    result = CliRunner().invoke(main, ["config", "check", str(tmp_path / "none.yaml"), str(good)])
+    assert result.exit_code == 2
+    assert "good.yaml: 1 rule, no errors" in result.stdout
+    assert result.stderr == f"{tmp_path}/none.yaml: cannot be read: No such file or directory\n"
+
+
+def test_a_file_may_come_from_a_pipe():
+    result = CliRunner().invoke(main, ["config", "check", "-"], input=(TEXTS / "mistaken.yaml").read_text())
+    assert result.exit_code == 1
+    assert "standard input:6: error: " in result.stdout
+
+
+@pytest.mark.parametrize("content", ["[", "a: &a [*a]", "\x00", "transformations: 3", "- 1"])
+def test_what_is_no_config_file_at_all_is_an_error_and_no_traceback(content: str):
+    result = CliRunner().invoke(main, ["config", "check", "-"], input=content)
+    assert result.exit_code == 1
+    assert ": error: " in result.stdout
+
+
+def test_more_rules_than_the_labeler_takes_are_an_error():
+    rules = "".join(f"  - {{name: r{number}, labels: {{a: b}}}}\n" for number in range(1001))
+    (mistake,) = check_config(f"transformations:\n{rules}", "f").mistakes
+    assert "more than 1000 rules" in mistake.problem
+
+
+@pytest.mark.parametrize("platform", sorted(PLATFORMS))
+def test_templates_are_tried_on_a_machine_of_every_platform(platform: str):
+    template = '{{ if eq .Platform "PLATFORM" }}{{ upper }}{{ end }}'.replace("PLATFORM", platform)
+    content = f"transformations:\n  - labels: {{a: '{template}'}}\n"
+    (mistake,) = check_config(content, "f").mistakes
+    assert "wrong number of args for upper" in mistake.problem
+
+
+def test_mistakes_in_pools_are_told_at_their_lines_with_those_of_rules(tmp_path: Path):
+    text = GOOD + "ipam:\n  pools:\n    - name: web\n      cidrs: [10.8.0.0/16, 10.8.3.0/24]\n"
+    result = checked(tmp_path, text)
+    assert result.exit_code == 1
+    assert lines(result, "error") == [
+        "7 ipam.pools[0].cidrs[1] is 10.8.3.0/24, which overlaps 10.8.0.0/16 at ipam.pools[0].cidrs[0]"
+    ]
+    assert "5 ipam is not known to the reference, which passes it over" in lines(result, "differs")
+
+
+@pytest.mark.parametrize("content", ["image: {tag: v1}\n", "transformations: []\nreplicaCount: 2\n"])
+def test_a_values_file_without_the_flag_gets_a_hint(content: str, tmp_path: Path):
+    result = checked(tmp_path, content)
+    assert result.exit_code == 1
+    assert "looks like a values file of the chart: add --chart-values" in result.stdout.splitlines()[0]
+
+
+def test_another_unknown_key_gets_no_hint(tmp_path: Path):
+    assert "--chart-values" not in checked(tmp_path, "glob: {}\n").stdout

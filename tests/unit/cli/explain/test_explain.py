@@ -1,0 +1,322 @@
+"""`talos-ccm explain csr`: each check with its result, the decision, what is not known, and what to do."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from cli.__main__ import main
+from cli.explain.advice import suggest_actions
+from cli.explain.as_json import request_explanation_to_json
+from cli.explain.certificate_signing_request import (
+    CertificateSigningRequest,
+    CsrCondition,
+    CsrStatus,
+    find_newest,
+)
+from cli.explain.request_evidence import RequestEvidence, find_claimants, find_contested_addresses
+from cli.explain.request_explanation import RequestExplanation, explain_request
+from cli.explain.text import format_request_explanation
+from libs.common.cloud_config.model import Ownership
+from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
+from libs.common.contract.node import NodeAddress
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.kube.server_identity import ServerIdentity
+from services.csr.api_endpoint import ApiEndpoint
+from services.csr.decide import ApprovalPolicy
+from tests.architecture.sources import ROOT
+from tests.builders import NOW, make_facts, make_node, make_request
+from tests.cli_screen import render_lines
+from tests.csr_actors import REFUSED, make_serving_request
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, CsrCase
+
+TEXTS = Path(__file__).parents[1] / "texts"
+KNOWN = ApprovalPolicy(service_networks=POLICY.service_networks, api_endpoint=POLICY.api_endpoint)
+NETWORKS = msgspec.structs.replace(KNOWN, allowed_networks=("10.0.0.0/8",))
+NO_TALOS = "no Talos API to ask: there is no talosconfig"
+
+
+def filed(
+    request: SigningRequest, *conditions: CsrCondition, certificate: str = ""
+) -> CertificateSigningRequest:
+    """As Kubernetes holds it."""
+    status = CsrStatus(conditions=conditions, certificate=certificate)
+    return CertificateSigningRequest(metadata=request.metadata, spec=request.spec, status=status)
+
+
+def addresses(*texts: str) -> tuple[AddressStatus, ...]:
+    return tuple(AddressStatus(address=f"{text}/24", link="eth0", flags=128) for text in texts)
+
+
+def web(number: int, *more: str, says: tuple[str, ...] = ()) -> tuple[Any, MachineFacts]:
+    """Node web-<number> at 10.0.0.<number>, and its machine; `more` addresses that both have, or it alone."""
+    name, ip = f"web-{number}", f"10.0.0.{number}"
+    written = tuple(NodeAddress(type="InternalIP", address=text) for text in (ip, *more))
+    facts = make_facts(node_name=name, node_ip=ip, addresses=addresses(ip, *more, *says))
+    return make_node(name, uid=f"uid-{number}", ip=ip, addresses=written), facts
+
+
+def evidence(
+    request: CertificateSigningRequest,
+    *machines: tuple[Any, MachineFacts | MachineFault | None],
+    **fields: Any,
+) -> RequestEvidence:
+    nodes = tuple(node for node, _ in machines)
+    looks = {node.name: look for node, look in machines if look is not None}
+    requests = fields.pop("requests", (request,))
+    return RequestEvidence(
+        csr=request, requests=requests, nodes=nodes, machine_results=looks, at=NOW, **fields
+    )
+
+
+def condition(kind: str, message: str) -> CsrCondition:
+    return CsrCondition(
+        type=kind,
+        reason=f"{kind} by TalosCloudControllerManager",
+        message=f"This CSR was {kind.lower()} by Talos Cloud Controller Manager{message}",
+        last_update_time=NOW - timedelta(minutes=3),
+    )
+
+
+def mine(**fields: Any) -> CertificateSigningRequest:
+    """A request of web-5."""
+    return filed(make_serving_request("csr-mine", node="web-5", age_seconds=200, **fields))
+
+
+OWN: Final = web(5)
+NODE_WITHOUT_MACHINE: Final = (OWN[0], None)
+HOSTILE = "\x1b[2J\u202egnp.exe"
+EVIDENCE: Final[dict[str, tuple[RequestEvidence, ApprovalPolicy]]] = {
+    "approved": (
+        evidence(
+            filed(
+                make_serving_request("csr-mine", node="web-5", age_seconds=200),
+                condition("Approved", ": every name and address is attested by the machine through Talos"),
+                certificate="pem",
+            ),
+            OWN,
+        ),
+        KNOWN,
+    ),
+    "pending": (evidence(mine(), OWN, web(6)), KNOWN),
+    "stolen": (evidence(mine(ips=("10.0.0.5", "10.0.0.6")), OWN, web(6)), KNOWN),
+    "rivals": (evidence(mine(ips=("10.0.0.5", "10.0.0.9")), web(5, "10.0.0.9"), web(6, "10.0.0.9")), KNOWN),
+    "silent": (evidence(mine(), (OWN[0], REFUSED)), KNOWN),
+    "superseded": (
+        evidence(
+            mine(),
+            OWN,
+            requests=(mine(), filed(make_serving_request("csr-newer", node="web-5", age_seconds=1))),
+        ),
+        KNOWN,
+    ),
+    "without-access": (evidence(mine(), NODE_WITHOUT_MACHINE, talos_problem=NO_TALOS), KNOWN),
+    "without-talos": (evidence(mine(), NODE_WITHOUT_MACHINE, without_talos=True), NETWORKS),
+    "no-node": (evidence(mine(), web(6)), KNOWN),
+    "not-ours": (evidence(filed(make_request("csr-other", username=HOSTILE, node="x"))), KNOWN),
+    "silent-rival": (
+        evidence(mine(ips=("10.0.0.5",)), OWN, (make_node("web-6", uid="uid-6", ip="10.0.0.5"), REFUSED)),
+        KNOWN,
+    ),
+    "foreign": (
+        evidence(mine(), OWN, ownership=Ownership(provider_id_schemes=("hcloud",))),
+        KNOWN,
+    ),
+    "hostile-name": (evidence(mine(dns=("web-5", HOSTILE.encode("punycode").decode())), OWN), KNOWN),
+}
+
+
+def explained(name: str) -> RequestExplanation:
+    return explain_request(*EVIDENCE[name])
+
+
+def shown(explanation: RequestExplanation, width: int | None = None) -> str:
+    return render_lines(format_request_explanation(explanation, NOW), width)
+
+
+PROXY: Final = ApiEndpoint(
+    identities=(ServerIdentity(names=frozenset({"acme.omni.siderolabs.io", "web-5.example"})),)
+)
+
+
+@pytest.mark.parametrize(
+    "endpoint", [PROXY, ApiEndpoint(fault="connection refused")], ids=["proxy", "unread"]
+)
+def test_behind_a_proxy_that_ends_tls_the_endpoint_is_unknown(endpoint: ApiEndpoint):
+    policy = msgspec.structs.replace(KNOWN, api_endpoint=ApiEndpoint())
+    explanation = explain_request(evidence(mine(), OWN, endpoint=endpoint), policy)
+    assert (explanation.verdict, explanation.check, explanation.exit_status) == ("unknown", "endpoint", 2)
+    assert [check.result for check in explanation.checks if check.name == "endpoint"] == ["unknown"]
+    assert any("talosctl kubeconfig" in line for line in suggest_actions(explanation))
+
+
+def test_behind_a_proxy_a_denial_for_its_certificate_is_unknown_and_any_other_denial_stands():
+    policy = msgspec.structs.replace(KNOWN, api_endpoint=PROXY)
+    for dns, verdict in (("acme.omni.siderolabs.io", "unknown"), ("web-6", "deny")):
+        asked = mine(dns=("web-5", dns))
+        explanation = explain_request(evidence(asked, OWN, web(6), endpoint=PROXY), policy)
+        assert explanation.verdict == verdict
+
+
+def test_behind_a_proxy_a_request_for_the_node_name_alone_is_approved():
+    policy = msgspec.structs.replace(KNOWN, api_endpoint=PROXY)
+    assert explain_request(evidence(mine(ips=()), OWN), policy).verdict == "approve"
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_it_is_told_in_these_words(name: str):
+    assert shown(explained(name)) == (TEXTS / f"explain-{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
+    text = shown(explained(name), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "status"),
+    [
+        ("approved", "approve", 0),
+        ("pending", "approve", 0),
+        ("stolen", "deny", 1),
+        ("rivals", "wait", 1),
+        ("silent", "wait", 1),
+        ("superseded", "approve", 1),
+        ("without-access", "unknown", 2),
+        ("without-talos", "approve", 0),
+        ("no-node", "wait", 1),
+        ("not-ours", "ignore", 1),
+        ("silent-rival", "unknown", 2),
+        ("hostile-name", "deny", 1),
+        ("foreign", "foreign", 1),
+    ],
+)
+def test_the_exit_status_says_whether_it_is_or_would_be_approved(name: str, verdict: str, status: int):
+    explanation = explained(name)
+    assert (explanation.verdict, explanation.exit_status) == (verdict, status)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_of_each_hostile_and_odd_request_it_tells_what_csr_decides_and_why(case: CsrCase):
+    machines = [(node, REFUSED if name in UNREACHABLE else FACTS.get(name)) for name, node in NODES.items()]
+    explanation = explain_request(evidence(filed(case.request()), *machines), POLICY)
+    # What a silent machine said when it last answered is known to csr alone.
+    is_known = explanation.verdict != "unknown"
+    assert explanation.verdict == case.expected if is_known else case.expected == "wait"
+    if explanation.verdict not in ("ignore", "approve"):
+        assert any(check.result != "passed" for check in explanation.checks)
+    assert list(suggest_actions(explanation))
+    assert shown(explanation, 80).replace("\n", "").isprintable()
+    json.dumps(request_explanation_to_json(explanation))
+
+
+def test_a_request_of_a_node_that_does_not_exist_is_not_denied_while_it_may_be_anothers():
+    evil = mine(ips=("127.0.0.1",))
+    assert explain_request(evidence(evil), KNOWN).verdict == "deny"
+    judged = explain_request(evidence(evil, ownership=Ownership(provider_id_schemes=("hcloud",))), KNOWN)
+    assert (judged.verdict, judged.check, judged.exit_status) == ("wait", "node", 1)
+
+
+def test_what_was_denied_stays_so_and_what_it_would_be_now_is_told_beside_it():
+    denied = filed(make_serving_request("csr-mine", node="web-5"), condition("Denied", ", Reason: it was so"))
+    explanation = explain_request(evidence(denied, OWN), KNOWN)
+    assert (explanation.state, explanation.verdict, explanation.exit_status) == ("denied", "approve", 1)
+    assert "Decision      denied; it would be approved now\n" in shown(explanation)
+    assert "the kubelet asks anew" in " ".join(suggest_actions(explanation))
+
+
+def test_what_is_approved_and_not_signed_names_who_signs():
+    approved = filed(make_serving_request("csr-mine", node="web-5"), condition("Approved", ""))
+    explanation = explain_request(evidence(approved, OWN), KNOWN)
+    assert "not issued yet" in shown(explanation)
+    assert "kube-controller-manager" in " ".join(suggest_actions(explanation))
+
+
+def test_who_claims_the_same_is_asked_too_and_only_contested_addresses_are_dialled():
+    request = mine(ips=("10.0.0.5", "10.0.0.9"), dns=("web-5", "web-7"))
+    asking = evidence(request, web(5, "10.0.0.9"), web(6, "10.0.0.9"), web(7), web(8))
+    assert find_claimants(asking) == {"web-6", "web-7"}
+    assert list(find_contested_addresses(asking)) == ["10.0.0.9"]
+    assert list(find_contested_addresses(evidence(request, web(5, "10.0.0.9"), web(8)))) == []
+
+
+def test_where_its_own_machine_answers_at_a_contested_address_it_has_it():
+    asking = evidence(mine(ips=("10.0.0.5", "10.0.0.9")), web(5, "10.0.0.9"), web(6, "10.0.0.9"))
+    dialled = evidence(asking.csr, web(5, "10.0.0.9"), web(6, "10.0.0.9"), answered_at=("10.0.0.9",))
+    assert explain_request(asking, KNOWN).check == "rivals"
+    assert explain_request(dialled, KNOWN).verdict == "approve"
+
+
+def test_a_machine_whose_node_names_no_such_address_counts_when_it_is_asked():
+    request = mine(ips=("10.0.0.5", "10.0.0.9"))
+    other = web(6, says=("10.0.0.9",))
+    unasked = evidence(request, web(5, says=("10.0.0.9",)), (other[0], None))
+    assert (explain_request(unasked, KNOWN).verdict, explain_request(unasked, KNOWN).unqueried_machines) == (
+        "approve",
+        1,
+    )
+    asked = explain_request(evidence(request, web(5, says=("10.0.0.9",)), other), KNOWN)
+    assert (asked.verdict, asked.unqueried_machines) == ("wait", 0)
+
+
+def test_the_newest_request_of_a_node_is_the_last_filed_decided_or_not():
+    older = filed(make_serving_request("csr-z", age_seconds=5), condition("Approved", ""))
+    newer = filed(make_serving_request("csr-a"))
+    assert find_newest([newer, older]) == newer
+    assert find_newest([]) is None
+
+
+def test_json_has_each_check_and_the_advice():
+    told = request_explanation_to_json(explained("stolen"))
+    assert told["node"] == "web-5"
+    assert told["ipAddresses"] == ["10.0.0.5", "10.0.0.6"]
+    assert told["decision"]["now"] == "deny"
+    assert [check["name"] for check in told["checks"] if check["result"] == "failed"] == ["addresses"]
+    assert told["advice"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing argument 'NAME'"),
+        (["x", "--csr-allowed-networks=10.0.0.0/8,home"], '"home" is not a network such as 10.0.0.0/8'),
+        (["x", "--service-networks=10.0.0.5/8"], 'range: "10.0.0.5/8" is not a network'),
+        (["x", "--csr-max-expiration=soon"], "'soon' is not a duration such as"),
+        (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_words(arguments: list[str], words: str):
+    refused = CliRunner().invoke(main, ["explain", "csr", *arguments])
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.output.split())
+
+
+def test_help_names_every_option_within_80_columns():
+    help_text = CliRunner().invoke(main, ["explain", "csr", "--help"], terminal_width=80).output
+    assert max(map(len, help_text.splitlines())) <= 80
+    for option in ("--node", "--all-machines", "--without-talos", "--talosconfig", "Exit status:"):
+        assert option in help_text
+
+
+def test_what_the_readme_shows_is_what_it_says():
+    section = (ROOT / "README.md").read_text().partition("## Kubelet serving certificates")[2]
+    example = section.partition("```text\n")[2].partition("```")[0].splitlines()
+    machines = [
+        (make_node(name, uid=name, ip=ip), make_facts(node_name=name, node_ip=ip, addresses=addresses(ip)))
+        for name, ip in (("gcp-005", "10.64.0.6"), ("hcloud-003", "10.64.0.4"))
+    ]
+    others = [(make_node(f"web-{number}", uid=f"uid-{number}", ip=""), None) for number in range(6)]
+    request = make_serving_request(
+        "csr-b6bbd", node="gcp-005", ips=("10.64.0.6", "10.64.0.4"), age_seconds=25
+    )
+    told = shown(explain_request(evidence(filed(request), *machines, *others), KNOWN)).splitlines()
+    assert set(example) - {"..."} <= set(told)
+    places = [told.index(line) for line in example if line != "..."]
+    assert places == sorted(places)

@@ -1,0 +1,556 @@
+"""`talos-ccm explain node`: whose it is, what stands in its way, whether its machine is gone, what to do."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from cli.__main__ import main
+from cli.explain.node.as_json import node_explanation_to_json
+from cli.explain.node.command import node as node_command
+from cli.explain.node.last_messages import LastMessages, select_last_messages
+from cli.explain.node.node_evidence import NodeEvidence
+from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
+from cli.explain.node.node_verdict import NodeVerdict
+from cli.explain.node.text import format_explanation
+from cli.inside.flow_snapshot import (
+    FlowObject,
+    FlowSnapshot,
+    FlowUnavailable,
+    LastMessage,
+    ObjectMessages,
+    StreamSnapshot,
+)
+from cli.render.compiled_config import compile_config
+from cli.render.described_node import DescribedNode
+from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.events import (
+    DeadLetter,
+    Decided,
+    Event,
+    Leading,
+    NodeEnriched,
+    NodeObserved,
+    NodeUnreachable,
+    ObservationOrder,
+)
+from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
+from libs.common.contract.subjects import subject_of
+from libs.common.settings.flag_values import parse_duration
+from services.labeler.plan import plan_node
+from services.lifecycle.decide import Delete, DeletionCase, DeletionPolicy, ReplicaStatus, decide
+from services.lifecycle.evidence import build_machine_index
+from services.lifecycle.gcp_spot import LIFECYCLE_LABEL, NOT_READY_TAINT, PLATFORM_LABEL
+from services.lifecycle.poll_history import PollHistory, PollResult
+from services.lifecycle.settings import LifecycleSettings
+from services.lifecycle.shutdown_taint import SHUTTING_DOWN_STAGE
+from tests.builders import NOW, make_facts, make_node, make_node_enriched
+from tests.cli_screen import render_lines
+
+TEXTS = Path(__file__).parents[1] / "texts"
+TERMS, SPOT = DeletionPolicy(), DeletionPolicy(deletes_gcp_spot=True)
+OLD, NEW = "0a1b2c3d-1111-4222-8333-944455556666", "0a1b2c3d-7777-4888-8999-aaabbbbccccd"
+HOSTILE = "\x1b[2J\u202egnp.exe"
+ADDRESSES: Final = (
+    NodeAddress(type="InternalIP", address="10.0.0.5"), NodeAddress(type="Hostname", address="web-5")
+)  # fmt: skip
+OWNERSHIP = """
+ownership:
+  nodeSelector:
+    - matchExpressions: [{key: team, operator: In, values: [a]}]
+  controllers:
+    - name: cloud-node-lifecycle
+      nodeSelector:
+        - matchExpressions: [{key: team, operator: Exists}]
+"""
+
+
+def ready(status: str = "True", *, minutes: int = 30, **said: str) -> NodeCondition:
+    at = (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return NodeCondition(type="Ready", status=status, last_transition_time=at, **said)
+
+
+SILENT_KUBELET: Final = ready(
+    "Unknown", reason="NodeStatusUnknown", message="Kubelet stopped posting node status."
+)
+
+
+def node(*conditions: NodeCondition, **fields: Any) -> Node:
+    """web-5, initialized a day ago, ready unless something else is said."""
+    given = {
+        "uid": "uid-5",
+        "provider_id": "talos://metal/10.0.0.5",
+        "taints": (),
+        "addresses": ADDRESSES,
+        "conditions": conditions or (ready(),),
+        "system_uuid": OLD,
+        "labels": {"kubernetes.io/hostname": "web-5", "node.cloudprovider.kubernetes.io/platform": "metal"},
+    }
+    made = make_node("web-5", **given | fields)
+    metadata = msgspec.structs.replace(made.metadata, creation_timestamp=NOW - timedelta(days=1))
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def joining(**fields: Any) -> Node:
+    return node(**{"provider_id": "", "taints": make_node().spec.taints, "labels": None} | fields)
+
+
+def just_joined(**fields: Any) -> Node:
+    made = joining(**fields)
+    return msgspec.structs.replace(
+        made, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=NOW - timedelta(seconds=5))
+    )
+
+
+def facts(**fields: Any) -> MachineFacts:
+    return make_facts(**{"node_name": "web-5"} | fields)
+
+
+def fault(kind: FaultKind, message: str) -> MachineFault:
+    return MachineFault(kind=kind, step="PlatformMetadata", endpoint="cp for 10.0.0.5", message=message)
+
+
+SILENCE: Final = fault("timeout", "no answer within 5 s")
+ANOTHER: Final = MachineFault(
+    kind="wrong_machine",
+    step="Nodename",
+    message="the machine at 10.0.0.5 bears node web-9, not web-5, and its systemUUID is not its either",
+)
+REPLACED: Final = (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=NEW, queried_at=NOW),)
+
+
+def evidence(
+    of: Node, look: MachineFacts | MachineFault | None = None, *, file: str = "", **fields: Any
+) -> NodeEvidence:
+    described = DescribedNode(node=of, facts=look) if isinstance(look, MachineFacts) else look
+    return NodeEvidence(
+        node=of,
+        nodes=fields.pop("nodes", (of,)),
+        machine_result=described,
+        config_file=compile_config(file, "ccm-config.yaml") if file else None,
+        at=NOW,
+        **fields,
+    )
+
+
+def decided(service: str, outcome: str, reason: str) -> Decided:
+    at = NOW - timedelta(minutes=3)
+    return Decided(
+        service=service, kind="node", name="web-5", uid="uid-5", outcome=outcome, reason=reason, decided_at=at
+    )
+
+
+def unreachable(why: MachineFault, **fields: Any) -> NodeUnreachable:
+    return NodeUnreachable(
+        stream_id="1",
+        observed_sequence=1,
+        node=node(),
+        fault=why,
+        attempt=7,
+        retry_at=NOW + timedelta(seconds=40),
+        observed_at=NOW,
+        enriched_at=NOW - timedelta(seconds=20),
+        **fields,
+    )
+
+
+def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> FlowSnapshot:
+    """What the reader sees where this was said of web-5."""
+
+    def word(event: Event) -> LastMessage:
+        return LastMessage(subject=subject_of(event), published_at=NOW, event=event)
+
+    found = ObjectMessages(
+        object=FlowObject("node", "web-5"),
+        observed=next((word(each) for each in said if isinstance(each, NodeObserved)), None),
+        enriched=next(
+            (word(each) for each in said if isinstance(each, NodeEnriched | NodeUnreachable)), None
+        ),
+        decided=(
+            *(word(each) for each in said if isinstance(each, Decided)),
+            *(
+                LastMessage(subject=subject, published_at=NOW, unreadable="not JSON")
+                for subject in unreadable
+            ),
+        ),
+        dead=tuple(word(each) for each in said if isinstance(each, DeadLetter)),
+    )
+    leading = word(Leading(stream_id="1", epoch=1, holder="watcher-1"))
+    return FlowSnapshot(at=NOW, stream=StreamSnapshot(stream_id="1"), leading=leading, objects=(found,))
+
+
+OBSERVED: Final = NodeObserved(
+    stream_id="1",
+    order=ObservationOrder(epoch=1, resource_version=7),
+    node=node(),
+    observed_at=NOW - timedelta(minutes=20),
+)
+WORDS: Final = flow(
+    OBSERVED,
+    decided("labeler", "unchanged", "left as it is: the machine is silent"),
+    decided("ipam", "unchanged", "it has its pod CIDRs"),
+    decided("lifecycle", "kept", "kept, for want of: 2 of 3 looks show it"),
+    DeadLetter(
+        service="labeler", kind="node", name="web-5", subject="s", sequence=1, reason="not JSON",
+        payload="", at=NOW - timedelta(minutes=9),
+    ),
+    unreachable(SILENCE),
+)  # fmt: skip
+WENT: Final = unreachable(
+    SILENCE,
+    last_known=msgspec.structs.replace(
+        facts(), stage=SHUTTING_DOWN_STAGE, queried_at=NOW - timedelta(hours=1)
+    ),
+)
+GOING: Final = flow(WENT)
+SPOT_LABELS: Final = dict((PLATFORM_LABEL, LIFECYCLE_LABEL))
+PREEMPTED: Final = node(
+    SILENT_KUBELET,
+    labels=SPOT_LABELS,
+    provider_id="gce://project/zone/web-5",
+    taints=(Taint(key=NOT_READY_TAINT[0], effect=NOT_READY_TAINT[1]),),
+)
+FOREIGN: Final = node(provider_id="hcloud://7", labels={"team": "b"})
+HOSTILE_NODE: Final = node(
+    ready("False", reason=HOSTILE, message=HOSTILE),
+    provider_id=f"talos://{HOSTILE}",
+    labels={"team": HOSTILE},
+)
+EVIDENCE: Final[dict[str, tuple[NodeEvidence, DeletionPolicy]]] = {
+    "well": (evidence(node(pod_cidrs=("10.244.3.0/24",)), facts(uuid=OLD)), TERMS),
+    "joining": (evidence(just_joined(), facts()), TERMS),
+    "joining-for-a-day": (evidence(joining(), facts()), TERMS),
+    "no-metadata": (evidence(joining(), facts(platform="hcloud")), TERMS),
+    "silent": (evidence(node(SILENT_KUBELET), SILENCE), TERMS),
+    "silent-while-joining": (evidence(joining(), SILENCE), TERMS),
+    "owned-by-others": (evidence(FOREIGN, facts(platform="metal"), file=OWNERSHIP), TERMS),
+    "another-cloud": (evidence(node(provider_id="hcloud://7"), facts()), TERMS),
+    "mismatch": (
+        evidence(node(provider_id="hcloud://7"), facts(platform="hcloud", provider_id="hcloud://8")), TERMS
+    ),
+    "replaced": (evidence(node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED), TERMS),
+    "replaced-but-ready": (evidence(node(), ANOTHER, answered_by=REPLACED), TERMS),
+    "shut-down": (evidence(node(SILENT_KUBELET), SILENCE, flow=GOING), TERMS),
+    "preempted": (evidence(PREEMPTED, SILENCE), SPOT),
+    "without-access": (evidence(joining(), not_queried_reason="no Talos API to ask: there is no "
+        "talosconfig"), TERMS),
+    "without-talos": (
+        evidence(node(), not_queried_reason="not asked: --without-talos", is_query_skipped=True),
+        TERMS,
+    ),
+    "said": (evidence(node(), SILENCE, flow=WORDS), TERMS),
+    "said-nothing": (evidence(node(), facts(), flow=flow()), TERMS),
+    "no-nats": (evidence(node(), facts(), flow=FlowUnavailable(reason="connection refused")), TERMS),
+    "hostile": (
+        evidence(HOSTILE_NODE, fault("internal", HOSTILE), file=OWNERSHIP, flow=flow(
+            decided("ipam", HOSTILE, HOSTILE), unreadable=(HOSTILE,)
+        )), TERMS
+    ),
+}  # fmt: skip
+
+
+def explained(name: str) -> NodeExplanation:
+    return explain_node_evidence(*EVIDENCE[name])
+
+
+def shown(explanation: NodeExplanation, width: int | None = None) -> str:
+    return render_lines(format_explanation(explanation, NOW), width)
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_it_is_told_in_these_words(name: str):
+    assert shown(explained(name)) == (TEXTS / f"explain-node-{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
+    text = shown(explained(name), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.replace("\n", "").isprintable()
+
+
+@example(text="\u08ca" * 200, kind="timeout")
+@example(text="\u4e2d" * 200, kind="timeout")
+@given(text=st.text(max_size=300), kind=st.sampled_from(["wrong_machine", "timeout", "internal"]))
+def test_whatever_people_and_machines_write_is_told_and_steers_nothing(text: str, kind: FaultKind):
+    of = node(
+        NodeCondition(type="Ready", status=text, reason=text, message=text, last_transition_time=text),
+        NodeCondition(type=BLOCKED_CONDITION, status="True", reason=text, message=text),
+        provider_id=text,
+        pod_cidrs=(text,),
+        taints=(Taint(key=text, effect=text),),
+        addresses=(NodeAddress(type=text, address=text),),
+        system_uuid=text,
+    )
+    there = (ForeignMachine(address=text, node_name=text, uuid=text, queried_at=NOW),)
+    words = flow(decided("ipam", text, text), WENT, unreadable=(text,))
+    explanation = explain_node_evidence(
+        evidence(
+            of, fault(kind, text), answered_by=there, inconclusive_reason=text, flow=words, file=OWNERSHIP
+        ),
+        TERMS,
+    )
+    told = shown(explanation, 80)
+    assert told.replace("\n", "").isprintable()
+    assert max(map(cell_len, told.splitlines())) <= 80, "columns: a combining mark has none, others have two"
+    json.dumps(node_explanation_to_json(explanation))
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "fate"),
+    [
+        ("well", 0, "kept"),
+        ("joining", 0, "kept"),
+        ("joining-for-a-day", 2, "kept"),
+        ("no-metadata", 1, "kept"),
+        ("silent", 1, "kept"),
+        ("silent-while-joining", 1, "kept"),
+        ("owned-by-others", 0, "kept"),
+        ("another-cloud", 0, "kept"),
+        ("mismatch", 1, "kept"),
+        ("replaced", 1, "deletable"),
+        ("replaced-but-ready", 1, "kept"),
+        ("shut-down", 1, "kept"),
+        ("preempted", 1, "deletable"),
+        ("without-access", 2, "kept"),
+        ("without-talos", 0, "kept"),
+        ("said", 1, "kept"),
+        ("no-nats", 0, "kept"),
+        ("hostile", 1, "kept"),
+    ],
+)
+def test_the_exit_status_says_whether_all_is_well(name: str, status: int, fate: str):
+    explanation = explained(name)
+    assert (explanation.exit_status, explanation.deletion.outcome) == (status, fate)
+
+
+def found(explanation: NodeExplanation, kind: str) -> list[str]:
+    return [piece.text for piece in explanation.deletion.evidence if piece.state == kind]
+
+
+def test_what_one_look_can_show_is_told_apart_from_what_only_time_can():
+    replaced = explained("replaced")
+    assert any("answers the machine of web-9 with another UUID" in text for text in found(replaced, "has"))
+    assert not found(replaced, "lacks")
+    assert any("3 looks that show it, over 10 min" in text for text in found(replaced, "later"))
+    silent = explained("silent")
+    assert any("silence and errors prove nothing" in text for text in found(silent, "lacks"))
+    assert not found(silent, "later")
+
+
+def test_without_an_answer_of_talos_who_answers_there_is_not_known():
+    unasked = explain_node_evidence(
+        evidence(node(SILENT_KUBELET), not_queried_reason="no talosconfig"), TERMS
+    )
+    assert found(unasked, "unknown") == ["who answers at its addresses: no talosconfig"]
+    assert (unasked.deletion.outcome, unasked.exit_status) == ("unknown", 1)
+
+
+def test_of_each_controller_it_tells_whose_the_node_is_by_its_own_part_of_the_file():
+    owners = {owner.controller: owner for owner in explained("owned-by-others").owners}
+    assert "nodeSelector does not select it" in owners["cloud-node"].why_not
+    assert "nodeSelector does not select it" in owners["node-ipam-controller"].why_not
+    assert owners["cloud-node-lifecycle-controller"].why_not == ""
+
+
+def test_a_node_that_is_not_lifecycles_is_left_alone_whatever_the_evidence():
+    file = "ownership: {providerIDSchemes: [hcloud]}"
+    told = explain_node_evidence(
+        evidence(node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED, file=file), TERMS
+    )
+    assert told.deletion.outcome == "not-owned"
+    assert "is of none of ownership.providerIDSchemes" in told.deletion.reason
+    assert told.deletion.evidence == ()
+
+
+def test_a_preempted_machine_is_kept_unless_the_flag_is_given():
+    assert explain_node_evidence(EVIDENCE["preempted"][0], TERMS).deletion.outcome == "kept"
+
+
+def test_with_the_flag_it_tells_what_a_spot_machine_lacks_for_it():
+    back = msgspec.structs.replace(PREEMPTED, spec=msgspec.structs.replace(PREEMPTED.spec, taints=()))
+    told = explain_node_evidence(evidence(back, SILENCE), SPOT)
+    assert told.deletion.outcome == "kept"
+    assert (
+        f"for --delete-preempted-gcp-spot: it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}"
+        in found(told, "lacks")
+    )
+
+
+def test_a_machine_that_was_shut_down_would_be_tainted():
+    taint = explained("shut-down").deletion.taint
+    assert taint is not None
+    assert "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule" in taint.summary
+    assert explained("silent").deletion.taint is None
+
+
+def test_what_the_machine_said_to_another_node_of_that_name_says_nothing():
+    before = msgspec.structs.replace(WENT, node=node(uid="uid-before"))
+    assert (
+        explain_node_evidence(
+            evidence(node(SILENT_KUBELET), SILENCE, flow=flow(before)), TERMS
+        ).deletion.taint
+        is None
+    )
+
+
+def test_a_machine_that_says_that_it_shuts_down_is_told_so():
+    going = msgspec.structs.replace(facts(), stage=SHUTTING_DOWN_STAGE)
+    assert "its stage is 'shutting down'" in shown(explain_node_evidence(evidence(node(), going), TERMS))
+    assert "stage" not in shown(explained("well"))
+
+
+# ---- as the services
+
+
+@given(
+    minutes=st.integers(-2, 20),
+    status=st.sampled_from(["True", "False", "Unknown"]),
+    uuid=st.sampled_from([OLD, NEW, "", "00000000-0000-0000-0000-000000000000"]),
+    own=st.sampled_from([OLD, "", "03000200-0400-0500-0006-000700080009"]),
+    bears=st.sampled_from(["web-9", "web-5"]),
+    tainted=st.booleans(),
+    kind=st.sampled_from(["wrong_machine", "timeout", "refused"]),
+    answered=st.booleans(),
+)
+def test_it_tells_that_a_node_would_be_deleted_exactly_if_lifecycle_with_all_its_looks_would(
+    *,
+    minutes: int,
+    status: str,
+    uuid: str,
+    own: str,
+    bears: str,
+    tainted: bool,
+    kind: FaultKind,
+    answered: bool,
+):
+    of = node(ready(status, minutes=minutes), system_uuid=own)
+    of = joining(conditions=of.status.conditions, system_uuid=own) if tainted else of
+    there = (
+        (ForeignMachine(address="10.0.0.5", node_name=bears, uuid=uuid, queried_at=NOW),) if answered else ()
+    )
+    looked = evidence(of, fault(kind, "so it is"), answered_by=there)
+    assert looked.machine_report is not None
+    last = PollResult(started_at=NOW, ended_at=NOW, received_at=3600.0, attempt=9)
+    first = PollResult(
+        started_at=NOW - timedelta(hours=1), ended_at=NOW - timedelta(hours=1), received_at=0.0, attempt=1
+    )
+    history = PollHistory(uid=of.uid, first=first, last=last, count=9)
+    case = DeletionCase(
+        node=of,
+        report=looked.machine_report,
+        history=history,
+        machines=build_machine_index((of,), (looked.machine_report,)),
+    )
+    settled = ReplicaStatus(uptime=timedelta(days=1), leading_for=timedelta(days=1))
+    would = isinstance(decide(case, TERMS, settled, now=NOW, monotonic_now=3600.0), Delete)
+    assert (explain_node_evidence(looked, TERMS).deletion.outcome == "deletable") == would
+
+
+def test_what_the_labeler_would_write_is_its_own_plan():
+    looked = evidence(joining(), facts(), file="global: {clusterName: prod}\n")
+    plan = plan_node(looked.node, facts(), "nodename", looked.config)
+    assert explain_node_evidence(looked, TERMS).plan == plan
+    assert any("clustername=prod" in line for line in plan.summary)
+
+
+def test_who_is_owned_is_told_as_the_services_judge_it():
+    for owner in explained("owned-by-others").owners:
+        ownership = EVIDENCE["owned-by-others"][0].ownership.for_controller(owner.controller)
+        assert owner.why_not == why_not_owned(ownership, FOREIGN) != "" or owner.controller.startswith(
+            "cloud-n"
+        )
+
+
+# ---- last words
+
+
+def test_what_stands_there_is_told_and_what_is_no_event_too():
+    said, subject = make_node_enriched(node(), facts()), "talosccm.v1.decided.ipam.node.web-5"
+    words = select_last_messages(
+        flow(said, OBSERVED, decided("ipam", "x", "y"), unreadable=(subject,)), "web-5"
+    )
+    assert words is not None
+    assert (words.machine_event, words.observed) == (said, OBSERVED)
+    assert (words.decisions, words.unreadable) == ((decided("ipam", "x", "y"),), (subject,))
+    assert select_last_messages(flow(), "web-5") == LastMessages()
+    assert select_last_messages(None, "web-5") is None
+
+
+def test_why_nothing_can_be_told_is_told():
+    unknown = select_last_messages(FlowUnavailable(reason="it is not there"), "web-5")
+    assert unknown is not None
+    assert unknown.problem == "it is not there"
+    unmade = select_last_messages(FlowSnapshot(at=NOW), "web-5")
+    assert unmade is not None
+    assert "no stream" in unmade.problem
+
+
+# ---- the command
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_json_says_the_same(name: str):
+    explanation = explained(name)
+    told = json.loads(json.dumps(node_explanation_to_json(explanation)))
+    assert told["name"] == "web-5"
+    assert [check["result"] for check in told["checks"]] == [check.result for check in explanation.checks]
+    assert told["lifecycle"]["outcome"] == explanation.deletion.outcome
+    found = [finding["fault"] for finding in told["verdict"]["findings"]]
+    assert found == [finding.fault for finding in explanation.verdict.findings]
+    assert [step["what"] for step in told["journey"]] == [step.what for step in explanation.steps]
+    assert len(told["owners"]) == 4
+
+
+@pytest.mark.parametrize("name", [name for name in EVIDENCE if explained(name).exit_status])
+def test_whatever_is_not_well_comes_with_its_cause_and_what_mends_it(name: str):
+    for finding in explained(name).verdict.findings:
+        assert finding.cause
+        assert finding.fix
+    assert explained(name).verdict.findings
+
+
+def test_where_all_is_well_nothing_is_found():
+    assert explained("well").verdict == NodeVerdict(state="well")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing argument 'NAME'"),
+        (["x", "--nats-url=http://nats:80"], '"http://nats:80" is not an address such as nats://host:4222'),
+        (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
+        (["x", "--cloud-config=/none"], "/none: cannot be read"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_words(arguments: list[str], words: str):
+    refused = CliRunner().invoke(main, ["explain", "node", *arguments])
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.output.split())
+
+
+def test_the_terms_are_lifecycles_own_unless_others_are_given():
+    usual = {option.name: option.default for option in node_command.params}
+    settings = LifecycleSettings()
+    for name, seconds in (
+        ("not_ready_for", settings.not_ready_seconds),
+        ("span", settings.evidence_seconds),
+        ("grace", settings.grace_seconds),
+    ):
+        assert parse_duration(str(usual[name])) == seconds
+
+
+def test_help_names_every_option_within_80_columns():
+    help_text = CliRunner().invoke(main, ["explain", "node", "--help"], terminal_width=80).output
+    assert max(map(len, help_text.splitlines())) <= 80
+    for option in ("--cloud-config", "--nats-url", "--without-talos", "--talosconfig", "Exit status:"):
+        assert option in help_text

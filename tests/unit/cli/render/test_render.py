@@ -1,0 +1,273 @@
+"""`talos-ccm render`: what it shows of rules on nodes, what a change would do, and how it ends."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from cli.__main__ import main
+from cli.lines import print_lines
+from cli.render import text
+from cli.render.comparison import compare
+from cli.render.compiled_config import compile_config
+from cli.render.described_node import DescribedNode
+from cli.render.facts_file import encode_facts as facts_file
+from cli.render.preview import apply_plan, apply_until_stable, preview_node
+from cli.render.samples import load_samples
+from libs.common.contract.node import Node
+from services.labeler.plan import plan_node
+from tests.architecture.sources import ROOT
+from tests.builders import NOW, make_facts, make_node
+from tests.json_patch import apply_json_patch
+
+TEXTS = Path(__file__).parents[1] / "texts"
+RULES, CHANGED = TEXTS / "rules.yaml", TEXTS / "rules-changed.yaml"
+OLD = compile_config(RULES.read_bytes(), "rules.yaml")
+NEW = compile_config(CHANGED.read_bytes(), "rules-changed.yaml")
+
+
+def render(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["render", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("platform", ["nocloud", "metal", "container"])
+def test_each_rule_says_why_it_matched_and_what_it_gave(platform: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(TEXTS)
+    result = render("rules.yaml", "--sample", platform)
+    assert result.stdout == (TEXTS / f"render-{platform}.txt").read_text()
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_change_is_shown_for_all_nodes_before_it_is_done(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(TEXTS)
+    result = render("rules-changed.yaml", "--against", "rules.yaml", "--all-samples")
+    assert result.stdout == (TEXTS / "render-against.txt").read_text()
+    assert result.exit_code == 0
+
+
+def test_a_change_that_changes_nothing_says_so_and_ends_with_0():
+    result = render(RULES, "--against", RULES, "--all-samples", "--exit-code")
+    assert result.stdout == f"No node would change from {RULES} to {RULES}\n"
+    assert result.exit_code == 0
+
+
+def test_the_exit_status_tells_of_changes_when_asked_for():
+    assert render(CHANGED, "--against", RULES, "--sample", "metal", "--exit-code").exit_code == 1
+    assert render(RULES, "--sample", "metal", "--exit-code").exit_code == 1
+    assert render(RULES, "--sample", "metal").exit_code == 0
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_on_a_terminal_no_line_is_wider_than_it(width: int):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width, color_system=None, highlight=False)
+    for node in load_samples().values():
+        print_lines(text.format_preview(preview_node(node, OLD, now=NOW), OLD), console)
+    print_lines(text.format_comparison(compare(list(load_samples().values()), OLD, NEW)), console)
+    assert max(map(len, screen.getvalue().splitlines())) <= width
+
+
+def test_json_holds_the_patches_that_would_be_sent():
+    result = render(RULES, "--sample", "hcloud", "-o", "json")
+    (node,) = json.loads(result.stdout)["nodes"]
+    described = load_samples()["hcloud"]
+    document = apply_json_patch(json.loads(msgspec.json.encode(described.node)), node["patch"])
+    after = preview_node(described, OLD, now=NOW).after
+    got = msgspec.convert(document, Node)
+    assert got == msgspec.structs.replace(after, status=got.status)
+    addresses = node["statusPatch"]["status"]["addresses"][:-1]
+    assert addresses == list(msgspec.to_builtins(after.status.addresses))
+    web, _, clean = node["rules"]
+    assert (web["rule"], web["matched"], clean["entries"][0]["template"]) == (
+        "web",
+        True,
+        "{{ .ProductName }}",
+    )
+
+
+def test_json_of_a_change_names_the_nodes_that_change_and_the_others():
+    result = render(CHANGED, "--against", RULES, "--all-samples", "-o", "json")
+    told = json.loads(result.stdout)
+    metal = next(node for node in told["nodes"] if node["name"] == "metal-1")
+    assert {"kind": "taint", "key": "dedicated:NoSchedule", "before": "metal", "after": "web"} in metal[
+        "changes"
+    ]
+    assert told["unchanged"] == []
+    assert told["leftOut"] == []
+
+
+@pytest.mark.parametrize("platform", sorted(load_samples()))
+def test_a_settled_node_has_nothing_more_written_to_it(platform: str):
+    described = apply_until_stable(load_samples()[platform], OLD)
+    plan = plan_node(described.node, described.facts, described.verified_by, OLD.config)
+    assert plan.summary == ()
+    assert apply_plan(described.node, plan) == described.node
+
+
+def test_what_somebody_else_has_changed_is_not_a_change_of_the_file():
+    node = apply_until_stable(load_samples()["metal"], OLD).node
+    labels = {**node.labels, "example.com/clean": "mine"}
+    theirs = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
+    comparison = compare([DescribedNode(node=theirs, facts=load_samples()["metal"].facts)], OLD, NEW)
+    (difference,) = comparison.different
+    assert "example.com/clean" not in [change.key for change in difference.changes]
+
+
+def test_nodes_with_the_same_changes_stand_together_and_each_key_is_counted():
+    fifty = [
+        DescribedNode(
+            node=make_node(f"n-{number:02}", ip=f"10.0.0.{number}"),
+            facts=make_facts(
+                platform="metal" if number <= 30 else "aws",
+                provider_id="" if number <= 30 else f"aws:///z/i-{number}",
+                node_name=f"n-{number:02}",
+                node_ip=f"10.0.0.{number}",
+                zone="z1",
+            ),
+        )
+        for number in range(1, 51)
+    ]
+    old = compile_config("transformations: [{labels: {example.com/a: x}}]", "old.yaml")
+    new = compile_config(
+        """
+transformations:
+  - labels: {example.com/a: x}
+  - nodeSelector: [{matchExpressions: [{key: platform, operator: In, values: [metal]}]}]
+    labels: {example.com/b: "{{ .Zone }}"}
+""",
+        "new.yaml",
+    )
+    lines = [line.text.plain for line in text.format_comparison(compare(fifty, old, new))]
+    assert lines == [
+        "n-01, n-02, n-03, n-04, n-05, n-06, n-07, n-08 and 22 more  30 nodes",
+        "+ label example.com/b = z1",
+        "",
+        "30 of 50 nodes would change from old.yaml to new.yaml",
+    ]
+
+
+def test_facts_of_a_file_are_rendered(tmp_path: Path):
+    file = tmp_path / "nodes.json"
+    file.write_bytes(facts_file([load_samples()["hcloud"], load_samples()["aws"]]))
+    result = render(RULES, "--facts", file)
+    assert result.exit_code == 0
+    assert "hcloud-1  hcloud" in result.stdout
+    assert "aws-1  aws" in result.stdout
+
+
+def test_facts_that_lack_what_a_rule_asks_for_leave_it_unjudged(tmp_path: Path):
+    file = tmp_path / "node.yaml"
+    file.write_text("facts: {platform: {platform: metal}, node_name: m, node_ip: 10.0.0.1}")
+    result = render(RULES, "--facts", file)
+    assert "Rule web cannot be judged: " in result.stdout
+
+
+def test_what_a_machine_says_does_not_steer_the_terminal(tmp_path: Path):
+    file = tmp_path / "node.json"
+    platform = {"platform": "metal", "zone": "\x1b]0;owned\x07\u202e"}
+    machine = {"platform": platform, "node_name": "m\x1b[2J", "node_ip": "10.0.0.1"}
+    file.write_text(json.dumps({"facts": machine}))
+    result = render(RULES, "--facts", file)
+    assert "]0;owned" in result.stdout
+    assert all(line.isprintable() for line in result.stdout.splitlines())
+
+
+def test_json_and_complaints_steer_no_terminal_either(tmp_path: Path):
+    file = tmp_path / "node.json"
+    machine = {
+        "platform": {"platform": "metal", "zone": "é\u202e"},
+        "node_name": "m\x9b",
+        "node_ip": "10.0.0.1",
+    }
+    file.write_text(json.dumps([{"facts": machine}]))
+    result = render(RULES, "--facts", file, "-o", "json")
+    assert all(line.isprintable() for line in result.stdout.splitlines())
+    assert json.loads(result.stdout)["nodes"][0]["name"] == "m\x9b"
+    twice = render(RULES, "--facts", file, "--facts", file)
+    assert (twice.exit_code, twice.stderr) == (
+        2,
+        "Error: node m\N{REPLACEMENT CHARACTER} is named more than once\n",
+    )
+
+
+def test_a_source_that_never_ends_is_not_read_for_ever():
+    result = render(RULES, "--facts", "/dev/zero")
+    assert (result.exit_code, result.stderr) == (2, "Error: /dev/zero: it is longer than 256 MiB\n")
+
+
+def test_facts_can_be_kept_and_used_again(tmp_path: Path):
+    kept = tmp_path / "nodes.json"
+    first = render(RULES, "--sample", "hcloud", "--save-facts", kept)
+    assert render(RULES, "--facts", kept).stdout == first.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([RULES], "which nodes?"),
+        ([RULES, "--sample", "moon"], "--sample moon: there is none; there are akamai, alibabacloud, aws"),
+        (["none.yaml", "--sample", "metal"], "none.yaml: cannot be read: No such file or directory"),
+        (
+            [TEXTS / "mistaken.yaml", "--sample", "metal"],
+            'line 11: transformations[1] has no key "nodeSelectr"',
+        ),
+        ([RULES, "--against", "none.yaml", "--sample", "metal"], "none.yaml: cannot be read"),
+        ([RULES, "--sample", "metal", "--sample", "metal"], "node metal-1 is named more than once"),
+        (["-", "--against", "-", "--sample", "metal"], "standard input holds one file"),
+        ([RULES, "--facts", RULES], "rules.yaml: it has no facts"),
+        ([RULES, "--sample", "metal", "--save-facts", "/no/such/place"], "/no/such/place: cannot be written"),
+    ],
+)
+def test_what_cannot_be_shown_ends_with_2_and_says_why(arguments: list[str | Path], said: str):
+    result = render(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def test_all_that_is_wrong_with_a_file_is_told_with_its_line(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    file.write_text("transformations:\n  - labels: {a: '{{ if }}'}\n    lables: {}\n")
+    result = render(file, "--sample", "metal")
+    assert result.exit_code == 2
+    template, key = result.stderr.splitlines()
+    assert template.startswith(f'Error: {file}, line 2: transformations[0].labels["a"] is no template')
+    assert key.startswith(f'{file}, line 3: transformations[0] has no key "lables"')
+
+
+def test_the_example_of_the_readme_gives_what_stands_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    section = (ROOT / "README.md").read_text().partition("## Preview rules")[2]
+    found = re.search(r"```yaml\n(.*?)```.*?`talos-ccm (.*?)`.*?```text\n(.*?)```", section, re.DOTALL)
+    assert found
+    rules, command, gives = found.groups()
+    monkeypatch.chdir(tmp_path)
+    Path("ccm-config.yaml").write_text(rules)
+    assert CliRunner().invoke(main, command.split()).stdout == gives
+
+
+@pytest.mark.parametrize("command", [["render"], ["config", "check"]])
+def test_help_has_exit_statuses_and_examples_in_lines_of_their_own(command: list[str]):
+    shown = CliRunner().invoke(main, [*command, "--help"]).stdout
+    assert re.search(r"^  Exit status:\n    0  .+\n    1  .+\n    2  .+\n", shown, re.MULTILINE)
+    assert re.search(r"^  Examples:\n    talos-ccm .+\n    talos-ccm .+\n", shown, re.MULTILINE)
+
+
+def test_samples_are_listed_without_a_file():
+    result = render("--list-samples")
+    assert result.exit_code == 0
+    listed = [line.split()[0] for line in result.stdout.splitlines()]
+    assert listed == ["PLATFORM", *load_samples()]
+
+
+def test_the_file_may_come_from_a_pipe():
+    piped = RULES.read_text()
+    result = CliRunner().invoke(main, ["render", "-", "--sample", "metal"], input=piped)
+    assert result.exit_code == 0
+    assert "Rule web matches" in result.stdout

@@ -1,0 +1,493 @@
+"""`talos-ccm status`: what is wrong is found, what is not known is not judged, and both are said."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from cli.__main__ import main
+from cli.inside.flow_snapshot import (
+    CertificateSnapshot,
+    ConsumerSnapshot,
+    FlowObject,
+    FlowSnapshot,
+    FlowUnavailable,
+    LastMessage,
+    ObjectMessages,
+    ServicePresence,
+    StreamSnapshot,
+)
+from cli.status.cluster_status import ClusterStatus, build_status
+from cli.status.flow_json import status_to_json
+from cli.status.flow_nodes import summarize_nodes
+from cli.status.flow_requests import summarize_requests
+from cli.status.flow_text import format_age, format_status
+from cli.status.status_evidence import ClaimsSnapshot, KubeUnavailable, LeaseSnapshot, StatusEvidence
+from libs.common.contract.events import DeadLetter, Decided, Leading, NodeUnreachable
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta
+from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
+from libs.common.kube.pods import Pod
+from services.ipam.pages import Claim, Page, encode_page, page_range_of
+from tests.architecture.sources import ROOT
+from tests.builders import NOW, STREAM_ID, make_node, make_request
+from tests.cli_screen import render_lines
+
+TEXTS = Path(__file__).parents[1] / "texts"
+READY = (NodeCondition(type="Ready", status="True"),)
+TAKEN = "takes from labeler-nodes"
+
+
+def ago_at(seconds: float) -> Any:
+    return NOW - timedelta(seconds=seconds)
+
+
+def a_pod(
+    component: str, number: int = 1, *, ready: bool = True, waiting: str = "", restarts: int = 0
+) -> Pod:
+    """As the chart's are."""
+    labels = {"app.kubernetes.io/instance": "ccm"} | (
+        {"app.kubernetes.io/component": component} if component else {}
+    )
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": str(not waiting)}],
+        "containerStatuses": [
+            {
+                "name": component or "ccm",
+                "restartCount": restarts,
+                "state": {"waiting": {"reason": waiting}} if waiting else {},
+            }
+        ],
+    }
+    metadata = {"name": f"ccm-{component or 'all'}-{number}", "labels": labels}
+    return msgspec.convert({"metadata": metadata, "status": status}, Pod)
+
+
+def stood(name: str, seconds: float, **more: Any) -> Node:
+    """A Node that was registered so long ago."""
+    node = make_node(name, uid=f"uid-{name}", **more)
+    metadata = msgspec.structs.replace(node.metadata, creation_timestamp=ago_at(seconds))
+    return msgspec.structs.replace(node, metadata=metadata)
+
+
+def usable(name: str) -> Node:
+    return stood(name, 90_000, taints=(), conditions=READY)
+
+
+def filed(name: str, node: str, seconds: float, *conditions: str, issued: bool = False) -> SigningRequest:
+    request = make_request(name, node=node)
+    metadata = msgspec.structs.replace(request.metadata, creation_timestamp=ago_at(seconds))
+    why = "asks for 10.0.0.9, which Talos does not report for machine web-2"
+    text = f"This CSR was denied by Talos Cloud Controller Manager, Reason: {why}"
+    told = tuple(SigningRequestCondition(type=kind, reason="Denied", message=text) for kind in conditions)
+    status = SigningRequestStatus(conditions=told, issued=issued)
+    return msgspec.structs.replace(request, metadata=metadata, status=status)
+
+
+def a_word(event: Any, seconds: float = 5) -> LastMessage:
+    return LastMessage(subject="s", published_at=ago_at(seconds), event=event)
+
+
+def decided(service: str, kind: str, name: str, outcome: str, reason: str) -> Decided:
+    return Decided(
+        service=service, kind=kind, name=name, outcome=outcome, reason=reason, decided_at=NOW
+    )  # fmt: skip
+
+
+def a_queue(name: str, service: str, **more: Any) -> ConsumerSnapshot:
+    return ConsumerSnapshot(name=name, service=service, **({"waiting": 1, "delivered_at": ago_at(3)} | more))
+
+
+FLOW = FlowSnapshot(
+    at=NOW,
+    stream=StreamSnapshot(stream_id=STREAM_ID, messages=1204, bytes=3_200_000, max_bytes=256 * 2**20),
+    queues=(
+        a_queue("labeler-nodes", "labeler"),
+        a_queue("csr-requests", "csr"),
+        a_queue("ipam-nodes", "ipam", waiting=0, pending=50),
+    ),
+    leading=a_word(Leading(stream_id=STREAM_ID, epoch=4, holder="ccm-watcher-1"), 2),
+    services=(
+        ServicePresence(service="watcher", is_present=True, why="its leader spoke 2 s ago"),
+        ServicePresence(service="metadata", why="it has no durable by which one could tell"),
+        ServicePresence(service="labeler", is_present=True, why=TAKEN),
+        ServicePresence(service="csr", is_present=True, why="takes from csr-requests"),
+        ServicePresence(service="ipam", is_present=False, why="nobody takes from ipam-nodes"),
+        ServicePresence(service="lifecycle", why="it has no durable by which one could tell"),
+    ),
+    certificates=(
+        CertificateSnapshot(name="nats-server", expires_at=NOW + timedelta(days=300)),
+        CertificateSnapshot(name="nats-authority", expires_at=NOW + timedelta(days=3000)),
+    ),
+)
+PODS = (a_pod("nats"), a_pod("watcher"), a_pod("watcher", 2), a_pod("metadata"))
+ISSUED = filed("csr-1", "web-1", 300, "Approved", issued=True)
+WELL = StatusEvidence(
+    at=NOW,
+    nodes=(usable("web-1"), usable("web-2")),
+    requests=(ISSUED,),
+    lease=LeaseSnapshot(holder="ccm-watcher-1", renewed_at=ago_at(4)),
+    pods=(
+        *PODS,
+        a_pod("labeler"),
+        a_pod("csr"),
+    ),
+    flow=FLOW,
+    certificates=(CertificateSnapshot(name="talos", expires_at=NOW + timedelta(hours=5)),),
+)
+REFUSED = "10.0.0.7:50000: connection refused; retried for ever"
+BLOCKED = NodeCondition(
+    type=BLOCKED_CONDITION,
+    status="True",
+    reason="TalosUnreachable",
+    message=REFUSED,
+)
+LETTER = DeadLetter(
+    service="labeler",
+    kind="node",
+    name="web-9",
+    subject="talosccm.v1.flow.enriched.node.web-9",
+    sequence=7,
+    reason="not an event of this schema: Object missing required field `node`",
+    payload="",
+    at=NOW,
+)
+ILL = msgspec.structs.replace(
+    WELL,
+    nodes=(*WELL.nodes, stood("web-3", 800, conditions=(BLOCKED,)), stood("web-4", 5), stood("web-5", 300)),
+    requests=(
+        ISSUED,
+        filed("csr-2", "web-2", 200, "Denied"),
+        filed("csr-3", "web-3", 400),
+        filed("csr-4", "web-3", 300),
+        filed("csr-5", "web-4", 3),
+        filed("csr-6", "web-5", 100, "Approved"),
+    ),
+    lease=LeaseSnapshot(holder="ccm-watcher-1", renewed_at=ago_at(100)),
+    pods=(
+        *PODS,
+        a_pod("labeler", waiting="CrashLoopBackOff", restarts=7),
+        a_pod("csr"),
+    ),
+    flow=msgspec.structs.replace(
+        FLOW,
+        queues=(
+            a_queue("labeler-nodes", "labeler", waiting=0, pending=3, delivered_at=ago_at(200)),
+            a_queue("csr-requests", "csr", unacknowledged=2, redelivered=2),
+            FLOW.queues[2],
+        ),
+        leading=None,
+        services=(
+            ServicePresence(service="watcher", is_present=False, why="nobody says that they lead"),
+            FLOW.services[1],
+            ServicePresence(service="labeler", is_present=False, why="nobody takes from labeler-nodes"),
+            *FLOW.services[3:],
+        ),
+        dead=(a_word(LETTER, 600),),
+        dead_count=1,
+        objects=(
+            ObjectMessages(
+                object=FlowObject("node", "web-5"),
+                enriched=a_word(
+                    NodeUnreachable(
+                        stream_id=STREAM_ID,
+                        observed_sequence=1,
+                        node=make_node("web-5"),
+                        fault=MachineFault(kind="refused", step="s", message="no route to 10.0.0.5"),
+                        attempt=3,
+                        retry_at=NOW,
+                        observed_at=NOW,
+                        enriched_at=NOW,
+                    )
+                ),
+            ),
+            ObjectMessages(
+                object=FlowObject("csr", "csr-4"),
+                decided=(a_word(decided("csr", "csr", "csr-4", "waits", "its machine is not known yet")),),
+            ),
+        ),
+    ),
+)
+ALL_IN_ONE = msgspec.structs.replace(
+    WELL,
+    pods=(a_pod(""), a_pod("", 2)),
+    flow=FlowUnavailable(
+        reason="all services run in one process (a DaemonSet), without NATS", is_all_in_one=True
+    ),
+    certificates=(),
+)
+BLIND = msgspec.structs.replace(
+    WELL,
+    requests=KubeUnavailable("list certificatesigningrequests: 403 Forbidden: no right"),
+    lease=KubeUnavailable("get leases: 403 Forbidden: no right"),
+    pods=KubeUnavailable("list pods: 403 Forbidden: no right"),
+    claims=KubeUnavailable("list configmaps: 403 Forbidden: no right"),
+    flow=FlowUnavailable(reason="list pods: 403 Forbidden: who runs this needs to list pods in kube-system"),
+    certificates=(),
+)
+CASES = {"well": WELL, "ill": ILL, "all-in-one": ALL_IN_ONE, "blind": BLIND}
+
+
+def judged(evidence: StatusEvidence, **changes: Any) -> ClusterStatus:
+    return build_status(msgspec.structs.replace(evidence, **changes))
+
+
+def shown(evidence: StatusEvidence, *, width: int = 0) -> str:
+    """As a terminal of that width shows it, or, with 0, a pipe."""
+    return render_lines(format_status(build_status(evidence), width=width), width or None)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_told_like_this(name: str):
+    assert shown(CASES[name]) == (TEXTS / f"status-flow-{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", CASES)
+def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
+    text = shown(CASES[name], width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(("name", "status"), [("well", 0), ("ill", 1), ("all-in-one", 0), ("blind", 2)])
+def test_the_exit_status_says_whether_all_is_well(name: str, status: int):
+    assert build_status(CASES[name]).exit_status == status
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_json_has_all_of_it_and_null_where_it_is_not_known(name: str):
+    told = json.loads(json.dumps(status_to_json(build_status(CASES[name]))))
+    assert (told["requests"] is None) == (name == "blind")
+    assert told["allInOne"] == (name == "all-in-one")
+    assert bool(told["wrong"]) == (name == "ill")
+    assert bool(told["unknown"]) == (name in ("all-in-one", "blind"))
+
+
+def test_the_page_shows_what_is_shown():
+    page = (ROOT / "docs" / "status.md").read_text()
+    for name in ("well", "ill"):
+        assert (TEXTS / f"status-flow-{name}.txt").read_text() in page
+
+
+# ---- Nodes
+
+
+def test_a_node_that_joins_is_not_wrong_until_a_minute_has_passed_or_something_failed():
+    def stuck(seconds: float, *conditions: NodeCondition) -> int:
+        return len(summarize_nodes([stood("web-1", seconds, conditions=conditions)], FLOW, NOW).stuck)
+
+    assert (stuck(59), stuck(60), stuck(1, BLOCKED)) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({}, "the watcher has not told of it"),
+        ({"observed": a_word(None)}, "metadata has not asked it"),
+        ({"enriched": a_word(None)}, "the labeler has not decided"),
+        (
+            {"enriched": a_word(None), "decided": (a_word(decided("labeler", "node", "n", "waits", "r")),)},
+            "labeler, waits: r",
+        ),
+        ({"dead": (a_word(LETTER),)}, "dead letters"),
+    ],
+)
+def test_of_a_node_without_condition_the_step_that_is_missing_is_told(said: dict[str, Any], why: str):
+    seen = ObjectMessages(object=FlowObject("node", "web-1"), **said)
+    flow = msgspec.structs.replace(FLOW, objects=(seen,))
+    [one] = summarize_nodes([stood("web-1", 100)], flow, NOW).uninitialized
+    assert why in one.why
+
+
+def test_without_messages_a_node_without_condition_is_referred_to_explain():
+    [one] = summarize_nodes([stood("web-1", 100)], None, NOW).uninitialized
+    assert "talos-ccm explain node" in one.why
+
+
+def test_the_oldest_comes_first_and_a_node_without_a_time_counts_as_stuck():
+    ageless = Node(metadata=ObjectMeta(name="a"), spec=make_node().spec)
+    found = summarize_nodes([ageless, stood("young", 70), stood("old", 700)], None, NOW)
+    assert [one.name for one in found.uninitialized] == ["old", "young", "a"]
+    assert len(found.stuck) == 3
+
+
+# ---- requests
+
+
+def test_only_the_newest_request_of_a_node_counts():
+    requests = [filed("a", "web-1", 500, "Denied"), filed("b", "web-1", 90), filed("c", "web-1", 10)]
+    found = summarize_requests(requests, FLOW, NOW)
+    assert [one.name for one in found.open] == ["c"]
+    assert not found.open[0].is_wrong
+    assert (found.pending, found.superseded, found.denied) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "seconds", "state", "wrong"),
+    [
+        ((), 59, "pending", False),
+        ((), 61, "pending", True),
+        (("Denied",), 1, "denied", True),
+        (("Approved",), 5, "not-issued", False),
+        (("Approved",), 61, "not-issued", True),
+        (("Approved", "Failed"), 1, "failed", True),
+    ],
+)
+def test_what_has_not_led_to_a_certificate_is_told(
+    conditions: tuple[str, ...], seconds: float, state: str, wrong: bool
+):
+    [one] = summarize_requests([filed("a", "web-1", seconds, *conditions)], FLOW, NOW).open
+    assert (one.state, one.is_wrong) == (state, wrong)
+
+
+# ---- services, leader, queues
+
+
+def test_without_the_right_to_list_pods_the_consumers_tell_who_is_there():
+    found = judged(WELL, pods=KubeUnavailable("no right"))
+    states = {one.name: one.state for one in found.services}
+    assert states == {
+        "watcher": "well", "metadata": "unknown", "labeler": "well", "csr": "well", "ipam": "absent",
+        "lifecycle": "unknown"
+    }  # fmt: skip
+    assert found.exit_status == 0
+
+
+def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
+    services = tuple(
+        msgspec.structs.replace(one, is_present=False, why="nobody") if one.service == "labeler" else one
+        for one in FLOW.services
+    )
+    flow = msgspec.structs.replace(FLOW, services=services)
+    assert judged(WELL, pods=(), flow=flow).problems == ("labeler: nobody",)
+    assert judged(WELL, flow=flow).problems == ("labeler: 1 of 1 pods ready, nobody",)
+
+
+@pytest.mark.parametrize(
+    ("lease", "text"),
+    [
+        (None, "nobody holds the Lease"),
+        (LeaseSnapshot(holder=""), "nobody holds the Lease"),
+        (LeaseSnapshot(holder="w", renewed_at=ago_at(16)), "its Lease has expired: nobody leads"),
+        (LeaseSnapshot(holder="w"), "its Lease has expired: nobody leads"),
+        (LeaseSnapshot(holder="w", renewed_at=ago_at(14)), ""),
+    ],
+)
+def test_who_does_not_renew_the_lease_does_not_lead(lease: LeaseSnapshot | None, text: str):
+    assert judged(ALL_IN_ONE, lease=lease).leader.text == text
+
+
+def test_the_word_of_a_leader_outweighs_a_clock_that_is_wrong():
+    assert judged(WELL, lease=LeaseSnapshot(holder="w", renewed_at=ago_at(500))).exit_status == 0
+
+
+def test_a_leader_that_says_nothing_to_nats_is_wrong():
+    flow = msgspec.structs.replace(FLOW, leading=None)
+    assert judged(WELL, flow=flow).leader.text == "it holds the Lease and says nothing to NATS"
+
+
+@pytest.mark.parametrize(
+    ("queue", "text"),
+    [
+        ({"pending": 3}, ""),
+        ({"pending": 3, "waiting": 0}, "nobody takes from it"),
+        ({"pending": 3, "waiting": 0, "unacknowledged": 9}, ""),
+        ({"pending": 3, "delivered_at": ago_at(61)}, "nothing of it has moved"),
+        ({"pending": 3, "delivered_at": ago_at(61), "acknowledged_at": ago_at(5)}, ""),
+        ({"unacknowledged": 3, "delivered_at": ago_at(500)}, ""),
+        ({"exists": False}, "it does not exist: the watcher makes it anew"),
+    ],
+)
+def test_a_queue_is_wrong_where_something_waits_and_nothing_moves(queue: dict[str, Any], text: str):
+    flow = msgspec.structs.replace(FLOW, queues=(a_queue("labeler-nodes", "labeler", **queue),))
+    assert [one.text for one in judged(WELL, flow=flow).queues] == [text]
+
+
+def test_a_stream_that_is_not_there_is_wrong_and_an_unreachable_nats_is_unknown():
+    assert judged(WELL, flow=FlowSnapshot(at=NOW)).exit_status == 1
+    found = judged(WELL, flow=FlowUnavailable(reason="NATS does not tell: refused"))
+    assert found.exit_status == 2
+    assert "NATS does not tell: refused" in render_lines(format_status(found, width=0))
+
+
+# ---- pod CIDRs, certificates
+
+
+def test_pod_cidrs_are_counted_and_conflicts_are_wrong():
+    node = msgspec.structs.replace(
+        usable("web-1"), spec=make_node(pod_cidrs=("10.244.0.0/24",), taints=()).spec
+    )
+    block, name = "10.244.0.0/24", page_range_of("10.244.0.0/24")
+
+    def claimed_for(uid: str) -> ClaimsSnapshot:
+        page = Page(range=name, claims={block: Claim(block=block, uid=uid, node="web-1")})
+        stored = (encode_page(page),)
+        return ClaimsSnapshot(before=stored, pages=stored)
+
+    well = judged(WELL, nodes=(node,), claims=claimed_for(node.uid))
+    assert well.exit_status == 0
+    assert "Pod CIDRs     1 blocks in use; no conflicts" in render_lines(format_status(well, width=0))
+    ill = judged(WELL, nodes=(node,), claims=claimed_for("another"))
+    assert ill.exit_status == 1
+    assert any(line.startswith("pod CIDRs: ") for line in ill.problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "state"),
+    [
+        ("nats-server", timedelta(days=91), "well"),
+        ("nats-server", timedelta(days=89), "wrong"),
+        ("nats-authority", timedelta(days=364), "wrong"),
+        ("talos", timedelta(minutes=31), "well"),
+        ("talos", timedelta(minutes=-1), "wrong"),
+    ],
+)
+def test_a_certificate_that_should_have_been_renewed_is_wrong(name: str, left: timedelta, state: str):
+    one = CertificateSnapshot(name=name, expires_at=NOW + left)
+    assert [
+        each.state for each in judged(WELL, flow=FlowSnapshot(at=NOW), certificates=(one,)).certificates
+    ] == [state]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-3, "0 s"),
+        (0.6, "1 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7199, "119 min"),
+        (7200, "2 h"),
+        (200_000, "2 d"),
+    ],
+)
+def test_lengths_of_time_are_short(seconds: float, text: str):
+    assert format_age(seconds) == text
+
+
+# ---- the command
+
+
+@pytest.mark.parametrize("arguments", [["--interval", "0s"], ["--interval", "soon"], ["-o", "yaml"]])
+def test_nonsense_on_the_command_line_is_refused(arguments: list[str]):
+    said = CliRunner().invoke(main, ["status", *arguments])
+    assert said.exit_code == 2
+
+
+def test_an_option_before_the_subcommand_is_refused_and_not_forgotten():
+    said = CliRunner().invoke(main, ["status", "--context", "other", "ipam"])
+    assert said.exit_code == 2
+    assert "--context stands before ipam: write it behind" in said.stderr
+    assert CliRunner().invoke(main, ["status", "ipam", "--help"]).exit_code == 0
+
+
+def test_without_a_cluster_to_ask_it_says_so(tmp_path: Path):
+    said = CliRunner().invoke(main, ["status"], env={"KUBECONFIG": str(tmp_path / "none"), "NATS_URL": ""})
+    assert said.exit_code == 2
+    assert "no Kubernetes API to ask" in said.stderr

@@ -1,0 +1,340 @@
+"""`talos-ccm status ipam`: pools in blocks, who has what, what rests until when, what is in conflict."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.__main__ import main
+from cli.status.as_json import ipam_status_to_json
+from cli.status.capacity import resolve_pools
+from cli.status.claim_conflicts import ConflictKind
+from cli.status.ipam_status import IpamStatus, ParsedPages, build_ipam_status, parse_pages
+from cli.status.text import format_ipam_status, format_number
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.cloud_config.model import Pool as PoolSpec
+from libs.common.contract.node import Node, NodeSpec, ObjectMeta
+from services.ipam.effective_networks import NetworkFlags
+from services.ipam.pages import PAGE_BYTES, Claim, Page, StoredPage, encode_page, page_range_of
+from services.ipam.pool_selection import Pool
+from services.ipam.release_plan import PresentNode, find_invalid_pod_cidrs, list_page_ranges, plan_release
+from tests.architecture.sources import ROOT
+from tests.builders import NOW
+from tests.cli_screen import render_lines
+
+TEXTS = Path(__file__).parents[1] / "texts"
+REST = timedelta(minutes=10)
+BOTH = (Pool("default", 4, "10.244.0.0/16", 24), Pool("default", 6, "fd00:10:244::/48", 96))
+
+
+def node(name: str, *pod_cidrs: str) -> Node:
+    return Node(metadata=ObjectMeta(name=name, uid=f"uid-{name}"), spec=NodeSpec(pod_cidrs=pod_cidrs))
+
+
+def claim(block: str, name: str, *, gone_minutes: int | None = None) -> Claim:
+    since = None if gone_minutes is None else NOW - timedelta(minutes=gone_minutes)
+    return Claim(block=block, uid=f"uid-{name}", node=name, gone_since=since)
+
+
+def pages(*claims: Claim) -> ParsedPages:
+    found: dict[str, dict[str, Claim]] = {}
+    for one in claims:
+        found.setdefault(page_range_of(one.block), {})[one.block] = one
+    return ParsedPages(tuple(Page(range=where, claims=held) for where, held in found.items()), ())
+
+
+def judged(
+    there: ParsedPages, *nodes: Node, pools: tuple[Pool, ...] = BOTH, before: ParsedPages | None = None
+) -> IpamStatus:
+    return build_ipam_status(there, before or there, nodes, pools, at=NOW, quarantine=REST)
+
+
+def shown(found: IpamStatus, *, width: int = 0, with_nodes: bool = True) -> str:
+    """As a terminal of that width shows it, or, with 0, a pipe."""
+    return render_lines(format_ipam_status(found, with_nodes=with_nodes, width=width), width or None)
+
+
+def kinds(found: IpamStatus) -> list[str]:
+    return [conflict.kind for conflict in found.conflicts]
+
+
+WELL = judged(
+    pages(
+        claim("10.244.0.0/24", "web-1"),
+        claim("fd00:10:244::/96", "web-1"),
+        claim("10.244.1.0/24", "web-2"),
+        claim("fd00:10:244::1:0:0/96", "web-2"),
+        claim("10.244.2.0/24", "web-3"),
+        claim("10.244.7.0/24", "gone-1", gone_minutes=4),
+        claim("10.244.8.0/24", "gone-2", gone_minutes=11),
+    ),
+    node("web-1", "10.244.0.0/24", "fd00:10:244::/96"),
+    node("web-2", "10.244.1.0/24", "fd00:10:244::1:0:0/96"),
+    node("web-3"),
+    node("web-4"),
+)
+ILL = judged(
+    msgspec.structs.replace(
+        pages(
+            claim("10.244.0.0/24", "web-1"),
+            claim("10.244.5.0/24", "removed"),
+            claim("10.244.6.0/24", "web-7"),
+            claim("10.244.9.0/24", "web-1"),
+        ),
+        unreadable=parse_pages([StoredPage(name="talos-ccm-pod-cidrs-10.16.0.0-12", data={})]).unreadable,
+    ),
+    node("web-1", "10.244.0.0/24"),
+    node("web-2", "10.244.0.128/25"),
+    node("web-3", "10.244.3.0/24"),
+    node("web-4", "10.0.0.0/8"),
+    node("web-5", "10.17.0.0/24"),
+    node("web-6", "10.244.6.0/24"),
+    node("web-7"),
+    node("web-8", "no network \x1b[2J"),
+)
+CASES = {
+    "well": WELL,
+    "ill": ILL,
+    "nothing-known": judged(pages(claim("10.244.0.0/24", "web-1")), node("web-1", "10.244.0.0/24"), pools=()),
+    "never-run": judged(pages(), node("web-1", "10.244.0.0/24"), node("web-2")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_told_in_these_words(name: str):
+    assert shown(CASES[name]) == (TEXTS / f"status-ipam-{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", CASES)
+def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
+    text = shown(CASES[name], width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.replace("\n", "").isprintable()
+
+
+def test_a_long_name_is_cut_on_a_narrow_terminal_and_whole_in_a_pipe():
+    name, network = "a-pool-with-a-name-that-goes-on-and-on", "fd00:1234:5678:9abc::/64"
+    found = judged(pages(), pools=(Pool(name, 6, network, 112),))
+    assert max(map(len, shown(found, width=80).splitlines())) <= 80
+    assert "a-pool" in shown(found, width=80)
+    assert name not in shown(found, width=80)
+    assert f"{name}  {network}  /112  2^48" in shown(found)
+    assert name in shown(found, width=200)
+
+
+def test_only_conflicts_are_told_by_the_exit_status():
+    assert {name: found.exit_status for name, found in CASES.items()} == {
+        "well": 0, "ill": 1, "nothing-known": 0, "never-run": 0
+    }  # fmt: skip
+    assert sorted(set(kinds(ILL))) == [
+        "claimWithoutNode", "claimedForAnother", "odd", "overlap", "unclaimed", "unreadablePage"
+    ]  # fmt: skip
+
+
+def test_what_a_node_of_anothers_carries_unclaimed_is_no_conflict_and_it_waits_for_nothing_of_ours():
+    nodes = (node("web-1", "10.244.0.0/24"), node("theirs-1", "10.244.9.0/24"), node("theirs-2"))
+    there = pages(claim("10.244.0.0/24", "web-1"))
+    only_web_1 = "{matchExpressions: [{key: metadata.name, operator: In, values: [web-1]}]}"
+    file = parse_cloud_config(f"ownership: {{nodeSelector: [{only_web_1}]}}", "f")
+    by_name = file.ownership.default
+    assert kinds(judged(there, *nodes)) == ["unclaimed"]
+    found = build_ipam_status(there, there, nodes, BOTH, at=NOW, quarantine=REST, ownership=by_name)
+    assert (kinds(found), found.waiting, found.exit_status) == ([], 0, 0)
+    assert [held.state for held in found.pod_cidrs] == ["foreign", "foreign", "claimed"]
+    assert found.pools[0].in_use == 2, "nobody else is given what it has"
+    assert "none: the Node is not ours" in shown(found)
+
+
+def test_a_claim_that_is_younger_than_the_list_of_nodes_is_no_conflict():
+    young = pages(claim("10.244.0.0/24", "joined-meanwhile"))
+    assert kinds(judged(young, before=pages())) == []
+    assert kinds(judged(young, before=young)) == ["claimWithoutNode"]
+
+
+def test_a_block_is_counted_once_however_many_hold_a_part_of_it():
+    found = judged(
+        pages(claim("10.244.0.0/25", "a"), claim("10.244.0.128/25", "gone", gone_minutes=1)),
+        node("a", "10.244.0.0/25"),
+        node("b", "10.244.3.0/24"),
+    )
+    pool = found.pools[0]
+    assert (pool.in_use, pool.quarantined, pool.free) == (2, 1, 254)
+
+
+def test_where_nobody_says_pools_claims_are_told_by_their_pages():
+    found = judged(
+        pages(claim("10.244.0.0/24", "a"), claim("10.244.1.0/25", "b"), claim("fd00::/80", "a")), pools=()
+    )
+    told = [(pool.cidr, pool.mask, pool.in_use, pool.capacity) for pool in found.pools]
+    assert told == [
+        ("10.240.0.0/12", 24, 1, None),
+        ("10.240.0.0/12", 25, 1, None),
+        ("fd00::/48", 80, 1, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (65536, "65,536"),
+        (9_999_999, "9,999,999"),
+        (1 << 48, "2^48"),
+        ((1 << 48) - 51, "2^48 - 51"),
+        (3 << 46, "about 2^47.58"),
+        ((1 << 80) - (1 << 30), "about 2^79.99"),
+    ],
+)
+def test_large_numbers_are_powers_of_two(value: int, text: str):
+    assert format_number(value) == text
+
+
+@given(st.integers(0, 1 << 96))
+def test_no_number_takes_more_than_a_column(value: int):
+    assert len(format_number(value)) <= 16
+
+
+def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_of_most_claims():
+    said = NetworkFlags(cluster_cidrs=("10.244.0.0/16",))
+    there = pages(claim("10.8.0.0/26", "a"), claim("10.8.0.64/26", "b"), claim("10.8.1.0/24", "c")).pages
+    metal = PoolSpec(name="metal", index=0, cidrs=("10.8.0.0/16", "fd00:8::/56"))
+    own = PoolSpec(name="own", index=1, cidrs=("10.9.0.0/16",), mask_size_ipv4=28)
+    assert resolve_pools(said, (metal, own), there) == (
+        Pool("metal", 4, "10.8.0.0/16", 26),
+        Pool("metal", 6, "fd00:8::/56", 80),
+        Pool("own", 4, "10.9.0.0/16", 28),
+    )
+    assert resolve_pools(said, (), there) == (Pool("default", 4, "10.244.0.0/16", 24),)
+    assert resolve_pools(msgspec.structs.replace(said, mask_size=25), (), there)[0].mask == 25
+    assert resolve_pools(msgspec.structs.replace(said, mask_size_ipv4=27), (metal,), there)[0].mask == 27
+    assert resolve_pools(
+        NetworkFlags(mask_size=29), (own, PoolSpec(name="x", index=2, cidrs=("10.7.0.0/16",))), ()
+    )[1] == Pool("x", 4, "10.7.0.0/16", 29)
+    assert resolve_pools(NetworkFlags(), (), there) == ()
+    with pytest.raises(ValueError, match="pool default cannot be used: a block of /24 is larger"):
+        resolve_pools(NetworkFlags(cluster_cidrs=("10.0.0.0/26",)), (), ())
+
+
+BLOCKS = st.sampled_from(
+    ["10.244.0.0/24", "10.244.0.0/25", "10.244.1.0/24", "10.244.0.0/16", "10.0.0.0/8", "nonsense"]
+)
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+
+
+@given(
+    st.dictionaries(st.sampled_from(["10.244.0.0/24", "10.244.1.0/24", "10.244.2.0/25"]), NAMES),
+    st.dictionaries(NAMES, BLOCKS),
+)
+def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_else(
+    claims: dict[str, str], carried: dict[str, str]
+):
+    there = pages(*(claim(block, name) for block, name in claims.items()))
+    nodes = [node(name, cidr) for name, cidr in carried.items()]
+    present = {one.uid: PresentNode(one.name, one.spec.pod_cidrs) for one in nodes}
+    by_range = {page.range: page for page in there.pages}
+    released = [
+        plan_release(
+            by_range.get(where) or Page(range=where),
+            present,
+            list_began=NOW,
+            list_ended=NOW,
+            quarantine=REST,
+            page_bytes=PAGE_BYTES,
+        )
+        for where in {*by_range, *list_page_ranges(present)}
+    ]
+    of_ipam = {(one.node, one.cidr) for one in find_invalid_pod_cidrs(present)}
+    for page in released:
+        of_ipam |= {(one.node, one.cidr) for one in page.invalid} | {
+            (one.node, one.block) for one in page.adopted
+        }
+    found = judged(there, *nodes)
+    told = {
+        (held.node, held.pod_cidr)
+        for held in found.pod_cidrs
+        if held.state in ("unclaimed", "claimedForAnother", "odd")
+    }
+    dropped = {one.block for page in released for one in page.dropped}
+    beside = {held.claim.block for held in found.pod_cidrs if held.state == "leftover" and held.claim}
+    # A claim that this look would drop may stand in the way of another Node until then.
+    blocked = {
+        (held.node, held.pod_cidr)
+        for held in found.pod_cidrs
+        if held.state == "claimedForAnother" and held.claim and held.claim.block in dropped
+    }
+    assert told - blocked <= of_ipam <= told
+    assert {conflict.nodes for conflict in found.conflicts if conflict.kind == "odd"} == {
+        (one.node,) for one in find_invalid_pod_cidrs(present)
+    }
+    assert beside == dropped
+
+
+def test_programs_hear_all_of_it_with_numbers_in_full():
+    said = json.loads(json.dumps(ipam_status_to_json(WELL)))
+    assert said["pools"][1] == {
+        "name": "default",
+        "network": "fd00:10:244::/48",
+        "mask": 96,
+        "capacity": 1 << 48,
+        "inUse": 2,
+        "free": (1 << 48) - 2,
+        "quarantined": 0,
+    }
+    assert said["nodes"] == {"count": 4, "withoutPodCIDRs": 2}
+    assert [one["until"] for one in said["quarantined"]] == ["2026-03-01T11:59:00Z", "2026-03-01T12:06:00Z"]
+    assert said["podCIDRs"][0]["claim"] == {"block": "10.244.0.0/24", "node": "web-1", "uid": "uid-web-1"}
+    assert said["conflicts"] == []
+    assert json.loads(json.dumps(ipam_status_to_json(CASES["nothing-known"])))["pools"][0]["free"] is None
+
+
+def test_the_page_shows_what_is_shown_and_names_every_conflict():
+    page = (ROOT / "docs" / "ipam.md").read_text().partition("## Pool usage")[2].partition("\n## ")[0]
+    assert (TEXTS / "status-ipam-well.txt").read_text() in page
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(get_args(ConflictKind))
+
+
+def test_many_conflicts_of_a_kind_are_counted_and_all_of_them_are_in_the_json():
+    found = judged(pages(), *(node(f"n-{n:02}", "10.244.0.0/24") for n in range(30)))
+    text = shown(found, with_nodes=False)
+    assert "Pod CIDRs that overlap: 29\n" in text
+    assert "and 9 more: -o json has them all" in text
+    assert len(ipam_status_to_json(found)["conflicts"]) == 29
+
+
+def test_a_block_that_is_gone_since_the_end_of_days_rests_until_then():
+    last = datetime.max.replace(tzinfo=UTC)
+    found = judged(pages(msgspec.structs.replace(claim("10.244.0.0/24", "gone"), gone_since=last)))
+    assert found.quarantined[0].until == last
+    assert "9999-12-31" in shown(found)
+
+
+def test_a_page_as_ipam_writes_it_is_read():
+    page = pages(claim("10.244.0.0/24", "web-1")).pages[0]
+    assert parse_pages([encode_page(page)]).pages == (page,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cluster-cidr=10.0.0.0/33"], "'10.0.0.0/33' is not a network"),
+        (["--cluster-cidr=10.0.0.0/16,10.1.0.0/16"], "are neither one nor one of each family"),
+        (["--cluster-cidr=10.0.0.0/16", "--node-cidr-mask-size=12"], "a block of /12 is larger than all"),
+        (["--node-cidr-mask-size-ipv6=20"], "is no prefix length of a Node's IPv6 block"),
+        (["--pod-cidr-quarantine=soon"], "'soon' is not a duration"),
+        (["--pod-cidr-quarantine=0"], "is not from 1s to 100000h"),
+        (["--pod-cidr-quarantine=900000000h"], "is not from 1s to 100000h"),
+        (["--cloud-config=none.yaml"], "none.yaml: cannot be read: No such file or directory"),
+    ],
+)
+def test_nonsense_is_refused_with_the_status_of_what_cannot_be_told(arguments: list[str], words: str):
+    result = CliRunner().invoke(main, ["status", "ipam", *arguments])
+    assert result.exit_code == 2
+    assert words in result.stderr

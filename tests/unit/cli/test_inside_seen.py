@@ -1,0 +1,178 @@
+"""What travels from the watcher's pod is read by another version, and which pod is asked is said."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.credentials import AccessError
+from cli.exec.pod_commands import AllInOneError, build_label_selector, choose_pod
+from cli.inside.flow_query import FlowQuery, resolve_nats_access
+from cli.inside.flow_snapshot import (
+    CertificateSnapshot,
+    ConsumerSnapshot,
+    FlowObject,
+    FlowSnapshot,
+    FlowUnavailable,
+    LastMessage,
+    decode_certificates,
+    decode_result,
+    encode_certificates,
+    encode_result,
+    is_addressable,
+    parse_objects,
+)
+from cli.inside.service_presence import list_service_presence
+from libs.common.kube.pods import Pod
+from libs.common.service.service_spec import READER_USER, SERVICES
+from tests.builders import NOW, make_leading, make_node, make_node_observed
+
+LEADING = LastMessage(subject="l", published_at=NOW - timedelta(seconds=3), event=make_leading())
+
+
+def a_queue(service: str, **more: Any) -> ConsumerSnapshot:
+    return ConsumerSnapshot(name=f"{service}-x", service=service, **more)
+
+
+def a_pod(name: str, *, component: str = "watcher", release: str = "ccm", **status: Any) -> Pod:
+    labels = {
+        "app.kubernetes.io/name": "talos-cloud-controller-manager",
+        "app.kubernetes.io/instance": release,
+    } | ({"app.kubernetes.io/component": component} if component else {})
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "status": status}, Pod)
+
+
+READY: dict[str, Any] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def test_what_is_seen_comes_back_as_it_was():
+    word = LastMessage(subject="s", published_at=NOW, event=make_node_observed(make_node()))
+    seen = FlowSnapshot(at=NOW, leading=LEADING, dead=(word,), queues=(a_queue("csr", pending=3),))
+    assert decode_result(encode_result(seen)) == seen
+    unknown = FlowUnavailable(reason="no NATS", is_all_in_one=True)
+    assert decode_result(encode_result(unknown)) == unknown
+    certificates = (CertificateSnapshot(name="talos", expires_at=NOW),)
+    assert decode_certificates(encode_certificates(certificates)) == certificates
+
+
+def test_fields_of_a_newer_version_are_passed_over():
+    text = encode_result(FlowSnapshot(at=NOW)).replace(b'"at"', b'"shoe_size":43,"at"')
+    assert decode_result(text) == FlowSnapshot(at=NOW)
+
+
+@given(st.binary())
+def test_whatever_else_a_pod_says_is_refused_in_words(data: bytes):
+    with pytest.raises(ValueError, match="inside"):
+        decode_result(b"[" + data)
+    with pytest.raises(ValueError, match="inside"):
+        decode_certificates(b"{" + data)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"at": "2026-01-01T00:00:00"},
+        {"leading": {"subject": "x", "published_at": "2026-01-01T00:00:00"}},
+        {"queues": [{"name": "q", "service": "s", "delivered_at": "2026-01-01T00:00:00"}]},
+        {"queues": [{"name": "q", "service": "s", "acknowledged_at": "2026-01-01T00:00:00"}]},
+        {"certificates": [{"name": "nats-server", "expires_at": "2026-01-01T00:00:00"}]},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_a_time_without_an_offset_is_refused_where_it_is_read(more: dict[str, Any]):
+    """Later nobody could compare it with another one."""
+    said: dict[str, Any] = {"type": "FlowSeen.v1", "at": "2026-01-01T00:00:00Z"}
+    assert isinstance(decode_result(msgspec.json.encode(said)), FlowSnapshot)
+    with pytest.raises(ValueError, match="inside"):
+        decode_result(msgspec.json.encode(said | more))
+
+
+def test_objects_are_named_by_kind_and_name():
+    assert parse_objects(["node/web-1", "csr/a/b"]) == (FlowObject("node", "web-1"), FlowObject("csr", "a/b"))
+    for nonsense in ("web-1", "node/", "pod/web-1", ""):
+        with pytest.raises(ValueError, match="neither"):
+            parse_objects([nonsense])
+    assert is_addressable(FlowObject("csr", "csr-1"))
+    assert not is_addressable(FlowObject("csr", "a > b"))
+
+
+def test_how_old_the_leaders_word_is_and_who_they_are():
+    seen = FlowSnapshot(at=NOW, leading=LEADING)
+    assert seen.leader == make_leading()
+    assert seen.leader_heartbeat_seconds == 3
+    assert FlowSnapshot(at=NOW).leader_heartbeat_seconds is None
+    odd = LastMessage(subject="l", published_at=NOW, event=make_node_observed(make_node()))
+    assert FlowSnapshot(at=NOW, leading=odd).leader is None
+
+
+@pytest.mark.parametrize(
+    ("queue", "here"),
+    [
+        ({"waiting": 1}, True),
+        ({}, False),
+        ({"unacknowledged": 1}, None),
+        ({"exists": False}, False),
+    ],
+)
+def test_a_service_is_there_if_it_asks_for_more(queue: dict[str, Any], here: bool | None):
+    found = {
+        one.service: one.is_present
+        for one in list_service_presence([a_queue("labeler", **queue)], LEADING, NOW)
+    }
+    assert found["labeler"] is here
+    assert found["watcher"] is True
+    assert found["metadata"] is None
+    assert list(found) == [wiring.service for wiring in SERVICES]
+
+
+def test_nats_is_found_where_the_watchers_pod_names_it():
+    assert resolve_nats_access(FlowQuery(), {}) is None
+    environment = {"NATS_URL": "tls://a:4222,tls://b:4222", "NATS_NKEY_FILE": "/k", "NATS_CA_FILE": "/c"}
+    access = resolve_nats_access(FlowQuery(), environment)
+    assert access is not None
+    assert (access.servers, access.service) == (("tls://a:4222", "tls://b:4222"), READER_USER)
+    assert (str(access.nkey_seed_file), str(access.tls_ca_file)) == ("/k", "/c")
+    told = resolve_nats_access(FlowQuery(nats_servers=("nats://c",)), environment)
+    assert told is not None
+    assert told.servers == ("nats://c",)
+
+
+# ---- which pod
+
+
+def chosen(*pods: Pod, release: str = "") -> str:
+    return choose_pod(pods, "watcher", "kube-system", release)
+
+
+def test_a_ready_pod_is_chosen():
+    pod = a_pod("w-0", **READY)
+    leaving = msgspec.structs.replace(pod.metadata, deletion_timestamp=NOW)
+    gone = msgspec.structs.replace(pod, metadata=leaving)
+    assert chosen(gone, a_pod("w-1", phase="Pending"), a_pod("w-2", **READY), a_pod("w-3", **READY)) == "w-2"
+
+
+def test_why_there_is_none_is_said():
+    waiting = {"name": "watcher", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    with pytest.raises(AccessError, match=r"no pod of watcher is ready.*w-1 watcher: ImagePullBackOff"):
+        chosen(a_pod("w-1", phase="Pending", containerStatuses=[waiting]))
+    pending = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    with pytest.raises(AccessError, match="w-1 Unschedulable: 0/3 nodes"):
+        chosen(a_pod("w-1", phase="Pending", conditions=[pending]))
+    with pytest.raises(AccessError, match="--namespace and --release"):
+        chosen()
+    with pytest.raises(AccessError, match="--namespace and --release"):
+        chosen(a_pod("l-1", component="labeler", **READY))
+
+
+def test_of_several_releases_one_must_be_named():
+    with pytest.raises(AccessError, match=r"more than one release \(a, b\): choose by --release"):
+        chosen(a_pod("w-1", release="a", **READY), a_pod("w-2", release="b", **READY))
+    assert build_label_selector("b") == {"app.kubernetes.io/instance": "b"}
+
+
+def test_a_daemon_set_has_all_in_one():
+    with pytest.raises(AllInOneError):
+        chosen(a_pod("ccm-x", component="", **READY))

@@ -1,0 +1,121 @@
+"""Which Lease the watcher holds: as its workload is told, or as the caller says, and never a guess."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli.doctor.installation import get_lease_name
+from cli.doctor.kube_objects import Container
+from cli.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
+from libs.common.kube.errors import Forbidden, KubeError, NotFound
+from libs.common.kube.lease import Lease, LeaseSpec
+from libs.common.kube.transport import Request
+from libs.common.service.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
+
+DEFAULT, MINE, FAR = ("kube-system", WATCHER_LEASE_NAME), ("talos", "mine"), ("talos", WATCHER_LEASE_NAME)
+
+
+def a_deployment(release: str, *arguments: str) -> dict[str, Any]:
+    container = {"name": "c", "command": ["python", "-m", "services.watcher"], "args": list(arguments)}
+    return {
+        "metadata": {
+            "name": f"{release}-watcher",
+            "namespace": "ccm",
+            "labels": {"app.kubernetes.io/instance": release},
+        },
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+
+
+RENAMED = a_deployment("a", "--leader-elect-resource-name=mine", "--leader-elect-resource-namespace", "talos")
+
+
+class FakeKube:
+    """An API server with these Leases and Deployments; `refusal` answers every list."""
+
+    def __init__(
+        self,
+        *deployments: dict[str, Any],
+        held: tuple[tuple[str, str], ...] = (),
+        refusal: KubeError | None = None,
+    ) -> None:
+        self.transport = self
+        self.lists: list[str] = []
+        self._deployments = list(deployments)
+        self._held = held
+        self._refusal = refusal
+
+    async def call(self, request: Request) -> bytes:
+        self.lists.append(request.path)
+        if self._refusal is not None:
+            raise self._refusal
+        return msgspec.json.encode({"items": self._deployments if "deployments" in request.path else []})
+
+    async def get_lease(self, namespace: str, name: str) -> Lease:
+        if (namespace, name) not in self._held:
+            raise NotFound("there is none", status=404)
+        return Lease(spec=LeaseSpec(holder_identity=f"holder of {name}"), document={})
+
+
+async def read(kube: FakeKube, **said: str) -> tuple[str, str]:
+    """Where the Lease is, and who holds it."""
+    where = {"namespace": "ccm", "release": "", **said}
+    found = await fetch_watcher_lease(kube, **where)  # type: ignore[arg-type]
+    return str(found.lease_name), found.lease.holder if found.lease else ""
+
+
+async def test_the_lease_is_the_one_that_the_watchers_workload_is_told():
+    kube = FakeKube(RENAMED, held=(DEFAULT, MINE))
+    assert await read(kube) == ("talos/mine", "holder of mine")
+    assert set(kube.lists) == {
+        f"/apis/apps/v1/namespaces/ccm/{kind}" for kind in ("deployments", "daemonsets", "statefulsets")
+    }
+
+
+async def test_what_the_caller_says_wins_each_for_itself():
+    kube = FakeKube(RENAMED, held=(DEFAULT, MINE, FAR))
+    assert await read(kube, name=WATCHER_LEASE_NAME) == (
+        f"talos/{WATCHER_LEASE_NAME}",
+        f"holder of {WATCHER_LEASE_NAME}",
+    )
+    kube.lists.clear()
+    assert await read(kube, name=WATCHER_LEASE_NAME, lease_namespace="kube-system") == (
+        f"kube-system/{WATCHER_LEASE_NAME}",
+        f"holder of {WATCHER_LEASE_NAME}",
+    )
+    assert kube.lists == [], "nothing is left to be read"
+
+
+async def test_a_lease_that_nobody_has_made_is_told_with_its_place():
+    assert await read(FakeKube(RENAMED, held=(DEFAULT,))) == ("talos/mine", "")
+
+
+async def test_of_several_releases_the_one_that_is_named_counts():
+    two = (RENAMED, a_deployment("b"))
+    assert await read(FakeKube(*two, held=(MINE,)), release="a") == ("talos/mine", "holder of mine")
+    with pytest.raises(LeaseNameUnknown, match="several releases, choose by --release"):
+        await read(FakeKube(*two))
+
+
+@pytest.mark.parametrize("kube", [FakeKube(), FakeKube(refusal=NotFound("no such API", status=404))])
+async def test_where_nothing_of_ours_is_installed_the_default_counts(kube: FakeKube):
+    assert await read(kube) == (str(LeaseName()), "")
+
+
+async def test_who_may_not_read_the_workload_hears_of_the_default_lease_only_what_is_there():
+    refusal = Forbidden("no right to list deployments", status=403)
+    kube = FakeKube(RENAMED, held=(DEFAULT,), refusal=refusal)
+    assert await read(kube) == (str(LeaseName()), f"holder of {WATCHER_LEASE_NAME}")
+    with pytest.raises(LeaseNameUnknown, match=r"no right to list deployments.*--lease-name"):
+        await read(FakeKube(RENAMED, refusal=refusal))
+
+
+def test_each_service_that_leads_has_a_lease_of_its_own_in_the_same_namespace():
+    container = Container(
+        name="all",
+        args=("--leader-elect-resource-namespace=talos", "--lifecycle-lease-name", "gone"),
+    )
+    assert get_lease_name(container, "watcher") == ("talos", WATCHER_LEASE_NAME)
+    assert get_lease_name(container, "lifecycle") == ("talos", "gone")
+    assert get_lease_name(Container(name="all"), "lifecycle") == ("kube-system", LIFECYCLE_LEASE_NAME)

@@ -1,0 +1,78 @@
+"""Who waits for the flow goes on when the table is complete and has heard the message, and not before."""
+
+import asyncio
+
+import pytest
+
+from libs.common.bus import cache_sync
+from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.stream_cache import StreamCache
+from tests.builders import make_message, make_node, make_node_observed, make_position, make_snapshot
+from tests.manual_clock import ManualClock
+
+
+def a_complete_table() -> StreamCache:
+    table = StreamCache(clock=ManualClock())
+    table.start_replay(make_position())
+    table.apply(make_message(make_snapshot(), sequence=1))
+    table.finish_replay()
+    return table
+
+
+async def the_others_have_run() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_known_is_not_waited_for():
+    table = a_complete_table()
+    await CacheSync(table).wait_for(table.sequence)
+
+
+async def test_each_goes_on_when_the_table_has_heard_its_message():
+    table = a_complete_table()
+    flow = CacheSync(table)
+    later, sooner = (asyncio.create_task(flow.wait_for(table.sequence + more)) for more in (2, 1))
+    await the_others_have_run()
+    for first, (done, waits) in ((2, (sooner, later)), (3, (later, None))):
+        table.apply(make_message(make_node_observed(make_node()), sequence=first))
+        flow.wake_waiters()
+        await the_others_have_run()
+        assert done.done()
+        assert waits is None or not waits.done()
+    await asyncio.gather(sooner, later)
+
+
+async def test_a_flow_that_stays_behind_is_a_temporary_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cache_sync, "SYNC_TIMEOUT_SECONDS", 0.01)
+    table = a_complete_table()
+    with pytest.raises(TemporaryError, match="the flow is behind"):
+        await CacheSync(table).wait_for(table.sequence + 1)
+
+
+async def test_what_a_service_lacks_besides_keeps_everybody_waiting_until_it_is_there():
+    table, lacks = a_complete_table(), ["no requests"]
+    flow = CacheSync(table, problems=lambda _: tuple(lacks))
+    waits = asyncio.create_task(flow.wait_for(table.sequence))
+    await the_others_have_run()
+    flow.wake_waiters()
+    await the_others_have_run()
+    assert not waits.done()
+    assert flow.problems() == ("no requests",)
+    lacks.clear()
+    flow.wake_waiters()
+    await waits
+
+
+async def test_who_gives_up_waiting_is_not_in_the_way_of_the_others():
+    table = a_complete_table()
+    flow = CacheSync(table)
+    gives_up, stays = (asyncio.create_task(flow.wait_for(table.sequence + 1)) for _ in range(2))
+    await the_others_have_run()
+    gives_up.cancel()
+    await the_others_have_run()
+    table.apply(make_message(make_node_observed(make_node()), sequence=table.sequence + 1))
+    flow.wake_waiters()
+    await stays
+    assert gives_up.cancelled()

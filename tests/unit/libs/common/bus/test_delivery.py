@@ -1,0 +1,70 @@
+"""What follows from an error, as a table."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.bus.delivery import (
+    RETRY_CAP_SECONDS,
+    Ack,
+    Nak,
+    PermanentError,
+    Reject,
+    RequeueAfter,
+    TemporaryError,
+    backoff_seconds,
+    classify_error,
+    exponential_step,
+    failure_reason,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "expected"),
+    [
+        (None, 1, Ack()),
+        (TemporaryError("no leader"), 1, Nak(0.5, "no leader")),
+        (TemporaryError("throttled", retry_after_seconds=7), 1, Nak(7, "throttled")),
+        (TemporaryError("throttled", retry_after_seconds=1), 50, Nak(60, "throttled")),
+        (TemporaryError("throttled", retry_after_seconds=3600), 1, Nak(60, "throttled")),
+        (TemporaryError("throttled", retry_after_seconds=float("inf")), 1, Nak(60, "throttled")),
+        (TemporaryError("throttled", retry_after_seconds=float("nan")), 1, Nak(0.5, "throttled")),
+        (TemporaryError("throttled", retry_after_seconds=-9), 1, Nak(0.5, "throttled")),
+        (RequeueAfter("no address", retry_after_seconds=3600), 1, Nak(60, "no address")),
+        (PermanentError("unreadable"), 1, Reject("unreadable")),
+        (KeyError("x"), 1, Nak(0.5, "KeyError: 'x'")),
+        (KeyError("x"), 10, Reject("KeyError: 'x' (10 times in a row)")),
+    ],
+)
+def test_verdicts(error, attempt, expected):
+    almost_one = 1.0
+    assert classify_error(error, attempt, almost_one) == expected
+
+
+@given(st.integers(1, 10**9), st.floats(0, 1, exclude_max=True))
+def test_a_temporary_failure_is_retried_for_ever_and_never_rarer_than_the_cap(attempt, jitter):
+    match classify_error(TemporaryError("down"), attempt, jitter):
+        case Nak(delay_seconds=delay):
+            assert 0 < delay <= RETRY_CAP_SECONDS
+        case other:
+            pytest.fail(f"gave up: {other}")
+
+
+@given(st.integers(1, 30))
+def test_back_off_grows_until_the_cap(attempt):
+    assert backoff_seconds(attempt, 0.5) <= backoff_seconds(attempt + 1, 0.5)
+
+
+@given(st.integers(1, 10**9), st.floats(0.01, 10), st.floats(0.01, 100))
+def test_a_step_begins_with_the_first_doubles_and_stays_at_the_cap(attempt, first, cap):
+    assert exponential_step(1, first=first, cap=cap) == min(first, cap)
+    assert exponential_step(attempt + 1, first=first, cap=cap) == min(
+        cap, 2 * exponential_step(attempt, first=first, cap=cap)
+    )
+
+
+def test_failures_are_counted_by_their_reason_and_not_by_their_detail():
+    assert failure_reason(TemporaryError("refused", "10.0.0.1")) == failure_reason(
+        TemporaryError("refused", "x")
+    )
+    assert failure_reason(ValueError("a")) == "ValueError"

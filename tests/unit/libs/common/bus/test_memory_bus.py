@@ -1,0 +1,58 @@
+"""What the conformance suite cannot see of the memory bus without waiting for a minute."""
+
+import asyncio
+
+import msgspec
+
+from libs.common.bus.delivery import RETRY_CAP_SECONDS, Disposition
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.protocol import Message
+from libs.common.contract.subjects import SNAPSHOT
+from tests.bus_actors import MAX_BYTES, NODES, Worker, make_event, wait_until
+
+
+async def test_a_message_whose_handler_raised_comes_back_after_a_minute():
+    def judge(message: Message) -> Disposition:
+        raise ZeroDivisionError("a defect")
+
+    server = MemoryServer()
+    bus = MemoryBus(server)
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    work = server.find_durable(NODES.name)
+    assert work is not None
+    async with Worker(judge).consume(bus):
+        began = asyncio.get_running_loop().time()
+        await bus.publish(make_event())
+        await wait_until(lambda: work.next_due() is not None)
+        due = work.next_due()
+        assert due is not None
+        assert RETRY_CAP_SECONDS <= due - began < RETRY_CAP_SECONDS + 10
+
+
+async def test_a_durable_made_anew_leaves_nothing_of_the_old_one_behind():
+    server = MemoryServer()
+    bus = MemoryBus(server)
+    for filter_subject in (NODES.filter, SNAPSHOT, NODES.filter, NODES.filter):
+        durable = msgspec.structs.replace(NODES, filter=filter_subject)
+        await bus.provision((durable,), max_bytes=MAX_BYTES)
+    assert server.stream is not None
+    assert len(server.stream._backlogs) == 1
+
+
+async def test_whoever_stops_following_is_not_fed_any_more():
+    server = MemoryServer()
+    bus = MemoryBus(server)
+    await bus.provision((), max_bytes=MAX_BYTES)
+    task = asyncio.create_task(bus.follow("test", NODES.filter, _Deaf()))
+    await wait_until(lambda: server.stream is not None and len(server.stream._backlogs) == 1)
+    task.cancel()
+    await asyncio.wait([task])
+    assert server.stream is not None
+    assert server.stream._backlogs == []
+
+
+class _Deaf:
+    def start_replay(self, position: object) -> None: ...
+    def apply(self, message: Message) -> None: ...
+    def finish_replay(self) -> None: ...
+    def mark_disconnected(self, reason: str) -> None: ...

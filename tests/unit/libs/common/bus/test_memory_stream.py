@@ -1,0 +1,251 @@
+"""The in-memory stream as plain state, on a clock of the test's own."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from libs.common.bus.memory.stream import (
+    MAX_AGE_SECONDS,
+    DurableState,
+    StoredMessage,
+    Stream,
+    subject_matches,
+)
+from libs.common.bus.protocol import StreamFull, WrongLastSequence
+from tests.builders import NOW
+
+ROOM = 1_000_000
+
+
+class World:
+    """A stream and the time."""
+
+    def __init__(self, max_bytes: int = ROOM) -> None:
+        self.stream = Stream("created", max_bytes=max_bytes)
+        self.now = 100.0
+        self.told = 0
+
+    def say(
+        self, subject: str, *, expected: int | None = None, ttl: float | None = None, payload: bytes = b"{}"
+    ) -> int:
+        return self.stream.publish(
+            subject,
+            payload,
+            headers={},
+            expected_sequence=expected,
+            ttl_seconds=ttl,
+            now=self.now,
+            at=NOW + timedelta(seconds=self.now),
+        )
+
+    def last(self, subject: str) -> int:
+        stored = self.stream.get_last(subject, self.now)
+        return stored.sequence if stored else 0
+
+    def work(self, filter_subject: str = "a.>") -> DurableState:
+        return DurableState(self.stream, filter_subject, on_new=self._tell)
+
+    def take(self, work: DurableState) -> tuple[StoredMessage, bool]:
+        taken = work.take(self.now)
+        assert taken is not None
+        return taken
+
+    def _tell(self) -> None:
+        self.told += 1
+
+
+def test_what_is_an_hour_old_leaves_the_stream_and_every_backlog():
+    world = World()
+    work = world.work()
+    world.say("a.old")
+    world.now += MAX_AGE_SECONDS - 1
+    world.say("a.young")
+    assert world.last("a.old") == 1
+    world.now += 1
+    assert world.last("a.old") == 0
+    assert world.take(work)[0].subject == "a.young"
+    assert work.take(world.now) is None
+    world.say("a.old", expected=0)
+
+
+def test_a_durable_that_nobody_consumes_keeps_no_more_than_the_stream_does():
+    world = World()
+    unused = world.stream.open_backlog("a.>")
+    for number in range(50):
+        world.say(f"a.{number}", ttl=10 if number % 7 == 0 else None)
+        world.now += MAX_AGE_SECONDS / 10
+    assert len(unused._waiting) <= 11
+    assert (taken := unused.take(world.now)) is not None
+    assert taken.subject == "a.41"
+
+
+def test_a_ttl_shortens_the_hour_and_ends_with_the_message_that_had_it():
+    world = World()
+    world.say("a.x", ttl=10)
+    world.now += 9
+    world.say("a.x")
+    world.now += 9
+    assert world.last("a.x") == 2
+    world.say("a.x", ttl=2 * MAX_AGE_SECONDS)
+    world.now += MAX_AGE_SECONDS
+    assert world.last("a.x") == 0
+    assert world.stream.bytes == 0
+
+
+def test_what_is_parked_comes_back_when_it_is_due_and_before_what_is_new():
+    world = World()
+    work = world.work()
+    world.say("a.x")
+    stored, redelivered = world.take(work)
+    assert not redelivered
+    work.requeue(stored, world.now + 5)
+    assert work.take(world.now) is None
+    assert work.next_due() == world.now + 5
+    world.now += 5
+    world.say("a.y")
+    assert world.take(work) == (stored, True)
+    assert world.take(work)[0].subject == "a.y"
+    assert work.next_due() is None
+
+
+def test_what_was_parked_and_aged_out_meanwhile_does_not_come_back():
+    world = World()
+    work = world.work()
+    world.say("a.x", ttl=1)
+    work.requeue(world.take(work)[0], world.now + 5)
+    world.now += 5
+    assert work.take(world.now) is None
+
+
+def test_a_newer_version_waits_in_its_own_place_not_in_that_of_the_older_one():
+    world = World()
+    work = world.work()
+    for subject in ("a.x", "a.y", "a.x"):
+        world.say(subject)
+    assert [world.take(work)[0].sequence for _ in range(2)] == [2, 3]
+
+
+def test_whoever_waits_for_work_is_told_of_what_is_handed_back():
+    world = World()
+    work = world.work()
+    world.say("a.x")
+    stored, _ = world.take(work)
+    told = world.told
+    work.requeue(stored, world.now)
+    assert world.told == told + 1
+
+
+def test_whoever_takes_is_told_of_what_its_filter_names_and_of_nothing_else():
+    world = World()
+    world.work("a.>")
+    world.say("b.x")
+    assert world.told == 0
+    world.say("a.x")
+    assert world.told == 1
+
+
+def test_a_durable_whose_place_is_taken_is_not_fed_any_more():
+    world = World()
+    work = world.work()
+    work.close()
+    world.say("a.x")
+    assert work.take(world.now) is None
+    assert world.told == 0
+
+
+def test_a_message_that_would_fill_the_stream_is_refused_and_changes_nothing():
+    world = World(max_bytes=200)
+    world.say("a.x")
+    before = world.stream.bytes
+    with pytest.raises(StreamFull):
+        world.say("a.y", payload=b"x" * 200)
+    assert (world.stream.bytes, world.stream.last_sequence, world.last("a.x")) == (before, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("filter_subject", "subject", "named"),
+    [
+        ("a.b.>", "a.b.c", True),
+        ("a.b.>", "a.b.c.d", True),
+        ("a.b.>", "a.b", False),
+        ("a.b.>", "a.b.", False),
+        ("a.b.>", "a.bc.d", False),
+        ("a.b", "a.b", True),
+        ("a.b", "a.b.c", False),
+    ],
+)
+def test_a_filter_names_what_lies_below_it(filter_subject: str, subject: str, named: bool):
+    assert subject_matches(filter_subject, subject) is named
+
+
+SUBJECTS = st.sampled_from(["a.x", "a.y", "a.z", "b.x"])
+
+
+class AgainstATable(RuleBasedStateMachine):
+    """The last of each subject is there until its time is over, and is handed out until it is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.work = self.world.work()
+        self.held: dict[str, tuple[int, float]] = {}  # subject -> sequence, and when its time is over
+        self.done: set[int] = set()
+
+    def alive(self) -> dict[str, int]:
+        return {subject: n for subject, (n, over) in self.held.items() if over > self.world.now}
+
+    @rule(subject=SUBJECTS, ttl=st.none() | st.integers(1, 20))
+    def say(self, subject: str, ttl: int | None) -> None:
+        over = self.world.now + (MAX_AGE_SECONDS if ttl is None else ttl)
+        self.held[subject] = (self.world.say(subject, ttl=ttl), over)
+
+    @rule(subject=SUBJECTS, beside=st.integers(-3, 3))
+    def expect(self, subject: str, beside: int) -> None:
+        last = self.alive().get(subject, 0)
+        if beside:
+            with pytest.raises(WrongLastSequence):
+                self.world.say(subject, expected=last + beside)
+        else:
+            sequence = self.world.say(subject, expected=last)
+            self.held[subject] = (sequence, self.world.now + MAX_AGE_SECONDS)
+
+    @rule(park=st.none() | st.floats(min_value=0, max_value=100))
+    def take(self, park: float | None) -> None:
+        taken = self.work.take(self.world.now)
+        if taken is None:
+            return
+        stored, _ = taken
+        assert self.alive()[stored.subject] == stored.sequence
+        assert stored.sequence not in self.done
+        if park is None:
+            self.done.add(stored.sequence)
+        else:
+            self.work.requeue(stored, self.world.now + park)
+
+    @rule(seconds=st.floats(min_value=0, max_value=1000))
+    def wait(self, seconds: float) -> None:
+        self.world.now += seconds
+
+    @invariant()
+    def the_stream_is_as_the_table_says(self) -> None:
+        alive = self.alive()
+        assert {subject: self.world.last(subject) for subject in self.held} == {
+            subject: alive.get(subject, 0) for subject in self.held
+        }
+        assert (self.world.stream.bytes > 0) is bool(alive)
+
+    def teardown(self) -> None:
+        """All that is not done is handed out in the end; what is parked, when its time has come."""
+        handed: set[int] = set()
+        while (taken := self.work.take(self.world.now)) or self.work.next_due() is not None:
+            if taken:
+                handed.add(taken[0].sequence)
+            else:
+                self.world.now = max(self.world.now, self.work.next_due() or 0.0)
+        owed = {n for subject, n in self.alive().items() if subject.startswith("a.")} - self.done
+        assert handed >= owed
+
+
+TestAgainstATable = AgainstATable.TestCase

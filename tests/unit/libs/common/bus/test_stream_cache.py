@@ -1,0 +1,257 @@
+"""An empty table is not a complete one."""
+
+from math import isnan
+
+import pytest
+
+from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.subjects import FLOW, LEADING, OBSERVED_NODE
+from tests.builders import (
+    make_csr_observed,
+    make_leading,
+    make_message,
+    make_node,
+    make_node_gone,
+    make_node_observed,
+    make_position,
+    make_request,
+    make_snapshot,
+)
+from tests.manual_clock import ManualClock
+
+
+def a_table(**callbacks) -> tuple[StreamCache, ManualClock]:
+    clock = ManualClock()
+    return StreamCache(clock=clock, **callbacks), clock
+
+
+def test_a_table_is_complete_only_when_read_to_the_end_and_a_snapshot_of_this_stream_is_in_it():
+    table, _ = a_table()
+    assert "not connected" in table.problems()[0]
+    table.start_replay(make_position())
+    table.apply(make_message(make_snapshot()))
+    assert "still being read" in table.problems()[0]
+    table.finish_replay()
+    assert table.is_complete
+
+
+def test_a_table_without_a_snapshot_says_who_owes_it():
+    table, _ = a_table()
+    table.start_replay(make_position())
+    table.finish_replay()
+    assert "watcher" in table.problems()[0]
+
+
+def test_a_snapshot_of_another_incarnation_completes_nothing():
+    table, _ = a_table()
+    table.start_replay(make_position())
+    table.apply(make_message(make_snapshot(incarnation="another")))
+    table.finish_replay()
+    assert not table.is_complete
+
+
+def test_another_incarnation_voids_everything_and_says_so():
+    voided = []
+    table, _ = a_table(on_stream_replaced=lambda: voided.append(True))
+    table.start_replay(make_position())
+    table.apply(make_message(make_node_observed(make_node())))
+    table.apply(make_message(make_snapshot(), sequence=2))
+    table.finish_replay()
+    table.start_replay(make_position(incarnation="another"))
+    assert voided == [True, True]
+    assert table.list_under(OBSERVED_NODE) == []
+    table.finish_replay()
+    assert not table.is_complete
+
+
+def test_what_aged_out_while_the_connection_was_gone_is_dropped():
+    table, _ = a_table()
+    table.start_replay(make_position())
+    table.apply(make_message(make_node_observed(make_node("one"))))
+    table.apply(make_message(make_node_observed(make_node("two")), sequence=2))
+    table.finish_replay()
+    table.mark_disconnected("connection refused")
+    assert table.problems() == ("the flow is not followed: connection refused",)
+    table.start_replay(make_position())
+    table.apply(make_message(make_node_observed(make_node("two")), sequence=2))
+    table.finish_replay()
+    assert [m.subject for m in table.list_under(OBSERVED_NODE)] == [f"{OBSERVED_NODE}.two"]
+
+
+def test_what_a_server_that_lost_its_last_messages_says_anew_has_not_been_applied_yet():
+    table, _ = a_table()
+    table.start_replay(make_position(900))
+    table.apply(make_message(make_node_observed(make_node("one"))))
+    table.apply(make_message(make_node_observed(make_node("two")), sequence=900))
+    table.finish_replay()
+    table.start_replay(make_position(1))  # 900 went with a disk, and will be somebody else's
+    table.apply(make_message(make_node_observed(make_node("one"))))
+    table.finish_replay()
+    assert table.sequence == 1
+
+
+def test_dotted_names_are_kept_apart():
+    table, _ = a_table()
+    table.start_replay(make_position())
+    for name in ("a", "a.b", "a.b.c"):
+        table.apply(make_message(make_node_observed(make_node(name))))
+    assert {m.subject.removeprefix(f"{OBSERVED_NODE}.") for m in table.list_under(OBSERVED_NODE)} == {
+        "a",
+        "a.b",
+        "a.b.c",
+    }
+
+
+def test_a_gone_node_stays_as_the_last_word_of_its_subject():
+    table, _ = a_table()
+    table.start_replay(make_position())
+    table.apply(make_message(make_node_observed(make_node())))
+    table.apply(make_message(make_node_gone(make_node()), sequence=2))
+    last = table.get(f"{OBSERVED_NODE}.web-1")
+    assert last is not None
+    assert last.sequence == 2
+
+
+def test_a_former_leader_is_ignored_and_the_age_of_the_last_leading_is_known():
+    table, clock = a_table()
+    assert table.seconds_since_leader_heartbeat() is None
+    table.start_replay(make_position())
+    table.apply(make_message(make_leading(epoch=3)))
+    assert table.seconds_since_leader_heartbeat() is None, "what was said before may be as old as its TTL"
+    table.finish_replay()
+    table.apply(make_message(make_leading(epoch=3)))
+    clock.advance(4.0)
+    table.apply(make_message(make_leading(epoch=2), sequence=2))
+    last = table.get(LEADING)
+    assert last is not None
+    assert last.event == make_leading(epoch=3)
+    assert table.seconds_since_leader_heartbeat() == 4.0
+
+
+def test_what_a_former_leader_publishes_behind_a_newer_one_is_void():
+    heard: list[Message] = []
+    table, _ = a_table(on_message=heard.append)
+    table.start_replay(make_position())
+    node = make_node()
+    kept = [
+        make_message(make_node_observed(make_node("old")), sequence=1),
+        make_message(make_leading(epoch=2), sequence=2),
+        make_message(make_node_gone(node, epoch=2), sequence=3),
+        make_message(make_snapshot(epoch=2), sequence=4),
+    ]
+    void = [
+        make_message(make_node_observed(node), sequence=5),
+        make_message(make_node_observed(make_node("ghost")), sequence=6),
+        make_message(make_node_gone(make_node("old")), sequence=7),
+        make_message(make_csr_observed(make_request()), sequence=8),
+        make_message(make_snapshot(nodes=9), sequence=9),
+    ]
+    for message in (*kept, *void):
+        table.apply(message)
+    table.finish_replay()
+    assert heard == kept
+    assert {m.subject: m for m in table.list_under(FLOW)} == {m.subject: m for m in kept}
+    assert table.sequence == 9, "whoever waits for it need not wait longer"
+
+
+def test_what_the_leader_before_published_before_it_was_replaced_stays_true():
+    table, _ = a_table()
+    table.start_replay(make_position())
+    unreadable_since = make_message(make_node_observed(make_node("old")), sequence=1)
+    table.apply(unreadable_since)
+    table.apply(make_message(make_snapshot(epoch=2), sequence=2))
+    table.finish_replay()
+    table.start_replay(make_position())  # the connection was lost for a moment
+    table.apply(unreadable_since)
+    table.apply(make_message(make_snapshot(epoch=2), sequence=2))
+    table.finish_replay()
+    assert table.list_under(OBSERVED_NODE) == [unreadable_since]
+
+
+def test_another_incarnation_counts_leaders_from_the_beginning():
+    table, _ = a_table()
+    table.start_replay(make_position())
+    table.apply(make_message(make_leading(epoch=7)))
+    table.start_replay(make_position(incarnation="another"))
+    table.apply(make_message(make_node_observed(make_node(), incarnation="another")))
+    assert len(table.list_under(OBSERVED_NODE)) == 1
+
+
+def test_a_leader_whose_messages_were_lost_with_the_end_of_the_stream_voids_nothing():
+    table, _ = a_table()
+    table.start_replay(make_position(100))
+    table.apply(make_message(make_leading(epoch=8), sequence=100))
+    table.start_replay(make_position(90))
+    table.finish_replay()
+    published_since = make_message(make_node_observed(make_node(), epoch=7), sequence=91)
+    table.apply(published_since)
+    assert table.list_under(OBSERVED_NODE) == [published_since]
+
+
+@pytest.mark.parametrize(
+    ("kept", "void", "is_kept"),
+    [
+        (make_node_observed(make_node()), make_node_gone(make_node()), False),
+        (make_node_observed(make_node(), epoch=2), make_node_gone(make_node()), True),
+        (make_node_observed(make_node()), make_node_observed(make_node(labels={"is": "late"})), True),
+    ],
+    ids=["gone", "gone before the leader published it", "observed"],
+)
+def test_a_replayed_void_message_removes_an_object_only_if_it_says_that_it_is_gone(kept, void, is_kept):
+    dropped: list[str] = []
+    table, _ = a_table(on_expired=dropped.append)
+    table.start_replay(make_position())
+    table.apply(make_message(kept, sequence=1))
+    table.apply(make_message(make_leading(epoch=2), sequence=2))
+    table.finish_replay()
+    late = make_message(void, sequence=3)
+    table.apply(late)
+    assert [message.event for message in table.list_under(OBSERVED_NODE)] == [kept]
+    table.start_replay(make_position())  # the connection was lost for a moment
+    table.apply(late)
+    table.apply(make_message(make_leading(epoch=2), sequence=4))
+    table.finish_replay()
+    assert [message.event for message in table.list_under(OBSERVED_NODE)] == ([kept] if is_kept else [])
+    assert dropped == ([] if is_kept else [late.subject])
+
+
+def test_the_silence_of_a_leader_counts_from_when_it_could_be_heard_and_is_unknown_while_it_cannot():
+    table, clock = a_table()
+    assert isnan(table.leader_silence_seconds())
+    table.start_replay(make_position())
+    assert isnan(table.leader_silence_seconds())
+    clock.advance(100.0)
+    table.finish_replay()
+    clock.advance(7.0)
+    assert table.leader_silence_seconds() == 7.0
+    table.apply(make_message(make_leading()))
+    clock.advance(2.0)
+    assert table.leader_silence_seconds() == 2.0
+    table.mark_disconnected("connection refused")
+    assert isnan(table.leader_silence_seconds())
+
+
+def test_unreadable_bytes_and_foreign_incarnations_change_nothing():
+    table, _ = a_table()
+    table.start_replay(make_position())
+    table.apply(make_message(UnreadablePayload(reason="junk", payload=b"x")))
+    table.apply(make_message(make_node_observed(make_node(), incarnation="another")))
+    assert table.list_under(OBSERVED_NODE) == []
+
+
+def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it():
+    heard: list[Message] = []
+    table, _ = a_table(should_keep=lambda message: message.sequence != 2, on_message=heard.append)
+    table.start_replay(make_position())
+    first, second = (make_message(make_node_observed(make_node("one")), sequence=number) for number in (1, 2))
+    table.apply(first)
+    assert table.get(first.subject) == first
+    table.apply(second)
+    assert table.get(first.subject) is None
+    assert heard == [first, second]
+    table.finish_replay()
+    table.apply(first)
+    table.forget(first.subject)
+    table.forget(first.subject)
+    assert table.list_under(OBSERVED_NODE) == []

@@ -1,0 +1,205 @@
+"""What an answer of the API server means: the texts are those of kube-apiserver 1.36."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.bus.delivery import (
+    Nak,
+    PermanentError,
+    Reject,
+    TemporaryError,
+    classify_error,
+    failure_reason,
+)
+from libs.common.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    FenceFailed,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    error_from,
+)
+
+FAILED_TEST = "the server rejected our request due to an error in our request"
+
+
+def a_status(
+    *causes: tuple[str, str, str], reason: str = "Invalid", message: str = "no", **details: Any
+) -> bytes:
+    listed = [{"reason": r, "field": f, "message": m} for r, f, m in causes]
+    return msgspec.json.encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+            "details": ({"causes": listed} if listed else {}) | details,
+            "code": 422,
+        }
+    )
+
+
+UID = ("FieldValueInvalid", "metadata.uid", 'Invalid value: "x": field is immutable')
+TAINT = (
+    "FieldValueDuplicate",
+    "metadata.taints[2]",
+    "Duplicate value: {}: taints must be unique by key and effect pair",
+)
+PROVIDER = (
+    "FieldValueForbidden",
+    "spec.providerID",
+    'Forbidden: node updates may not change providerID except from "" to valid',
+)
+LABEL = (
+    "FieldValueInvalid",
+    "metadata.labels",
+    'Invalid value: "b c": a valid label must be an empty string',
+)
+ADDRESS = ("FieldValueDuplicate", "status.addresses[1]", "Duplicate value: {}")
+
+
+WEBHOOK = 'admission webhook "nodes.example.com" denied the request: '
+POLICY = "ValidatingAdmissionPolicy 'notes' with binding 'notes' denied request: the note is immutable"
+BY_POLICY = a_status(("", "", POLICY), message=f'nodes "web-1" is forbidden: {POLICY}')
+
+
+@pytest.mark.parametrize("status", [404, 409, 410, 422])
+@pytest.mark.parametrize(
+    "body",
+    [
+        a_status(message=f"{WEBHOOK}no notes here"),
+        a_status(UID, message=f"{WEBHOOK}no notes here"),
+        a_status(reason="AlreadyExists", message=f"{WEBHOOK}no notes here"),
+        BY_POLICY,
+    ],
+    ids=["webhook", "webhook with causes", "webhook with a reason", "policy"],
+)
+def test_a_denial_by_admission_says_nothing_of_the_object(status: int, body: bytes):
+    assert type(error_from(status, body, request="patch nodes web-1")) is Invalid
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, Forbidden), (429, TooManyRequests), (500, ServerError)])
+def test_a_denial_with_another_status_keeps_its_meaning(status: int, kind: type[KubeError]):
+    body = a_status(message=f"{WEBHOOK}not now")
+    assert type(error_from(status, body, request="patch nodes web-1")) is kind
+
+
+def test_a_value_that_quotes_a_denial_is_none():
+    quoted = f'Node "web-1" is invalid: metadata.uid: Invalid value: {WEBHOOK!r}: field is immutable'
+    error = error_from(422, a_status(UID, message=quoted), request="patch nodes web-1")
+    assert type(error) is FenceFailed
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (422, a_status(message=FAILED_TEST), FenceFailed),
+        (422, a_status(UID, UID), FenceFailed),
+        (422, a_status(TAINT), FenceFailed),
+        (422, a_status(PROVIDER), FenceFailed),
+        (422, a_status(LABEL, LABEL), Invalid),
+        (422, a_status(ADDRESS), Invalid),
+        (422, a_status(LABEL, UID), FenceFailed),
+        (409, a_status(reason="AlreadyExists"), AlreadyExists),
+        (409, a_status(reason="Conflict"), Conflict),
+        (400, a_status(reason="BadRequest"), Invalid),
+        (401, a_status(reason="Unauthorized"), Unauthorized),
+        (403, a_status(reason="Forbidden"), Forbidden),
+        (404, a_status(reason="NotFound"), NotFound),
+        (410, a_status(reason="Expired"), Gone),
+        (413, b"too large", Invalid),
+        (429, a_status(reason="TooManyRequests"), TooManyRequests),
+        (500, a_status(reason="InternalError"), ServerError),
+        (503, b"<html>no upstream</html>", ServerError),
+        (302, b"", ServerError),
+        (502, b"\xff\xfe", ServerError),
+        (422, b"{" + b'"details":[' * 3, FenceFailed),
+        (500, b'{"details": {"causes": null}}', ServerError),
+        (500, b'{"a": ' + b"[" * 200_000, ServerError),
+    ],
+)
+def test_each_answer_has_one_meaning(status: int, body: bytes, kind: type[KubeError]):
+    error = error_from(status, body, request="patch nodes web-1")
+    assert type(error) is kind
+    assert error.status == status
+    assert str(error).startswith(f"patch nodes web-1: {status} ")
+
+
+def test_causes_message_and_reason_are_kept():
+    error = error_from(422, a_status(LABEL, message="Node is invalid"), request="patch nodes web-1")
+    assert (error.reason, error.message) == ("Invalid", "Node is invalid")
+    assert [(cause.field, cause.reason) for cause in error.causes] == [
+        ("metadata.labels", "FieldValueInvalid")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "details", "seconds"),
+    [
+        ("3", {}, 3.0),
+        (None, {"retryAfterSeconds": 7}, 7.0),
+        ("3", {"retryAfterSeconds": 7}, 3.0),
+        (None, {}, None),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", {}, None),
+        ("-1", {}, None),
+        ("²", {}, None),
+        ("60", {}, 60.0),
+        ("3600", {}, 60.0),
+        ("9" * 400, {}, 60.0),
+        (None, {"retryAfterSeconds": 3600}, 60.0),
+        (None, {"retryAfterSeconds": 1e300}, 60.0),
+        (None, {"retryAfterSeconds": -5}, 0.0),
+    ],
+)
+def test_the_wait_that_the_server_asks_for_is_read_up_to_a_minute(
+    header: str | None, details: dict[str, Any], seconds: float | None
+):
+    error = error_from(429, a_status(reason="TooManyRequests", **details), request="r", retry_after=header)
+    assert error.retry_after_seconds == seconds
+
+
+ALL = (
+    Unreachable,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    Conflict,
+    AlreadyExists,
+    Gone,
+    FenceFailed,
+    TooManyRequests,
+    ServerError,
+    Invalid,
+)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_error_says_whether_a_retry_can_help(kind: type[KubeError]):
+    assert issubclass(kind, TemporaryError) != issubclass(kind, PermanentError)
+    assert issubclass(kind, PermanentError) == (kind is Invalid)
+
+
+def test_delivery_retries_what_is_temporary_no_sooner_than_asked_and_puts_the_rest_aside():
+    busy = error_from(429, a_status(reason="TooManyRequests"), request="patch nodes web-1", retry_after="9")
+    retried = classify_error(busy, attempt=1, jitter=0.0)
+    assert isinstance(retried, Nak)
+    assert retried.delay_seconds == 9.0
+    assert failure_reason(busy) == "TooManyRequests"
+    invalid = error_from(422, a_status(LABEL), request="patch nodes web-1")
+    assert isinstance(classify_error(invalid, attempt=1, jitter=0.0), Reject)
+
+
+def test_an_error_without_a_reason_of_kubernetes_is_counted_under_its_kind():
+    assert failure_reason(Unreachable("no")) == "Unreachable"
+    assert failure_reason(error_from(502, b"<html>", request="r")) == "ServerError"

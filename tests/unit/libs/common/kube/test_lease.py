@@ -1,0 +1,138 @@
+"""Who may hold a Lease: decided from what it said and for how long by our own clock, never from its times."""
+
+from datetime import timedelta
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.kube.lease import (
+    Acquire,
+    Lease,
+    LeaseObservation,
+    LeaseSpec,
+    Renew,
+    Wait,
+    acquired_document,
+    decide_lease_action,
+    new_lease_document,
+    observe_lease,
+    read_lease,
+    released_document,
+)
+from tests.builders import NOW
+
+ME, OTHER = "pod-a_1", "pod-b_2"
+
+
+def a_lease(
+    holder: str | None = OTHER, *, renewed: str = "r1", duration: int | None = 15, transitions: int = 3
+) -> Lease:
+    spec = LeaseSpec(
+        holder_identity=holder,
+        lease_duration_seconds=duration,
+        acquire_time="a1",
+        renew_time=renewed,
+        lease_transitions=transitions,
+    )
+    document = {"metadata": {"name": "l", "labels": {"kept": "yes"}}, "spec": msgspec.to_builtins(spec)}
+    return Lease(spec=spec, document=document)
+
+
+def test_anothers_lease_is_ours_to_take_only_after_it_said_the_same_for_its_whole_duration():
+    seen = LeaseObservation(a_lease(), since=100.0)
+    waiting = decide_lease_action(seen, ME, 114.9, 15)
+    assert waiting == Wait(OTHER, 115.0)
+    assert isinstance(decide_lease_action(seen, ME, 115.0, 15), Acquire)
+
+
+def test_the_duration_that_the_holder_wrote_counts_and_ours_only_where_it_wrote_none():
+    assert isinstance(decide_lease_action(LeaseObservation(a_lease(duration=60), 0.0), ME, 59.0, 15), Wait)
+    assert isinstance(
+        decide_lease_action(LeaseObservation(a_lease(duration=None), 0.0), ME, 15.0, 15), Acquire
+    )
+
+
+def test_a_lease_that_nobody_holds_is_taken_at_once():
+    for nobody in ("", None):
+        assert isinstance(decide_lease_action(LeaseObservation(a_lease(nobody), 0.0), ME, 0.0, 15), Acquire)
+
+
+def test_our_own_lease_is_renewed_however_old():
+    assert decide_lease_action(LeaseObservation(a_lease(ME), 0.0), ME, 1e6, 15) == Renew()
+
+
+def test_a_renewal_starts_the_wait_anew_and_repetition_does_not():
+    first = observe_lease(None, a_lease(renewed="r1"), 10.0)
+    same = observe_lease(first, a_lease(renewed="r1"), 20.0)
+    renewed = observe_lease(same, a_lease(renewed="r2"), 24.0)
+    assert (first.since, same.since, renewed.since) == (10.0, 10.0, 24.0)
+
+
+readings = st.lists(st.tuples(st.floats(0.1, 5.0), st.booleans()), min_size=1, max_size=40)
+
+
+@given(readings)
+def test_a_holder_who_renews_within_the_duration_is_never_robbed(steps: list[tuple[float, bool]]):
+    now, renewals, unchanged_for = 0.0, 0, 0.0
+    seen = observe_lease(None, a_lease(renewed="r0"), now)
+    for pause, renews in steps:
+        now += pause
+        unchanged_for += pause
+        if renews or unchanged_for >= 15.0:
+            renewals, unchanged_for = renewals + 1, 0.0
+        seen = observe_lease(seen, a_lease(renewed=f"r{renewals}"), now)
+        assert isinstance(decide_lease_action(seen, ME, now, 15), Wait)
+
+
+@given(readings)
+def test_a_dead_holder_is_replaced_as_soon_as_the_duration_is_over_and_not_before(
+    steps: list[tuple[float, bool]],
+):
+    now = 0.0
+    seen = observe_lease(None, a_lease(), now)
+    for pause, _ in steps:
+        now += pause
+        seen = observe_lease(seen, a_lease(), now)
+        assert isinstance(decide_lease_action(seen, ME, now, 15), Acquire) == (now >= 15.0)
+
+
+@given(st.lists(st.sampled_from([ME, OTHER, "pod-c_3", ""]), max_size=20))
+def test_the_count_of_transitions_grows_with_each_new_holder_and_never_falls(holders: list[str]):
+    lease = a_lease("", transitions=0)
+    last = 0
+    for step, holder in enumerate(holders):
+        now = NOW + timedelta(seconds=step)
+        document = acquired_document(lease, holder, 15, now) if holder else released_document(lease, now)
+        after = read_lease(msgspec.json.encode(document))
+        assert after.transitions == last + (1 if holder and holder != lease.holder else 0)
+        lease, last = after, after.transitions
+
+
+def test_a_renewal_changes_the_renew_time_and_nothing_else():
+    before = a_lease(ME)
+    after = acquired_document(before, ME, 15, NOW)
+    assert after["spec"] == before.document["spec"] | {"renewTime": "2026-03-01T12:00:00.000000Z"}
+    assert after["metadata"] == before.document["metadata"]
+
+
+def test_an_update_keeps_what_we_do_not_read():
+    document = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"strategy": "OldestEmulationVersion"},
+        "extra": 1,
+    }
+    lease = read_lease(msgspec.json.encode(document))
+    for written in (acquired_document(lease, ME, 15, NOW), released_document(lease, NOW)):
+        assert written["spec"]["strategy"] == "OldestEmulationVersion"
+        assert (written["extra"], written["metadata"]) == (1, {"labels": {"a": "b"}})
+
+
+def test_a_new_lease_has_us_as_its_first_holder_and_no_transition():
+    spec = new_lease_document("kube-system", "ccm", ME, 15, NOW)["spec"]
+    assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == (ME, 0, 15)
+
+
+def test_a_released_lease_names_nobody_and_runs_out_in_a_second():
+    spec = released_document(a_lease(ME, transitions=7), NOW)["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("", 1, 7)

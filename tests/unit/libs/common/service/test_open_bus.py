@@ -1,0 +1,47 @@
+"""Which bus a process can have: what only other settings can cure is told before anything is tried."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.common.service.open_bus import validate_bus
+from libs.common.service.service import ServiceDefinition
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import SettingsError
+from services.labeler.service import LABELER_DEFINITION
+from services.metadata.service import METADATA_DEFINITION
+
+ALONE: list[ServiceDefinition[Any]] = [LABELER_DEFINITION]
+
+
+def refusal(settings: ProcessSettings) -> str:
+    with pytest.raises(SettingsError) as refused:
+        validate_bus(ALONE, settings)
+    return str(refused.value)
+
+
+def test_a_file_for_nats_that_is_not_there_is_named_together_with_its_flag(tmp_path: Path):
+    missing = tmp_path / "missing"
+    assert refusal(ProcessSettings(nats_ca_file=missing)) == (
+        f"--nats-ca-file {missing}: no such file or directory"
+    )
+    assert refusal(ProcessSettings(nats_nkey_file=missing)) == (
+        f"--nats-nkey-file {missing}: no such file or directory"
+    )
+
+
+def test_a_file_for_nats_that_holds_something_else_is_named_together_with_its_flag(tmp_path: Path):
+    other = tmp_path / "other"
+    other.write_text("nothing of use")
+    assert refusal(ProcessSettings(nats_ca_file=other)).startswith(f"--nats-ca-file {other}: not usable")
+    assert refusal(ProcessSettings(nats_nkey_file=other)).startswith(f"--nats-nkey-file {other}: not usable")
+
+
+def test_files_that_the_memory_bus_does_not_read_are_not_judged(tmp_path: Path):
+    settings = ProcessSettings(bus="memory", nats_ca_file=tmp_path / "missing")
+    validate_bus([LABELER_DEFINITION, METADATA_DEFINITION], settings)
+
+
+def test_a_service_alone_cannot_keep_its_messages_to_itself():
+    assert "would talk to itself" in refusal(ProcessSettings(bus="memory"))

@@ -1,0 +1,75 @@
+import pytest
+
+from libs.common.contract.machine import FaultKind
+from libs.talos.faults import (
+    MAX_MESSAGE_CHARS,
+    Status,
+    translate_connection_error,
+    translate_status,
+)
+
+DIAL = 'connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.5:50000: connect: refused"'
+HANDSHAKE = 'connection error: desc = "transport: authentication handshake failed: tls: failed to verify '
+STATUSES: list[tuple[int, str, FaultKind]] = [
+    (1, "context canceled", "refused"),
+    (2, "some Go error", "internal"),
+    (3, "node metadata must be single-valued", "internal"),
+    (4, "context deadline exceeded", "timeout"),
+    (5, "resource X(runtime/y@undefined) doesn't exist", "not_found"),
+    (7, "not authorized", "permission"),
+    (7, "no request forwarding", "permission"),
+    (7, 'resource type "X" is not supported', "not_found"),
+    (8, "too large", "internal"),
+    (13, 'invalid target "10.0.0.5:1"', "internal"),
+    (14, DIAL, "refused"),
+    (14, HANDSHAKE + 'certificate: x509: certificate is valid for 10.0.0.6, not 10.0.0.5"', "wrong_machine"),
+    (14, HANDSHAKE + "certificate: x509: cannot validate: doesn't contain any IP SANs\"", "wrong_machine"),
+    (14, HANDSHAKE + 'certificate: x509: certificate signed by unknown authority"', "certificate"),
+    (14, HANDSHAKE + 'certificate: x509: certificate has expired or is not yet valid"', "certificate"),
+    (14, "Received :status = '503'", "refused"),
+    (16, "who are you?", "certificate"),
+    (99, "", "internal"),
+]
+
+
+@pytest.mark.parametrize(("code", "message", "kind"), STATUSES)
+def test_every_status_is_told_apart(code: int, message: str, kind: FaultKind):
+    fault = translate_status(Status(code, message), step="Nodename", asked="10.0.0.1:50000 for 10.0.0.5")
+    assert fault.kind == kind
+    assert fault.step == "Nodename"
+    assert fault.endpoint == "10.0.0.1:50000 for 10.0.0.5"
+    assert message in fault.message
+
+
+@pytest.mark.parametrize(
+    ("status", "another_may_answer"),
+    [
+        (Status(14, "Received :status = '503'"), True),
+        (Status(7, "no request forwarding"), True),
+        (Status(14, DIAL), False),
+        (Status(7, "not authorized"), False),
+        (Status(5, "no request forwarding"), False),
+    ],
+)
+def test_a_machine_that_is_down_is_not_the_endpoints_fault(status: Status, another_may_answer: bool):
+    assert status.is_endpoint_error == another_may_answer
+
+
+def test_words_say_what_to_do_about_a_permission():
+    asked = {"step": "s", "asked": "e"}
+    assert "os:reader" in translate_status(Status(7, "not authorized"), **asked).message
+    assert "not a control plane" in translate_status(Status(7, "no request forwarding"), **asked).message
+
+
+def test_a_server_cannot_make_a_fault_long():
+    fault = translate_status(Status(13, "x" * 100_000), step="s", asked="e")
+    assert len(fault.message) == MAX_MESSAGE_CHARS
+
+
+def test_the_clock_is_blamed_only_where_a_certificate_failed():
+    hint = "our certificate expired"
+    told = translate_connection_error("certificate", "no", endpoint="e:1", certificate_problem=hint)
+    assert told.message == "no connection to e:1: no; our certificate expired"
+    told = translate_connection_error("refused", "no", endpoint="e:1", certificate_problem=hint)
+    assert told.message == "no connection to e:1: no"
+    assert (told.step, told.endpoint, told.kind) == ("connect", "e:1", "refused")

@@ -1,0 +1,100 @@
+"""A machine's stage and the members of its cluster: read from any bytes, or Unreadable."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.talos.lifecycle_reading import MAX_MEMBERS, read_member_names, read_stage
+from libs.talos.machine_events import WatchOpening
+from libs.talos.proto.generated.cosi.resource import (
+    Event,
+    EventType,
+    GetResponse,
+    ListResponse,
+    Metadata,
+    Resource,
+    Spec,
+    WatchResponse,
+)
+from libs.talos.resources import MACHINE_STATUS, MEMBERS
+from libs.talos.validation import InvalidResponse
+
+RUNNING, RUNNING_AND_READY, SHUTTING_DOWN = b"\x08\x04", b"\x08\x04\x12\x02\x08\x01", b"\x08\x06"
+
+
+def a_status(spec: bytes, *, identifier: str = "machine") -> Resource:
+    metadata = Metadata(namespace=MACHINE_STATUS.namespace, type=MACHINE_STATUS.type, id=identifier)
+    return Resource(metadata=metadata, spec=Spec(proto_spec=spec))
+
+
+def answered(spec: bytes, **asked: str) -> bytes:
+    return bytes(GetResponse(resource=a_status(spec, **asked)))
+
+
+def a_member(name: str, *, namespace: str = "cluster") -> bytes:
+    metadata = Metadata(namespace=namespace, type=MEMBERS.type, id=name)
+    return bytes(ListResponse(resource=Resource(metadata=metadata, spec=Spec(proto_spec=b"\x0a\x01x"))))
+
+
+def updated(new: bytes, old: bytes) -> bytes:
+    event = Event(event_type=EventType.UPDATED, resource=a_status(new), old=a_status(old))
+    return bytes(WatchResponse(event=[event]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "stage"),
+    [
+        (RUNNING_AND_READY, "running"),
+        (SHUTTING_DOWN, "shutting down"),
+        (b"\x08\x05", "rebooting"),
+        (b"", ""),
+        (b"\x08\x2a", ""),  # of a Talos to come
+    ],
+)
+def test_the_stage_is_told_in_talos_own_words(spec: bytes, stage: str):
+    assert read_stage(answered(spec)) == stage
+
+
+@pytest.mark.parametrize("spec", [b"\x08", b"\x0a\x01x", b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"])
+def test_a_stage_that_no_talos_would_send_is_unreadable(spec: bytes):
+    with pytest.raises(InvalidResponse):
+        read_stage(answered(spec))
+
+
+def test_the_status_of_something_else_is_unreadable():
+    with pytest.raises(InvalidResponse):
+        read_stage(answered(RUNNING, identifier="another"))
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_stage_or_unreadable(spec: bytes):
+    try:
+        assert isinstance(read_stage(answered(spec)), str)
+    except InvalidResponse:
+        return
+
+
+def test_members_are_known_by_the_names_of_their_nodes():
+    assert read_member_names([a_member("web-1"), a_member("web-2")]) == {"web-1", "web-2"}
+    assert read_member_names([]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [[a_member("")], [a_member("web-1", namespace="cluster-raw")], [a_member("web-1")] * (MAX_MEMBERS + 1)],
+    ids=["nameless", "raw", "too many"],
+)
+def test_members_that_no_talos_would_send_are_unreadable(answers: list[bytes]):
+    with pytest.raises(InvalidResponse):
+        read_member_names(answers)
+
+
+def test_a_watched_status_is_news_when_the_stage_changes_and_not_when_readiness_does():
+    opening = WatchOpening(MACHINE_STATUS)
+    opening.apply(
+        bytes(WatchResponse(event=[Event(event_type=EventType.CREATED, resource=a_status(RUNNING))]))
+    )
+    assert opening.is_open
+    assert not opening.apply(updated(RUNNING_AND_READY, RUNNING))
+    assert not opening.apply(updated(RUNNING, RUNNING_AND_READY))
+    assert opening.apply(updated(SHUTTING_DOWN, RUNNING_AND_READY))

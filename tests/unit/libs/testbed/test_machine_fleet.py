@@ -1,0 +1,171 @@
+"""The pure core of the simulated machines: what they hold, what their watches are told, what they refuse."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contract.platforms import PLATFORMS
+from libs.testbed.machine_facts import Address, Member, make_machine
+from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode
+from libs.testbed.sim_machines.protobuf_wire import (
+    MalformedMessage,
+    decode,
+    encode,
+    get_message,
+    get_messages,
+    get_number,
+    get_text,
+)
+from libs.testbed.sim_machines.requests import ResourceSelection, WatchRequest, parse_list, parse_watch
+from libs.testbed.sim_machines.resource_state import (
+    EventType,
+    State,
+    list_opening_events,
+    matches_watch,
+    reconcile,
+    select_resources,
+)
+from libs.testbed.sim_machines.resources import SimResource, build_resources
+
+NODENAMES = ("k8s", "Nodenames.kubernetes.talos.dev")
+ALL = WatchRequest(ResourceSelection("ns", "kind"), bootstrap_contents=True, sends_bootstrapped=True)
+
+ids = st.sampled_from(["a", "b", "c", "d"])
+resources = st.builds(
+    SimResource, st.just("ns"), st.just("kind"), ids, st.just("owner"), st.binary(max_size=2)
+)
+contents = st.lists(resources, unique_by=lambda resource: resource.id)
+
+
+@given(st.lists(contents, max_size=6))
+def test_who_follows_the_events_holds_what_the_machine_holds(history: list[list[SimResource]]):
+    state: State = {}
+    followed: dict[str, bytes] = {}
+    for now, wanted in enumerate(history):
+        state, events = reconcile(state, wanted, now)
+        for event in events:
+            assert matches_watch(event, ALL)
+            if event.type is EventType.DESTROYED:
+                del followed[event.id]
+            else:
+                assert (event.id in followed) is (event.type is EventType.UPDATED)
+                followed[event.id] = event.resource
+        assert {name: _spec(resource) for name, resource in followed.items()} == {
+            resource.id: resource.spec for resource in wanted
+        }
+        assert [event.resource for event in list_opening_events(state, ALL, now)][:-1] == [
+            followed[name] for name in sorted(followed)
+        ]
+
+
+@given(contents, contents)
+def test_what_does_not_differ_is_neither_told_nor_counted(
+    before: list[SimResource], after: list[SimResource]
+):
+    first, _ = reconcile({}, before, 1)
+    second, events = reconcile(first, after, 2)
+    assert {event.id for event in events} == {resource.id for resource in {*before} ^ {*after}}
+    for key, held in second.items():
+        if held.resource in before:
+            assert held is first[key]
+        else:
+            assert held.version == (first[key].version + 1 if key in first else 1)
+    assert reconcile(second, after, 3) == (second, [])
+
+
+fields = st.dictionaries(
+    st.integers(1, 40),
+    st.integers(1, 2**64 - 1) | st.text(min_size=1) | st.lists(st.binary(), min_size=1),
+    max_size=5,
+)
+
+
+@given(fields)
+def test_what_was_written_is_read(written: dict[int, int | str | list[bytes]]):
+    read = decode(encode(written))
+    assert set(read) == set(written)
+    for field, value in written.items():
+        if isinstance(value, int):
+            assert get_number(read, field) == value
+        elif isinstance(value, str):
+            assert get_text(read, field) == value
+        else:
+            assert get_messages(read, field) == value
+
+
+@given(st.binary())
+def test_any_bytes_are_a_message_or_malformed(data: bytes):
+    try:
+        decode(data)
+    except MalformedMessage:
+        return
+
+
+def test_zero_values_are_left_out_but_elements_of_a_list_are_not():
+    assert encode({1: 0, 2: "", 3: b"", 4: {}, 5: False, 6: []}) == b""
+    assert encode({1: ["", "x"]}) == b"\x0a\x00\x0a\x01x"
+
+
+@pytest.mark.parametrize("platform", sorted(PLATFORMS))
+def test_every_platform_s_machine_can_be_held(platform: str):
+    machine = make_machine("web-1", platform=platform, ip6="fd00::1", external_ips=["203.0.113.7"])
+    state, _ = reconcile({}, build_resources(machine), 0)
+    assert len(state) == len(build_resources(machine))
+    (nodename,) = select_resources(state, ResourceSelection(*NODENAMES))
+    assert get_text(decode(nodename.resource.spec), 1) == "web-1"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        Address(address="10.0.0.5"),
+        Address(address="10.0.0.5/33"),
+        Address(address="10.0.0.5/255.255.255.0"),
+        Address(address="fe80::1%eth0/64"),
+        Address(address="10.0.0.5/24", local="here"),
+        Address(address="10.0.0.5/24", scope="galaxy"),
+    ],
+    ids=lambda address: f"{address.address}-{address.local}-{address.scope}",
+)
+def test_an_address_that_is_none_is_refused_with_the_machine_s_id(address: Address):
+    with pytest.raises(ValueError, match='machine "web-1": '):
+        build_resources(make_machine("web-1", addresses=(address,)))
+
+
+@pytest.mark.parametrize(
+    "lives",
+    [{"stage": "asleep"}, {"members": (Member(name="web-2", addresses=("here",)),)}],
+    ids=["stage", "member"],
+)
+def test_a_stage_or_a_member_that_is_none_is_refused_with_the_machine_s_id(lives: dict):
+    with pytest.raises(ValueError, match='machine "web-1": '):
+        build_resources(make_machine("web-1", **lives))
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({2: 3}, StatusCode.UNIMPLEMENTED),  # tail events
+        ({3: {1: {1: "label"}}}, StatusCode.UNIMPLEMENTED),
+        ({5: 1}, StatusCode.UNIMPLEMENTED),  # aggregated
+        ({7: 1}, StatusCode.UNIMPLEMENTED),  # bootstrap bookmark
+        ({6: b"sixteen bytes..."}, StatusCode.FAILED_PRECONDITION),
+        ({1: 1, 6: b"sixteen bytes..."}, StatusCode.UNKNOWN),
+        ({4: {1: "("}}, StatusCode.INVALID_ARGUMENT),
+    ],
+)
+def test_what_a_watch_cannot_have_is_refused_and_never_ignored(options: dict, code: StatusCode):
+    with pytest.raises(CallRejected) as refused:
+        parse_watch(encode({1: "k8s", 2: NODENAMES[1], 4: options, 5: 1}))
+    assert refused.value.code is code
+
+
+@pytest.mark.parametrize("pattern", ["^(?!kube)", "(?<=a)b", r"(a)\1", "a++", "(?P=name)", "(?>a)"])
+def test_a_pattern_that_only_python_understands_is_refused_as_go_would(pattern: str):
+    with pytest.raises(CallRejected) as refused:
+        parse_list(encode({1: "network", 2: "AddressStatuses.net.talos.dev", 3: {2: {1: pattern}}}))
+    assert refused.value.code is StatusCode.INVALID_ARGUMENT
+
+
+def _spec(resource: bytes) -> bytes:
+    return get_message(decode(get_message(decode(resource), 2)), 1)

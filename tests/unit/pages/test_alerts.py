@@ -1,0 +1,166 @@
+"""The alerts read metrics that there are, and each has its runbook and its trial."""
+
+import re
+from typing import Final
+
+import click
+import msgspec
+import pytest
+import yaml
+from prometheus_client import Counter, Gauge, Histogram
+
+from cli.__main__ import main
+from cli.doctor.check_names import CHECK_NAMES as CHECKS
+from libs.common.observability import metrics
+from libs.common.service.service_spec import SERVICES
+from tests.architecture.sources import ROOT
+
+FOLDER: Final = ROOT / "deploy" / "observability"
+RUNBOOKS: Final = ROOT / "docs" / "runbooks"
+HEADINGS: Final = ["What it means", "How to see it", "What to do"]
+
+
+def groups():
+    return msgspec.yaml.decode((FOLDER / "rules.yaml").read_text())["groups"]
+
+
+RULES: Final = {rule["alert"]: rule for group in groups() for rule in group["rules"]}
+PAGES: Final = {page.stem: page.read_text() for page in RUNBOOKS.glob("*.md") if page.stem != "README"}
+INDEX: Final = (RUNBOOKS / "README.md").read_text()
+TRIALS: Final = msgspec.yaml.decode((FOLDER / "rules_test.yaml").read_text())
+RELEASE: Final = "talos-cloud-controller-manager"
+INSTALLED: Final = {
+    each["metadata"]["name"]
+    for each in yaml.load_all(
+        (ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml").read_text(),
+        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),  # ten times as fast
+    )
+} | {f"{RELEASE}-{wiring.service}" for wiring in SERVICES}
+WORKLOADS: Final = {("deployment", service) for service in ("nats", *(each.service for each in SERVICES))}
+every_alert = pytest.mark.parametrize("alert", sorted(RULES))
+
+
+def series() -> dict[str, set[str]]:
+    """The names under which Prometheus has our metrics, with their labels."""
+    found: dict[str, set[str]] = {"ALERTS": {"alertname", "alertstate", "severity"}}
+    for metric in vars(metrics).values():
+        match metric:
+            case Counter():
+                found[f"{metric._name}_total"] = set(metric._labelnames)
+            case Gauge():
+                found[metric._name] = set(metric._labelnames)
+            case Histogram():
+                labels = set(metric._labelnames)
+                found |= {f"{metric._name}_{part}": labels for part in ("count", "sum")}
+                found[f"{metric._name}_bucket"] = labels | {"le"}
+            case metrics.OptionalGauge():
+                found[metric._name] = set(metric._labelnames)
+            case metrics.StatusCounter():
+                found[metric._name] = {"status"}
+    return found
+
+
+SERIES: Final = series()
+
+
+def named_in(expression: str) -> list[tuple[str, set[str]]]:
+    """Each metric of an expression, with the labels that it is selected by."""
+    selected = re.findall(
+        r"\b((?:talosccm|node_\w+?_controller|node_controller)_\w+)(\{[^}]*\})?", expression
+    )
+    return [(name, set(re.findall(r"(\w+)\s*[=!]", labels))) for name, labels in selected]
+
+
+@every_alert
+def test_an_alert_reads_only_metrics_and_labels_that_the_code_has(alert: str):
+    expression = RULES[alert]["expr"]
+    named = named_in(expression)
+    assert named
+    for name, labels in named:
+        assert labels <= SERIES[name], name
+    words = set(re.findall(r"[a-zA-Z_]\w{3,}", re.sub(r"\{[^}]*\}|by \([^)]*\)|\[[^]]*\]", "", expression)))
+    functions = {"absent", "count", "histogram_quantile", "increase", "max_over_time", "offset", "rate"}
+    functions |= {"time", "unless"}
+    assert words <= functions | {name for name, _ in named}, "a metric that is not ours"
+
+
+@every_alert
+def test_what_an_alert_tells_are_labels_that_are_left_to_it(alert: str):
+    expression = RULES[alert]["expr"]
+    has = {label for name, _ in named_in(expression) for label in SERIES[name]} | {"instance"}
+    grouped = re.findall(r"by \(([^)]*)\)", expression)
+    assert all(set(by.split(", ")) <= has for by in grouped)
+    if grouped:
+        has = {label for by in grouped for label in by.split(", ")}
+    elif re.match(r"(max|absent)\(", expression):
+        has = set()
+    told = set(re.findall(r"\$labels\.(\w+)", str(RULES[alert]["annotations"])))
+    assert told <= has
+
+
+@every_alert
+def test_an_alert_says_how_grave_it_is_and_where_its_runbook_is(alert: str):
+    rule = RULES[alert]
+    assert alert.startswith("TalosCCM")
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+    assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{alert}.md"
+    assert f"| [{alert}]({alert}.md) | {rule['labels']['severity']} |" in INDEX
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
+    assert set(PAGES) == set(RULES)
+    assert len(RULES) == sum(len(group["rules"]) for group in groups())
+    assert INDEX.count("\n| [") == len(RULES)
+
+
+@every_alert
+def test_a_runbook_says_what_it_means_how_to_see_it_and_what_to_do(alert: str):
+    page = PAGES[alert]
+    assert page.startswith(f"# {alert}\n")
+    parts = re.split(r"^## (.*)\n", page, flags=re.MULTILINE)
+    assert parts[1::2] == HEADINGS
+    assert all(part.strip() for part in parts[2::2])
+
+
+@every_alert
+def test_the_commands_and_links_of_a_runbook_exist(alert: str):
+    page = PAGES[alert]
+    for words in re.findall(r"talos-ccm ((?:explain|status|render|config|doctor|demo)[^`\n|#]*)", page):
+        command: click.Command = main
+        arguments = words.split()
+        while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+            command = command.commands[arguments.pop(0)]
+        assert not isinstance(command, click.Group) or command.invoke_without_command, words
+        flags = {name for option in command.params for name in option.opts}
+        assert {each for each in arguments if each.startswith("--")} <= flags, words
+        assert set(re.findall(r"--only (\S+)", words)) <= set(CHECKS), words
+    assert "talos-ccm inside" not in page, "what it says is for other commands, not for people"
+    for target in re.findall(r"\]\(([^)#]+)", page):
+        assert (RUNBOOKS / target).exists(), target
+
+
+@every_alert
+def test_the_objects_that_a_runbook_names_are_those_that_are_installed(alert: str):
+    named = set(re.findall(rf"{RELEASE}[-\w]*", PAGES[alert]))
+    assert named <= INSTALLED | {f"{RELEASE}-nats-ca"}  # which the bootstrap of NATS makes
+    for kind, name in re.findall(rf"\b(deployment|statefulset|pod)[/ ]({RELEASE}[-\w]*)", PAGES[alert]):
+        assert (kind, name.removeprefix(f"{RELEASE}-")) in WORKLOADS, f"there is no {kind} {name}"
+
+
+@every_alert
+def test_a_trial_fires_each_alert_and_has_it_quiet(alert: str):
+    trials = [trial for trial in TRIALS["tests"] if trial["name"] == alert]
+    assert trials
+    for trial in trials:
+        told = [each["exp_samples"] for each in trial["promql_expr_test"]]
+        assert [] in told
+        assert any(f'alertname="{alert}"' in sample["labels"] for samples in told for sample in samples)
+        for given in trial["input_series"]:
+            for name, labels in named_in(given["series"]):
+                assert labels <= SERIES[name] | {"instance"}
+
+
+def test_the_trials_are_of_the_alerts():
+    assert {trial["name"] for trial in TRIALS["tests"]} == set(RULES)
+    assert TRIALS["rule_files"] == ["rules.yaml"]

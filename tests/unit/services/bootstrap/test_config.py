@@ -1,0 +1,133 @@
+"""A server's configuration follows the wiring: whoever declares more may more, and nobody else."""
+
+from pathlib import PurePath
+
+import msgspec
+import pytest
+
+from libs.common.bus.protocol import Durable
+from libs.common.contract.subjects import ENRICHED_NODE, FLOW, ROOT, STREAM
+from libs.common.service.service_spec import DURABLES, LABELER, METADATA, SERVICES, ServiceSpec
+from services.bootstrap.nats_permissions import (
+    SYSTEM_USER,
+    build_reader_permissions,
+    build_service_permissions,
+    build_system_permissions,
+)
+from services.bootstrap.resource_names import KEY_USERS, ResourceNames
+from services.bootstrap.server_config import NatsServerConfig, build_permissions_by_user, render_server_config
+
+KEYS = {user: f"U{user.upper()}" for user in (*KEY_USERS, SYSTEM_USER)}
+SERVER = NatsServerConfig(
+    name="ccm-nats-0",
+    listen_address="0.0.0.0",
+    client_port=4222,
+    route_port=6222,
+    monitor_port=8222,
+    routes=(),
+    files_dir=PurePath("/etc/nats"),
+    store_dir=PurePath("/data"),
+    store_bytes=2**28,
+)
+
+
+@pytest.mark.parametrize("wiring", SERVICES, ids=lambda wiring: wiring.service)
+def test_what_a_service_declares_it_may_publish_and_no_other_subject_of_ours(wiring: ServiceSpec):
+    ours = {
+        subject for subject in build_service_permissions(wiring).allow_publish if subject.startswith(ROOT)
+    }
+    assert ours == set(wiring.publishes)
+
+
+def test_a_service_that_declares_a_durable_may_take_and_acknowledge_its_messages():
+    durable = Durable(service="metadata", name="metadata-new", filter=f"{ENRICHED_NODE}.>")
+    before = set(build_service_permissions(METADATA).allow_publish)
+    after = set(
+        build_service_permissions(msgspec.structs.replace(METADATA, durables=(durable,))).allow_publish
+    )
+    assert after - before == {
+        f"$JS.API.CONSUMER.INFO.{STREAM}.metadata-new",
+        f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.metadata-new",
+        f"$JS.ACK.{STREAM}.metadata-new.>",
+    }
+
+
+def test_a_service_that_follows_nothing_may_make_no_consumer():
+    rights = build_service_permissions(msgspec.structs.replace(METADATA, follows=()))
+    assert not [subject for subject in rights.allow_publish if "CONSUMER" in subject]
+
+
+def test_the_watcher_alone_makes_stream_and_durables():
+    makes = f"$JS.API.STREAM.CREATE.{STREAM}"
+    assert [
+        user for user, rights in build_permissions_by_user().items() if makes in rights.allow_publish
+    ] == ["watcher"]
+    for durable in DURABLES:
+        denied = f"$JS.API.CONSUMER.CREATE.{STREAM}.{durable.name}.>"
+        assert [
+            user for user, rights in build_permissions_by_user().items() if denied not in rights.deny_publish
+        ] == ["watcher"]
+
+
+def test_whoever_speaks_outside_the_flow_reads_the_flow_alone():
+    """Else the server would publish its words, as an answer, to any subject that it names."""
+    for wiring in SERVICES:
+        reading = [
+            subject for subject in build_service_permissions(wiring).allow_publish if "DIRECT.GET" in subject
+        ]
+        assert reading == [f"$JS.API.DIRECT.GET.{STREAM}.{FLOW}.>"]
+
+
+def test_who_only_looks_says_nothing():
+    assert all(subject.startswith("$JS.API.") for subject in build_reader_permissions().allow_publish)
+
+
+def test_the_system_key_can_do_one_thing():
+    assert build_system_permissions().allow_publish == ("$SYS.REQ.SERVER.*.RELOAD",)
+
+
+def test_everybody_hears_an_inbox_of_their_own_alone():
+    heard = [
+        rights.allow_subscribe
+        for rights in (*build_permissions_by_user().values(), build_system_permissions())
+    ]
+    assert len(set(heard)) == len(heard)
+    assert all(len(subjects) == 1 and subjects[0].startswith("_INBOX_") for subjects in heard)
+
+
+def test_each_user_has_its_key_and_its_rights_in_the_text():
+    text = render_server_config(SERVER, KEYS)
+    for user, key in KEYS.items():
+        assert f"# {user}\n      {{ nkey: {key}, permissions:" in text
+    for subject in build_service_permissions(LABELER).allow_publish:
+        assert f'"{subject}"' in text
+
+
+def test_a_key_that_is_missing_is_no_configuration_at_all():
+    with pytest.raises(KeyError):
+        render_server_config(SERVER, {user: key for user, key in KEYS.items() if user != "csr"})
+
+
+def test_a_text_cannot_leave_its_quotes():
+    odd = msgspec.structs.replace(SERVER, name='x" } system_account: TALOSCCM #')
+    assert 'server_name: "x\\" } system_account: TALOSCCM #"\n' in render_server_config(odd, KEYS)
+
+
+def test_a_lone_server_has_no_routes_and_several_prove_themselves_to_one_another():
+    assert "cluster {" not in render_server_config(SERVER, KEYS)
+    routes = ResourceNames(namespace="kube-system", prefix="ccm").list_routes(3)
+    text = render_server_config(msgspec.structs.replace(SERVER, routes=routes), KEYS)
+    assert '"tls://ccm-nats-2.ccm-nats-headless.kube-system.svc.cluster.local:6222"' in text
+    assert "verify: true" in text.partition("cluster {")[2]
+    assert "verify: true" not in text.partition("cluster {")[0]
+
+
+def test_an_ipv6_address_is_told_in_brackets():
+    text = render_server_config(msgspec.structs.replace(SERVER, listen_address="::"), KEYS)
+    assert 'http: "[::]:8222"' in text
+    assert msgspec.structs.replace(SERVER, listen_address="::").own_address == "127.0.0.1:4222"
+    assert msgspec.structs.replace(SERVER, listen_address="fd00::1").own_address == "[fd00::1]:4222"
+
+
+def test_a_probe_port_of_0_is_none():
+    assert "http:" not in render_server_config(msgspec.structs.replace(SERVER, monitor_port=0), KEYS)

@@ -1,0 +1,152 @@
+"""Files that a server reads, folders that stand for Secrets, settings, and the bootstrap's rights."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path, PurePath
+
+import pytest
+
+from libs.common.bus.nats.nkeys import generate_seed, public_key_of
+from libs.common.service.service_spec import SERVICES
+from libs.common.settings.read_settings import SettingsError, read_settings
+from services.bootstrap.directory_key_store import DirectoryKeyStore, write_file
+from services.bootstrap.policy_rules import list_policy_rules
+from services.bootstrap.resource_names import ResourceNames
+from services.bootstrap.server_config import NatsServerConfig
+from services.bootstrap.server_files import (
+    InvalidSecretError,
+    ServerSpec,
+    ensure_installation_keys,
+    write_server_files,
+)
+from services.bootstrap.server_reconciler import ServerReconciler
+from services.bootstrap.settings import BootstrapSettings
+from tests.bus_actors import wait_until
+
+NAMES = ResourceNames(namespace="kube-system", prefix="ccm")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SERVER = NatsServerConfig(
+    name="ccm-nats-0",
+    listen_address="127.0.0.1",
+    client_port=4222,
+    route_port=6222,
+    monitor_port=0,
+    routes=(),
+    files_dir=PurePath("/etc/nats"),
+    store_dir=PurePath("/data"),
+    store_bytes=2**28,
+)
+
+
+def test_a_file_is_replaced_whole_for_its_owner_alone_and_only_if_it_differs(tmp_path: Path):
+    path = tmp_path / "tls.key"
+    assert write_file(path, b"one")
+    first = path.stat().st_ino
+    assert not write_file(path, b"one")
+    assert path.stat().st_ino == first
+    assert write_file(path, b"two")
+    assert path.stat().st_ino != first, "whoever reads the old one reads all of it"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["tls.key"]
+
+
+async def test_whoever_comes_second_gets_what_the_first_has_made(tmp_path: Path):
+    store = DirectoryKeyStore(tmp_path / "keys")
+    made = await asyncio.gather(*(store.create_secret("one", {"seed.nk": generate_seed()}) for _ in range(5)))
+    assert {tuple(each.items()) for each in made} == {tuple((await store.get_secret("one") or {}).items())}
+    assert [each.name for each in (tmp_path / "keys").iterdir()] == ["one"], "nothing half made is left"
+
+
+async def test_what_nobody_has_made_is_none(tmp_path: Path):
+    assert await DirectoryKeyStore(tmp_path / "keys").get_secret("one") is None
+
+
+def test_a_seed_has_a_public_key_that_is_a_users():
+    one, other = generate_seed(), generate_seed()
+    assert one != other
+    assert public_key_of(one).startswith("U")
+    assert public_key_of(one + b"\n") == public_key_of(one), "an editor ends a line"
+    assert public_key_of(one) != public_key_of(other)
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"SUAAA"])
+def test_what_is_no_seed_is_refused(text: bytes):
+    with pytest.raises(ValueError, match="not"):
+        public_key_of(text)
+
+
+@pytest.mark.parametrize("damaged", [lambda seed: seed[:-1], lambda seed: seed[::-1]], ids=["cut", "turned"])
+def test_a_damaged_seed_is_refused_without_being_shown(damaged: Callable[[bytes], bytes]):
+    text = damaged(generate_seed())
+    with pytest.raises(ValueError, match="not") as refused:
+        public_key_of(text)
+    assert text.decode() not in str(refused.value)
+
+
+def test_no_secret_is_ever_changed_and_each_that_is_read_is_named():
+    granted = {
+        (right.resource, verb): right.resource_names
+        for right in list_policy_rules(NAMES)
+        for verb in right.verbs
+    }
+    assert granted.keys() == {
+        ("secrets", "get"), ("secrets", "create"), ("configmaps", "get"), ("configmaps", "update"),
+        ("configmaps", "create")
+    }  # fmt: skip
+    assert set(granted["secrets", "get"]) == {
+        *(f"ccm-nats-{wiring.service}" for wiring in SERVICES), "ccm-nats-reader", "ccm-nats-ca"
+    }  # fmt: skip
+    assert granted["configmaps", "update"] == ("ccm-nats-ca",)
+    assert {right.namespace for right in list_policy_rules(NAMES)} == {"kube-system"}
+
+
+def test_a_server_is_found_by_its_service_by_its_pod_and_from_beside_it():
+    hosts = NAMES.list_hosts()
+    assert {
+        "ccm-nats",
+        "ccm-nats.kube-system.svc",
+        "*.ccm-nats-headless.kube-system.svc.cluster.local",
+    } <= set(hosts)
+    assert {"localhost", "127.0.0.1", "::1"} <= set(hosts)
+
+
+def settings(*arguments: str, **environment: str) -> BootstrapSettings:
+    return read_settings([BootstrapSettings], arguments, environment).get(BootstrapSettings)
+
+
+def test_what_the_chart_says_is_understood():
+    read = settings(
+        "--namespace", "ccm", "--prefix", "my-ccm", "--out", "/nats", "--keep", POD_NAME="my-ccm-nats-1"
+    )
+    assert (read.namespace, read.prefix, read.out) == ("ccm", "my-ccm", Path("/nats"))
+    assert read.keep
+    assert read.server_name == "my-ccm-nats-1"
+    assert read.certificate_seconds == 365 * 86400
+
+
+def test_every_mistake_is_told_at_once():
+    with pytest.raises(SettingsError) as told:
+        settings("--replicas=2", "--listen-address=nats", "--store-bytes=1")
+    assert [line.partition(":")[0] for line in str(told.value).splitlines()] == [
+        "--store-bytes", "--replicas=2", "--listen-address"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("years", [-11, 11])
+async def test_an_authority_that_has_ended_or_is_of_the_future_is_named_and_kept_for_a_look(
+    years: int, tmp_path: Path
+):
+    """A clock that was wrong when it was made, or ten years: nothing but another authority helps."""
+    store, out = DirectoryKeyStore(tmp_path / "keys"), tmp_path / "out"
+    kept = await ensure_installation_keys(store, NAMES, NOW)
+    wanted = ServerSpec(server=SERVER, tls_names=NAMES.list_hosts(), certificate_lifetime=timedelta(days=365))
+    now = NOW + timedelta(days=365 * years)
+    with pytest.raises(InvalidSecretError, match=f"good until 2035-.*it is {now:%Y}-"):
+        write_server_files(out, wanted, kept, now)
+    assert not (out / "nats.conf").exists()
+    keeper = ServerReconciler(store, NAMES, out, wanted, now=lambda: now, interval_seconds=3600)
+    looking = asyncio.create_task(keeper.run())
+    await wait_until(lambda: any("good until" in problem for problem in keeper.problems()))
+    assert not looking.done(), "who looks again sees the authority that somebody makes"
+    looking.cancel()

@@ -1,0 +1,186 @@
+"""What is read of a kubelet's request, and that no bytes raise."""
+
+import base64
+import ipaddress
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contract.signing_request import REQUEST_LIMIT
+from services.csr import certificate_request as reading
+from services.csr.certificate_request import CertificateRequest, MalformedRequest, parse_request
+from tests.csr_cases import CASES
+from tests.csr_der import (
+    ORGANIZATION,
+    RequestFields,
+    encode_dns_name,
+    encode_email,
+    encode_ip,
+    encode_pem,
+    encode_rsa_key,
+    encode_unsigned_request,
+    get_key,
+)
+
+HONEST = RequestFields(sans=(encode_dns_name("web-1"), encode_ip("10.0.0.5"), encode_ip("fd00:7::5")))
+
+
+def accepted_requests() -> st.SearchStrategy[bytes]:
+    """Requests that the API server takes; their keys are made when a test asks for them."""
+    pems = [case.pem() for case in CASES if case.refused_by_api is False]
+    return st.sampled_from([pem for pem in pems if b":" not in pem])  # a PEM header is not base64
+
+
+def asked(pem: bytes) -> CertificateRequest:
+    read = parse_request(pem)
+    assert isinstance(read, CertificateRequest), read
+    return read
+
+
+def test_an_honest_request_is_read_as_it_is():
+    assert asked(encode_pem(HONEST.sign())) == CertificateRequest(
+        common_names=("system:node:web-1",),
+        organizations=("system:nodes",),
+        dns_names=("web-1",),
+        ips=("10.0.0.5", "fd00:7::5"),
+        key="ECDSA P-256",
+        is_signature_valid=True,
+    )
+
+
+def test_what_a_library_signs_is_read_just_the_same():
+    subject = x509.Name.from_rfc4514_string("CN=system:node:web-1,O=system:nodes")
+    names = x509.SubjectAlternativeName([x509.DNSName("web-1")])
+    builder = x509.CertificateSigningRequestBuilder(subject).add_extension(names, critical=False)
+    signed = builder.sign(get_key("Ed25519"), None).public_bytes(Encoding.PEM)
+    read = asked(signed)
+    assert (read.dns_names, read.key, read.is_signature_valid, read.problems) == (
+        ("web-1",),
+        "Ed25519",
+        True,
+        (),
+    )
+
+
+@pytest.mark.parametrize("kind", ["RSA 2048", "P-256", "P-384", "P-521", "Ed25519"])
+def test_keys_that_kubelets_may_have(kind: str):
+    read = asked(encode_pem(RequestFields(key=kind).sign()))
+    assert (read.key.removeprefix("ECDSA "), read.key_problem, read.is_signature_valid) == (kind, "", True)
+
+
+@pytest.mark.parametrize("kind", ["RSA 1024", "P-192", "P-224", "secp256k1", "DSA", "Ed448"])
+def test_nobody_looks_at_a_signature_by_a_key_that_we_do_not_accept(kind: str):
+    read = asked(encode_pem(RequestFields(key=kind).sign()))
+    assert read.key_problem
+    assert read.is_signature_valid is None
+
+
+def test_a_key_that_is_slow_to_verify_with_is_never_verified_with():
+    modulus, exponent = 2**8191 + 12345, 2**8190 + 1
+    pem = encode_pem(encode_unsigned_request(encode_rsa_key(modulus, exponent), HONEST))
+    read = parse_request(pem)
+    assert isinstance(read, MalformedRequest) or read.is_signature_valid is None
+
+
+def test_a_signature_is_judged_by_the_key_in_the_request():
+    spki = get_key("P-256").public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    assert asked(encode_pem(RequestFields(foreign_signature=True).sign())).is_signature_valid is False
+    assert asked(encode_pem(encode_unsigned_request(spki, HONEST))).is_signature_valid is False
+
+
+def test_an_ipv4_mapped_address_is_not_read_as_ipv4():
+    [read] = asked(encode_pem(RequestFields(sans=(encode_ip("::ffff:10.0.0.5"),)).sign())).ips
+    assert ipaddress.ip_address(read) == ipaddress.ip_address("::ffff:10.0.0.5")
+
+
+def test_no_more_names_are_kept_than_a_request_may_have():
+    read = asked(encode_pem(RequestFields(sans=(encode_dns_name("web-1"),) * 500).sign()))
+    assert len(read.dns_names) == reading.MAX_SANS
+    assert read.problems == (f"it asks for 500 names and addresses, more than {reading.MAX_SANS}",)
+
+
+def test_what_the_kubelet_wrote_is_shown_bounded_and_printable():
+    fields = RequestFields(
+        subject=(((ORGANIZATION, "o"),), (("2.5.4.11", "\x1b[31m" + "x" * 500),)),
+        sans=(encode_email("a\n@b"),),
+    )
+    read = asked(encode_pem(fields.sign()))
+    shown = (*read.other_subject_attributes, *read.other_sans)
+    assert len(shown) == 2
+    assert all(len(text) < 140 and text.isascii() and text.isprintable() for text in shown)
+
+
+def test_a_request_of_the_largest_size_is_read_and_a_larger_one_is_not():
+    pem = encode_pem(HONEST.sign())  # once: signatures differ in length
+    spaces = REQUEST_LIMIT - len(pem)
+    assert isinstance(parse_request(pem + b"\n" * spaces), CertificateRequest)
+    assert isinstance(parse_request(pem + b"\n" * (spaces + 1)), MalformedRequest)
+
+
+@given(st.binary(max_size=2000))
+def test_no_bytes_raise(data: bytes):
+    assert isinstance(parse_request(data), MalformedRequest)
+
+
+@given(st.binary(max_size=2000))
+def test_no_der_raises(der: bytes):
+    assert isinstance(parse_request(encode_pem(der)), CertificateRequest | MalformedRequest)
+
+
+@given(st.deferred(accepted_requests), st.data())
+def test_no_mutation_of_a_request_raises(pem: bytes, data: st.DataObject):
+    mutated = bytearray(base64.b64decode(b"".join(pem.split(b"-----")[2].split())) if pem else b"")
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, max(0, len(mutated) - 1)))
+        kind = data.draw(st.sampled_from(["set", "cut", "insert"]))
+        if kind == "set" and mutated:
+            mutated[at] = data.draw(st.integers(0, 255))
+        elif kind == "cut":
+            del mutated[at : at + data.draw(st.integers(1, 30))]
+        else:
+            mutated[at:at] = data.draw(st.binary(min_size=1, max_size=8))
+    assert isinstance(parse_request(encode_pem(bytes(mutated))), CertificateRequest | MalformedRequest)
+
+
+@given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=8))
+def test_no_list_of_names_raises(names: list[tuple[int, bytes]]):
+    sans = tuple(bytes([tag, len(content)]) + content for tag, content in names)
+    assert isinstance(
+        parse_request(encode_pem(RequestFields(sans=sans).sign())), CertificateRequest | MalformedRequest
+    )
+
+
+@given(st.lists(st.tuples(st.text(max_size=20), st.sampled_from([0x0C, 0x13, 0x14, 0x16, 0x1C, 0x1E, 0x03]))))
+def test_no_subject_raises(values: list[tuple[str, int]]):
+    for text, tag in values:
+        fields = RequestFields(subject=(((ORGANIZATION, text),),), subject_tag=tag)
+        assert isinstance(parse_request(encode_pem(fields.sign())), CertificateRequest | MalformedRequest)
+
+
+class PanicException(BaseException):
+    """As pyo3 raises it out of a broken assertion; its module is no Python module."""
+
+
+PanicException.__module__ = "pyo3_runtime"
+
+
+@pytest.mark.parametrize("error", [PanicException("assertion failed"), MemoryError(), RecursionError("deep")])
+def test_whatever_the_parser_raises_makes_the_request_unreadable(error: BaseException):
+    def parse(_: bytes) -> CertificateRequest:
+        raise error
+
+    read = reading.parse_with(parse, encode_pem(HONEST.sign()))
+    assert isinstance(read, MalformedRequest)
+    assert type(error).__name__ in read.reason
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+def test_the_end_of_the_process_is_no_fault_of_a_request(error: BaseException):
+    def parse(_: bytes) -> CertificateRequest:
+        raise error
+
+    with pytest.raises(type(error)):
+        reading.parse_with(parse, encode_pem(HONEST.sign()))

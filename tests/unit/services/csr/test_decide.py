@@ -1,0 +1,498 @@
+"""Which certificates a kubelet gets: a reason for every row, and what never happens whatever is said."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.contract.events import CsrEnriched
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from services.csr.claim_index import ClaimIndex
+from services.csr.decide import ApprovalPolicy, Approve, Decision, Deny, Evaluation, Ignore, Wait, decide
+from tests.builders import make_csr_enriched, make_node, make_node_enriched, make_request
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, CsrCase, make_metadata_events
+from tests.csr_der import CN, ORGANIZATION, RequestFields, encode_dns_name, encode_ip, encode_pem
+from tests.unit.services.csr.test_claim_index import claims_of, facts_of, unreachable, writes
+
+ADDRESS = "10.0.0.5"
+HONEST = FACTS["db-1"]
+
+
+def the_cluster() -> ClaimIndex:
+    claims = claims_of(*NODES.values(), *make_metadata_events())
+    assert claims.get_node(WHO)
+    return claims
+
+
+def asks(name: str, *sans: bytes, **fields: Any) -> CsrEnriched:
+    """A request of that node, with an honest subject; other keywords are fields of CsrEnriched."""
+    subject = (((ORGANIZATION, "system:nodes"),), ((CN, f"system:node:{name}"),))
+    request = make_request(node=name, pem=encode_pem(RequestFields(subject=subject, sans=sans).sign()))
+    return make_csr_enriched(request, **({"node_uid": "uid-1"} | fields))
+
+
+def decided(event: CsrEnriched, claims: ClaimIndex, policy: ApprovalPolicy = POLICY) -> Decision:
+    return decide(event, claims, policy).decision
+
+
+def told(decision: Decision) -> str:
+    return decision.reason if isinstance(decision, Ignore) else decision.message
+
+
+def judged(case: CsrCase, **fields: Any) -> Evaluation:
+    known: dict[str, Any] = {
+        "facts": FACTS[WHO],
+        "node_uid": NODES[WHO].uid,
+        "answering_addresses": (ADDRESS,),
+    } | fields
+    return decide(make_csr_enriched(case.request(), **known), the_cluster(), POLICY)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_becomes_of_each_case(case: CsrCase):
+    decision = judged(case).decision
+    assert (type(decision).__name__.lower(), case.reason in told(decision)) == (case.expected, True), decision
+    assert len(told(decision)) <= 1100
+    assert told(decision).isprintable()
+
+
+def test_the_table_is_large_and_every_row_says_what_it_is():
+    assert len(CASES) >= 60
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert all(case.reason for case in CASES)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.expected == "approve"], ids=lambda c: c.name)
+def test_nothing_good_is_approved_without_its_machines_word(case: CsrCase):
+    fault = MachineFault(kind="timeout", step="connect", message="no answer")
+    for known in ({"facts": None}, {"facts": None, "fault": fault}, {"node_uid": "of an earlier one"}):
+        assert isinstance(judged(case, **known).decision, Wait)
+    assert isinstance(judged(case, facts=HONEST).decision, Wait)  # of another machine
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.expected == "deny"], ids=lambda c: c.name)
+def test_what_is_wrong_in_itself_is_denied_whatever_is_known(case: CsrCase):
+    decision = judged(case, facts=None).decision
+    assert isinstance(decision, Deny | Wait)
+    if isinstance(judged(case, facts=FACTS["db-2"]).decision, Deny):
+        assert isinstance(decision, Deny)
+
+
+def test_an_approval_says_what_the_reference_says():
+    decision = decided(asks("a", encode_dns_name("a"), facts=facts_of("a")), claims_of(make_node("a")))
+    assert decision == Approve(
+        reason="Approved by TalosCloudControllerManager",
+        message="This CSR was approved by Talos Cloud Controller Manager: "
+        "every name and address is attested by the machine through Talos",
+    )
+
+
+def test_a_denial_says_what_the_reference_says_and_names_what_was_asked_for():
+    decision = decided(
+        asks("a", encode_dns_name("vault.example"), facts=facts_of("a")), claims_of(make_node("a"))
+    )
+    assert decision == Deny(
+        reason="Denied by TalosCloudControllerManager",
+        message="This CSR was denied by Talos Cloud Controller Manager, Reason: "
+        "DNS name 'vault.example' is not attested by the machine of a",
+        check="names",
+    )
+
+
+A, B = make_node("a", ip="10.0.0.1"), make_node("b", ip="10.0.0.2")
+OF_A = facts_of("a", "10.0.0.1/24", "10.0.0.9/24", node_ip="10.0.0.1")
+OF_B = facts_of("b", "10.0.0.2/24", "10.0.0.9/24", node_ip="10.0.0.2")
+FAULT = MachineFault(kind="timeout", step="PlatformMetadata", message="no answer in 5 s")
+WAITS: tuple[tuple[str, ClaimIndex, CsrEnriched, str, str, set[str], tuple[str, ...]], ...] = (
+    (
+        "no Node",
+        claims_of(),
+        asks("a", encode_dns_name("a"), node_uid=""),
+        "node",
+        "there is no Node a yet",
+        {"a"},
+        (),
+    ),
+    (
+        "nothing known",
+        claims_of(A),
+        asks("a", encode_dns_name("a")),
+        "asking",
+        "has not been asked yet",
+        {"a"},
+        (),
+    ),
+    (
+        "a fault",
+        claims_of(A),
+        asks("a", encode_dns_name("a"), fault=FAULT),
+        "unreachable",
+        "no answer in 5 s",
+        {"a"},
+        (),
+    ),
+    (
+        "an earlier Node",
+        claims_of(A),
+        asks("a", encode_dns_name("a"), facts=OF_A, node_uid="x"),
+        "asking",
+        "earlier Node a",
+        {"a"},
+        (),
+    ),
+    (
+        "another machine, by its UUID",
+        claims_of(A),
+        asks("a", encode_dns_name("a"), facts=OF_B),
+        "machine",
+        "bears node 'b', not a",
+        {"a"},
+        (),
+    ),
+    (
+        "an address that is not there yet",
+        claims_of(A),
+        asks("a", encode_ip("10.0.0.8"), facts=OF_A),
+        "addresses",
+        "10.0.0.8 is not on the machine of a (yet)",
+        {"a"},
+        (),
+    ),
+    (
+        "an address that both attest",
+        claims_of(A, B, make_node_enriched(B, OF_B)),
+        asks("a", encode_ip("10.0.0.9"), facts=OF_A),
+        "rivals",
+        "IP address 10.0.0.9 is claimed by Node b, too",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "where both answer",
+        claims_of(A, B, make_node_enriched(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.1"))),
+        asks("a", encode_ip("10.0.0.1"), facts=OF_A),
+        "rivals",
+        "which answers there",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "where another answers, and it does not",
+        claims_of(A, B, make_node_enriched(B, facts_of("b", "10.0.0.9/24", node_ip="10.0.0.9"))),
+        asks("a", encode_ip("10.0.0.9"), facts=OF_A),
+        "rivals",
+        "which answers there",
+        {"a", "b"},
+        (),
+    ),
+    (
+        "where it answers, and another did that is silent",
+        claims_of(A, B, unreachable(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.1"))),
+        asks("a", encode_ip("10.0.0.1"), facts=OF_A),
+        "former",
+        "was Node b's, which does not answer any more",
+        {"a", "b"},
+        (),
+    ),
+    (
+        "an address that a silent machine attested",
+        claims_of(A, B, unreachable(B, OF_B)),
+        asks("a", encode_ip("10.0.0.9"), facts=OF_A),
+        "rivals",
+        "Node b, too",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "an address that a Node writes whose machine was never asked",
+        claims_of(A, writes("b", "10.0.0.9")),
+        asks("a", encode_ip("10.0.0.9"), facts=OF_A),
+        "rivals",
+        "never been asked",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "a name that both attest",
+        claims_of(A, B, make_node_enriched(B, facts_of("b", hostname="x.example"))),
+        asks("a", encode_dns_name("x.example"), facts=facts_of("a", hostname="x.example")),
+        "rivals",
+        "DNS name 'x.example' is claimed by Node b, too",
+        {"a", "b"},
+        ("b",),
+    ),
+    (
+        "a name that begins with another's",
+        claims_of(A, B),
+        asks("a", encode_dns_name("b.example"), facts=facts_of("a", hostname="b.example")),
+        "rivals",
+        "which has the name that it begins with",
+        {"a", "b"},
+        (),
+    ),
+    (
+        "a name while the cloud has not answered",
+        claims_of(A),
+        asks("a", encode_dns_name("x.example"), facts=facts_of("a", platform="aws")),
+        "names",
+        "Talos has no providerID from platform aws yet",
+        {"a"},
+        (),
+    ),
+    (
+        "several things",
+        claims_of(A, B, make_node_enriched(B, OF_B)),
+        asks("a", encode_ip("10.0.0.8"), encode_ip("10.0.0.9"), facts=OF_A),
+        "addresses",
+        "10.0.0.9 is claimed by Node b, too",
+        {"a", "b"},
+        ("b",),
+    ),
+)
+
+
+@pytest.mark.parametrize("row", WAITS, ids=lambda row: row[0])
+def test_a_wait_says_what_for_and_on_whom(row: Any):
+    _, claims, event, reason, text, nodes, rivals = row
+    decision = decided(event, claims)
+    assert isinstance(decision, Wait)
+    assert (decision.reason, decision.nodes, decision.rivals) == (reason, frozenset(nodes), rivals)
+    assert text in decision.message
+
+
+GRANTED: tuple[tuple[str, ClaimIndex, CsrEnriched], ...] = (
+    (
+        "where it answers, though a silent machine attested it",
+        claims_of(A, B, unreachable(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.2"))),
+        asks("a", encode_ip("10.0.0.1"), facts=OF_A),
+    ),
+    (
+        "where it answers, though another attests it",
+        claims_of(A, B, make_node_enriched(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.2"))),
+        asks("a", encode_ip("10.0.0.1"), facts=OF_A),
+    ),
+    (
+        "where it was dialled and answered, though another attests it",
+        claims_of(A, B, make_node_enriched(B, OF_B)),
+        asks("a", encode_ip("10.0.0.9"), facts=OF_A, answering_addresses=("10.0.0.1", "10.0.0.9")),
+    ),
+    (
+        "where it answers, though a Node writes it whose machine was never asked",
+        claims_of(A, writes("b", "10.0.0.1")),
+        asks("a", encode_ip("10.0.0.1"), facts=OF_A),
+    ),
+    (
+        "what another only writes",
+        claims_of(
+            A, (b := writes("b", "10.0.0.9")), make_node_enriched(b, facts_of("b", node_ip="10.0.0.2"))
+        ),
+        asks("a", encode_ip("10.0.0.9"), facts=OF_A),
+    ),
+    (
+        "its own name, though another attests it",
+        claims_of(A, B, make_node_enriched(B, facts_of("b", hostname="a"))),
+        asks("a", encode_dns_name("a"), facts=OF_A),
+    ),
+    (
+        "its full name, though another attests it",
+        claims_of(A, B, make_node_enriched(B, facts_of("b", hostname="a.example"))),
+        asks("a", encode_dns_name("a.example"), facts=facts_of("a", hostname="a.example")),
+    ),
+    (
+        "a node name that is an address, by address",
+        claims_of(make_node("10.0.0.5", ip="10.0.0.5")),
+        asks(
+            "10.0.0.5", encode_ip("10.0.0.5"), facts=facts_of("10.0.0.5", "10.0.0.5/24", node_ip="10.0.0.5")
+        ),
+    ),
+    (
+        "what was another's Node that is gone",
+        claims_of(A, make_node_enriched(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.1"))),
+        asks("a", encode_ip("10.0.0.1"), facts=OF_A),
+    ),
+)
+
+
+@pytest.mark.parametrize("row", GRANTED, ids=lambda row: row[0])
+def test_a_node_gets_what_it_is(row: Any):
+    _, claims, event = row
+    assert isinstance(decided(event, claims), Approve)
+
+
+def test_a_lying_machine_cannot_stop_another_where_that_one_answers():
+    liar, lies = (
+        make_node("liar", ip="10.0.0.66"),
+        facts_of("liar", "10.0.0.1/24", hostname="a", node_ip="10.0.0.66"),
+    )
+    claims = claims_of(A, liar, make_node_enriched(liar, lies))
+    assert isinstance(
+        decided(asks("a", encode_dns_name("a"), encode_ip("10.0.0.1"), facts=OF_A), claims), Approve
+    )
+    assert isinstance(decided(asks("liar", encode_dns_name("a"), facts=lies), claims), Deny)
+    assert isinstance(decided(asks("liar", encode_ip("10.0.0.1"), facts=lies), claims), Wait)
+
+
+NETWORKS = msgspec.structs.replace(POLICY, allowed_networks=("10.0.0.0/16", "fd00:7::/32"))
+ALONE: tuple[tuple[str, Node, tuple[bytes, ...], str, str], ...] = (
+    (
+        "what it writes",
+        writes("a", "10.0.0.1"),
+        (encode_dns_name("a"), encode_ip("10.0.0.1")),
+        "approve",
+        "Node object only",
+    ),
+    (
+        "its provided IP",
+        make_node("a", ip="10.0.0.1"),
+        (encode_ip("10.0.0.1"),),
+        "approve",
+        "Node object only",
+    ),
+    ("outside", writes("a", "192.0.2.1"), (encode_ip("192.0.2.1"),), "deny", "192.0.2.1 is not within"),
+    ("outside, by IPv6", writes("a", "fd01::1"), (encode_ip("fd01::1"),), "deny", "is not within"),
+    ("not written yet", writes("a"), (encode_ip("10.0.0.1"),), "wait", "not in the status of Node a (yet)"),
+    (
+        "written by another",
+        writes("a", "10.0.0.2"),
+        (encode_ip("10.0.0.2"),),
+        "wait",
+        "in the status of Node b, too",
+    ),
+    ("the name of another", writes("a", "b"), (encode_dns_name("b"),), "deny", "Node b's own name"),
+    (
+        "the name of another below its own",
+        writes("a", "a.b"),
+        (encode_dns_name("a.b"),),
+        "deny",
+        "Node a.b's own name",
+    ),
+    (
+        "any other name",
+        writes("a", "vault.example"),
+        (encode_dns_name("vault.example"),),
+        "deny",
+        "neither a nor below it",
+    ),
+    (
+        "its full name",
+        writes("a", "a.example"),
+        (encode_dns_name("a.example"),),
+        "approve",
+        "Node object only",
+    ),
+    (
+        "its full name, not written yet",
+        writes("a"),
+        (encode_dns_name("a.example"),),
+        "wait",
+        "not in the status",
+    ),
+    ("loopback", writes("a", "127.0.0.1"), (encode_ip("127.0.0.1"),), "deny", "not a unicast address"),
+)
+
+
+@pytest.mark.parametrize("row", ALONE, ids=lambda row: row[0])
+def test_without_talos_a_node_is_what_it_alone_writes_within_bounds(row: Any):
+    _, node, sans, expected, text = row
+    claims = claims_of(node, writes("b", "10.0.0.2", ip="10.0.0.2"), writes("a.b"))
+    decision = decided(asks("a", *sans, without_talos=True, node_uid=""), claims, NETWORKS)
+    assert type(decision).__name__.lower() == expected
+    assert text in told(decision)
+    if isinstance(decision, Approve):
+        assert decision.is_by_node_object_only
+
+
+def test_without_talos_and_without_networks_nothing_is_approved():
+    decision = decided(asks("a", encode_dns_name("a"), without_talos=True), claims_of(A), ApprovalPolicy())
+    assert isinstance(decision, Wait)
+    assert (decision.reason, "--csr-allowed-networks" in decision.message) == ("no-talos", True)
+
+
+def test_networks_count_for_nothing_where_machines_are_asked():
+    policy = ApprovalPolicy(allowed_networks=("0.0.0.0/0",))
+    claims = claims_of(writes("a", "10.0.0.1"))
+    assert isinstance(
+        decided(asks("a", encode_dns_name("a"), encode_ip("10.0.0.1"), facts=facts_of("a")), claims, policy),
+        Wait,
+    )
+    assert isinstance(decided(asks("a", encode_dns_name("a")), claims, policy), Wait)
+
+
+def test_every_check_is_told_with_its_result():
+    claims = claims_of(A, B, make_node_enriched(B, OF_B))
+    judgement = decide(
+        asks("a", encode_dns_name("a"), encode_ip("10.0.0.1"), encode_ip("10.0.0.9"), facts=OF_A),
+        claims,
+        POLICY,
+    )
+    assert [(check.name, check.passed) for check in judgement.checks] == [
+        *((name, True) for name in ("requester", "request", "key", "signature", "subject", "usages")),
+        *((name, True) for name in ("kinds", "any", "names", "addresses", "expiration")),
+        ("machine", True),
+        ("names", True),
+        ("addresses", True),
+        ("rivals", None),
+    ]
+    assert all(check.text for check in judgement.checks)
+
+
+def test_a_denial_names_the_first_fault_and_tells_the_others():
+    judgement = decide(asks("a", encode_dns_name("*"), encode_ip("127.0.0.1")), claims_of(A), POLICY)
+    assert isinstance(judgement.decision, Deny)
+    assert judgement.decision.check == "names"
+    assert judgement.checks[-1].name == "expiration"  # and nothing of its machine is looked at
+    assert [check.name for check in judgement.checks if check.passed is False] == ["names", "addresses"]
+
+
+def test_names_that_a_machine_attests_are_no_reason_for_names_that_nobody_may_have():
+    lies = facts_of("a", hostname="kubernetes.default", platform="metal", external_dns="*.example")
+    lies_more = MachineFacts(
+        platform=lies.platform, node_name="a", queried_at=lies.queried_at, node_ip="10.0.0.1"
+    )
+    for name in ("kubernetes.default", "*.example"):
+        assert isinstance(decided(asks("a", encode_dns_name(name), facts=lies_more), claims_of(A)), Deny)
+
+
+def test_what_machines_and_faults_say_is_told_bounded_and_printable():
+    odd = "\x1b[31m\n" + "x" * 5000
+    fault = MachineFault(kind="invalid", step="Nodename", message=odd)
+    for event in (
+        asks("a", encode_dns_name("a"), fault=fault),
+        asks("a", encode_dns_name("x.example"), facts=facts_of("a", platform=odd)),
+        asks("a", encode_dns_name("a"), facts=facts_of(odd)),
+        asks("a", encode_dns_name("a"), facts=facts_of("b", node_ip=odd)),
+    ):
+        decision = decided(event, claims_of(A))
+        assert isinstance(decision, Wait)
+        assert decision.message.isprintable()
+        assert len(decision.message) < 600
+
+
+def test_where_more_claim_it_than_words_have_room_the_message_is_cut():
+    others = [writes(f"b{number}", "10.0.0.9") for number in range(500)]
+    decision = decided(asks("a", encode_ip("10.0.0.9"), facts=OF_A), claims_of(A, *others))
+    assert isinstance(decision, Wait)
+    assert len(decision.nodes) == 501
+    assert len(decision.message) < 1100
+
+
+def test_no_machine_has_an_address_of_the_service_network_whatever_it_says_of_itself():
+    # the API server is at the first one, and the cluster's CA, which all pods trust, signs for kubelets, too
+    facts = facts_of("a", "10.96.0.1/32", "fd00:96::1/128", "10.0.0.1/24", node_ip="10.0.0.1")
+    policy = msgspec.structs.replace(POLICY, service_networks=("10.96.0.0/12", "fd00:96::/108"))
+    for address in ("10.96.0.1", "fd00:96::1"):
+        decision = decide(asks("a", encode_ip(address), facts=facts), claims_of(A), policy).decision
+        assert isinstance(decision, Deny)
+        assert f"{address} is a Service's" in decision.message
+    own = decide(asks("a", encode_ip("10.0.0.1"), facts=facts), claims_of(A), policy).decision
+    assert isinstance(own, Approve)
+
+
+@pytest.mark.parametrize("name", ["\u212anown.example", "a\u017f.example", "\u0130.example"])
+def test_a_letter_that_only_pretends_to_be_one_of_ours_makes_no_host_name(name: str):
+    # "K" in lower case is the k of an attested name, and a pattern that ignores case takes both
+    facts = facts_of("a", hostname=name.lower(), internal_dns="as.example")
+    decision = decided(asks("a", encode_dns_name(name), facts=facts), claims_of(A))
+    assert isinstance(decision, Deny)
+    assert "no host name" in decision.message or "cannot be read" in decision.message

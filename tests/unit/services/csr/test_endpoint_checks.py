@@ -1,0 +1,536 @@
+"""Addresses and names of Services and of the API server: which node may have which, and what is not known."""
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contract.events import CsrEnriched
+from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.common.contract.node import CONTROL_PLANE_LABEL, NodeAddress
+from libs.common.kube.server_identity import ServerIdentity, parse_server_identity
+from libs.testbed.pki import CertificateAuthority
+from services.csr.api_endpoint import ApiEndpoint, ServerIdentityCache
+from services.csr.claim_index import ClaimIndex
+from services.csr.decide import ApprovalPolicy, Approve, Decision, Deny, Wait, decide
+from services.csr.service_networks import ServiceNetworks, merge_service_networks
+from tests.builders import (
+    NOW,
+    make_cluster_networks,
+    make_csr_enriched,
+    make_facts,
+    make_node,
+    make_node_enriched,
+)
+from tests.csr_actors import make_serving_request
+
+SAN = "2.5.29.17"
+SERVICES = ("10.96.0.0/12",)
+SHARED_NAMES = ("kubernetes", "kubernetes.default.svc", "localhost", "api.prod.example.com")
+SHARED_ADDRESSES = ("10.96.0.1", "127.0.0.1")
+
+
+def api_server(*own: str, shared: tuple[str, ...] = ("10.0.0.100",)) -> ServerIdentity:
+    """The API server of a control plane with these names and addresses; 10.0.0.100 is a virtual IP."""
+    is_address = {text: text[0].isdigit() or ":" in text for text in own}
+    return ServerIdentity(
+        names=frozenset((*SHARED_NAMES, *(text for text in own if not is_address[text]))),
+        addresses=frozenset((*SHARED_ADDRESSES, *shared, *(text for text in own if is_address[text]))),
+    )
+
+
+CP_1 = api_server("cp-1", "cp-1.example.com", "10.0.0.1", "203.0.113.1", "2001:db8::1")
+CP_2 = api_server("cp-2", "cp-2.example.com", "10.0.0.2")
+HOSTED = ServerIdentity(
+    names=frozenset({*SHARED_NAMES, "tenant.hosted.example"}), addresses=frozenset({"10.96.0.1", "192.0.2.7"})
+)
+
+
+def policy(*identities: ServerIdentity, **fields: Any) -> ApprovalPolicy:
+    known = ApprovalPolicy(service_networks=SERVICES, api_endpoint=ApiEndpoint(identities=identities))
+    return msgspec.structs.replace(known, **fields)
+
+
+def machine(name: str, node_ip: str, *addresses: str, link: str = "eth0", **platform: Any) -> MachineFacts:
+    """`addresses` with their prefix length, besides the node IP in its /24."""
+    found = (f"{node_ip}/24", *addresses)
+    statuses = tuple(AddressStatus(address=text, link=link, flags=128) for text in found)
+    return make_facts(node_name=name, node_ip=node_ip, addresses=statuses, **platform)
+
+
+def decided(
+    facts: MachineFacts,
+    known: ApprovalPolicy,
+    *,
+    dns: tuple[str, ...] | None = None,
+    ips: tuple[str, ...] = (),
+    also: tuple[MachineFacts, ...] = (),
+    control_plane: bool = False,
+    node_ips: str = "",
+    answering_addresses: tuple[str, ...] = (),
+) -> Decision:
+    """What becomes of a request of that machine's node, whose own name it is for unless others are given.
+
+    `node_ips` is the annotation of the Node, the node IP of `facts` by default; its machine answers there and
+    at `answering_addresses`.
+    """
+    claims = ClaimIndex()
+    for each in (facts, *also):
+        is_own = each is facts
+        node = make_node(
+            each.node_name,
+            uid=f"uid-{each.node_name}",
+            ip=(node_ips if is_own else "") or each.node_ip,
+            labels={CONTROL_PLANE_LABEL: ""} if is_own and control_plane else {},
+        )
+        claims.upsert_node(node)
+        claims.upsert_report(make_node_enriched(node, each))
+    name = facts.node_name
+    request = make_serving_request(node=name, dns=(name,) if dns is None else dns, ips=ips)
+    answered = (facts.node_ip, *answering_addresses)
+    event = make_csr_enriched(request, facts=facts, node_uid=f"uid-{name}", answering_addresses=answered)
+    return decide(event, claims, known).decision
+
+
+# ---- what must be known first
+
+
+def test_an_ip_address_waits_while_the_service_networks_are_unknown():
+    waits = decided(
+        machine("web-1", "10.96.0.1"),
+        policy(service_networks=None, api_endpoint=of(CP_1)),
+        ips=("10.96.0.1",),
+    )
+    assert isinstance(waits, Wait)
+    assert (waits.reason, "--service-cluster-ip-range" in waits.message) == ("networks", True)
+
+
+def of(*identities: ServerIdentity) -> ApiEndpoint:
+    return ApiEndpoint(identities=identities)
+
+
+def test_a_request_for_names_alone_needs_no_service_networks():
+    known = policy(CP_1, service_networks=None)
+    assert isinstance(decided(machine("web-1", "10.0.0.5"), known), Approve)
+
+
+def test_what_is_wrong_for_ever_is_denied_though_the_networks_are_unknown():
+    denied = decided(machine("web-1", "10.0.0.5"), policy(service_networks=None), ips=("127.0.0.1",))
+    assert isinstance(denied, Deny)
+
+
+def test_a_name_or_address_waits_until_the_api_servers_certificate_was_read():
+    facts = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
+    unknown = policy(api_endpoint=ApiEndpoint(fault="connection refused"))
+    for fields in ({"ips": ("10.0.0.5",)}, {"dns": ("web-1", "web-1.example.com")}):
+        waits = decided(facts, unknown, **fields)
+        assert isinstance(waits, Wait)
+        assert (waits.reason, "connection refused" in waits.message) == ("endpoint", True)
+    assert isinstance(decided(facts, unknown), Approve), "its node name is nobody else's"
+
+
+# ---- addresses of the API server
+
+
+@pytest.mark.parametrize("known", [policy(CP_1), policy(CP_2), policy(CP_1, CP_2)], ids=["1", "2", "both"])
+def test_with_several_control_planes_each_kubelet_gets_what_its_machine_has(known: ApprovalPolicy):
+    one = machine("cp-1", "10.0.0.1", "203.0.113.1/26", "2001:db8::1/64", hostname="cp-1.example.com")
+    two = machine("cp-2", "10.0.0.2", hostname="cp-2.example.com")
+    ips = ("10.0.0.1", "203.0.113.1", "2001:db8::1")
+    first = decided(one, known, dns=("cp-1", "cp-1.example.com"), ips=ips, also=(two,), control_plane=True)
+    names = ("cp-2", "cp-2.example.com")
+    second = decided(two, known, dns=names, ips=("10.0.0.2",), also=(one,), control_plane=True)
+    assert isinstance(first, Approve)
+    assert isinstance(second, Approve)
+
+
+ALL_PUBLIC = ("203.0.113.1", "203.0.113.2", "203.0.113.3")
+ALL_NAMES = ("cp-1.example.com", "cp-2.example.com", "cp-3.example.com")
+SHARING = tuple(
+    api_server(f"cp-{n}", f"10.0.0.{n}", "fd00::1", "fd00::2", "fd00::3", *ALL_PUBLIC, *ALL_NAMES)
+    for n in (1, 2, 3)
+)  # cluster.apiServer.certSANs of Talos is common to all control planes
+
+
+@pytest.mark.parametrize("seen", [SHARING[:1], SHARING[1:2], SHARING], ids=["own", "other", "all"])
+def test_with_shared_certificate_names_each_control_plane_gets_its_own(seen: tuple[ServerIdentity, ...]):
+    facts = machine("cp-1", "10.0.0.1", "203.0.113.1/24", "fd00::1/64", hostname="cp-1.example.com")
+    decision = decided(
+        facts,
+        policy(*seen),
+        dns=("cp-1", "cp-1.example.com"),
+        ips=("10.0.0.1", "203.0.113.1", "fd00::1"),
+        control_plane=True,
+        node_ips="10.0.0.1,fd00::1",
+    )
+    assert isinstance(decision, Approve), decision
+
+
+def test_a_node_without_the_label_waits_and_the_message_names_the_label():
+    facts = machine("cp-1", "10.0.0.1", "203.0.113.1/24", hostname="cp-1.example.com")
+    cases: tuple[dict[str, Any], ...] = (
+        {"ips": ("10.0.0.1", "203.0.113.1")},
+        {"dns": ("cp-1", "cp-1.example.com")},
+    )
+    for fields in cases:
+        waits = decided(facts, policy(CP_1), **fields)
+        assert isinstance(waits, Wait)
+        assert (waits.reason, CONTROL_PLANE_LABEL in waits.message) == ("endpoint", True)
+        assert "cp-1" in waits.nodes, "judged again when the Node gets the label"
+        assert isinstance(decided(facts, policy(CP_1), **fields, control_plane=True), Approve)
+
+
+@pytest.mark.parametrize("ip", ["192.0.2.9", "10.0.0.100"], ids=["load-balancer", "virtual-ip"])
+def test_a_worker_whose_node_ip_is_in_every_certificate_gets_no_other_endpoint_address(ip: str):
+    shared = ("10.0.0.1", "10.0.0.5", "192.0.2.9", "10.0.0.100")
+    stale = api_server("cp-1", "10.0.0.1", shared=shared)
+    worker = machine("web-1", "10.0.0.5", "192.0.2.9/24", "10.0.0.100/24")
+    waits = decided(worker, policy(stale), ips=("10.0.0.5", ip))
+    assert isinstance(waits, Wait), waits
+    assert waits.reason == "endpoint"
+    assert isinstance(decided(worker, policy(stale), ips=("10.0.0.5",)), Approve)
+
+
+@pytest.mark.parametrize("node_ips", ["10.0.0.5,2001:db8::7", "2001:db8::7,10.0.0.5"])
+def test_a_second_node_ip_of_a_worker_counts_once_its_machine_has_answered_there(node_ips: str):
+    balancer = ServerIdentity(names=HOSTED.names, addresses=frozenset({"2001:db8::7"}))
+    worker, ips = machine("web-1", "10.0.0.5", "2001:db8::7/64"), ("10.0.0.5", "2001:db8::7")
+    waits = decided(worker, policy(balancer), ips=ips, node_ips=node_ips)
+    assert isinstance(waits, Wait), "kubelet and machine say so themselves: nobody has answered there"
+    passed = decided(
+        worker, policy(balancer), ips=ips, node_ips=node_ips, answering_addresses=("2001:db8::7",)
+    )
+    assert isinstance(passed, Approve)
+
+
+def test_an_endpoint_address_at_which_a_worker_answers_but_which_is_no_node_ip_waits():
+    worker = machine("web-1", "10.0.0.5", "192.0.2.7/24")
+    waits = decided(worker, policy(HOSTED), ips=("192.0.2.7",), answering_addresses=("192.0.2.7",))
+    assert isinstance(waits, Wait)
+
+
+def test_an_endpoint_address_that_is_the_node_ip_still_meets_its_rival():
+    worker, first = machine("web-1", "10.0.0.1"), machine("cp-1", "10.0.0.1")
+    waits = decided(worker, policy(CP_1), ips=("10.0.0.1",), also=(first,))
+    assert isinstance(waits, Wait)
+    assert waits.reason == "rivals"
+
+
+def test_a_second_address_of_a_control_plane_still_meets_its_rival():
+    one = machine("cp-1", "10.0.0.1", "203.0.113.1/24")
+    other = machine("cp-2", "203.0.113.1")
+    waits = decided(one, policy(*SHARING), ips=("203.0.113.1",), also=(other,), control_plane=True)
+    assert isinstance(waits, Wait)
+    assert waits.reason == "rivals"
+
+
+def test_on_a_single_node_whose_name_and_address_are_the_endpoint_the_kubelet_gets_both():
+    single = ServerIdentity(names=frozenset({"home"}), addresses=frozenset({"10.0.0.1", "10.96.0.1"}))
+    assert isinstance(decided(machine("home", "10.0.0.1"), policy(single), ips=("10.0.0.1",)), Approve)
+
+
+def test_a_public_address_that_the_cloud_names_is_the_control_planes_own():
+    hetzner = api_server("cp-1", "10.0.0.1", "203.0.113.1")
+    facts = machine("cp-1", "10.0.0.1", "203.0.113.1/32")
+    published = AddressStatus(address="203.0.113.1/32", link="external")
+    facts = msgspec.structs.replace(facts, addresses=(*facts.addresses, published))
+    assert isinstance(
+        decided(facts, policy(hetzner), ips=("10.0.0.1", "203.0.113.1"), control_plane=True), Approve
+    )
+
+
+def test_a_routed_public_address_is_no_virtual_ip():
+    routed = api_server("cp-1", "10.0.0.1", "198.51.100.9")
+    facts = machine("cp-1", "10.0.0.1", "198.51.100.9/32")
+    assert isinstance(
+        decided(facts, policy(routed), ips=("10.0.0.1", "198.51.100.9"), control_plane=True), Approve
+    )
+
+
+@pytest.mark.parametrize("known", [policy(CP_1), policy(CP_1, CP_2)], ids=["one-seen", "both-seen"])
+@pytest.mark.parametrize("asking", [("cp-1", "10.0.0.1"), ("web-1", "10.0.0.5")], ids=["leader", "worker"])
+def test_a_virtual_ip_is_nobodys(asking: tuple[str, str], known: ApprovalPolicy):
+    is_control_plane = asking[0] == "cp-1"
+    waits = decided(
+        machine(*asking, "10.0.0.100/32"),
+        known,
+        ips=(asking[1], "10.0.0.100"),
+        control_plane=is_control_plane,
+    )
+    assert isinstance(waits, Wait)
+    assert waits.reason == "endpoint"
+    assert "10.0.0.100 is in the certificate of an API server" in waits.message
+    assert ("virtual IP" in waits.message) == is_control_plane
+
+
+def test_a_virtual_ip_that_is_the_node_ip_passes():
+    facts = machine("cp-1", "10.0.0.100")
+    assert isinstance(decided(facts, policy(CP_1), ips=("10.0.0.100",)), Approve)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "203.0.113.1", "192.0.2.7", "2001:db8::1"])
+def test_a_worker_that_attests_an_api_servers_address_does_not_get_it(address: str):
+    prefix = 128 if ":" in address else 32
+    liar = machine("web-1", "10.0.0.5", f"{address}/{prefix}", link="lo")
+    waits = decided(liar, policy(CP_1, HOSTED), ips=("10.0.0.5", address))
+    assert isinstance(waits, Wait)
+    assert waits.reason == "endpoint"
+
+
+def test_nodes_of_a_hosted_control_plane_get_theirs():
+    facts = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
+    approved = decided(facts, policy(HOSTED), dns=("web-1", "web-1.example.com"), ips=("10.0.0.5",))
+    assert isinstance(approved, Approve)
+
+
+def test_the_address_of_kubeprism_is_denied_to_everybody():
+    assert isinstance(decided(machine("cp-1", "10.0.0.1"), policy(CP_1), ips=("127.0.0.1",)), Deny)
+
+
+def test_the_first_service_address_is_reserved_even_before_the_networks_are_known():
+    liar = machine("web-1", "10.0.0.5", "10.96.0.1/32")
+    waits = decided(liar, policy(CP_1, service_networks=None), ips=("10.96.0.1",))
+    assert isinstance(waits, Wait)
+    assert "is in the certificate of an API server" in waits.message
+
+
+# ---- host names of the API server
+
+
+@pytest.mark.parametrize("name", ["api.prod.example.com", "API.Prod.Example.com", "cp-1.example.com"])
+def test_a_machine_that_reports_an_api_servers_name_is_denied_it(name: str):
+    for field in ("hostname", "internal_dns", "external_dns"):
+        liar = machine("web-1", "10.0.0.5", **{field: name})
+        denied = decided(liar, policy(CP_1), dns=("web-1", name))
+        assert isinstance(denied, Deny)
+        assert denied.check == "endpoint"
+
+
+def test_a_node_whose_full_name_is_the_endpoints_does_not_get_that():
+    liar = machine("api", "10.0.0.5", hostname="api.prod.example.com")
+    waits = decided(liar, policy(CP_1), dns=("api", "api.prod.example.com"))
+    assert isinstance(waits, Wait)
+    assert waits.reason == "endpoint"
+
+
+def test_a_control_plane_does_not_get_the_endpoints_host_name_either():
+    facts = machine("cp-1", "10.0.0.1", hostname="api.prod.example.com")
+    denied = decided(facts, policy(CP_1), dns=("api.prod.example.com",), control_plane=True)
+    assert isinstance(denied, Deny)
+
+
+def test_a_node_gets_its_own_name_though_it_is_the_endpoints():
+    facts = machine("api.prod.example.com", "10.0.0.1")
+    assert isinstance(decided(facts, policy(CP_1)), Approve)
+
+
+EVERY_ADDRESS = sorted(CP_1.addresses | CP_2.addresses | HOSTED.addresses | {"10.0.0.5"})
+EVERY_NAME = sorted(CP_1.names | CP_2.names | HOSTED.names)
+
+
+@given(
+    name=st.sampled_from(("web-1", "api", "cp-1", "cp-1.example", "tenant")),
+    node_ip=st.sampled_from(["10.0.0.5", "10.0.0.1", "10.0.0.100", "2001:db8::1"]),
+    attested=st.lists(st.sampled_from(EVERY_ADDRESS), max_size=4),
+    prefix=st.sampled_from((24, 32)),
+    reported=st.sampled_from(EVERY_NAME),
+    annotated=st.lists(st.sampled_from(EVERY_ADDRESS), max_size=1),
+    answered=st.sets(st.sampled_from(EVERY_ADDRESS), max_size=2),
+    dns=st.lists(st.sampled_from(EVERY_NAME), max_size=2),
+    ips=st.lists(st.sampled_from(EVERY_ADDRESS), max_size=3),
+    seen=st.sets(st.sampled_from((CP_1, CP_2, HOSTED)), min_size=1),
+)
+def test_a_worker_gets_nothing_in_any_certificate_but_its_node_name_and_node_ips(
+    *,
+    name: str,
+    node_ip: str,
+    attested: list[str],
+    prefix: int,
+    reported: str,
+    annotated: list[str],
+    answered: set[str],
+    dns: list[str],
+    ips: list[str],
+    seen: set[ServerIdentity],
+):
+    said = tuple(f"{ip}/{64 if ':' in ip else prefix}" for ip in attested)
+    decision = decided(
+        machine(name, node_ip, *said, hostname=reported),
+        policy(*seen),
+        dns=(name, *dns),
+        ips=tuple(ips),
+        node_ips=",".join((node_ip, *annotated)),
+        answering_addresses=tuple(answered),
+    )
+    if isinstance(decision, Approve):
+        names = {each for identity in seen for each in identity.names}
+        addresses = {each for identity in seen for each in identity.addresses}
+        assert names & set(dns) <= {name}
+        assert addresses & set(ips) <= {node_ip, *(answered & set(annotated))}
+
+
+# ---- without Talos
+
+
+def alone(known: ApprovalPolicy, *, dns: tuple[str, ...] = ("cp-1",), ips: tuple[str, ...] = ()) -> Decision:
+    written = (*(("InternalIP", ip) for ip in ips), *(("InternalDNS", name) for name in dns))
+    addresses = tuple(NodeAddress(type=kind, address=text) for kind, text in written)
+    claims = ClaimIndex()
+    claims.upsert_node(make_node("cp-1", uid="uid-1", addresses=addresses))
+    event: CsrEnriched = make_csr_enriched(
+        make_serving_request(node="cp-1", dns=dns, ips=ips), without_talos=True
+    )
+    return decide(event, claims, msgspec.structs.replace(known, allowed_networks=("10.0.0.0/8",))).decision
+
+
+def test_without_talos_no_machine_attests_an_api_servers_address_so_it_waits():
+    waits = alone(policy(CP_1), ips=("10.0.0.1",))
+    assert isinstance(waits, Wait)
+    assert (waits.reason, "by hand" in waits.message) == ("endpoint", True)
+    assert isinstance(alone(policy(CP_2), ips=("10.0.0.1",)), Approve)
+
+
+def test_without_talos_a_name_of_the_api_server_is_approved_to_nobody_but_the_node_of_that_name():
+    assert isinstance(alone(policy(CP_1)), Approve)
+    assert isinstance(alone(policy(CP_1), dns=("cp-1.example.com",)), Wait)
+    assert isinstance(alone(policy(CP_1), dns=("api.prod.example.com",)), Deny)
+
+
+def test_without_talos_unknown_networks_wait_and_name_the_flag():
+    waits = alone(policy(CP_2, service_networks=None), ips=("10.0.0.1",))
+    assert isinstance(waits, Wait)
+    assert (waits.reason, "--without-talos" in waits.message) == ("networks", True)
+
+
+# ---- where the knowledge comes from
+
+
+def test_service_networks_are_those_of_the_flag_and_of_the_report():
+    report = make_cluster_networks(service_cidrs=("fd00:96::/108",))
+    assert merge_service_networks((), None) is None
+    assert merge_service_networks(SERVICES, None) == SERVICES
+    assert merge_service_networks((), report) == ("fd00:96::/108",)
+    assert merge_service_networks(SERVICES, report) == (*SERVICES, "fd00:96::/108")
+
+
+@pytest.mark.parametrize("cidrs", [(), ("odd",), ("odd", "10.96.0.0/12")], ids=str)
+def test_a_report_of_no_network_or_of_one_that_cannot_be_read_is_no_knowledge(cidrs: tuple[str, ...]):
+    assert merge_service_networks((), make_cluster_networks(service_cidrs=cidrs)) is None
+
+
+def test_where_no_machine_is_asked_missing_networks_are_a_problem_and_else_they_are_awaited():
+    changes: list[int] = []
+    networks = ServiceNetworks((), on_change=lambda: changes.append(1))
+    assert not networks.problems(without_talos=False)
+    assert any("--service-cluster-ip-range" in problem for problem in networks.problems(without_talos=True))
+    networks.apply(make_cluster_networks(service_cidrs=SERVICES))
+    networks.apply(make_cluster_networks(service_cidrs=SERVICES))
+    assert (networks.problems(without_talos=True), networks.cidrs, changes) == ((), SERVICES, [1])
+    networks.forget_report()
+    assert (networks.cidrs, changes) == (None, [1, 1])
+
+
+DAY = 86_400.0
+
+
+def test_an_identity_is_kept_for_a_day_without_a_handshake_and_the_last_one_for_ever():
+    cache = ServerIdentityCache()
+    cache.add(CP_1, 0.0)
+    cache.add(CP_2, 10.0)
+    cache.add(CP_1, DAY)
+    assert set(cache.identities) == {CP_1, CP_2}
+    cache.add(CP_1, 10.0 + DAY)
+    assert cache.identities == (CP_1,)
+    cache.add(CP_2, 9 * DAY)
+    assert cache.identities == (CP_2,), "the newest one counts at once"
+
+
+def test_the_number_of_identities_is_bounded_and_the_newest_are_kept():
+    cache = ServerIdentityCache()
+    servers = [api_server(f"10.1.0.{number}") for number in range(100)]
+    for server in servers:
+        cache.add(server, 2000.0)
+    assert cache.identities == tuple(servers[-32:])
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_with_several_control_planes_behind_a_balancer_the_identities_do_not_flap(count: int):
+    servers = [api_server(f"10.1.0.{number}") for number in range(count)]
+    choose, cache, changes = random.Random(count), ServerIdentityCache(), 0
+    for minute in range(30 * 1440):
+        before = set(cache.identities)
+        cache.add(choose.choice(servers), minute * 60.0)
+        changes += set(cache.identities) != before
+    assert changes == count, "each server is new once"
+
+
+def test_an_identity_is_what_the_certificate_has_and_the_host_without_wildcards():
+    hosts = ["API.Example.com", "*.example.com", "10.0.0.1", "fd00:0:0::1"]
+    pem = CertificateAuthority.make(common_name="x").issue_server(hosts).certificate
+    found = parse_server_identity(der(pem), host="lb.example.com")
+    assert found.names == {"api.example.com", "lb.example.com"}
+    assert found.addresses == {"10.0.0.1", "fd00::1"}
+
+
+def test_a_name_that_only_a_wildcard_covers_is_not_reserved():
+    # docs/certificates.md tells operators to add such a name to certSANs
+    pem = CertificateAuthority.make(common_name="x").issue_server(["*.example.com"]).certificate
+    known = policy(parse_server_identity(der(pem), host="10.0.0.1"))
+    worker = machine("web-1", "10.0.0.5", hostname="web-1.example.com")
+    assert isinstance(decided(worker, known, dns=("web-1", "web-1.example.com")), Approve)
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk"])
+def test_bytes_that_are_no_certificate_are_an_error(junk: bytes):
+    with pytest.raises(ValueError, match="cannot be read"):
+        parse_server_identity(junk, host="x")
+
+
+@pytest.mark.parametrize(
+    ("oids", "names"),
+    [
+        ((SAN,), "3004a3023000"),  # x400Address
+        ((SAN,), "3007a505a1030c0178"),  # ediPartyName
+        ((SAN, SAN), "3003820178"),
+        ((SAN,), "ffff"),
+    ],
+    ids=["x400Address", "ediPartyName", "twice", "junk"],
+)
+def test_a_certificate_with_odd_names_is_an_error_that_gives_the_parsers_reason(
+    oids: tuple[str, ...], names: str
+):
+    certificate = certificate_with(oids, bytes.fromhex(names))
+    with pytest.raises(ValueError, match="cannot be read: "):
+        parse_server_identity(certificate, host="x")
+
+
+def certificate_with(oids: tuple[str, ...], names: bytes) -> bytes:
+    """In DER; each extension has that value. The builder refuses duplicates, so they are made afterwards."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    spare = [f"2.5.29.{99 + number}" for number in range(len(oids))]
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 5, NOW, NOW + timedelta(days=1))
+    for oid in spare:
+        builder = builder.add_extension(
+            x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), names), critical=False
+        )
+    found = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+    for made_up, oid in zip(spare, oids, strict=True):
+        found = found.replace(encoded(made_up), encoded(oid))
+    return found
+
+
+def encoded(oid: str) -> bytes:
+    """An OID below 2.5.29 in DER."""
+    return bytes((0x06, 0x03, 0x55, 0x1D, int(oid.rpartition(".")[2])))
+
+
+def der(pem: bytes) -> bytes:
+    return x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)

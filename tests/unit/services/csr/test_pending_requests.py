@@ -1,0 +1,184 @@
+"""Which of a node's requests is to be decided."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
+from services.csr.pending_requests import PendingRequests
+from tests.builders import NOW, make_request
+
+
+def filed(name: str, at: float = 0.0, *, node: str = "web-1", version: int = 100) -> SigningRequest:
+    created = NOW + timedelta(seconds=at)
+    return make_request(name, uid=f"uid-{name}", node=node, created=created, resource_version=str(version))
+
+
+def approved(request: SigningRequest, **status: object) -> SigningRequest:
+    made = SigningRequestStatus(conditions=(SigningRequestCondition(type="Approved"),), **status)  # type: ignore[arg-type]
+    metadata = msgspec.structs.replace(
+        request.metadata, resource_version=str(request.resource_version_number + 1000)
+    )
+    return msgspec.structs.replace(request, metadata=metadata, status=made)
+
+
+def heard(*requests: SigningRequest) -> PendingRequests:
+    requesters = PendingRequests()
+    for request in requests:
+        requesters.upsert(request)
+    return requesters
+
+
+def test_the_newest_pending_request_of_a_node_is_the_one_that_counts():
+    requesters = heard(filed("b", 2), filed("a", 1), filed("other", 3, node="web-2"))
+    assert requesters.find_newest("web-1") == "b"
+    assert requesters.find_superseding("a") == "b"
+    assert requesters.find_superseding("b") == requesters.find_superseding("other") == ""
+    assert requesters.count_superseded() == 1
+
+
+def test_a_newer_request_names_the_one_that_it_supersedes():
+    requesters = PendingRequests()
+    assert requesters.upsert(filed("a", 1)) == ""
+    assert requesters.upsert(filed("a", 1)) == ""
+    assert requesters.upsert(filed("b", 2)) == "a"
+    assert requesters.upsert(filed("a", 1)) == ""
+    assert requesters.upsert(approved(filed("c", 3))) == "b"
+    assert requesters.upsert(approved(filed("c", 3))) == ""
+
+
+def test_within_one_second_the_version_at_which_it_was_first_seen_says_which_is_newer():
+    first, second = filed("z-first", version=101), filed("a-second", version=102)
+    requesters = heard(first, second)
+    assert requesters.find_newest("web-1") == "a-second"
+    requesters.upsert(filed("z-first", version=500))  # somebody has labelled it: that makes it no newer
+    assert requesters.find_newest("web-1") == "a-second"
+
+
+def test_what_is_older_than_a_decided_request_gets_no_write_even_when_that_is_gone():
+    old, new = filed("old", 1), filed("new", 2)
+    requesters = heard(old, new, approved(new))
+    assert requesters.find_newest("web-1") == ""
+    assert requesters.find_superseding("old") == "new"
+    assert requesters.remove("new") == ""
+    assert requesters.find_superseding("old") == "new"
+    requesters.upsert(filed("newest", 3))
+    assert requesters.find_newest("web-1") == "newest"
+
+
+def test_a_request_that_was_decided_before_we_came_hides_nothing_of_the_same_second():
+    requesters = heard(approved(filed("decided")), filed("pending", version=150))
+    assert requesters.find_newest("web-1") == "pending"
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_clock_that_was_set_back_supersedes_no_request_that_came_later(is_gone: bool):
+    ahead, now = filed("ahead", 3600, version=101), filed("now", 1, version=205)
+    requesters = heard(ahead, approved(ahead))
+    if is_gone:
+        requesters.remove("ahead")
+    requesters.upsert(now)
+    assert requesters.find_newest("web-1") == "now"
+    assert requesters.find_superseding("now") == ""
+    restarted = heard(approved(filed("ahead", 3600, version=101)), filed("now", 1, version=1205))
+    assert restarted.find_newest("web-1") == "now"
+
+
+def test_of_two_that_are_pending_the_later_one_counts_whatever_the_clocks_say():
+    ahead, now = filed("ahead", 3600, version=101), filed("now", 1, version=205)
+    requesters = heard(ahead, now)
+    assert requesters.find_newest("web-1") == "now"
+    assert requesters.find_superseding("ahead") == "now"
+    assert requesters.upsert(approved(now)) == "ahead", "nothing says that it is older"
+    assert requesters.find_newest("web-1") == "ahead"
+
+
+def test_after_a_restored_backup_versions_begin_anew_and_supersede_nothing():
+    requesters = heard(filed("lost", 1, version=900), approved(filed("lost", 1, version=900)))
+    requesters.remove("lost")
+    requesters.upsert(filed("new", 60, version=300))
+    assert requesters.find_newest("web-1") == "new"
+
+
+def test_who_only_bears_a_nodes_name_supersedes_nothing_of_that_node():
+    stranger = filed("stranger", 5, version=500)
+    spec = msgspec.structs.replace(stranger.spec, groups=("system:authenticated",))
+    stranger = msgspec.structs.replace(stranger, spec=spec)
+    requesters = heard(filed("mine", 1), stranger)
+    assert requesters.find_newest("web-1") == "mine"
+    requesters = heard(filed("mine", 1), approved(stranger))
+    assert requesters.find_newest("web-1") == "mine"
+
+
+def test_the_older_one_comes_up_when_the_newest_goes_undecided_and_only_then():
+    requesters = heard(filed("a", 1), filed("b", 2), filed("c", 3))
+    assert requesters.remove("a") == ""
+    assert requesters.remove("c") == "b"
+    assert requesters.remove("b") == ""
+    assert requesters.remove("never-seen") == ""
+    assert not requesters.by_name
+
+
+def test_another_request_under_the_same_name_is_another_one():
+    requesters = heard(filed("a", 1, node="web-1"))
+    again = msgspec.structs.replace(
+        filed("a", 5, node="web-2"), metadata=msgspec.structs.replace(filed("a", 5).metadata, uid="uid-2")
+    )
+    requesters.upsert(again)
+    assert requesters.find_newest("web-1") == ""
+    assert requesters.find_newest("web-2") == "a"
+
+
+@pytest.mark.parametrize(
+    ("status", "unissued"), [({}, {"a"}), ({"issued": True}, set()), ({"certificate": "x"}, set())]
+)
+def test_what_is_approved_counts_until_it_is_issued(status: dict[str, object], unissued: set[str]):
+    requesters = heard(filed("a"), approved(filed("a"), **status))
+    assert requesters.awaiting_signer == unissued
+    requesters.remove("a")
+    assert not requesters.awaiting_signer
+
+
+def test_a_timestamp_without_a_zone_ends_nothing():
+    naive = msgspec.structs.replace(
+        filed("naive"),
+        metadata=msgspec.structs.replace(
+            filed("naive").metadata, creation_timestamp=NOW.replace(tzinfo=None)
+        ),
+    )
+    none = msgspec.structs.replace(
+        filed("none"), metadata=msgspec.structs.replace(filed("none").metadata, creation_timestamp=None)
+    )
+    requesters = heard(filed("b", 1), naive, none)
+    assert requesters.find_newest("web-1") == "b"
+
+
+_STEPS = st.tuples(st.sampled_from(["file", "decide", "gone"]), st.integers(0, 4), st.integers(1, 2))
+
+
+@given(st.lists(_STEPS, max_size=30))
+def test_exactly_one_pending_request_of_a_node_is_decided_and_never_one_older_than_a_decided_one(
+    steps: list[tuple[str, int, int]],
+):
+    requesters, decided = PendingRequests(), dict[str, int]()
+    for what, age, node in steps:
+        name, of = f"r-{node}-{age}", f"web-{node}"
+        if what == "file":
+            requesters.upsert(filed(name, age, node=of))
+        elif what == "decide":
+            requesters.upsert(approved(filed(name, age, node=of)))
+            decided[of] = max(age, decided.get(of, -1))
+        else:
+            requesters.remove(name)
+        pending = {each.node for each in requesters.by_name.values()}
+        newest = list(requesters.iterate_newest())
+        assert len({each.node for each in newest}) == len(newest)
+        assert all(int(each.order.name[-1]) >= decided.get(each.node, -1) for each in newest)
+        assert pending - {each.node for each in newest} <= decided.keys()
+        assert requesters.count_superseded() == len(requesters.by_name) - len(newest)
+    for name in list(requesters.by_name):
+        requesters.remove(name)
+    assert not requesters._orders_by_node

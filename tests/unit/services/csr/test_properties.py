@@ -1,0 +1,199 @@
+"""What no cluster, however hostile, makes of a decision: over random Nodes, machines and requests."""
+
+import functools
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
+from libs.common.contract.node_ips import parse_ip
+from services.csr.claim_index import ClaimIndex
+from services.csr.decide import Approve, Wait, decide
+from tests.builders import make_csr_enriched, make_node, make_node_enriched, make_request
+from tests.csr_cases import POLICY
+from tests.csr_der import CN, ORGANIZATION, RequestFields, encode_dns_name, encode_ip, encode_pem
+from tests.unit.services.csr.test_claim_index import claims_of, facts_of, unreachable, writes
+
+# What is true: each machine has these addresses, answers at the first, and has this full name.
+ADDRESSES = {
+    "a": ("10.0.0.1", "fd00::1"),
+    "b": ("10.0.0.2", "10.0.1.2", "fd00::2"),
+    "c": ("10.0.0.3",),
+}
+FULL_NAMES = {name: f"{name}.example" for name in ADDRESSES}
+EVERY_IP = (*(address for ips in ADDRESSES.values() for address in ips), "10.0.0.99")
+EVERY_NAME = (*ADDRESSES, *FULL_NAMES.values(), "vault.example", "B", "A.Example")
+Word = NodeEnriched | NodeUnreachable | None
+
+
+@functools.cache
+def pem_for(name: str, names: tuple[str, ...], ips: tuple[str, ...]) -> bytes:
+    subject = (((ORGANIZATION, "system:nodes"),), ((CN, f"system:node:{name}"),))
+    return encode_pem(
+        RequestFields(subject=subject, sans=(*map(encode_dns_name, names), *map(encode_ip, ips))).sign()
+    )
+
+
+def asks(name: str, names: tuple[str, ...], ips: tuple[str, ...], **fields: Any) -> CsrEnriched:
+    return make_csr_enriched(
+        make_request(node=name, pem=pem_for(name, names, ips)), node_uid="uid-1", **fields
+    )
+
+
+def honest_facts(name: str) -> MachineFacts:
+    addresses = ADDRESSES[name]
+    return facts_of(name, *addresses, node_ip=addresses[0], hostname=FULL_NAMES[name])
+
+
+def honest_node(name: str) -> Node:
+    return writes(name, *ADDRESSES[name], FULL_NAMES[name], ip=ADDRESSES[name][0])
+
+
+@st.composite
+def honest(draw: st.DrawFn, name: str) -> tuple[Node, Word]:
+    """A Node that says what is true; its machine answers, is silent, or was never asked."""
+    node, facts = honest_node(name), honest_facts(name)
+    words: tuple[Word, ...] = (
+        make_node_enriched(node, facts),
+        unreachable(node, facts),
+        unreachable(node),
+        None,
+    )
+    return node, draw(st.sampled_from(words))
+
+
+@st.composite
+def lies(draw: st.DrawFn, name: str) -> MachineFacts:
+    """Anything, but an answer comes from where the machine is: nobody answers at another's address."""
+    return facts_of(
+        name,
+        *draw(st.lists(st.sampled_from(EVERY_IP))),
+        node_ip=draw(st.sampled_from(ADDRESSES[name])),
+        hostname=draw(st.sampled_from(("", *EVERY_NAME))),
+        internal_dns=draw(st.sampled_from(("", *EVERY_NAME))),
+        external_dns=draw(st.sampled_from(("", *EVERY_NAME))),
+    )
+
+
+@st.composite
+def hostile(draw: st.DrawFn, name: str) -> tuple[Node, Word]:
+    """A Node whose kubelet writes anything, and whose machine says anything, or nothing."""
+    node = writes(
+        name,
+        *draw(st.lists(st.sampled_from((*EVERY_IP, *EVERY_NAME)))),
+        ip=draw(st.sampled_from(("", *EVERY_IP))),
+    )
+    said = draw(st.none() | lies(name))
+    if said is None:
+        return node, draw(st.sampled_from((None, unreachable(node))))
+    words: tuple[Word, ...] = (make_node_enriched(node, said), unreachable(node, said))
+    return node, draw(st.sampled_from(words))
+
+
+def claims_from(*told: tuple[Node, Word]) -> ClaimIndex:
+    return claims_of(*(one for pair in told for one in pair if one is not None))
+
+
+Told = tuple[Node, Word]
+Sans = tuple[tuple[str, ...], tuple[str, ...]]  # names and addresses
+some_sans: st.SearchStrategy[Sans] = st.tuples(
+    st.lists(st.sampled_from(EVERY_NAME), max_size=2).map(tuple),
+    st.lists(st.sampled_from(EVERY_IP), max_size=2).map(tuple),
+)
+# Mostly its own: of what is another's, hardly anything is ever approved.
+likely_sans: st.SearchStrategy[Sans] = st.tuples(
+    st.lists(st.sampled_from(("a", "A.Example", "vault.example")), max_size=2).map(tuple),
+    st.lists(st.sampled_from((*ADDRESSES["a"], "10.0.0.99")), max_size=2).map(tuple),
+)
+cluster = st.tuples(hostile("a"), honest("b"), honest("c"))
+worse_cluster = st.tuples(hostile("a"), hostile("b"), honest("c"))
+
+
+@given(cluster, lies("a"), some_sans, st.data())
+def test_what_is_anothers_is_never_approved(
+    told: tuple[Told, ...], said: MachineFacts, sans: Sans, data: st.DataObject
+):
+    (names, ips), theirs = sans, (FULL_NAMES["b"], FULL_NAMES["c"], "b", "c")
+    stolen = data.draw(st.sampled_from((*ADDRESSES["b"], *ADDRESSES["c"], *theirs)))
+    if parse_ip(stolen) is None:
+        names = (*names, stolen)
+        platform = msgspec.structs.replace(said.platform, hostname=stolen)
+        said = msgspec.structs.replace(said, platform=platform)
+    else:
+        ips = (*ips, stolen)
+        attested = (*said.addresses, *facts_of("a", stolen).addresses)
+        said = msgspec.structs.replace(said, addresses=attested)
+    answered = tuple(data.draw(st.sets(st.sampled_from(ADDRESSES["a"]))))
+    event = asks("a", names, ips, facts=said, answering_addresses=answered)
+    assert not isinstance(decide(event, claims_from(*told), POLICY).decision, Approve)
+
+
+@given(hostile("a"), hostile("c"))
+def test_what_is_its_own_and_where_it_answers_is_never_withheld(a: Told, c: Told):
+    node, facts = honest_node("b"), honest_facts("b")
+    names, ips = ("b", FULL_NAMES["b"]), ADDRESSES["b"]
+    event = asks("b", names, ips, facts=facts, answering_addresses=ips)
+    judgement = decide(event, claims_from(a, c, (node, make_node_enriched(node, facts))), POLICY)
+    assert isinstance(judgement.decision, Approve), judgement
+
+
+@given(worse_cluster, lies("a"), likely_sans | some_sans)
+def test_an_approval_means_that_the_machine_attests_every_name_and_address(
+    told: tuple[Told, ...], said: MachineFacts, sans: Sans
+):
+    names, ips = sans
+    event = asks("a", names, ips, facts=said)
+    if not isinstance(decide(event, claims_from(*told), POLICY).decision, Approve):
+        return
+    assert names or ips
+    platform = said.platform
+    attested = {"a", platform.hostname, platform.internal_dns, platform.external_dns}
+    assert {name.lower() for name in names} <= {name.lower() for name in attested}
+    assert set(ips) <= {status.address for status in said.addresses}
+
+
+@given(worse_cluster, likely_sans | some_sans)
+def test_without_talos_nothing_that_another_writes_is_approved(told: tuple[Told, ...], sans: Sans):
+    names, ips = sans
+    claims = claims_of(*(node for node, _ in told))
+    policy = msgspec.structs.replace(POLICY, allowed_networks=("10.0.0.0/8", "::/0"))
+    if not isinstance(decide(asks("a", names, ips, without_talos=True), claims, policy).decision, Approve):
+        return
+    written = {address.address for node, _ in told[1:] for address in node.status.addresses}
+    assert not written & set(ips)
+    assert all(name.lower() == "a" or name.lower().startswith("a.") for name in names)
+
+
+@given(worse_cluster, lies("a"), some_sans)
+def test_a_wait_names_the_node_that_asks_and_every_rival(
+    told: tuple[Told, ...], said: MachineFacts, sans: Sans
+):
+    decision = decide(asks("a", *sans, facts=said), claims_from(*told), POLICY).decision
+    if isinstance(decision, Wait):
+        assert {"a", *decision.rivals} <= decision.nodes <= {"a", "b", "c"}
+        assert "a" not in decision.rivals
+        assert decision.message
+
+
+@given(worse_cluster, lies("a"), some_sans)
+def test_nodes_that_claim_nothing_of_it_change_nothing(
+    told: tuple[Told, ...], said: MachineFacts, sans: Sans
+):
+    event, unrelated = asks("a", *sans, facts=said), make_node("unrelated", ip="192.0.2.1")
+    more = (unrelated, make_node_enriched(unrelated, facts_of("unrelated", "192.0.2.1/24")))
+    assert decide(event, claims_from(*told), POLICY) == decide(event, claims_from(*told, more), POLICY)
+
+
+@given(worse_cluster, lies("a"), some_sans)
+def test_a_node_that_a_wait_does_not_name_can_go_and_it_still_waits(
+    told: tuple[Told, ...], said: MachineFacts, sans: Sans
+):
+    event = asks("a", *sans, facts=said)
+    decision = decide(event, claims_from(*told), POLICY).decision
+    if isinstance(decision, Wait):
+        named = [pair for pair in told if pair[0].name in decision.nodes]
+        assert decide(event, claims_from(*named), POLICY).decision == decision

@@ -1,0 +1,391 @@
+"""What the model cannot name: how much is asked of Kubernetes, and what is told of it."""
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.bus.delivery import TemporaryError
+from libs.common.contract.node import Node, NodeSpec, ObjectMeta
+from libs.common.kube.errors import Conflict, Forbidden, KubeError
+from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions, NoBlock
+from services.ipam.allocator import Allocator, ClaimResult
+from services.ipam.pages import StoredPage
+from services.ipam.pool_selection import Pool
+from tests.builders import NOW
+from tests.ipam_server import CallRecordingApi, IpamServer, SimulatedTask, make_unreachable_error
+
+IPV4 = Pool(name="default", family=4, cidr="10.0.0.0/22", mask=24)
+OTHER = Pool(name="other", family=4, cidr="172.16.0.0/22", mask=24)
+IPV6 = Pool(name="default", family=6, cidr="fd00::/56", mask=64)
+PAGE = "talos-ccm-pod-cidrs-10.0.0.0-12"
+
+
+class Cluster:
+    """A server whose requests arrive at once and are counted; `refuse` may answer a write instead of it."""
+
+    def __init__(self) -> None:
+        self.server = IpamServer(lambda *_: None, lambda *_: None)
+        self.time = NOW
+        self.asked: list[str] = []
+        self.refuse: Callable[[StoredPage], KubeError | None] = lambda page: None
+        self.at_list_end: Callable[[], object] = lambda: None
+        self.allocator = self.replica()
+
+    def replica(self) -> Allocator:
+        cluster = self
+
+        class Counting(CallRecordingApi):
+            async def list_nodes(self):
+                cluster.asked.append("list nodes")
+                nodes = await super().list_nodes()
+                cluster.at_list_end()
+                return nodes
+
+            async def list_pages(self):
+                cluster.asked.append("list pages")
+                return await super().list_pages()
+
+            async def read_page(self, name):
+                cluster.asked.append("read")
+                return await super().read_page(name)
+
+            async def write_page(self, page):
+                cluster.asked.append("write")
+                refusal = cluster.refuse(page)
+                if refusal is not None:
+                    raise refusal
+                return await super().write_page(page)
+
+        return Allocator(Counting(self.server), now=lambda: self.time)
+
+    def node(self, name: str, *pod_cidrs: str) -> Node:
+        spec = NodeSpec(pod_cidr=pod_cidrs[0], pod_cidrs=pod_cidrs) if pod_cidrs else NodeSpec()
+        return self.server.put_node(Node(metadata=ObjectMeta(name=name, uid=f"uid-{name}"), spec=spec))
+
+    def claim(
+        self, *names: str, pools: tuple[Pool, ...] = (IPV4,), by: Allocator | None = None
+    ) -> ClaimResult:
+        wants = [AllocationRequest(uid=f"uid-{name}", node=name, pools=pools) for name in names]
+        claimed = finished((by or self.allocator).claim(wants, Exclusions))
+        assert isinstance(claimed, ClaimResult)
+        return claimed
+
+
+def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    task = SimulatedTask(coroutine)
+    while not task.done:
+        task.deliver_response()
+    if task.error is not None:
+        raise task.error
+    return task.result
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def test_a_thousand_nodes_of_both_families_cost_two_writes(cluster):
+    names = [f"n{i}" for i in range(1000)]
+    pools = (Pool(name="p", family=4, cidr="10.0.0.0/13", mask=24), Pool("p", 6, "fd00::/48", 80))
+    claimed = cluster.claim(*names, pools=pools)
+    assert all(isinstance(answer, Assignment) for answer in claimed.results.values())
+    assert len(claimed.new_blocks) == 2000
+    assert cluster.asked == ["list pages", "list nodes", "write", "write"]
+
+
+def test_a_node_that_comes_again_costs_no_request(cluster):
+    first = cluster.claim("a")
+    cluster.asked.clear()
+    assert cluster.claim("a").results == first.results
+    assert cluster.asked == []
+
+
+def test_the_next_node_costs_one_write_and_no_read(cluster):
+    cluster.claim("a")
+    cluster.asked.clear()
+    cluster.claim("b")
+    assert cluster.asked == ["write"]
+
+
+def test_a_replica_with_an_old_page_finds_the_claim_of_another_after_one_read(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second)
+    of_b = cluster.claim("b", "c")
+    cluster.asked.clear()
+    assert cluster.claim("b", by=second).results["uid-b"] == of_b.results["uid-b"]
+    assert cluster.asked == ["write", "read"]
+
+
+def test_it_is_told_whether_another_replica_wrote_the_same_page_meanwhile(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second)
+    assert cluster.claim("b").is_contended is False  # the first look finds what is there
+    assert cluster.claim("c", by=second).is_contended is True
+    assert cluster.claim("d", by=second).is_contended is False
+
+
+@pytest.mark.parametrize("answer", ["heard before", "on its way"])
+def test_a_sweep_of_the_same_replica_that_overtakes_a_claim_is_nobody_to_give_way_to(cluster, answer):
+    cluster.node("gone")
+    cluster.claim("gone", "a")
+    del cluster.server.nodes["gone"]
+    sweep = SimulatedTask(cluster.allocator.sweep())
+    for _ in range(2):
+        sweep.deliver_response()  # it has listed, and is about to mark what is gone
+    claim = SimulatedTask(
+        cluster.allocator.claim(
+            [AllocationRequest(uid="b", node="b", pools=(IPV4,))], Exclusions, never_yield=False
+        )
+    )
+    sweep.deliver_request()
+    claim.deliver_request()
+    if answer == "heard before":
+        sweep.deliver_response()
+    while not claim.done:
+        claim.deliver_response()
+    assert claim.result.results["b"] == Assignment(uid="b", pod_cidrs=("10.0.2.0/24",))
+    assert claim.result.is_contended is False
+
+
+@pytest.mark.parametrize("answer", ["heard before", "on its way"])
+def test_what_a_sweep_of_the_same_replica_wrote_is_no_news_to_who_reads_the_pages(cluster, answer):
+    cluster.node("gone")
+    cluster.claim("gone")
+    del cluster.server.nodes["gone"]
+    sweep = SimulatedTask(cluster.allocator.sweep())
+    for _ in range(2):
+        sweep.deliver_response()
+    read = SimulatedTask(cluster.allocator.refresh_pages())
+    sweep.deliver_request()
+    read.deliver_request()
+    if answer == "heard before":
+        sweep.deliver_response()
+    read.deliver_response()
+    assert read.result is False
+    while not sweep.done:
+        sweep.deliver_response()
+    cluster.claim("a", by=cluster.replica())
+    assert finished(cluster.allocator.refresh_pages()) is True
+
+
+def test_two_that_make_the_same_page_are_told_of_one_another(cluster):
+    second = cluster.replica()
+    finished(second.sweep())
+    finished(second.claim([], Exclusions))
+    cluster.claim("a")
+    assert cluster.claim("b", by=second).is_contended is True
+
+
+def wanting_both_families(name: str) -> list[AllocationRequest]:
+    return [AllocationRequest(uid=f"uid-{name}", node=name, pools=(IPV4, IPV6))]
+
+
+def test_overtaken_in_one_page_it_leaves_the_other_alone_and_begins_anew_with_what_all_of_them_say(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second, pools=(IPV4, IPV6))
+    cluster.claim("b", pools=(IPV4, IPV6))
+    cluster.asked.clear()
+    cluster.claim("c", by=second, pools=(IPV4, IPV6))
+    assert cluster.asked == ["write", "read", "list pages", "write", "write"]
+
+
+def test_one_that_does_not_insist_gives_way_and_finds_what_it_has_claimed_when_it_comes_again(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second, pools=(IPV4, IPV6))
+    cluster.claim("b", pools=(IPV6,))
+    cluster.asked.clear()
+    gave_way = finished(second.claim(wanting_both_families("c"), Exclusions, never_yield=False))
+    assert cluster.asked == ["write", "write", "read"]
+    assert (gave_way.results, gave_way.is_contended, gave_way.new_blocks) == (
+        {},
+        True,
+        (("10.0.1.0/24", IPV4),),
+    )
+    claimed = finished(second.claim(wanting_both_families("c"), Exclusions, never_yield=False))
+    assert claimed.results["uid-c"].pod_cidrs == ("10.0.1.0/24", "fd00:0:0:2::/64")
+    assert (claimed.is_contended, claimed.new_blocks) == (False, (("fd00:0:0:2::/64", IPV6),))
+
+
+def test_an_address_that_is_learnt_while_another_was_quicker_is_in_no_block(cluster):
+    second = cluster.replica()
+    cluster.claim("a", by=second)
+    cluster.claim("b")
+    views = [Exclusions(), Exclusions(networks=("10.0.2.7",))]
+    claimed = finished(
+        second.claim(
+            [AllocationRequest(uid="uid-c", node="c", pools=(IPV4,))],
+            lambda: views.pop(0) if views else Exclusions(),
+        )
+    )
+    assert claimed.results["uid-c"] == Assignment(uid="uid-c", pod_cidrs=("10.0.3.0/24",))
+
+
+def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeated(cluster):
+    task = SimulatedTask(
+        cluster.allocator.claim([AllocationRequest(uid="u", node="n", pools=(IPV4,))], Exclusions)
+    )
+    for _ in range(2):
+        task.deliver_response()
+    task.deliver_request()
+    task.resume(make_unreachable_error())
+    while not task.done:
+        task.deliver_response()
+    assert task.result.results["u"] == Assignment(uid="u", pod_cidrs=("10.0.0.0/24",))
+    assert cluster.asked == ["list pages", "list nodes", "write", "read"]
+
+
+def test_a_page_that_takes_no_writes_stops_only_the_nodes_that_need_it(cluster):
+    cluster.refuse = lambda page: Forbidden("no right") if page.name == PAGE else None
+    wants = [
+        AllocationRequest(uid="a", node="a", pools=(IPV4,)),
+        AllocationRequest(uid="b", node="b", pools=(IPV4, OTHER)),
+    ]
+    answers = finished(cluster.allocator.claim(wants, Exclusions)).results
+    assert answers["b"] == Assignment(uid="b", pod_cidrs=("172.16.0.0/24",))
+    assert answers["a"] == NoBlock(
+        reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default): {PAGE} was not written: no right"
+    )
+
+
+def test_endless_conflicts_end_in_a_temporary_error(cluster):
+    cluster.claim("a")
+
+    def somebody_was_quicker(page: StoredPage) -> KubeError:
+        there = cluster.server.pages[page.name]
+        cluster.server.pages[page.name] = msgspec.structs.replace(
+            there, resource_version=cluster.server.version()
+        )
+        return Conflict("another version")
+
+    cluster.refuse = somebody_was_quicker
+    with pytest.raises(TemporaryError, match="quicker"):
+        cluster.claim("b")
+
+
+def test_room_that_another_replica_made_is_seen_before_a_node_is_refused(cluster):
+    names = ("a", "b", "c", "d")
+    for name in names:
+        cluster.node(name)
+    cluster.claim(*names)
+    second = cluster.replica()
+    assert cluster.claim("e", by=second).results["uid-e"] == NoBlock(
+        reason="no free IPv4 block of /24 in 10.0.0.0/22 (pool default)", is_exhausted=True
+    )
+    del cluster.server.nodes["a"]
+    finished(cluster.allocator.sweep())
+    cluster.time += timedelta(minutes=10)
+    assert [claim.node for claim in finished(cluster.allocator.sweep()).freed] == ["a"]
+    assert isinstance(cluster.claim("e", by=second).results["uid-e"], Assignment)
+
+
+def test_pod_cidrs_of_somebody_elses_giving_are_told_by_the_next_sweep(cluster):
+    cluster.node("old", "10.0.0.0/24", "fd00::/64")
+    assert {claim.block for claim in finished(cluster.allocator.sweep()).adopted} == {
+        "10.0.0.0/24",
+        "fd00::/64",
+    }
+    cluster.claim("a")
+    cluster.node("b", "10.0.3.0/24")
+    assert [claim.node for claim in finished(cluster.allocator.sweep()).adopted] == ["b"]
+    assert finished(cluster.allocator.sweep()).adopted == ()
+
+
+def test_what_we_gave_is_not_told_as_somebody_elses(cluster):
+    node = cluster.node("a")
+    answer = cluster.claim("a").results["uid-a"]
+    given = finished(cluster.allocator.assign(node, answer))
+    assert given.spec.pod_cidrs == ("10.0.0.0/24",)
+    assert given.spec.pod_cidr == "10.0.0.0/24"
+    cluster.asked.clear()
+    swept = finished(cluster.allocator.sweep())
+    assert (swept.adopted, swept.invalid, swept.dropped) == ((), (), ())
+    assert cluster.asked == ["list pages", "list nodes"]
+
+
+def test_a_block_of_a_node_that_became_another_s_is_free_once_that_one_gave_it_others(cluster):
+    theirs: set[str] = set()
+    ours = Allocator(
+        CallRecordingApi(cluster.server), now=lambda: NOW, is_foreign=lambda node: node.name in theirs
+    )
+    cluster.node("a")
+    cluster.claim("a", by=ours)
+    theirs.add("a")
+    assert finished(ours.sweep()).dropped == ()
+    cluster.node("a", "10.0.3.0/24")
+    swept = finished(ours.sweep())
+    assert ([claim.block for claim in swept.dropped], swept.adopted) == (["10.0.0.0/24"], ())
+
+
+def test_odd_pod_cidrs_are_told_and_everybody_else_is_served(cluster):
+    cluster.node("wide", "10.0.0.0/8")
+    cluster.node("odd", "nonsense")
+    cluster.node("one", "172.16.0.0/24")
+    cluster.node("same", "172.16.0.0/24")
+    swept = finished(cluster.allocator.sweep())
+    assert sorted((odd.node, odd.reason) for odd in swept.invalid) == [
+        ("odd", "it is no network"),
+        ("same", "172.16.0.0/24 is another's, or was claimed for it"),
+        ("wide", "it is wider than /12"),
+    ]
+    answers = cluster.claim("a", pools=(IPV4, OTHER, IPV6)).results
+    assert answers["uid-a"] == Assignment(uid="uid-a", pod_cidrs=("172.16.1.0/24", "fd00::/64"))
+
+
+def test_an_unreadable_page_is_left_alone_and_named(cluster):
+    cluster.claim("a")
+    spoilt = StoredPage(name=PAGE, resource_version="77", data={"claims.json": "{"})
+    cluster.server.pages[PAGE] = spoilt
+    second = cluster.replica()
+    answer = cluster.claim("b", by=second).results["uid-b"]
+    assert isinstance(answer, NoBlock)
+    assert f"{PAGE} is unreadable" in answer.reason
+    finished(second.sweep())
+    assert cluster.server.pages[PAGE] == spoilt
+    assert [page.name for page in second.pages.unreadable] == [PAGE]
+
+
+def test_a_page_that_somebody_deleted_makes_the_nodes_be_listed_before_the_next_claim(cluster):
+    node = cluster.node("a")
+    finished(cluster.allocator.assign(node, cluster.claim("a").results["uid-a"]))
+    second = cluster.replica()
+    cluster.claim("b", by=second)
+    cluster.server.pages.clear()
+    cluster.asked.clear()
+    answer = cluster.claim("c", by=second).results["uid-c"]
+    assert cluster.asked == ["write", "read", "list pages", "list nodes", "write"]
+    assert answer != Assignment(uid="uid-c", pod_cidrs=node.spec.pod_cidrs)
+
+
+def test_a_list_of_nodes_that_began_before_a_page_was_missed_protects_nothing_and_is_made_again(cluster):
+    cluster.claim("a")
+    cluster.asked.clear()
+    ends_with = [cluster.allocator.reset]  # somebody else's claim notices it meanwhile
+    cluster.at_list_end = lambda: ends_with.pop()() if ends_with else None
+    finished(cluster.allocator.sweep())
+    cluster.asked.clear()
+    cluster.claim("b")
+    assert cluster.asked == ["list pages", "list nodes", "write"]
+
+
+def test_what_is_claimed_for_one_node_is_given_to_no_other(cluster):
+    claimed = cluster.claim("a").results["uid-a"]
+    with pytest.raises(ValueError, match="claimed for uid-a"):
+        finished(cluster.allocator.assign(cluster.node("b"), claimed))
+
+
+def test_a_claim_made_while_the_nodes_were_listed_is_not_taken_for_one_whose_node_is_gone(cluster):
+    cluster.node("a")
+    cluster.claim("a")
+    sweep = SimulatedTask(cluster.allocator.sweep())
+    sweep.deliver_response()
+    sweep.deliver_request()  # the list of Nodes, without b, is on its way back
+    cluster.node("b")
+    cluster.claim("b")
+    while not sweep.done:
+        sweep.deliver_response()
+    assert '"uid-b"' in cluster.server.pages[PAGE].data["claims.json"]
+    assert "goneSince" not in cluster.server.pages[PAGE].data["claims.json"]

@@ -1,0 +1,181 @@
+"""How often claims and Nodes are compared, and that nothing that stands in a page ends the comparison."""
+
+import asyncio
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from libs.common.contract.node import Node, NodeSpec, ObjectMeta
+from libs.common.kube.errors import Forbidden, KubeError
+from libs.common.observability import metrics
+from services.ipam.allocator import Allocator
+from services.ipam.claims_api import KubernetesClaims
+from services.ipam.garbage_collector import GarbageCollector
+from services.ipam.node_event_recorder import OTHER_ALLOCATOR, NodeEventRecorder
+from services.ipam.pages import Claim, Page, encode_page
+from services.ipam.pool_metrics import PoolMetrics
+from tests.ipam_actors import InMemoryCluster
+from tests.manual_clock import ManualClock
+
+QUARANTINE = timedelta(minutes=10)
+RESYNC_SECONDS = 300.0
+ONE, OTHER = "10.240.0.0/12", "192.160.0.0/12"  # pages
+
+
+class Watching:
+    """One replica's look at an API server's claims and Nodes, as time goes by."""
+
+    def __init__(self, kube: InMemoryCluster | None = None) -> None:
+        self.kube = kube or InMemoryCluster()
+        self.clock = ManualClock()
+        self.kube.now = self.clock.now
+        self.allocator = Allocator(KubernetesClaims(self.kube), now=self.clock.now, quarantine=QUARANTINE)
+        self.events = NodeEventRecorder(
+            self.kube,
+            get_cluster_wide_reasons=tuple,
+            is_foreign=lambda name: False,
+            now=self.clock.now,
+            observe_only=False,
+        )
+        self.watch = GarbageCollector(
+            self.allocator,
+            self.events,
+            quarantine=QUARANTINE,
+            resync_seconds=RESYNC_SECONDS,
+            get_pause_reason=str,
+            on_blocks_freed=lambda: None,
+            pool_metrics=PoolMetrics(),
+            clock=self.clock,
+            now=self.clock.now,
+            random=random.Random(1),
+        )
+
+    async def holds(self, page_range: str, *claims: Claim) -> None:
+        page = Page(range=page_range, claims={claim.block: claim for claim in claims})
+        await KubernetesClaims(self.kube).write_page(encode_page(page))
+
+    async def joins(self, name: str, pod_cidr: str, *, after: timedelta) -> None:
+        """It carries that, and so long after now it was made."""
+        created = self.clock.now() + after
+        metadata = ObjectMeta(name=name, uid=f"uid of {name}", creation_timestamp=created)
+        self.kube.put(Node(metadata=metadata, spec=NodeSpec(pod_cidrs=(pod_cidr,))))
+
+    async def passes(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.clock.advance(1.0)
+            if self.clock() >= self.watch._next_sweep_at:
+                await self.watch._sweep()
+
+    async def told(self) -> list[tuple[str, str]]:
+        """The Events so far: Node and reason."""
+        await self.events.flush()
+        return [(event.regarding.name, event.reason) for event in self.kube.events]
+
+    def blocks(self) -> set[str]:
+        return {block for page in self.allocator.pages.by_range.values() for block in page.claims}
+
+
+@pytest.fixture
+def watching() -> Watching:
+    return Watching()
+
+
+def gone(block: str, since: datetime | None) -> Claim:
+    return Claim(block=block, uid=f"uid of {block}", node="web-1", gone_since=since)
+
+
+async def test_a_page_that_never_takes_a_write_does_not_make_all_nodes_be_listed_every_second(watching):
+    def refused(verb: str, name: str) -> KubeError | None:
+        return Forbidden("not yours", status=403) if verb == "update" and "10.240" in name else None
+
+    long_ago = watching.clock.now() - timedelta(days=1)
+    await watching.holds(ONE, gone("10.244.0.0/24", long_ago))
+    await watching.holds(OTHER, gone("192.168.0.0/24", watching.clock.now() - QUARANTINE / 2))
+    watching.kube.fails_before = refused
+    await watching.passes(290)
+    assert watching.blocks() == {"10.244.0.0/24", "192.168.0.0/24"}
+    await watching.passes(15)
+    assert watching.blocks() == {"10.244.0.0/24"}  # rested, in a page that can be written
+    await watching.passes(295)
+    assert watching.kube.lists["nodes"] <= 25
+    watching.kube.fails_before = lambda verb, name: None
+    await watching.passes(65)
+    assert watching.blocks() == set()
+
+
+@pytest.mark.parametrize("since", [datetime.max.replace(tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)])
+async def test_a_block_that_is_gone_since_a_day_that_has_not_come_rests_a_quarantine(watching, since):
+    await watching.holds(ONE, gone("10.244.0.0/24", since))
+    await watching.passes(590)
+    assert watching.blocks() == {"10.244.0.0/24"}
+    await watching.passes(20)
+    assert watching.blocks() == set()
+
+
+async def test_the_first_look_takes_over_what_was_there_before_the_page_and_tells_what_was_given_since(
+    watching,
+):
+    await watching.holds(ONE)
+    await watching.joins("old", "10.244.1.0/24", after=-timedelta(days=30))
+    await watching.joins("as-old", "10.244.2.0/24", after=timedelta(0))
+    await watching.joins("since", "10.244.3.0/24", after=timedelta(hours=1))
+    before = metrics.IPAM_FOREIGN._value.get()
+    await watching.passes(1)
+    assert watching.blocks() == {"10.244.1.0/24", "10.244.2.0/24", "10.244.3.0/24"}
+    assert await watching.told() == [("since", OTHER_ALLOCATOR)]
+    assert metrics.IPAM_FOREIGN._value.get() == before + 1
+
+
+async def test_what_is_given_by_somebody_else_after_the_first_look_is_told_however_old_the_node_is(watching):
+    await watching.holds(ONE)
+    await watching.passes(1)
+    await watching.joins("old", "10.244.1.0/24", after=-timedelta(days=30))
+    await watching.passes(310)
+    assert await watching.told() == [("old", OTHER_ALLOCATOR)]
+
+
+async def test_three_first_looks_at_a_cluster_that_had_another_allocator_blame_nobody():
+    kube = InMemoryCluster()
+    replicas = [Watching(kube) for _ in range(3)]
+    for number in range(5):
+        await replicas[0].joins(f"web-{number}", f"10.244.{number}.0/24", after=timedelta(seconds=number - 2))
+    await asyncio.gather(*(replica.passes(1) for replica in replicas))
+    await asyncio.gather(*(replica.passes(400) for replica in replicas))
+    assert [await replica.told() for replica in replicas] == [[], [], []]
+    assert {len(replica.blocks()) for replica in replicas} == {5}
+
+
+async def test_a_clock_that_is_an_hour_ahead_makes_a_block_rest_longer_and_not_less(watching):
+    await watching.holds(ONE, gone("10.244.0.0/24", watching.clock.now() + timedelta(hours=1)))
+    await watching.passes(3600)
+    assert watching.blocks() == {"10.244.0.0/24"}
+    await watching.passes(620)
+    assert watching.blocks() == set()
+
+
+async def test_a_claim_that_cannot_be_written_anew_is_looked_at_as_it_stands(watching):
+    """A day that never comes, in a page that takes no writes: the others go on."""
+    await watching.holds(ONE, gone("10.244.0.0/24", datetime.max.replace(tzinfo=UTC)))
+    watching.kube.fails_before = lambda verb, name: Forbidden(name, status=403) if verb == "update" else None
+    metadata = ObjectMeta(name="web-2", uid="uid-2")
+    watching.kube.put(Node(metadata=metadata, spec=NodeSpec(pod_cidrs=("192.168.3.0/24",))))
+    await watching.passes(400)
+    assert watching.blocks() == {"10.244.0.0/24", "192.168.3.0/24"}
+
+
+async def test_an_odd_pod_cidr_is_told_once_though_its_page_was_not_written_in_between(watching, caplog):
+    await watching.holds(ONE, Claim(block="10.244.0.0/24", uid="uid-1", node="web-1"))
+    metadata = ObjectMeta(name="web-1", uid="uid-1")
+    watching.kube.put(Node(metadata=metadata))
+    odd = ObjectMeta(name="web-2", uid="uid-2")
+    watching.kube.put(Node(metadata=odd, spec=NodeSpec(pod_cidrs=("10.244.0.0/24",))))
+    await watching.passes(1)
+    assert metrics.IPAM_CONFLICTS._value.get() == 1
+    watching.kube.delete("web-1")
+    watching.kube.fails_before = lambda verb, name: Forbidden(name, status=403) if verb == "update" else None
+    await watching.passes(400)
+    assert metrics.IPAM_CONFLICTS._value.get() == 1
+    watching.kube.fails_before = lambda verb, name: None
+    await watching.passes(400)
+    assert [record.message for record in caplog.records].count("odd pod CIDRs are left to their nodes") == 1

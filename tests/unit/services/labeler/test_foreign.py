@@ -1,0 +1,219 @@
+"""Nodes that the --cloud-config file has be another's: nothing is planned for them, whatever they are."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.contract.controllers import CLOUD_NODE
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, Taint
+from services.labeler.plan import ClusterConfig, Plan, plan_node, plan_unreachable_node
+from services.labeler.rules import compile_rules
+from services.labeler.uninitialized_nodes import build_foreign_notice, find_blocker, is_managed
+from tests.builders import NOW, UNINITIALIZED, make_facts, make_node, make_node_enriched
+from tests.unreachable import FAULT, make_unreachable
+
+STALE = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="x")
+HCLOUD = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu")
+METAL = make_facts()
+OURS = {"team": "a"}
+
+
+def config_of(ownership: str, rules: str = "[]") -> ClusterConfig:
+    file = parse_cloud_config(f"{{ownership: {ownership}, transformations: {rules}}}", "f")
+    return ClusterConfig(rules=compile_rules(file), ownership=file.ownership.for_controller(CLOUD_NODE))
+
+
+TEAM_A = config_of("{nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}")
+TALOS_ONLY = config_of("{providerIDSchemes: [talos]}")
+HCLOUD_ONLY = config_of("{providerIDSchemes: [hcloud]}")
+
+
+def planned(node: Node, facts: MachineFacts, config: ClusterConfig) -> Plan:
+    return plan_node(node, facts, "nodename", config)
+
+
+def writes_nothing(plan: Plan) -> bool:
+    return (
+        plan.outcome == "not-ours"
+        and not plan.summary
+        and plan.blocker is None
+        and plan.addresses is None
+        and not plan.removes_condition
+        and not plan.notices
+    )
+
+
+def test_a_node_that_the_selector_leaves_out_is_not_even_freed_of_our_old_condition():
+    for taints in ((), (UNINITIALIZED,)):
+        node = make_node(
+            labels={"team": "b"}, taints=taints, conditions=(STALE,), provider_id="talos://metal/1"
+        )
+        plan = planned(node, METAL, TEAM_A)
+        assert writes_nothing(plan)
+        assert 'team is "b"' in plan.reason
+        assert writes_nothing(plan_unreachable_node(node, make_unreachable(node), TEAM_A))
+
+
+def test_a_node_that_the_selector_takes_in_is_initialised_as_ever():
+    node = make_node(labels=OURS)
+    changes, as_ever = planned(node, HCLOUD, TEAM_A).changes, planned(node, HCLOUD, ClusterConfig()).changes
+    assert changes.guarded_labels == (*as_ever.guarded_labels, "team")  # whoever relabels it meanwhile has it
+    assert msgspec.structs.replace(changes, guarded_labels=as_ever.guarded_labels) == as_ever
+    assert planned(node, HCLOUD, TEAM_A).outcome == "initialized"
+
+
+def test_the_provider_id_that_the_machine_would_give_decides_before_any_is_written():
+    assert writes_nothing(planned(make_node(), HCLOUD, TALOS_ONLY))
+    assert planned(make_node(), METAL, TALOS_ONLY).changes.provider_id == "talos://metal/10.0.0.5"
+    assert planned(make_node(), HCLOUD, HCLOUD_ONLY).changes.provider_id == "hcloud://7"
+
+
+def test_the_provider_id_that_a_rule_would_give_decides_instead_of_the_machines():
+    rules = "[{platformMetadata: {ProviderID: 'proxmox://x/{{ .Hostname }}'}}]"
+    facts = make_facts(hostname="web-1")
+    plan = planned(make_node(), facts, config_of("{providerIDSchemes: [proxmox]}", rules))
+    assert plan.changes.provider_id == "proxmox://x/web-1"
+    assert writes_nothing(planned(make_node(), facts, config_of("{providerIDSchemes: [talos]}", rules)))
+
+
+def test_where_a_native_format_is_configured_a_node_waits_for_it_and_says_so_rather_than_get_talos():
+    plan = planned(make_node(), METAL, HCLOUD_ONLY)
+    assert plan.outcome == "blocked"
+    assert plan.blocker is not None
+    assert plan.blocker.reason == "NativeProviderIDMissing"
+    assert "a native format is configured: ownership.providerIDSchemes names hcloud" in plan.blocker.message
+    assert not plan.summary
+    both = config_of("{providerIDSchemes: [hcloud, talos]}")
+    assert planned(make_node(), METAL, both).changes.provider_id == "talos://metal/10.0.0.5"
+
+
+def test_a_node_of_which_nobody_knows_yet_what_it_will_be_is_left_alone_by_schemes():
+    booting = make_facts(platform="hcloud")
+    for config in (TALOS_ONLY, HCLOUD_ONLY):
+        assert writes_nothing(planned(make_node(), booting, config))
+        silent = make_unreachable(make_node())
+        assert writes_nothing(plan_unreachable_node(make_node(), silent, config))
+        assert find_blocker(make_node(), silent, config, waited_seconds=3600.0) is None
+        assert find_blocker(make_node(), None, config, waited_seconds=3600.0) is None
+    assert find_blocker(make_node(), None, ClusterConfig(), waited_seconds=3600.0) is not None
+
+
+def test_a_silent_machine_counts_by_what_it_last_said():
+    said = msgspec.structs.replace(make_unreachable(make_node()), last_known=HCLOUD)
+    assert writes_nothing(plan_unreachable_node(make_node(), said, TALOS_ONLY))
+    assert plan_unreachable_node(make_node(), said, HCLOUD_ONLY).outcome == "blocked"
+
+
+def test_a_scheme_that_the_file_names_is_ours_though_no_machine_says_it():
+    node = make_node(provider_id="proxmox://x/1", taints=())
+    assert planned(node, METAL, ClusterConfig()).outcome == "not-ours"
+    assert planned(node, METAL, config_of("{providerIDSchemes: [proxmox]}")).outcome == "updated"
+
+
+def test_a_contradiction_with_the_machine_is_told_and_the_node_stays_initialised():
+    node = make_node(provider_id="hcloud://8")
+    plan = planned(node, HCLOUD, HCLOUD_ONLY)
+    assert plan.outcome == "initialized"
+    assert [notice.reason for notice in plan.notices] == ["ProviderIDMismatch"]
+
+
+@pytest.mark.parametrize("config", [TEAM_A, TALOS_ONLY])
+def test_a_foreign_node_that_waits_is_told_nothing(config: ClusterConfig):
+    node = make_node(labels={"team": "b"})
+    for said in (make_node_enriched(node, HCLOUD), make_unreachable(node), None):
+        assert build_foreign_notice(node, said, config) is None
+    without_ip = make_node(labels={"team": "b"}, ip="")
+    assert build_foreign_notice(without_ip, None, config) is None
+    assert build_foreign_notice(without_ip, None, ClusterConfig()) is not None
+
+
+def test_by_selector_alone_a_node_is_ours_before_anything_is_known_of_its_machine():
+    assert is_managed(make_node(labels=OURS), None, TEAM_A)
+    assert not is_managed(make_node(labels={"team": "b"}), None, TEAM_A)
+    assert not is_managed(make_node(), None, TALOS_ONLY)
+
+
+# ---- every state
+
+TAINTS = (UNINITIALIZED, Taint(key="node.cloudprovider.kubernetes.io/uninitialized", effect="NoExecute"))
+NODES = st.builds(
+    make_node,
+    ip=st.sampled_from(["", "10.0.0.5", "not an address", "127.0.0.1"]),
+    labels=st.sampled_from([{}, {"team": "b"}, {"kubernetes.io/hostname": "web-1", "team": "b"}]),
+    provider_id=st.sampled_from(["", "hcloud://7", "talos://metal/10.0.0.5", "odd"]),
+    taints=st.sets(st.sampled_from(TAINTS)).map(tuple),
+    conditions=st.sampled_from([(), (STALE,)]),
+)
+FACTS = st.sampled_from(
+    [
+        METAL,
+        HCLOUD,
+        make_facts(platform="hcloud"),
+        make_facts(platform=""),
+        make_facts(node_name="other"),
+        make_facts(queried_at=NOW + timedelta(days=1), platform="nocloud"),
+    ]
+)
+FAULTS = st.sampled_from(
+    [FAULT, MachineFault(kind="wrong_machine", step="Nodename", message="x"), MachineFault(
+        kind="bad_node_ip", step="connect", message="x"
+    )]
+)  # fmt: skip
+
+
+@settings(max_examples=100)
+@given(node=NODES, facts=FACTS, fault=FAULTS, known=st.booleans())
+def test_in_no_state_is_anything_planned_for_a_node_of_another_team(
+    node: Node, facts: MachineFacts, fault: MachineFault, known: bool
+):
+    silent: NodeUnreachable = msgspec.structs.replace(
+        make_unreachable(node), fault=fault, last_known=facts if known else None
+    )
+    said: NodeEnriched = make_node_enriched(node, facts)
+    assert writes_nothing(planned(node, facts, TEAM_A))
+    assert writes_nothing(plan_unreachable_node(node, silent, TEAM_A))
+    for event in (said, silent, None):
+        assert find_blocker(node, event, TEAM_A, waited_seconds=3600.0) is None
+        assert build_foreign_notice(node, event, TEAM_A) is None
+        assert not is_managed(node, event, TEAM_A)
+
+
+@settings(max_examples=100)
+@given(node=NODES, facts=FACTS, known=st.booleans(), fault=FAULTS)
+def test_by_schemes_nothing_is_planned_but_for_what_is_or_will_be_of_them(
+    node: Node, facts: MachineFacts, known: bool, fault: MachineFault
+):
+    """What a Node will be given is what it is given without ownership, once its IP is right."""
+    registered = make_node(provider_id=node.spec.provider_id)
+    has = node.spec.provider_id or planned(registered, facts, ClusterConfig()).changes.provider_id or ""
+    if not has.startswith("talos://"):
+        assert writes_nothing(planned(node, facts, TALOS_ONLY))
+        assert find_blocker(node, make_node_enriched(node, facts), TALOS_ONLY, waited_seconds=3600.0) is None
+    silent = msgspec.structs.replace(make_unreachable(node), fault=fault, last_known=facts if known else None)
+    if not (has if known else node.spec.provider_id).startswith("talos://"):
+        assert writes_nothing(plan_unreachable_node(node, silent, TALOS_ONLY))
+
+
+TEAMS = st.sampled_from([{}, {"team": "a"}, {"team": "b"}])
+NOT_TEAM_A = config_of("{nodeSelector: [{matchExpressions: [{key: team, operator: NotIn, values: [a]}]}]}")
+
+
+@settings(max_examples=100)
+@given(node=NODES, labels=TEAMS, facts=FACTS)
+def test_of_two_instances_with_disjoint_selectors_one_plans_nothing(
+    node: Node, labels: dict[str, str], facts: MachineFacts
+):
+    node = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
+    one, other = planned(node, facts, TEAM_A), planned(node, facts, NOT_TEAM_A)
+    assert writes_nothing(one) or writes_nothing(other)
+    theirs = other if "team" not in labels or labels["team"] != "a" else one
+    alone = planned(node, facts, ClusterConfig())
+    changes = msgspec.structs.replace(theirs.changes, guarded_labels=alone.changes.guarded_labels)
+    theirs = msgspec.structs.replace(theirs, changes=changes)
+    assert theirs == alone, "and the other plans as if it were alone"

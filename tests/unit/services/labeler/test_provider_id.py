@@ -1,0 +1,219 @@
+"""providerID: native where there is a native one, never a guess that could not be taken back."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.contract.machine import PlatformMetadata
+from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
+from services.labeler.node_ownership import why_not_managed
+from services.labeler.plan import ClusterConfig, plan_node
+from services.labeler.provider_id import (
+    SETTLING_PERIOD,
+    build_provider_id,
+    derive_native_provider_id,
+    describe_mismatch,
+    parse_scheme,
+    why_pending,
+)
+from tests.builders import NOW, make_facts, make_node
+from tests.node_plans import set_ownership_record
+from tests.platform_cases import PLATFORMS, PlatformCase
+
+
+@pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)
+def test_every_platform_gives_the_provider_id_that_its_native_controllers_know(case: PlatformCase):
+    plan = plan_node(make_node(), case.facts(), "nodename", ClusterConfig())
+    assert plan.outcome == "initialized"
+    assert plan.changes.provider_id == case.expected_provider_id
+
+
+@pytest.mark.parametrize("platform", sorted(PLATFORMS_WITH_PROVIDER_ID))
+def test_a_platform_with_a_native_provider_id_never_gets_a_fallback(platform: str):
+    long_after = NOW + timedelta(days=30)
+    partial: dict[str, Any] = {"instance_id": "i-1", "region": "r", "zone": "z", "hostname": "h"}
+    for metadata in ({}, partial):
+        plan = plan_node(
+            make_node(),
+            make_facts(platform=platform, queried_at=long_after, **metadata),
+            "nodename",
+            ClusterConfig(),
+        )
+        assert plan.outcome == "blocked"
+        assert plan.blocker is not None
+        assert plan.blocker.reason == "WaitingForPlatformMetadata"
+        assert platform in plan.blocker.message
+        assert not plan.summary
+
+
+@pytest.mark.parametrize("platform", sorted(PLATFORMS_WITHOUT_PROVIDER_ID))
+def test_a_platform_without_one_gets_the_fallback_at_once(platform: str):
+    plan = plan_node(make_node(), make_facts(platform=platform), "nodename", ClusterConfig())
+    assert plan.changes.provider_id == f"talos://{platform}/10.0.0.5"
+
+
+@pytest.mark.parametrize("platform", ["nocloud", "newer-than-we-are"])
+def test_where_nobody_promises_one_the_fallback_waits_until_the_metadata_have_settled(platform: str):
+    node = make_node()
+    early = make_facts(platform=platform, queried_at=NOW + SETTLING_PERIOD - timedelta(seconds=1))
+    late = msgspec.structs.replace(early, queried_at=NOW + SETTLING_PERIOD)
+    told_more = make_facts(platform=platform, hostname="web-1")
+    own = make_facts(platform=platform, provider_id="mine://1")
+    assert why_pending(node, early)
+    assert not why_pending(node, late)
+    assert not why_pending(node, told_more)
+    assert build_provider_id(told_more.platform, "10.0.0.5") == f"talos://{platform}/10.0.0.5"
+    assert build_provider_id(own.platform, "10.0.0.5") == "mine://1"
+
+
+def test_a_machine_that_does_not_know_its_platform_is_waited_for_however_long_it_takes():
+    facts = make_facts(platform="", queried_at=NOW + timedelta(days=1))
+    assert why_pending(make_node(), facts) == "Talos does not know its platform yet"
+
+
+def test_the_fallback_takes_the_preferred_address_whichever_has_answered():
+    node = make_node(ip="10.0.0.5,2001:db8::5")
+    facts = make_facts(node_ip="2001:db8::5")
+    assert plan_node(node, facts, "nodename", ClusterConfig()).changes.provider_id == "talos://metal/10.0.0.5"
+    six = plan_node(node, facts, "nodename", ClusterConfig(prefer_ipv6=True))
+    assert six.changes.provider_id == "talos://metal/2001:db8::5"
+
+
+@pytest.mark.parametrize(
+    ("reported", "written"),
+    [
+        (
+            "azure:///subscriptions/S-1/resourceGroups/My-RG/providers/Microsoft.Compute/virtualMachines/VM-1",
+            "azure:///subscriptions/S-1/resourceGroups/my-rg/providers/Microsoft.Compute/virtualMachines/VM-1",
+        ),
+        (
+            "azure:///subscriptions/RG/resourcegroups/RG/providers/Microsoft.Compute/virtualMachines/RG",
+            "azure:///subscriptions/RG/resourcegroups/rg/providers/Microsoft.Compute/virtualMachines/RG",
+        ),
+        ("azure:///something/Else", "azure:///something/Else"),
+    ],
+)
+def test_the_resource_group_of_azure_alone_is_lower_case(reported: str, written: str):
+    assert derive_native_provider_id(PlatformMetadata(platform="azure", provider_id=reported)) == written
+
+
+def test_resource_groups_of_other_platforms_are_left_alone():
+    id_ = "nocloud:///subscriptions/S/resourceGroups/RG/providers/x"
+    assert derive_native_provider_id(PlatformMetadata(platform="nocloud", provider_id=id_)) == id_
+
+
+@pytest.mark.parametrize(
+    ("existing", "platform", "reported", "told"),
+    [
+        ("", "hcloud", "hcloud://1", False),
+        ("hcloud://1", "hcloud", "hcloud://1", False),
+        ("hcloud://2", "hcloud", "hcloud://1", True),
+        ("talos://hcloud/10.0.0.5", "hcloud", "hcloud://1", True),
+        ("talos://metal/10.0.0.4", "metal", "", False),
+        (
+            "azure:///subscriptions/s/resourceGroups/rg/x",
+            "azure",
+            "azure:///Subscriptions/S/resourcegroups/RG/x",
+            False,
+        ),
+    ],
+)
+def test_a_provider_id_that_contradicts_the_machine_is_told_and_stops_nothing(
+    existing: str, platform: str, reported: str, told: bool
+):
+    node = make_node(provider_id=existing)
+    facts = make_facts(platform=platform, provider_id=reported)
+    assert bool(describe_mismatch(node, facts.platform)) is told
+    plan = plan_node(node, facts, "nodename", ClusterConfig())
+    assert plan.outcome == "initialized"
+    assert plan.changes.provider_id == (None if existing else reported)
+    assert [notice.reason for notice in plan.notices] == (["ProviderIDMismatch"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "scheme"),
+    [("aws:///z/i-1", "aws"), ("cn-hangzhou.i-1", ""), ("", ""), ("a://b://c", "a")],
+)
+def test_the_scheme_is_what_stands_before_the_slashes(provider_id: str, scheme: str):
+    assert parse_scheme(provider_id) == scheme
+
+
+OURS = [
+    ("", "hcloud", "hcloud://1"),
+    ("hcloud://1", "hcloud", "hcloud://1"),
+    ("hcloud://2", "hcloud", "hcloud://1"),
+    ("talos://metal/10.0.0.5", "metal", ""),
+    ("talos://hcloud/10.0.0.5", "hcloud", "hcloud://1"),
+    ("cn-hangzhou.i-1", "alibabacloud", "cn-hangzhou.i-1"),
+]
+FOREIGN = [
+    ("kind://docker/k/w", "metal", ""),
+    ("hrobot://1", "metal", ""),
+    ("hcloud://1", "metal", ""),
+    ("aws:///z/i-1", "hcloud", "hcloud://1"),
+    ("cn-hangzhou.i-1", "metal", ""),
+    ("proxmox://r/1", "nocloud", ""),
+]
+
+
+@pytest.mark.parametrize(("existing", "platform", "reported"), OURS)
+def test_a_node_with_our_scheme_or_that_of_its_machine_is_ours(existing: str, platform: str, reported: str):
+    assert not why_not_managed(
+        make_node(provider_id=existing), PlatformMetadata(platform=platform, provider_id=reported)
+    )
+
+
+@pytest.mark.parametrize(("existing", "platform", "reported"), FOREIGN)
+def test_a_node_with_a_foreign_scheme_is_left_alone_with_the_reason(
+    existing: str, platform: str, reported: str
+):
+    facts = make_facts(platform=platform, provider_id=reported, hostname="h")
+    plan = plan_node(make_node(provider_id=existing), facts, "nodename", ClusterConfig())
+    assert plan.outcome == "not-ours"
+    assert existing in plan.reason
+    assert not plan.summary
+    assert plan.changes.labels == {}
+
+
+def test_while_nothing_is_known_of_the_machine_a_foreign_looking_node_is_not_touched():
+    assert "aws:///z/i-1" in why_not_managed(make_node(provider_id="aws:///z/i-1"), None)
+    assert not why_not_managed(make_node(provider_id="talos://metal/10.0.0.5"), None)
+    assert not why_not_managed(make_node(), None)
+
+
+def test_a_silent_machine_does_not_make_a_node_that_we_have_written_another_s():
+    written = set_ownership_record(make_node(provider_id="aws:///z/i-1"), '{"v":1}')
+    assert not why_not_managed(written, None)
+    assert "another cloud" in why_not_managed(written, PlatformMetadata(platform="metal"))
+
+
+def test_a_kubelet_without_the_external_flag_is_named_as_the_reason():
+    assert "--cloud-provider=external" in why_not_managed(
+        make_node(ip=""), PlatformMetadata(platform="metal")
+    )
+
+
+def test_a_node_that_is_being_deleted_is_left_alone():
+    node = make_node()
+    leaving = msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, deletion_timestamp=NOW)
+    )
+    assert why_not_managed(leaving, PlatformMetadata(platform="metal")) == "the Node is being deleted"
+
+
+@pytest.mark.parametrize("platform", ["metal", "vmware", "container", "opennebula"])
+@pytest.mark.parametrize("given", ["metal3://uuid", "sidero://uuid"])
+def test_what_its_kubelet_was_told_is_kept_on_a_platform_without_a_format_of_its_own(platform, given):
+    assert why_not_managed(make_node(provider_id=given), PlatformMetadata(platform=platform)) == ""
+
+
+@pytest.mark.parametrize("given", ["hcloud://7", "proxmox://cluster/7", "vsphere://uuid", "aws:///z/i-1"])
+def test_what_another_controller_writes_is_foreign_on_such_a_platform_too(given):
+    assert given in why_not_managed(make_node(provider_id=given), PlatformMetadata(platform="metal"))
+
+
+def test_on_a_cloud_any_other_scheme_is_foreign():
+    hcloud = PlatformMetadata(platform="hcloud", provider_id="hcloud://7")
+    assert "metal3://uuid" in why_not_managed(make_node(provider_id="metal3://uuid"), hcloud)

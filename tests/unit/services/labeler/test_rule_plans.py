@@ -1,0 +1,596 @@
+"""Plans with rules: what they set is ours, changes with them and goes with them; the rest is not touched."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.contract.machine import AddressStatus, Inventory, SystemInformation
+from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, UNINITIALIZED_TAINT, Node, Taint
+from libs.common.contract.node_patch import build_node_patch
+from services.labeler.labels import LIFECYCLE, REGION, ZONE
+from services.labeler.plan import ClusterConfig, Plan
+from services.labeler.uninitialized_nodes import build_foreign_notice
+from tests.builders import NOW, UNINITIALIZED, make_facts, make_node, make_node_enriched
+from tests.json_patch import PatchFailed, apply_json_patch
+from tests.node_plans import (
+    apply_plan,
+    change_metadata,
+    compile_cluster_config,
+    compile_one_rule,
+    decode_record_annotation,
+    exclude_record_label,
+    plan_and_apply,
+    plan_for,
+    set_ownership_record,
+    to_document,
+)
+
+METAL = make_facts()
+HCLOUD = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central", zone="fsn1-dc14")
+NONE = ClusterConfig()
+TEAM = compile_one_rule(labels="{example.com/team: web}")
+OTHER_TEAM = compile_one_rule(labels="{example.com/team: db}")
+NOTE = compile_one_rule(annotations="{example.com/note: 'a note & <more>'}")
+TAINT = compile_one_rule(taints="{example.com/agent: 'waiting:NoExecute'}")
+WAITING = Taint(key="example.com/agent", value="waiting", effect="NoExecute")
+PLATFORM = "node.cloudprovider.kubernetes.io/platform"
+
+
+def told(plan: Plan) -> list[tuple[str, str]]:
+    return [(notice.reason, notice.message) for notice in plan.notices]
+
+
+def of_the_reference(**more: Any) -> Node:
+    """A Node in use that nobody has kept account of."""
+    labels = {"kubernetes.io/hostname": "web-1", PLATFORM: "metal"} | more.pop("labels", {})
+    node = make_node(labels=labels, taints=(), provider_id="talos://metal/10.0.0.5", **more)
+    return obeyed_addresses(node)
+
+
+def obeyed_addresses(node: Node) -> Node:
+    return apply_plan(
+        node, Plan(outcome="updated", reason="", addresses=plan_for(node, METAL, NONE).addresses)
+    )
+
+
+def is_settled(node: Node, config: ClusterConfig) -> bool:
+    return plan_for(node, METAL, config).summary == ()
+
+
+# ---- labels and annotations
+
+
+@pytest.mark.parametrize(
+    ("config", "writes"),
+    [
+        (TEAM, "label example.com/team=web"),
+        (NOTE, "annotation example.com/note=a note & <more>"),
+        (TAINT, "taint example.com/agent=waiting:NoExecute set"),
+        (compile_one_rule(labels='{node-role.kubernetes.io/web: ""}'), "label node-role.kubernetes.io/web="),
+    ],
+)
+def test_what_a_rule_sets_comes_with_its_initialisation_and_goes_with_the_rule(
+    config: ClusterConfig, writes: str
+):
+    plan = plan_for(make_node(), METAL, config)
+    assert plan.outcome == "initialized"
+    assert writes in plan.summary
+    node = apply_plan(make_node(), plan)
+    assert is_settled(node, config)
+    without = plan_and_apply(node, METAL, NONE)
+    assert without == plan_and_apply(make_node(), METAL, NONE)
+    assert is_settled(without, NONE)
+
+
+def test_what_is_said_of_a_write_is_one_line_whatever_the_machine_says():
+    facts = make_facts(hostname="web\n\x1b[2J\u202e")
+    plan = plan_for(make_node(), facts, compile_one_rule(annotations="{example.com/note: '{{ .Hostname }}'}"))
+    assert (plan.changes.annotations["example.com/note"] or "").startswith("web\n")
+    assert all(line.isprintable() for line in plan.summary)
+
+
+def test_a_changed_rule_changes_the_node_in_one_patch():
+    node = plan_and_apply(make_node(), METAL, TEAM)
+    plan = plan_for(node, METAL, OTHER_TEAM)
+    assert plan.summary == ("label example.com/team=db",)
+    assert set(plan.changes.annotations) == {FIELD_OWNERSHIP_ANNOTATION}
+    assert apply_plan(node, plan).labels["example.com/team"] == "db"
+
+
+def test_a_label_that_somebody_removed_is_put_back_and_the_record_stays_as_it_is():
+    node = change_metadata(plan_and_apply(make_node(), METAL, TEAM), labels={"example.com/team": None})
+    plan = plan_for(node, METAL, TEAM)
+    assert plan.summary == ("label example.com/team=web",)
+    assert FIELD_OWNERSHIP_ANNOTATION not in plan.changes.annotations
+
+
+def test_a_label_that_somebody_changed_is_theirs_for_ever_and_that_is_told_once():
+    node = change_metadata(plan_and_apply(make_node(), METAL, TEAM), labels={"example.com/team": "mine"})
+    plan = plan_for(node, METAL, TEAM)
+    assert exclude_record_label(plan.changes.labels) == {}
+    [(reason, message)] = told(plan)
+    assert reason == "KeptForOthers"
+    assert message == (
+        "label example.com/team was changed by somebody else to 'mine', where it would be 'web': it is "
+        "theirs from now on; remove it from the Node and it is set again"
+    )
+    node = apply_plan(node, plan)
+    for config in (TEAM, OTHER_TEAM, NONE, TEAM, OTHER_TEAM):
+        plan = plan_for(node, METAL, config)
+        node = apply_plan(node, plan)
+        assert node.labels["example.com/team"] == "mine"
+    assert (
+        plan_and_apply(change_metadata(node, labels={"example.com/team": None}), METAL, TEAM).labels[
+            "example.com/team"
+        ]
+        == "web"
+    )
+
+
+def test_it_is_not_told_again_while_nothing_changes():
+    node = change_metadata(plan_and_apply(make_node(), METAL, TEAM), labels={"example.com/team": "mine"})
+    node = plan_and_apply(node, METAL, TEAM)
+    assert told(plan_for(node, METAL, TEAM)) == []
+
+
+def test_a_label_that_the_node_had_before_its_rule_is_never_touched():
+    node = make_node(labels={"example.com/team": "mine", "same": "web"})
+    config = compile_one_rule(labels="{example.com/team: web, same: web}")
+    node = plan_and_apply(node, METAL, config)
+    assert (node.labels["example.com/team"], node.labels["same"]) == ("mine", "web")
+    for other in (compile_one_rule(labels="{same: db}"), NONE):
+        node = plan_and_apply(node, METAL, other)
+        assert (node.labels["example.com/team"], node.labels["same"]) == ("mine", "web")
+
+
+def test_a_rules_label_goes_before_a_built_in_one_which_comes_back_without_it():
+    config = compile_one_rule(labels=f"{{{ZONE[0]}: rack-7}}")
+    node = plan_and_apply(make_node(), HCLOUD, config)
+    assert node.labels[ZONE[0]] == "rack-7"
+    assert node.labels[ZONE[1]] == "fsn1-dc14"
+    assert plan_and_apply(node, HCLOUD, NONE).labels[ZONE[0]] == "fsn1-dc14"
+    assert ZONE[0] not in plan_and_apply(plan_and_apply(make_node(), METAL, config), METAL, NONE).labels
+
+
+# ---- built-in labels
+
+
+def test_a_built_in_label_that_somebody_changed_is_theirs_from_then_on():
+    node = change_metadata(plan_and_apply(make_node(), HCLOUD, NONE), labels={ZONE[0]: "elsewhere"})
+    plan = plan_for(node, HCLOUD, NONE)
+    assert exclude_record_label(plan.changes.labels) == {}
+    assert [reason for reason, _ in told(plan)] == ["KeptForOthers"]
+    node = apply_plan(node, plan)
+    assert plan_for(node, HCLOUD, NONE).outcome == "unchanged"
+    moved = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central", zone="nbg1")
+    assert exclude_record_label(plan_for(node, moved, NONE).changes.labels) == {ZONE[1]: "nbg1"}
+
+
+def test_a_joining_node_gets_its_zone_whatever_its_kubelet_registered():
+    node = plan_and_apply(make_node(labels={ZONE[0]: "kubelet's"}), HCLOUD, NONE)
+    assert node.labels[ZONE[0]] == "fsn1-dc14"
+
+
+def test_a_zone_that_a_person_gave_to_a_node_in_use_outlives_any_rule_about_zones():
+    node = change_metadata(plan_and_apply(make_node(), METAL, NONE), labels={ZONE[0]: "rack-7"})
+    for config in (
+        compile_one_rule(platformMetadata="{Zone: rack-8}"),
+        compile_one_rule(platformMetadata="{Zone: rack-7}"),
+    ) * 2:
+        node = plan_and_apply(node, METAL, config)
+        assert node.labels[ZONE[0]] == "rack-7"
+        assert node.labels[ZONE[1]] in {"rack-7", "rack-8"}
+    node = plan_and_apply(node, METAL, NONE)
+    assert (node.labels[ZONE[0]], node.labels.get(ZONE[1])) == ("rack-7", None)
+
+
+def test_an_overridden_zone_is_reconciled_and_goes_with_its_rule():
+    node = plan_and_apply(make_node(), METAL, compile_one_rule(platformMetadata="{Zone: a, Region: r}"))
+    assert [node.labels[key] for key in (*ZONE, *REGION)] == ["a", "a", "r", "r"]
+    node = plan_and_apply(node, METAL, compile_one_rule(platformMetadata="{zone: b}"))
+    assert {key: node.labels.get(key) for key in (*ZONE, *REGION)} == dict.fromkeys(
+        ZONE, "b"
+    ) | dict.fromkeys(REGION)
+    assert plan_and_apply(node, METAL, NONE).labels == plan_and_apply(make_node(), METAL, NONE).labels
+
+
+def test_without_the_rule_the_machines_own_zone_is_back():
+    node = plan_and_apply(make_node(), HCLOUD, compile_one_rule(platformMetadata="{Zone: a}"))
+    assert node.labels[ZONE[0]] == "a"
+    assert plan_and_apply(node, HCLOUD, NONE).labels[ZONE[0]] == "fsn1-dc14"
+
+
+def test_a_zone_that_talos_stops_reporting_stays_with_a_record_too():
+    node = plan_and_apply(make_node(), HCLOUD, TEAM)
+    silent = make_facts(platform="hcloud", provider_id="hcloud://7")
+    assert plan_for(node, silent, TEAM).summary == ()
+    assert plan_for(node, HCLOUD, TEAM).summary == ()
+
+
+def test_an_overridden_lifecycle_comes_and_goes():
+    node = plan_and_apply(make_node(), METAL, compile_one_rule(platformMetadata='{Spot: "true"}'))
+    assert node.labels[LIFECYCLE] == "spot"
+    assert LIFECYCLE not in plan_and_apply(node, METAL, NONE).labels
+
+
+def test_a_lifecycle_that_a_person_set_on_a_node_of_ours_stays():
+    node = change_metadata(plan_and_apply(make_node(), METAL, NONE), labels={LIFECYCLE: "spot"})
+    assert plan_for(node, METAL, NONE).summary == ()
+
+
+# ---- what fails
+
+
+def test_a_smbios_name_that_is_no_label_is_told_by_rule_and_key_and_the_node_is_initialised():
+    name = "Standard PC (i440FX + PIIX, 1996)"
+    facts = msgspec.structs.replace(METAL, system=SystemInformation(product_name=name))
+    config = compile_one_rule(labels="{example.com/product: '{{ .ProductName }}', example.com/team: web}")
+    plan = plan_for(make_node(), facts, config)
+    assert plan.outcome == "initialized"
+    assert plan.changes.labels["example.com/team"] == "web"
+    [(reason, message)] = told(plan)
+    assert reason == "LabelSkipped"
+    assert message.startswith(
+        f"rule 'one': label 'example.com/product' with the value {name!r} is left out: "
+    )
+
+
+def test_what_a_rule_set_stays_while_its_template_fails_and_changes_once_it_does_not():
+    config = compile_one_rule(labels="{example.com/zone: '{{ slice .Zone 0 4 }}'}")
+    node = plan_and_apply(make_node(), HCLOUD, config)
+    assert node.labels["example.com/zone"] == "fsn1"
+    nothing = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central")
+    plan = plan_for(node, nothing, config)
+    assert plan.summary == ()
+    assert [reason for reason, _ in told(plan)] == ["LabelSkipped"]
+    moved = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central", zone="nbg1-dc3")
+    assert plan_and_apply(node, moved, config).labels["example.com/zone"] == "nbg1"
+
+
+def test_zones_stay_while_the_rule_that_gives_them_fails():
+    config = compile_one_rule(platformMetadata="{Zone: '{{ slice .Region 0 2 }}'}")
+    node = plan_and_apply(make_node(), HCLOUD, config)
+    assert node.labels[ZONE[0]] == "eu"
+    nothing = make_facts(platform="hcloud", provider_id="hcloud://7", zone="fsn1-dc14")
+    assert plan_for(node, nothing, config).summary == ()
+
+
+def test_many_things_that_fail_are_a_few_events():
+    labels = ", ".join(f"example.com/k{n}: '{{{{ .Platform }}}} is no label'" for n in range(40))
+    plan = plan_for(make_node(), METAL, compile_one_rule(labels=f"{{{labels}}}"))
+    assert len(plan.notices) == 7
+    assert plan.notices[-1].message == "34 more keys of rules are left out"
+    assert all(len(notice.message) <= 1024 for notice in plan.notices)
+
+
+def test_a_rule_that_waits_for_what_talos_was_not_asked_for_removes_nothing():
+    config = compile_one_rule(labels="{example.com/talos: '{{ .TalosVersion }}'}")
+    asked = msgspec.structs.replace(METAL, inventory=Inventory(talos_version="v1.13.9"))
+    node = plan_and_apply(make_node(), asked, config)
+    assert node.labels["example.com/talos"] == "v1.13.9"
+    assert plan_for(node, METAL, config).summary == ()
+
+
+# ---- taints
+
+
+def test_a_rules_taint_is_there_in_the_patch_that_takes_the_uninitialized_one():
+    plan = plan_for(make_node(), METAL, TAINT)
+    patch = build_node_patch(make_node(), plan.changes)
+    paths = [operation["path"] for operation in patch if operation["op"] != "test"]
+    assert "/spec/taints/-" in paths
+    assert "/spec/taints/0" in paths
+    node = apply_plan(make_node(), plan)
+    assert node.spec.taints == (WAITING,)
+
+
+def test_a_taint_that_was_taken_off_a_node_in_use_is_not_put_back_whatever_its_value_becomes():
+    node = change_metadata(plan_and_apply(make_node(), METAL, TAINT), taints=())
+    node = plan_and_apply(node, METAL, TAINT)
+    assert node.spec.taints == ()
+    assert is_settled(node, TAINT)
+    other = compile_one_rule(taints="{example.com/agent: 'other:NoExecute'}")
+    assert plan_and_apply(node, METAL, other).spec.taints == ()
+
+
+def test_a_released_taint_is_set_again_when_its_rule_is_new():
+    node = plan_and_apply(change_metadata(plan_and_apply(make_node(), METAL, TAINT), taints=()), METAL, TAINT)
+    node = plan_and_apply(node, METAL, NONE)
+    assert plan_and_apply(node, METAL, TAINT).spec.taints == (WAITING,)
+
+
+def test_a_node_that_joins_anew_gets_its_taints_anew():
+    node = plan_and_apply(change_metadata(plan_and_apply(make_node(), METAL, TAINT), taints=()), METAL, TAINT)
+    assert plan_and_apply(change_metadata(node, taints=(UNINITIALIZED,)), METAL, TAINT).spec.taints == (
+        WAITING,
+    )
+
+
+def test_a_taint_of_a_new_rule_reaches_nodes_in_use():
+    node = plan_and_apply(make_node(), METAL, NONE)
+    assert plan_and_apply(node, METAL, TAINT).spec.taints == (WAITING,)
+
+
+def test_another_effect_is_another_taint_and_the_old_one_goes():
+    node = plan_and_apply(make_node(), METAL, TAINT)
+    node = plan_and_apply(node, METAL, compile_one_rule(taints="{example.com/agent: NoSchedule}"))
+    assert node.spec.taints == (Taint(key="example.com/agent", effect="NoSchedule"),)
+
+
+def test_a_changed_value_is_changed_in_place():
+    mine = Taint(key="mine", effect="NoSchedule")
+    node = change_metadata(plan_and_apply(make_node(), METAL, TAINT), taints=(WAITING, mine))
+    node = plan_and_apply(node, METAL, compile_one_rule(taints="{example.com/agent: 'other:NoExecute'}"))
+    assert node.spec.taints == (Taint(key="example.com/agent", value="other", effect="NoExecute"), mine)
+
+
+def test_a_taint_that_somebody_set_differently_is_theirs():
+    theirs = Taint(key="example.com/agent", value="theirs", effect="NoExecute")
+    node = make_node(taints=(theirs, UNINITIALIZED))
+    plan = plan_for(node, METAL, TAINT)
+    node = apply_plan(node, plan)
+    assert node.spec.taints == (theirs,)
+    assert "taint example.com/agent:NoExecute was set by somebody else to 'theirs'" in told(plan)[0][1]
+    assert plan_and_apply(node, METAL, NONE).spec.taints == (theirs,)
+
+
+def test_a_taint_of_talos_gets_no_second_effect():
+    of_talos = Taint(key="example.com/agent", effect="NoSchedule")
+    node = make_node(
+        taints=(of_talos, UNINITIALIZED), annotations={"talos.dev/owned-taints": '["example.com/agent"]'}
+    )
+    plan = plan_for(node, METAL, TAINT)
+    assert apply_plan(node, plan).spec.taints == (of_talos,)
+    assert "left to the machine config, which sets them: example.com/agent:NoExecute" in plan.reason
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_keys_of_the_machine_config_stay_when_their_rule_changes_and_goes(kind: str):
+    owned: dict[str, str | None] = {f"talos.dev/owned-{kind}": '["example.com/k"]'}
+    config = compile_one_rule(**{kind: "{example.com/k: v}"})
+    node = change_metadata(plan_and_apply(make_node(), METAL, config), annotations=owned)
+    plan = plan_for(node, METAL, compile_one_rule(**{kind: "{example.com/k: w}"}))
+    assert "left to the machine config, which sets them: example.com/k" in plan.reason
+    for other in (compile_one_rule(**{kind: "{example.com/k: w}"}), NONE):
+        node = plan_and_apply(node, METAL, other)
+        assert getattr(node, kind)["example.com/k"] == "v"
+
+
+# ---- records that are not there, or broken
+
+
+def test_an_upgrade_writes_to_no_node_that_is_right_already():
+    assert plan_for(of_the_reference(), METAL, NONE).summary == ()
+
+
+def test_what_the_reference_left_is_adopted_and_goes_with_its_rule():
+    node = of_the_reference(labels={"example.com/team": "web"}, annotations={"example.com/note": "n"})
+    config = compile_one_rule(labels="{example.com/team: web}", annotations="{example.com/note: n}")
+    plan = plan_for(node, METAL, config)
+    assert plan.summary == (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: whose keys these are",)
+    node = apply_plan(node, plan)
+    assert is_settled(node, config)
+    node = plan_and_apply(node, METAL, NONE)
+    assert "example.com/team" not in node.labels
+    assert "example.com/note" not in node.annotations
+
+
+def test_another_value_than_the_rules_on_an_unrecorded_node_is_theirs():
+    node = of_the_reference(labels={"example.com/team": "mine"})
+    plan = plan_for(node, METAL, TEAM)
+    assert exclude_record_label(plan.changes.labels) == {}
+    assert [reason for reason, _ in told(plan)] == ["KeptForOthers"]
+
+
+def test_a_zone_that_a_person_gave_to_an_unrecorded_node_is_theirs_but_for_the_machines_own_word():
+    node = of_the_reference(labels={ZONE[0]: "mine"})
+    after = plan_and_apply(node, METAL, compile_one_rule(platformMetadata="{Zone: rack-7}"))
+    assert (after.labels[ZONE[0]], after.labels[ZONE[1]]) == ("mine", "rack-7")
+    assert plan_and_apply(node, make_facts(zone="fsn1"), NONE).labels[ZONE[0]] == "fsn1"
+
+
+def test_the_taints_of_a_running_node_are_not_changed_by_the_migration():
+    node = plan_and_apply(of_the_reference(), METAL, TAINT)
+    assert node.spec.taints == ()
+    assert is_settled(node, TAINT)
+    tainted = change_metadata(of_the_reference(), taints=(WAITING,))
+    tainted = plan_and_apply(tainted, METAL, TAINT)
+    assert tainted.spec.taints == (WAITING,)
+    assert plan_and_apply(tainted, METAL, NONE).spec.taints == ()
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"v":1,"labels":7}', "x" * 200_000])
+def test_a_broken_record_removes_nothing_and_is_told_once(text: str):
+    node = plan_and_apply(
+        make_node(), METAL, compile_one_rule(labels="{example.com/team: web, example.com/old: v}")
+    )
+    node = change_metadata(node, annotations={FIELD_OWNERSHIP_ANNOTATION: text})
+    plan = plan_for(node, METAL, TEAM)
+    assert [reason for reason, _ in told(plan)] == ["OwnedRecordUnreadable"]
+    after = apply_plan(node, plan)
+    assert exclude_record_label(after.labels) == exclude_record_label(node.labels)
+    assert is_settled(after, TEAM)
+    assert told(plan_for(after, METAL, TEAM)) == []
+    assert exclude_record_label(plan_and_apply(after, METAL, NONE).labels) == exclude_record_label(
+        node.labels
+    )
+
+
+def test_a_record_that_was_removed_by_hand_starts_from_what_is_there():
+    node = change_metadata(
+        plan_and_apply(make_node(), METAL, TEAM), annotations={FIELD_OWNERSHIP_ANNOTATION: None}
+    )
+    node = plan_and_apply(node, METAL, TEAM)
+    assert "example.com/team" not in plan_and_apply(node, METAL, NONE).labels
+
+
+def test_a_record_of_a_newer_version_stays_and_nothing_is_taken_away():
+    newer = '{"v":2,"what":"ever"}'
+    node = set_ownership_record(plan_and_apply(make_node(), METAL, TEAM), newer)
+    plan = plan_for(node, METAL, compile_one_rule(labels="{example.com/team: db, example.com/new: v}"))
+    assert plan.summary == ("label example.com/new=v",)
+    after = apply_plan(node, plan)
+    assert after.annotations[FIELD_OWNERSHIP_ANNOTATION] == newer
+    assert {notice.reason for notice in plan.notices} == {"OwnedRecordUnreadable", "KeptForOthers"}
+
+
+def test_a_forged_record_cannot_have_the_kubelets_or_talos_keys_removed():
+    forged = '{"v":1,"labels":{"kubernetes.io/hostname":"web-1","extensions.talos.dev/x":"1"}}'
+    node = change_metadata(plan_and_apply(make_node(), METAL, NONE), labels={"extensions.talos.dev/x": "1"})
+    node = set_ownership_record(node, forged)  # by an admin, who may write the label
+    assert (
+        plan_and_apply(node, METAL, NONE).labels.items()
+        >= {"kubernetes.io/hostname": "web-1", "extensions.talos.dev/x": "1"}.items()
+    )
+
+
+# ---- two replicas
+
+
+def test_a_patch_fails_if_the_record_has_changed_meanwhile():
+    node = plan_and_apply(make_node(), METAL, TEAM)
+    removed = change_metadata(node, labels={"example.com/team": None})
+    put_back = build_node_patch(removed, plan_for(removed, METAL, TEAM).changes)
+    meanwhile = plan_and_apply(removed, METAL, NONE)  # by a replica that knows the newer rules already
+    with pytest.raises(PatchFailed):
+        apply_json_patch(to_document(meanwhile), put_back)
+
+
+def test_two_joins_at_once_set_everything_once():
+    plan = plan_for(make_node(), METAL, TAINT)
+    with pytest.raises(PatchFailed):
+        apply_json_patch(
+            to_document(apply_plan(make_node(), plan)), build_node_patch(make_node(), plan.changes)
+        )
+
+
+# ---- providerID and addresses
+
+
+def test_a_rule_gives_the_provider_id_of_a_cloud_that_gives_none():
+    config = compile_one_rule(platformMetadata="{ProviderID: 'metal://{{ .UUID }}'}")
+    for platform in ("metal", "nocloud"):
+        facts = make_facts(platform=platform, uuid="4c4c4544")
+        plan = plan_for(make_node(), facts, config)
+        assert (plan.outcome, plan.changes.provider_id) == ("initialized", "metal://4c4c4544")
+        node = apply_plan(make_node(), plan)
+        assert decode_record_annotation(node)["provider_id"] == "metal://4c4c4544"
+        assert plan_for(node, facts, config).outcome == "unchanged"
+        assert plan_for(node, facts, NONE).outcome == "unchanged"
+
+
+def test_a_provider_id_made_of_what_the_cloud_has_not_told_yet_is_waited_for():
+    config = compile_one_rule(platformMetadata="{ProviderID: 'mine://{{ .InstanceID }}'}")
+    plan = plan_for(make_node(), make_facts(platform="nocloud"), config)
+    assert (plan.outcome, plan.summary) == ("blocked", ())
+    known = make_facts(platform="nocloud", instance_id="i-1")
+    assert plan_for(make_node(), known, config).changes.provider_id == "mine://i-1"
+    settled = make_facts(platform="nocloud", queried_at=NOW + timedelta(hours=1))
+    assert plan_for(make_node(), settled, config).outcome in {"initialized", "blocked"}
+
+
+def test_other_overrides_do_not_make_metadata_complete():
+    config = compile_one_rule(platformMetadata="{Region: r}")
+    assert plan_for(make_node(), make_facts(platform="nocloud"), config).outcome == "blocked"
+    assert plan_for(make_node(), make_facts(platform="hcloud"), config).outcome == "blocked"
+
+
+def test_a_provider_id_whose_rule_failed_is_not_replaced_by_a_guess():
+    config = compile_one_rule(platformMetadata="{ProviderID: 'metal://{{ slice .UUID 0 8 }}'}")
+    plan = plan_for(make_node(), METAL, config)
+    assert plan.blocker is not None
+    assert plan.blocker.reason == "ProviderIDRuleFailed"
+    assert "rule 'one'" in plan.blocker.message
+    there = make_node(provider_id="talos://metal/10.0.0.5")
+    assert plan_for(there, METAL, config).outcome == "initialized"
+
+
+def test_a_foreign_looking_provider_id_that_a_rule_gave_is_ours_even_without_the_rule():
+    config = compile_one_rule(platformMetadata="{ProviderID: 'proxmox://c/{{ .UUID }}'}")
+    facts = make_facts(platform="nocloud", uuid="u-1", hostname="web-1")
+    node = plan_and_apply(make_node(), facts, config)
+    assert node.spec.provider_id == "proxmox://c/u-1"
+    assert exclude_record_label(plan_for(node, facts, TEAM).changes.labels) == {"example.com/team": "web"}
+
+
+def test_a_provider_id_that_contradicts_its_rule_is_told():
+    config = compile_one_rule(platformMetadata="{ProviderID: 'metal3://b'}")
+    plan = plan_for(make_node(provider_id="metal3://a"), METAL, config)
+    assert ("ProviderIDMismatch" in [reason for reason, _ in told(plan)]) is True
+    assert "'metal3://a', but a rule says 'metal3://b'" in told(plan)[0][1]
+
+
+PUBLIC = AddressStatus(address="203.0.113.7/24", link="eth1")
+NAMED = AddressStatus(address="198.51.100.1/32", link="external")
+OWN = AddressStatus(address="10.0.0.5/24", link="eth0")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "external"),
+    [
+        ((OWN, PUBLIC), ["203.0.113.7"]),
+        ((NAMED, OWN, PUBLIC), ["198.51.100.1"]),  # what the cloud names goes first
+        ((OWN,), []),
+    ],
+)
+def test_public_ip_discovery_works_on_every_platform(
+    statuses: tuple[AddressStatus, ...], external: list[str]
+):
+    facts = make_facts(platform="hcloud", provider_id="hcloud://7", addresses=statuses)
+    config = compile_one_rule(features="{publicIPDiscovery: true}")
+    node = plan_and_apply(make_node(), facts, config)
+    assert [each.address for each in node.status.addresses if each.type == "ExternalIP"] == external
+    without = plan_and_apply(make_node(), facts, NONE)
+    named = [NAMED.address[:-3]] if NAMED in statuses else []
+    assert [each.address for each in without.status.addresses if each.type == "ExternalIP"] == named
+
+
+def test_rules_apply_in_order_and_only_where_they_match():
+    text = """
+transformations:
+- name: all
+  labels: {example.com/team: all, example.com/kind: node}
+- name: cloud
+  nodeSelector: [{matchExpressions: [{key: platform, operator: In, values: [hcloud]}]}]
+  labels: {example.com/team: cloud}
+"""
+    assert (
+        plan_and_apply(make_node(), METAL, compile_cluster_config(text)).labels["example.com/team"] == "all"
+    )
+    node = plan_and_apply(make_node(), HCLOUD, compile_cluster_config(text))
+    assert (node.labels["example.com/team"], node.labels["example.com/kind"]) == ("cloud", "node")
+
+
+def test_no_taint_but_those_of_rules_is_left_when_a_node_is_initialised():
+    node = plan_and_apply(make_node(), METAL, TAINT)
+    assert UNINITIALIZED_TAINT not in {taint.key for taint in node.spec.taints}
+
+
+def test_a_node_that_joins_with_the_scheme_that_its_rule_gives_is_ours():
+    config = compile_one_rule(platformMetadata="{ProviderID: 'proxmox://c/{{ .UUID }}'}")
+    facts = make_facts(platform="nocloud", uuid="u-1", hostname="web-1")
+    node = make_node(provider_id="proxmox://c/u-1")
+    assert plan_for(node, facts, NONE).outcome == "not-ours"
+    assert plan_for(node, facts, config).outcome == "initialized"
+    event = make_node_enriched(node, facts)
+    assert build_foreign_notice(node, event, NONE) is not None
+    assert build_foreign_notice(node, event, config) is None
+
+
+def test_a_rule_about_provider_ids_that_comes_later_disowns_no_node():
+    node = plan_and_apply(make_node(), HCLOUD, NONE)
+    config = compile_one_rule(platformMetadata="{ProviderID: 'mine://7'}", labels="{example.com/team: web}")
+    plan = plan_for(node, HCLOUD, config)
+    assert (plan.outcome, plan.changes.labels["example.com/team"]) == ("updated", "web")
+    assert "'hcloud://7', but a rule says 'mine://7'" in told(plan)[0][1]
+    assert plan_for(make_node(provider_id="aws:///z/i-1"), HCLOUD, config).outcome == "not-ours"
+
+
+def test_a_taint_that_the_kubelet_registered_too_is_not_put_back_on_a_node_in_use():
+    node = plan_and_apply(make_node(taints=(WAITING, UNINITIALIZED)), METAL, TAINT)
+    assert node.spec.taints == (WAITING,)
+    assert is_settled(node, TAINT)
+    assert plan_and_apply(node, METAL, NONE).spec.taints == (WAITING,)  # it is not ours to remove
+    assert plan_and_apply(change_metadata(node, taints=()), METAL, TAINT).spec.taints == ()

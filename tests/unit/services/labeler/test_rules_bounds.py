@@ -1,0 +1,99 @@
+"""Neither a file nor a machine can hold up the labeler: what rules may cost for one Node."""
+
+import pytest
+
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.contract.machine import MachineFacts
+from libs.gotemplate import TemplateError, parse, record
+from libs.gotemplate.bounds import MAX_STEPS
+from services.labeler.rules import RuleEffects, apply_rules, compile_rules
+from services.labeler.rules.bounds import MAX_NODE_STEPS, NodeBudget, NodeBudgetExceeded
+from tests.builders import make_facts
+
+DATA = record("Machine", {})
+ENDLESS = parse("{{ range 1000000000 }}{{ end }}")
+
+
+def applied(rules: str, facts: MachineFacts | None = None) -> RuleEffects:
+    config = parse_cloud_config(f"transformations:\n{rules}", "f")
+    return apply_rules(compile_rules(config), facts or make_facts())
+
+
+def a_rule(key: str, pattern: str, label: str) -> str:
+    requirement = f"{{key: {key}, operator: Regexp, values: ['{pattern}']}}"
+    return f"- nodeSelector: [{{matchExpressions: [{requirement}]}}]\n  labels: {{{label}}}"
+
+
+def judged(effects: RuleEffects) -> int:
+    """How many rules were judged, of which the rest must have been left alone, all of it at the end."""
+    count = sum(told.is_evaluated for told in effects.results)
+    assert all(told.is_evaluated for told in effects.results[:count])
+    assert len(effects.labels) + len(effects.retained) == len(effects.results)
+    return count
+
+
+def test_a_rendering_takes_from_the_budget_of_its_node_what_it_costs():
+    budget = NodeBudget()
+    cheap = parse("{{ .Platform }}")
+    budget.render(cheap, record("Machine", {"Platform": "metal"}))
+    budget.spend(MAX_NODE_STEPS - 100)
+    with pytest.raises(NodeBudgetExceeded):
+        budget.spend(101)
+
+
+def test_a_template_is_stopped_by_its_own_bound_first_and_by_the_nodes_when_less_is_left():
+    budget = NodeBudget()
+    with pytest.raises(TemplateError, match="MAX_STEPS = 20000"):
+        budget.render(ENDLESS, DATA)
+    assert MAX_NODE_STEPS < 2 * MAX_STEPS
+    with pytest.raises(NodeBudgetExceeded, match=f"more than MAX_NODE_STEPS = {MAX_NODE_STEPS} steps"):
+        budget.render(ENDLESS, DATA)
+    with pytest.raises(NodeBudgetExceeded):
+        budget.render(parse("{{ .Platform }}"), DATA)
+
+
+def test_an_error_of_a_template_stays_one_while_little_is_left():
+    budget = NodeBudget()
+    budget.spend(MAX_NODE_STEPS - 10)
+    with pytest.raises(TemplateError, match="can't evaluate field No"):
+        budget.render(parse("{{ .No }}"), DATA)
+
+
+def test_a_thousand_usual_rules_are_all_judged():
+    template = '{{ .Platform | upper | printf "%s" }}'
+    rules = (a_rule("hostname", f"^web-.*-{n}$|1", f"l{n}: '{template}'") for n in range(1000))
+    assert judged(applied("\n".join(rules))) == 1000
+
+
+def test_templates_that_each_take_all_they_may_leave_the_rest_unjudged_and_name_the_bound():
+    rules = "\n".join(
+        f"- {{name: r{n}, labels: {{l{n}: '{{{{ range 6000 }}}}{{{{ end }}}}'}}}}" for n in range(50)
+    )
+    effects = applied(rules)
+    count = judged(effects)
+    assert 1 < count < 6
+    (skipped,) = effects.skipped
+    assert (skipped.rule, skipped.kind, skipped.key) == (f"r{count}", "selector", "")
+    assert skipped.reason == (
+        f"the rules together take more than MAX_NODE_STEPS = {MAX_NODE_STEPS} steps: "
+        f"r{count} is the first that was not judged, and none after it was"
+    )
+    assert effects.failures == 1
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a?){500}a{100}b", "(x|yy.*z){1,200}$", ".*.*.*.*b$"], ids=["nested", "large", "stars"]
+)
+def test_a_selectors_pattern_is_paid_for_before_it_is_searched_in_a_long_text(pattern: str):
+    rules = "\n".join(a_rule("instanceid", pattern, f"l{n}: x") for n in range(200))
+    effects = applied(rules, make_facts(instance_id="a" * 60_000))
+    assert sum(told.is_evaluated for told in effects.results) < 20
+    assert effects.failures == 1
+
+
+def test_more_patterns_than_are_kept_compiled_are_paid_for_for_each_machine():
+    def rules(count: int) -> str:
+        return "\n".join(a_rule("zone", f"(x{n}|y){{150}}", f"l{n}: x") for n in range(count))
+
+    assert all(told.is_evaluated for told in applied(rules(100)).results)
+    assert not all(told.is_evaluated for told in applied(rules(600)).results)

@@ -1,0 +1,361 @@
+"""Why a Node waits: said for each kind of trouble, apart from the others, and once where all share it."""
+
+from datetime import timedelta
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contract.events import Decided, NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import FaultKind, MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
+from libs.common.contract.node_patch import NodeChanges
+from libs.common.kube.errors import Forbidden, Invalid
+from services.labeler.blocker import (
+    FAULT_REASONS,
+    block_on_bad_node_ip,
+    block_on_failed_write,
+    block_on_fault,
+    build_condition,
+    describe_failed_write,
+    is_reported_on,
+)
+from services.labeler.event_deduplicator import EventDeduplicator
+from services.labeler.latest_node import select_latest_node
+from services.labeler.plan import IN_SYNC_REASON, ClusterConfig, Notice, plan_unreachable_node
+from services.labeler.shared_blocker import MAX_SEPARATE_REPORTS, find_shared_blocker
+from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
+from services.labeler.uninitialized_nodes import (
+    FACTS_TIMEOUT_SECONDS,
+    UninitializedNode,
+    UninitializedNodes,
+    find_blocker,
+    find_blocker_cached,
+)
+from tests.builders import (
+    NOW,
+    make_facts,
+    make_message,
+    make_node,
+    make_node_enriched,
+    make_node_gone,
+    make_node_observed,
+)
+from tests.unreachable import FAULT, make_unreachable
+
+# ---- reasons
+
+
+def test_every_kind_of_fault_has_a_reason_of_its_own():
+    assert set(FAULT_REASONS) == set(get_args(FaultKind))
+    assert len(set(FAULT_REASONS.values())) == len(FAULT_REASONS)
+    assert all(reason.isalnum() and reason[0].isupper() for reason in FAULT_REASONS.values())
+
+
+def test_the_text_names_step_endpoint_and_retry_policy():
+    message = block_on_fault(FAULT).message
+    assert message == (
+        "connect at 10.0.0.1:50000 for 10.0.0.5: connection refused; "
+        "retried for ever, with back-off up to 60 s"
+    )
+
+
+def test_the_text_does_not_promise_retries_that_nobody_makes():
+    bad = MachineFault(kind="bad_node_ip", step="provided-node-ip", message="'web-1' is not an IP address")
+    for text in (block_on_fault(bad).message, block_on_bad_node_ip("'web-1' is not an IP address").message):
+        assert "looked at again when it changes" in text
+        assert "back-off" not in text
+    refused = describe_failed_write(Invalid("labels: too long", status=422))
+    assert "back-off" not in block_on_failed_write(refused).message
+    assert "labels: too long" in block_on_failed_write(refused).message
+    assert "back-off" in block_on_failed_write(describe_failed_write(Forbidden("no", status=403))).message
+
+
+def test_a_text_from_a_machine_is_bounded():
+    assert len(block_on_fault(msgspec.structs.replace(FAULT, message="x" * 5000)).message) <= 1024
+
+
+def test_a_node_that_says_so_already_is_recognised_by_the_reason_alone():
+    blocked = block_on_fault(FAULT)
+    node = make_node(conditions=(build_condition(msgspec.structs.replace(blocked, message="another try")),))
+    assert is_reported_on(node, blocked)
+    assert not is_reported_on(make_node(), blocked)
+    other = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosTimeout")
+    assert not is_reported_on(make_node(conditions=(other,)), blocked)
+
+
+# ---- a machine that gives no facts
+
+
+def test_a_joining_node_whose_machine_does_not_answer_is_blocked():
+    plan = plan_unreachable_node(make_node(), make_unreachable(), ClusterConfig())
+    assert plan.outcome == "blocked"
+    assert plan.blocker is not None
+    assert plan.blocker.reason == "TalosUnreachable"
+
+
+def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is():
+    plan = plan_unreachable_node(make_node(taints=()), make_unreachable(), ClusterConfig())
+    assert (plan.outcome, plan.blocker, plan.summary) == ("unchanged", None, ())
+    assert "connection refused" in plan.reason
+
+
+@pytest.mark.parametrize("provider_id", ["", "talos://metal/10.0.0.5", "hcloud://7"])
+def test_a_node_that_somebody_else_initialized_is_not_said_to_be_blocked_any_longer(provider_id: str):
+    node = make_node(taints=(), provider_id=provider_id, conditions=(build_condition(block_on_fault(FAULT)),))
+    plan = plan_unreachable_node(node, make_unreachable(), ClusterConfig())
+    assert (plan.outcome, plan.removes_condition, plan.changes, plan.addresses) == (
+        "updated",
+        True,
+        NodeChanges(),
+        None,
+    )
+    assert plan.summary == ("condition TalosInitializationBlocked removed",)
+
+
+def test_a_condition_on_a_node_that_still_waits_for_somebody_else_stays():
+    node = make_node(provider_id="hcloud://7", conditions=(build_condition(block_on_fault(FAULT)),))
+    assert plan_unreachable_node(node, make_unreachable(), ClusterConfig()).summary == ()
+
+
+def test_what_is_not_ours_is_not_blocked_by_us():
+    assert plan_unreachable_node(make_node(ip=""), make_unreachable(), ClusterConfig()).outcome == "not-ours"
+    assert (
+        plan_unreachable_node(make_node(provider_id="kind://x"), make_unreachable(), ClusterConfig()).outcome
+        == "not-ours"
+    )
+
+
+def test_the_last_known_facts_say_whose_a_node_is():
+    known = make_facts(platform="hcloud", provider_id="hcloud://7")
+    node = make_node(provider_id="hcloud://7")
+    assert plan_unreachable_node(node, make_unreachable(node), ClusterConfig()).outcome == "not-ours"
+    assert (
+        plan_unreachable_node(node, make_unreachable(node, last_known=known), ClusterConfig()).outcome
+        == "blocked"
+    )
+
+
+# ---- why a node waits
+
+
+def why(node, event, *, waited=0.0, failed_write=""):
+    found = find_blocker(node, event, ClusterConfig(), waited_seconds=waited, failed_write=failed_write)
+    return found.reason if found else None
+
+
+@pytest.mark.parametrize(
+    ("node", "event", "waited", "reason"),
+    [
+        (make_node(), None, 19.9, None),
+        (make_node(), None, 20.0, "NoFactsYet"),
+        (make_node(taints=()), None, 99.0, None),
+        (make_node(ip=""), None, 99.0, None),
+        (make_node(provider_id="kind://x"), None, 99.0, None),
+        (make_node(), make_unreachable(), 0.0, "TalosUnreachable"),
+        (make_node(taints=()), make_unreachable(), 99.0, None),
+        (make_node(uid="new"), make_unreachable(), 0.0, None),
+        (make_node(uid="new"), make_unreachable(), 20.0, "NoFactsYet"),
+        (make_node(), make_node_enriched(make_node(), make_facts()), 99.0, None),
+        (
+            make_node(),
+            make_node_enriched(make_node(), make_facts(platform="aws")),
+            0.0,
+            "WaitingForPlatformMetadata",
+        ),
+        (make_node(uid="new"), make_node_enriched(make_node(), make_facts()), 20.0, "NoFactsYet"),
+    ],
+)
+def test_a_node_waits_for_what_is_known_to_block_it(node, event, waited, reason):
+    assert why(node, event, waited=waited) == reason
+
+
+def test_a_node_that_kubernetes_does_not_let_us_write_says_so():
+    event = make_node_enriched(make_node(), make_facts())
+    found = find_blocker(
+        make_node(), event, ClusterConfig(), waited_seconds=0.0, failed_write="403 Forbidden: no"
+    )
+    assert found is not None
+    assert found.reason == "NodeWriteFailed"
+    assert "403 Forbidden: no" in found.message
+
+
+CHANGES = ("refuse", "take", "fault", "facts", "other", "nothing", "ip", "rules")
+
+
+@given(st.lists(st.sampled_from(CHANGES), max_size=8))
+def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(changes):
+    waiting, node, at = UninitializedNode(uid="uid-1", since=0.0), make_node(), 0.0
+    event: NodeEnriched | NodeUnreachable | None = None
+    config = ClusterConfig()
+    for change in changes:
+        at += 8.0
+        match change:
+            case "refuse":
+                waiting.failed_write = f"403 at {at}"
+            case "take":
+                waiting.failed_write = ""
+            case "fault":
+                event = make_unreachable()
+            case "facts":
+                event = make_node_enriched(make_node(), make_facts())
+            case "other":
+                event = make_node_enriched(make_node(uid="uid-2"), make_facts())
+            case "nothing":
+                event = None
+            case "ip":
+                node = make_node(ip="127.0.0.1")
+            case "rules":
+                config = ClusterConfig(prefer_ipv6=not config.prefer_ipv6)
+        anew = find_blocker(node, event, config, waited_seconds=at, failed_write=waiting.failed_write)
+        assert find_blocker_cached(waiting, node, event, config, at=at) == anew
+
+
+def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():
+    waiting = UninitializedNodes()
+    waiting.apply(make_node_observed(make_node("a")), 1.0)
+    waiting.apply(make_node_observed(make_node("a", resource_version="101", labels={"x": "y"})), 5.0)
+    waiting.apply(make_node_observed(make_node("b")), 2.0)
+    waiting.apply(make_node_observed(make_node("ready", taints=())), 2.0)
+    assert {name: each.since for name, each in waiting.by_name.items()} == {"a": 1.0, "b": 2.0}
+    waiting.apply(make_node_observed(make_node("a", uid="uid-2")), 7.0)
+    waiting.apply(make_node_gone(make_node("b")), 7.0)
+    assert {name: each.since for name, each in waiting.by_name.items()} == {"a": 7.0}
+    waiting.apply(make_node_observed(make_node("a", uid="uid-2", taints=())), 8.0)
+    assert not waiting.by_name
+
+
+def test_a_failed_write_is_kept_for_the_node_that_it_was_meant_for_until_one_succeeds():
+    waiting = UninitializedNodes()
+    waiting.apply(make_node_observed(make_node("a")), 1.0)
+    waiting.record_failed_write("a", "another", "no")
+    assert waiting.by_name["a"].failed_write == ""
+    waiting.record_failed_write("a", "uid-1", "no")
+    assert waiting.by_name["a"].failed_write == "no"
+    waiting.record_write("a")
+    assert waiting.by_name["a"].failed_write == ""
+
+
+# ---- outages
+
+
+@pytest.mark.parametrize(
+    ("blocked", "waiting", "is_one"),
+    [
+        ({}, 0, False),
+        (dict.fromkeys(range(MAX_SEPARATE_REPORTS), "A"), MAX_SEPARATE_REPORTS, False),
+        (dict.fromkeys(range(MAX_SEPARATE_REPORTS + 1), "A"), MAX_SEPARATE_REPORTS + 1, True),
+        (dict.fromkeys(range(11), "A"), 21, True),
+        (dict.fromkeys(range(11), "A"), 22, False),
+        (dict.fromkeys(range(6), "A") | dict.fromkeys(range(6, 12), "B"), 12, False),
+        (dict.fromkeys(range(11), "A") | dict.fromkeys(range(11, 20), "B"), 20, True),
+    ],
+)
+def test_trouble_of_more_than_ten_and_more_than_half_is_an_outage(blocked, waiting, is_one):
+    found = find_shared_blocker({f"node-{number:02}": reason for number, reason in blocked.items()}, waiting)
+    assert (found is not None) is is_one
+    if found:
+        assert (found.reason, found.first_node) == ("A", "node-00")
+
+
+@given(st.dictionaries(st.text("ab", max_size=5), st.sampled_from("XYZ"), max_size=60), st.integers(0, 20))
+def test_an_outage_is_told_of_a_node_that_has_it(reasons: dict[str, str], more: int):
+    found = find_shared_blocker(reasons, len(reasons) + more)
+    if found:
+        assert reasons[found.first_node] == found.reason
+        assert found.blocked_count == sum(reason == found.reason for reason in reasons.values())
+        assert str(found).startswith(found.reason)
+
+
+# ---- the freshest view
+
+
+def test_a_later_observation_of_the_same_node_is_planned_on():
+    event = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
+    later = make_node(resource_version="101", taints=())
+    assert select_latest_node(event, make_message(make_node_observed(later), sequence=6)) is later
+
+
+@pytest.mark.parametrize("sequence", [3, 5])
+def test_an_earlier_or_the_same_observation_adds_nothing(sequence: int):
+    event = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
+    assert (
+        select_latest_node(
+            event, make_message(make_node_observed(make_node(labels={"o": "ld"})), sequence=sequence)
+        )
+        is event.node
+    )
+    assert (
+        select_latest_node(event, make_message(make_node_gone(make_node()), sequence=sequence)) is event.node
+    )
+    assert select_latest_node(event, None) is event.node
+
+
+def test_a_node_that_is_gone_or_another_one_by_now_has_no_view():
+    event = make_node_enriched(make_node(), make_facts(), observed_sequence=5)
+    assert select_latest_node(event, make_message(make_node_gone(make_node()), sequence=6)) is None
+    assert (
+        select_latest_node(event, make_message(make_node_observed(make_node(uid="uid-2")), sequence=6))
+        is None
+    )
+
+
+# ---- what has been told
+
+
+def decided(outcome="initialized", reason="r", uid="uid-1", **fields) -> Decided:
+    return Decided(
+        service="labeler", kind="node", name="web-1", uid=uid, outcome=outcome, reason=reason,
+        decided_at=NOW, **fields,
+    )  # fmt: skip
+
+
+def test_a_decision_is_news_once():
+    told = EventDeduplicator()
+    assert told.is_new_decision(decided())
+    told.record_decision(decided())
+    later = msgspec.structs.replace(decided(), decided_at=NOW + timedelta(hours=1))
+    assert not told.is_new_decision(later)
+    assert told.is_new_decision(decided(reason="another"))
+    assert told.is_new_decision(decided(uid="uid-2"))
+
+
+def test_our_own_write_that_comes_back_is_no_news():
+    told = EventDeduplicator()
+    told.record_decision(decided())
+    assert not told.is_new_decision(decided("unchanged", IN_SYNC_REASON))
+    told.record_decision(decided("blocked", "no"))
+    assert told.is_new_decision(decided("unchanged", IN_SYNC_REASON))
+
+
+def test_a_machine_that_falls_silent_is_news_and_so_is_its_return():
+    told = EventDeduplicator()
+    silent = decided("unchanged", "left as it is: connection refused")
+    told.record_decision(decided())
+    assert told.is_new_decision(silent)
+    told.record_decision(silent)
+    assert not told.is_new_decision(silent)
+    assert told.is_new_decision(decided("unchanged", IN_SYNC_REASON))
+
+
+def test_the_next_try_of_a_blocked_node_is_news():
+    told = EventDeduplicator()
+    told.record_decision(decided("blocked", next_check_at=NOW))
+    assert told.is_new_decision(decided("blocked", next_check_at=NOW + timedelta(seconds=1)))
+
+
+def test_a_notice_is_given_once_to_each_node():
+    told = EventDeduplicator()
+    notice, other = Notice(reason="A", message="m"), Notice(reason="A", message="n")
+    told.record_notice("web-1", "uid-1", notice)
+    assert told.select_new_notices("web-1", "uid-1", (notice, other)) == (other,)
+    assert told.select_new_notices("web-1", "uid-2", (notice, other)) == (notice, other)
+    told.record_notice("web-1", "uid-1", notice)
+    told.forget("web-1")
+    assert told.select_new_notices("web-1", "uid-1", (notice,)) == (notice,)
+
+
+def test_silence_is_told_within_thirty_seconds():
+    assert FACTS_TIMEOUT_SECONDS + REPORT_SPREAD_SECONDS + PASS_SECONDS < 30.0

@@ -1,0 +1,168 @@
+"""What is asked at the moment of a deletion, in which order, and what is asked no more afterwards."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.common.cloud_config.model import Ownership
+from libs.common.contract.node import Node
+from libs.common.kube.errors import Conflict, NotFound, Unreachable
+from libs.common.kube.events import ObjectEvent
+from libs.common.kube.lease import Lease, LeaseSpec, get_annotation
+from services.lifecycle.decide import REPLACED, Delete, DeletionCase, Keep
+from services.lifecycle.deletion_budget import LeaseDeletionBudget
+from services.lifecycle.deletion_limit import ANNOTATION, decode_deletions
+from services.lifecycle.evidence import Assessment
+from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResult, NodeDeleter
+from services.lifecycle.node_event_recorder import NodeEventRecorder
+from services.lifecycle.node_index import NodeIndex
+from tests.builders import NOW
+from tests.lifecycle_cases import make_lost_node, make_ready_condition
+from tests.manual_clock import ManualClock
+
+NODE = make_lost_node()
+EVERY_NODE = Ownership()
+PROOF = Delete(kind=REPLACED, reason="others answer")
+
+
+class Api:
+    """One Node of an API server, and a record of deletions; remembers what was asked, in order."""
+
+    def __init__(self, node: Node | None = NODE, *, full: str = "") -> None:
+        self.node = node
+        self.full = full
+        self.asked: list[str] = []
+
+    async def get_node(self, name: str) -> Node:
+        self.asked.append("get")
+        if self.node is None:
+            raise NotFound(name, status=404)
+        return self.node
+
+    async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None:
+        self.asked.append("delete")
+        if self.node is None:
+            raise NotFound(name, status=404)
+        if (uid, resource_version) != (self.node.uid, self.node.metadata.resource_version):
+            raise Conflict(name, status=409)
+        self.node = None
+
+    async def spend(self, node: str) -> str:
+        self.asked.append("spend")
+        return self.full
+
+    async def create_event(self, event: ObjectEvent, *, now: Any) -> bool:
+        return True
+
+
+def deletions_of(
+    api: Api,
+    *,
+    clock: ManualClock,
+    judge: Callable[[DeletionCase], Delete | Keep] = lambda case: PROOF,
+    ownership: Ownership = EVERY_NODE,
+) -> NodeDeleter:
+    return NodeDeleter(
+        api,
+        node_index=NodeIndex(),
+        budget=api,
+        event_recorder=NodeEventRecorder(api, now=clock.now, observe_only=True),
+        ownership=lambda: ownership,
+        decide=judge,
+        is_dry_run=False,
+        clock=clock,
+    )
+
+
+async def test_it_is_asked_counted_and_deleted_in_this_order():
+    api = Api()
+    done = await deletions_of(api, clock=ManualClock()).delete(NODE, PROOF)
+    assert done == DeletionResult(outcome="deleted", reason="others answer")
+    assert api.asked == ["get", "spend", "delete"]
+
+
+@pytest.mark.parametrize(
+    ("found", "ownership", "outcome", "told"),
+    [
+        (None, Ownership(), "kept", "no such Node"),
+        (make_lost_node(uid="uid-2"), Ownership(), "kept", "another Node bears the name"),
+        (NODE, Ownership(provider_id_schemes=("hcloud",)), "not-owned", "providerIDSchemes"),
+    ],
+)
+async def test_what_is_found_at_that_moment_is_judged_before_anything_is_counted(
+    found: Node | None, ownership: Ownership, outcome: str, told: str
+):
+    api = Api(found)
+    done = await deletions_of(api, clock=ManualClock(), ownership=ownership).delete(NODE, PROOF)
+    assert (done.outcome, api.asked) == (outcome, ["get"])
+    assert told in done.reason
+
+
+async def test_what_is_found_is_given_to_the_judge():
+    found = replace(NODE, status=replace(NODE.status, conditions=(make_ready_condition("True"),)))
+    api, seen = Api(found), []
+
+    def judge(case: DeletionCase) -> Delete | Keep:
+        seen.append(case.node)
+        return Keep(assessment=Assessment(missing=("it is Ready",)))
+
+    done = await deletions_of(api, clock=ManualClock(), judge=judge).delete(NODE, PROOF)
+    assert (done.outcome, api.asked, seen) == ("kept", ["get"], [found])
+
+
+async def test_while_there_is_no_room_nobody_is_asked_and_then_again():
+    clock, api = ManualClock(), Api(full="ten in the last hour")
+    deletions = deletions_of(api, clock=clock)
+    for _ in range(3):
+        done = await deletions.delete(NODE, PROOF)
+        assert (done.outcome, done.reason) == ("kept", "others answer; but ten in the last hour")
+    assert api.asked == ["get", "spend"]
+    api.full = ""
+    clock.advance(BUDGET_BACKOFF_SECONDS)
+    assert (await deletions.delete(NODE, PROOF)).outcome == "deleted"
+
+
+# ---- the record
+
+
+class WrittenByOthers:
+    """A Lease that somebody else writes that many times before we may."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.lease = Lease(spec=LeaseSpec(holder_identity="me"), document={"metadata": {"name": "l"}})
+
+    async def get_lease(self, namespace: str, name: str, *, deadline_seconds: float | None = None) -> Lease:
+        return self.lease
+
+    async def create_lease(self, *_: Any, **__: Any) -> Lease:
+        raise Unreachable("nobody creates it here")
+
+    async def update_lease(
+        self, namespace: str, name: str, document: Any, *, deadline_seconds: float | None = None
+    ) -> Lease:
+        if self.times:
+            self.times -= 1
+            raise Conflict(name, status=409)
+        self.lease = Lease(spec=self.lease.spec, document=document)
+        return self.lease
+
+
+@pytest.mark.parametrize(("times", "counted"), [(0, True), (2, True), (3, False), (99, False)])
+async def test_a_deletion_counts_only_once_it_is_written(times: int, *, counted: bool):
+    leases = WrittenByOthers(times)
+    record = LeaseDeletionBudget(
+        leases,
+        namespace="kube-system",
+        name="l",
+        holder="me",
+        write_lock=asyncio.Lock(),
+        limit=10,
+        request_timeout_seconds=1.0,
+        now=lambda: NOW,
+    )
+    assert (await record.spend("web-1") == "") is counted
+    assert len(decode_deletions(get_annotation(leases.lease, ANNOTATION))) == int(counted)  # type: ignore[arg-type]

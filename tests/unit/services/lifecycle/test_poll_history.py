@@ -1,0 +1,233 @@
+"""How looks add up to a history, and what begins it anew."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from libs.common.contract.node import NodeAddress
+from services.lifecycle.decide import DeletionCase, DeletionPolicy, assess_case
+from services.lifecycle.node_index import NodeIndex
+from services.lifecycle.poll_history import (
+    MAX_GAP,
+    PollHistory,
+    PollResult,
+    append_poll,
+    assess_history,
+    extract_poll,
+)
+from tests.builders import NOW
+from tests.lifecycle_cases import (
+    LONG_AGO,
+    NEW_UUID,
+    make_answering,
+    make_foreign_machine,
+    make_lost_node,
+    make_ready_condition,
+    make_unreachable,
+)
+
+SPAN = timedelta(minutes=10)
+NODE = make_lost_node()
+
+
+def a_look(
+    minute: float, *, attempt: int | None = None, heard: float | None = None, lasts: float = 1.0
+) -> PollResult:
+    """A look that began at that minute, heard then on our own clock, too."""
+    began = NOW + timedelta(minutes=minute)
+    return PollResult(
+        started_at=began,
+        ended_at=began + timedelta(seconds=lasts),
+        received_at=60.0 * minute if heard is None else heard,
+        attempt=int(minute * 10) + 1 if attempt is None else attempt,
+    )
+
+
+def history_of(*looks: PollResult) -> PollHistory:
+    history = None
+    for look in looks:
+        history = append_poll(history, "uid-1", look)
+    assert history is not None
+    return history
+
+
+def test_three_looks_over_ten_minutes_are_enough():
+    judged = assess_history(history_of(a_look(0), a_look(5), a_look(10.1)), min_polls=3, min_span=SPAN)
+    assert judged.missing == ()
+    assert judged.proven == ("it has been so in 3 looks over 10 min and more, since 2026-03-01T12:00:00Z",)
+
+
+@pytest.mark.parametrize(
+    ("looks", "lack"),
+    [
+        ((a_look(0),), "1 of 3 looks"),
+        ((a_look(0), a_look(9.9)), "2 of 3 looks"),
+        ((a_look(0), a_look(5), a_look(10)), "not for 10 min"),  # the first one took a second
+        ((a_look(0), a_look(5), a_look(20, heard=590.0)), "1 of 3 looks"),  # further apart than may be
+        ((a_look(0), a_look(5), a_look(10.5, heard=590.0)), "not for 10 min"),  # by our clock
+        ((a_look(0), a_look(0), a_look(10.1)), "1 of 3 looks"),  # the same one, told twice
+        ((a_look(0), a_look(5, attempt=1), a_look(10.1)), "2 of 3 looks"),  # a success in between
+    ],
+)
+def test_less_is_not(looks: tuple[PollResult, ...], lack: str):
+    assert lack in assess_history(history_of(*looks), min_polls=3, min_span=SPAN).missing[0]
+
+
+def test_no_look_is_no_history():
+    assert assess_history(None, min_polls=3, min_span=SPAN).missing == ("3 looks that show it",)
+
+
+def test_a_look_that_is_told_again_is_no_news():
+    history = history_of(a_look(0), a_look(5))
+    for look in (a_look(5), a_look(5, heard=330.0)):
+        assert append_poll(history, "uid-1", look) == history
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        a_look(3, attempt=52),  # the clock was set back
+        a_look(5, attempt=52),
+        a_look(3),  # somebody else looks, too
+        a_look(3, attempt=1),  # counted anew, after a success that we did not hear, by such a clock
+        a_look(6, attempt=51),
+    ],
+)
+def test_a_look_that_does_not_follow_the_last_one_begins_anew(look: PollResult):
+    history = append_poll(history_of(a_look(0), a_look(5)), "uid-1", look)
+    assert (history.first, history.last, history.count) == (look, look, 1)
+
+
+def test_looks_too_far_apart_say_nothing_of_the_time_between_them():
+    late = a_look(5 + MAX_GAP.total_seconds() / 60 + 0.1)
+    assert history_of(a_look(0), a_look(5), late).count == 1
+
+
+def test_another_node_of_that_name_has_another_history():
+    assert append_poll(history_of(a_look(0), a_look(5)), "uid-2", a_look(6)).count == 1
+
+
+def test_a_look_at_two_addresses_lasts_from_the_first_to_the_last():
+    later = NOW + timedelta(seconds=3)
+    both = (make_foreign_machine(queried_at=later), make_foreign_machine(address="fd00::5"))
+    found = extract_poll(make_unreachable(NODE, foreign_machines=both, attempt=4), 7.0)
+    assert found == PollResult(started_at=NOW, ended_at=later, received_at=7.0, attempt=4)
+    assert extract_poll(make_unreachable(NODE), 7.0) is None
+    assert extract_poll(make_answering(NODE), 7.0) is None
+
+
+# ---- what is heard ends it
+
+
+@pytest.fixture
+def known() -> NodeIndex:
+    """A Node in whose place another machine answered twice."""
+    known = NodeIndex()
+    known.upsert_node(NODE)
+    for minute in (0, 1):
+        machine = make_foreign_machine(queried_at=NOW + timedelta(minutes=minute))
+        known.upsert_report(
+            make_unreachable(NODE, foreign_machines=(machine,), attempt=minute + 1), 60.0 * minute
+        )
+    history = known.get_history("web-1")
+    assert history is not None
+    assert history.count == 2
+    return known
+
+
+def test_any_contrary_word_ends_the_history(known: NodeIndex):
+    known.upsert_report(make_unreachable(NODE, attempt=3), 120.0)
+    assert known.get_history("web-1") is None
+    known.upsert_report(make_unreachable(NODE, foreign_machines=(make_foreign_machine(),), attempt=4), 180.0)
+    known.upsert_report(make_answering(NODE), 240.0)
+    assert known.get_history("web-1") is None
+
+
+def test_a_node_that_is_ready_again_or_another_one_has_no_history(known: NodeIndex):
+    known.upsert_node(make_lost_node(labels={"team": "a"}))
+    assert known.get_history("web-1") is not None
+    known.upsert_node(make_lost_node(conditions=(make_ready_condition("True"),)))
+    assert known.get_history("web-1") is None
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"conditions": (make_ready_condition("False"),)},
+        {"conditions": (make_ready_condition(since=LONG_AGO + timedelta(hours=1)),)},
+        {"addresses": (NodeAddress(type="InternalIP", address="10.0.0.9"),)},
+        {"ip": "10.0.0.9"},
+        {"system_uuid": NEW_UUID},
+    ],
+    ids=["not Ready by itself", "Ready for a moment, out of our sight", "moved", "another node IP", "UUID"],
+)
+def test_what_only_a_living_kubelet_writes_ends_the_history(known: NodeIndex, written: dict[str, Any]):
+    known.upsert_node(make_lost_node(**written))
+    assert known.get_history("web-1") is None
+
+
+@pytest.mark.parametrize("what", ["gone", "another uid", "void", "enriched gone", "begun anew"])
+def test_what_is_gone_or_void_has_no_history(known: NodeIndex, what: str):
+    match what:
+        case "gone":
+            known.remove_node("web-1")
+        case "another uid":
+            known.upsert_node(make_lost_node(uid="uid-2"))
+        case "void":
+            known.clear()
+        case "enriched gone":
+            known.remove_report("web-1")
+        case _:
+            known.forget_histories()
+    assert known.get_history("web-1") is None
+
+
+def test_a_machine_that_bears_its_name_elsewhere_ends_the_history(known: NodeIndex):
+    other = make_lost_node("web-2", uid="uid-2", system_uuid="")
+    known.upsert_node(other)
+    known.upsert_report(make_answering(other, node_name="web-1"), 90.0)
+    assert known.get_history("web-1") is None
+
+
+def test_a_word_about_a_former_node_is_no_look_at_this_one():
+    known = NodeIndex()
+    known.upsert_node(NODE)
+    known.upsert_report(
+        make_unreachable(make_lost_node(uid="uid-0"), foreign_machines=(make_foreign_machine(),)), 0.0
+    )
+    assert known.get_history("web-1") is None
+
+
+def test_what_was_claimed_is_forgotten_with_who_claimed_it(known: NodeIndex):
+    other = make_lost_node("web-2", uid="uid-2")
+    known.upsert_node(other)
+    known.upsert_report(make_answering(other, node_name="odd"), 90.0)
+    case = known.build_case(NODE)
+    assert (dict(case.machines.nodes_by_uuid), dict(case.machines.nodes_by_machine_name)) == (
+        {other.status.node_info.system_uuid: {"web-1", "web-2"}},
+        {"new-1": {"web-1"}, "odd": {"web-2"}},
+    )
+    for name in ("web-1", "web-2"):
+        known.remove_node(name)
+        known.remove_report(name)
+    assert (dict(case.machines.nodes_by_uuid), dict(case.machines.nodes_by_machine_name)) == ({}, {})
+
+
+def test_a_look_while_the_node_is_ready_is_none():
+    known = NodeIndex()
+    known.upsert_node(make_lost_node(conditions=(make_ready_condition("True"),)))
+    known.upsert_report(make_unreachable(NODE, foreign_machines=(make_foreign_machine(),)), 0.0)
+    assert known.get_history("web-1") is None
+
+
+def test_the_history_of_a_former_node_says_nothing_of_this_one():
+    history = history_of(a_look(0), a_look(5), a_look(10.1))
+    node = make_lost_node(uid="uid-2")
+    case = DeletionCase(
+        node=node, report=make_unreachable(node, foreign_machines=(make_foreign_machine(),)), history=history
+    )
+    now = NOW + timedelta(minutes=11)
+    assert assess_case(case, DeletionPolicy(), now=now, monotonic_now=606.0).missing == (
+        "3 looks that show it",
+    )

@@ -1,0 +1,209 @@
+"""Whatever happens in whatever order: never a deletion without all proofs, and none in an outage."""
+
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from libs.common.contract.machine import FaultKind, MachineFault
+from services.lifecycle.decide import Delete, DeletionPolicy, ReplicaStatus, decide
+from services.lifecycle.node_index import NodeIndex
+from tests.builders import NOW, make_node
+from tests.lifecycle_cases import (
+    NEW_UUID,
+    make_answering,
+    make_foreign_machine,
+    make_lost_node,
+    make_ready_condition,
+    make_unreachable,
+)
+
+NODE = make_lost_node()
+READY = make_lost_node(conditions=(make_ready_condition("True"),))
+NEW = make_node("new-1", uid="uid-new", taints=(), system_uuid=NEW_UUID)
+TERMS = DeletionPolicy()
+PROVEN = ReplicaStatus(uptime=timedelta(hours=2), leading_for=timedelta(hours=2))
+
+What = Literal["proof", "proof again", "attempt begins anew", "silence", "half", "answers", "ready", "anew"]
+
+
+class Happening(msgspec.Struct, frozen=True):
+    what: What
+    seconds: float  # since the one before it, by our clock
+    drift: float = 0.0  # of metadata's clock against ours, from then on
+
+
+happenings = st.lists(
+    st.builds(
+        Happening,
+        # Mostly looks that prove it, or hardly any history would come near the three that are needed.
+        st.one_of(
+            st.just("proof"),
+            st.just("proof"),
+            st.just("proof"),
+            st.sampled_from(What.__args__),  # type: ignore[attr-defined]
+        ),
+        st.sampled_from([1.0, 60.0, 240.0, 299.0, 301.0, 590.0, 601.0, 2000.0]),
+        st.sampled_from([0.0, 0.0, 0.0, 0.0, 700.0, -700.0]),
+    ),
+    max_size=12,
+)
+
+
+class Replayed:
+    """What the service would know after these, and what a naive reader of the same story concludes."""
+
+    def __init__(self) -> None:
+        self.known = NodeIndex()
+        self.known.upsert_node(NODE)
+        self.known.upsert_node(NEW)
+        self.at = 0.0
+        self.drift = 0.0
+        self.attempt = 0
+        self.proofs: list[tuple[float, float]] = []  # ours and metadata's clock, of those not contradicted
+
+    def happens(self, one: Happening) -> None:
+        self.at += one.seconds
+        self.drift += one.drift
+        match one.what:
+            case "proof":
+                self._proof(self.at + self.drift)
+            case "proof again":
+                if self.proofs:
+                    self._say(self.proofs[-1][1], self.attempt)
+            case "attempt begins anew":
+                self.attempt = 0
+                self.proofs.clear()
+                self._proof(self.at + self.drift)
+            case "silence" | "half":
+                kind: FaultKind = "refused" if one.what == "silence" else "wrong_machine"
+                fault = MachineFault(kind=kind, step="connect", message="no")
+                self.attempt += 1
+                self.known.upsert_report(make_unreachable(NODE, fault=fault, attempt=self.attempt), self.at)
+                self.proofs.clear()
+            case "answers":
+                self.attempt = 0
+                self.known.upsert_report(make_answering(NODE), self.at)
+                self.proofs.clear()
+            case "ready":
+                self.known.upsert_node(READY)
+                self.known.upsert_node(NODE)
+                self.proofs.clear()
+            case "anew":
+                self.known.forget_histories()
+                self.proofs.clear()
+
+    def _proof(self, looked: float) -> None:
+        self.attempt += 1
+        self._say(looked, self.attempt)
+        self.proofs.append((self.at, looked))
+
+    def _say(self, looked: float, attempt: int) -> None:
+        machine = make_foreign_machine(queried_at=NOW + timedelta(seconds=looked))
+        self.known.upsert_report(
+            make_unreachable(NODE, foreign_machines=(machine,), attempt=attempt), self.at
+        )
+
+    def may_be_deleted(self) -> bool:
+        """Three proofs, ten minutes apart at least by both clocks, the last one just now."""
+        distinct = {looked for _, looked in self.proofs}
+        if len(distinct) < TERMS.min_polls:
+            return False
+        ours, theirs = zip(*self.proofs, strict=True)
+        shortest: float = min(max(ours) - min(ours), max(theirs) - min(theirs))
+        return shortest >= TERMS.min_span.total_seconds()
+
+    def decided(self, standing: ReplicaStatus = PROVEN) -> bool:
+        now = NOW + timedelta(seconds=self.at)
+        judged = decide(self.known.build_case(NODE), TERMS, standing, now=now, monotonic_now=self.at)
+        return isinstance(judged, Delete)
+
+
+@given(happenings)
+@example(
+    # Counted anew, by a clock that was set back: there was a success in between that we did not hear.
+    [
+        Happening("proof", 1.0),
+        Happening("proof", 60.0),
+        Happening("proof", 590.0),
+        Happening("attempt begins anew", 1.0, -700.0),
+    ]
+)
+def test_nothing_is_deleted_without_all_proofs_whatever_happens_in_whatever_order(story: list[Happening]):
+    replayed = Replayed()
+    for one in story:
+        replayed.happens(one)
+        assert not replayed.decided() or replayed.may_be_deleted(), story
+
+
+def test_the_story_of_a_machine_that_was_replaced_ends_in_a_deletion():
+    replayed = Replayed()
+    told = [replayed.decided()]
+    for _ in range(11):
+        replayed.happens(Happening("proof", 60.0))
+        told.append(replayed.decided())
+    assert told == [False] * 11 + [True]
+
+
+@given(happenings, st.sampled_from(["young", "new leader", "standby", "paused"]))
+def test_who_is_young_or_does_not_lead_deletes_nothing(story: list[Happening], what: str):
+    short = TERMS.startup_grace - timedelta(seconds=1)
+    standing = {
+        "young": ReplicaStatus(uptime=short, leading_for=short),
+        "new leader": ReplicaStatus(uptime=timedelta(hours=2), leading_for=short),
+        "standby": ReplicaStatus(uptime=timedelta(hours=2), leading_for=None),
+        "paused": ReplicaStatus(
+            uptime=timedelta(hours=2), leading_for=timedelta(hours=2), pause_reason="no leader is heard"
+        ),
+    }[what]
+    replayed = Replayed()
+    for one in [*story, *[Happening("proof", 300.0)] * 3]:
+        replayed.happens(one)
+        assert not replayed.decided(standing)
+
+
+FAULTS: tuple[FaultKind, ...] = (
+    "refused", "timeout", "certificate", "permission", "invalid", "no_endpoint", "bad_node_ip", "internal",
+    "not_found", "wrong_machine",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_in_an_outage_of_an_hour_no_node_of_a_hundred_is_deleted(kind: FaultKind):
+    fault = MachineFault(kind=kind, step="connect", message="no")
+    nodes = [make_lost_node(f"web-{number}", uid=f"uid-{number}", system_uuid="") for number in range(100)]
+    known = NodeIndex()
+    for node in nodes:
+        known.upsert_node(node)
+    for minute in range(61):
+        at, now = 60.0 * minute, NOW + timedelta(minutes=minute)
+        for node in nodes:
+            known.upsert_report(make_unreachable(node, fault=fault, attempt=minute + 1), at)
+        for node in nodes:
+            assert not isinstance(
+                decide(known.build_case(node), TERMS, PROVEN, now=now, monotonic_now=at), Delete
+            )
+
+
+def test_a_proof_that_was_on_its_way_for_long_is_none():
+    replayed = Replayed()
+    for _ in range(15):
+        replayed.happens(Happening("proof", 60.0))
+    assert replayed.decided()
+    late = Replayed()
+    late.drift = -TERMS.max_poll_age.total_seconds() - 1
+    for _ in range(15):
+        late.happens(Happening("proof", 60.0))
+    assert not late.decided()
+
+
+def test_a_proof_of_long_ago_is_none():
+    replayed = Replayed()
+    for _ in range(11):
+        replayed.happens(Happening("proof", 60.0))
+    assert replayed.decided()
+    replayed.at += TERMS.max_poll_age.total_seconds() + 1
+    assert not replayed.decided()

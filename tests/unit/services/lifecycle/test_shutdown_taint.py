@@ -1,0 +1,200 @@
+"""The taint of machines that are shut down, the rule for GCP spot machines, and whose Nodes are ours."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Ownership
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import Node, Taint
+from libs.common.kube.errors import FenceFailed
+from services.lifecycle.decide import SPOT, Delete, DeletionPolicy, Keep, ReplicaStatus, decide, why_excluded
+from services.lifecycle.decide import DeletionCase as LifecycleCase
+from services.lifecycle.gcp_spot import assess_gcp_spot
+from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
+from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
+from tests.builders import NOW, UNINITIALIZED, make_facts
+from tests.json_patch import PatchFailed
+from tests.json_patch import apply_json_patch as apply_json
+from tests.lifecycle_cases import make_answering, make_lost_node, make_ready_condition, make_unreachable
+
+GOING = replace(make_facts(), stage="shutting down")
+NODE = make_lost_node()
+TAINTED = make_lost_node(taints=(SHUTDOWN_TAINT,))
+PROVEN = ReplicaStatus(uptime=timedelta(hours=2), leading_for=timedelta(hours=2))
+
+
+def silent(
+    node: Node = NODE, facts: MachineFacts | None = GOING, kind: str = "refused", step: str = "Nodename"
+) -> NodeUnreachable:
+    fault = MachineFault(kind=kind, step=step, message="no")  # type: ignore[arg-type]
+    return make_unreachable(node, fault=fault, last_known=facts)
+
+
+@pytest.mark.parametrize("kind", ["refused", "timeout"])
+def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind: str):
+    change = plan_shutdown_taint(NODE, silent(kind=kind))
+    assert change is not None
+    assert change.summary == "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
+    assert change.changes.set_taints == (SHUTDOWN_TAINT,)
+
+
+@pytest.mark.parametrize(
+    ("node", "word"),
+    [
+        (NODE, None),
+        (NODE, silent(facts=None)),
+        (NODE, silent(facts=make_facts())),
+        (NODE, silent(facts=replace(make_facts(), stage="rebooting"))),
+        *(
+            (NODE, silent(kind=kind))
+            for kind in ("wrong_machine", "certificate", "permission", "no_endpoint")
+        ),
+        (NODE, silent(step="connect")),  # Talos' endpoint was not reached: the machine may well be back
+        (NODE, silent(make_lost_node(uid="uid-0"))),
+        (make_lost_node(conditions=(make_ready_condition("True"),)), silent()),
+        (make_lost_node(conditions=()), silent()),
+        (NODE, make_answering(NODE)),
+        (TAINTED, silent()),
+        (TAINTED, replace(make_answering(TAINTED), facts=GOING)),
+        (TAINTED, silent(facts=None)),
+        (TAINTED, None),
+    ],
+)
+def test_anything_less_changes_nothing(node: Node, word: NodeEnriched | NodeUnreachable | None):
+    assert plan_shutdown_taint(node, word) is None
+
+
+@pytest.mark.parametrize(
+    ("node", "word"),
+    [
+        (TAINTED, make_answering(TAINTED)),
+        (make_lost_node(taints=(SHUTDOWN_TAINT,), conditions=(make_ready_condition("True"),)), None),
+    ],
+)
+def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
+    node: Node, word: NodeEnriched | NodeUnreachable | None
+):
+    change = plan_shutdown_taint(node, word)
+    assert change is not None
+    assert change.changes.remove_taints == (SHUTDOWN_TAINT,)
+
+
+class Replaced:
+    """An API server where another Node bears the name by now."""
+
+    def __init__(self) -> None:
+        self.patched: list[str] = []
+
+    async def get_node(self, name: str) -> Node:
+        return make_lost_node(name, uid="uid-2")
+
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
+        self.patched.append(json_patch[0]["value"])
+        raise FenceFailed(name, status=422)
+
+
+async def test_another_node_of_that_name_is_not_tainted():
+    api = Replaced()
+    assert await ShutdownTaintWriter(api, ownership=Ownership, is_dry_run=False).apply(NODE, silent()) is None
+    assert api.patched == ["uid-1"]
+
+
+class Relabelled:
+    """An API server where somebody has given the Node to another, of which we have not heard."""
+
+    def __init__(self) -> None:
+        self.node = make_lost_node(labels={"team": "b"})
+        self.patches = 0
+
+    async def get_node(self, name: str) -> Node:
+        return self.node
+
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
+        self.patches += 1
+        try:
+            document = apply_json(msgspec.to_builtins(self.node), list(json_patch))
+        except PatchFailed as error:
+            raise FenceFailed(str(error), status=422) from error
+        return msgspec.convert(document, Node)
+
+
+@pytest.mark.parametrize("taints", [(), (SHUTDOWN_TAINT,)])
+async def test_a_node_that_was_given_to_another_meanwhile_gets_no_taint_and_loses_none(
+    taints: tuple[Taint, ...],
+):
+    requirement = NodeSelectorRequirement(key="team", operator="In", values=("a",))
+    ownership = Ownership(selector=(NodeSelectorTerm(requirements=(requirement,)),))
+    seen, api = make_lost_node(labels={"team": "a"}, taints=taints), Relabelled()
+    api.node = make_lost_node(labels={"team": "b"}, taints=taints)
+    word = make_answering(seen) if taints else silent(seen)
+    assert plan_shutdown_taint(seen, word) is not None
+    assert (
+        await ShutdownTaintWriter(api, ownership=lambda: ownership, is_dry_run=False).apply(seen, word)
+        is None
+    )
+    assert api.patches == 1
+
+
+# ---- GCP spot machines
+
+SPOT_LABELS = {
+    "node.cloudprovider.kubernetes.io/platform": "gcp",
+    "node.cloudprovider.kubernetes.io/lifecycle": "spot",
+}
+NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoExecute")
+PREEMPTED = make_lost_node(labels=SPOT_LABELS, taints=(NOT_READY,), provider_id="gce://p/z/i")
+SOON = NOW + timedelta(seconds=31)  # after its creation
+
+
+def test_a_preempted_spot_machine_is_deleted_at_once_where_that_is_asked_for():
+    case = LifecycleCase(node=PREEMPTED)
+    judged = decide(case, DeletionPolicy(deletes_gcp_spot=True), PROVEN, now=SOON, monotonic_now=0.0)
+    assert isinstance(judged, Delete)
+    assert judged.kind == SPOT
+    assert isinstance(decide(case, DeletionPolicy(), PROVEN, now=SOON, monotonic_now=0.0), Keep)
+    young = ReplicaStatus(uptime=timedelta(minutes=9), leading_for=timedelta(minutes=9))
+    assert isinstance(
+        decide(case, DeletionPolicy(deletes_gcp_spot=True), young, now=SOON, monotonic_now=0.0), Keep
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"labels": {**SPOT_LABELS, "node.cloudprovider.kubernetes.io/platform": "aws"}},
+        {"labels": {}},
+        {"taints": ()},
+        {"taints": (Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),)},
+        {"taints": (NOT_READY, UNINITIALIZED)},
+        {"taints": (Taint(key="node.kubernetes.io/unreachable", effect="NoExecute"),)},
+        {"provider_id": ""},
+        {"conditions": (make_ready_condition("True"),)},
+        {"conditions": ()},
+    ],
+)
+def test_each_of_the_references_conditions_is_needed(changed: dict[str, object]):
+    usual = {"labels": SPOT_LABELS, "taints": (NOT_READY,), "provider_id": "gce://p/z/i"}
+    node = make_lost_node(**(usual | changed))  # type: ignore[arg-type]
+    assert len(assess_gcp_spot(node, SOON).missing) == 1
+    assert assess_gcp_spot(PREEMPTED, SOON).missing == ()
+    assert len(assess_gcp_spot(PREEMPTED, NOW + timedelta(seconds=30)).missing) == 1
+
+
+# ---- whose Nodes are ours
+
+
+def test_a_node_whose_owner_is_not_known_for_certain_is_left_alone():
+    schemes = Ownership(provider_id_schemes=("talos",))
+    assert why_excluded(schemes, NODE) == ""
+    assert "no providerID" in why_excluded(schemes, make_lost_node(provider_id=""))
+    assert "hcloud://1" in why_excluded(schemes, make_lost_node(provider_id="hcloud://1"))
+    assert why_excluded(Ownership(), make_lost_node(provider_id="")) == ""
+    team = NodeSelectorTerm(requirements=(NodeSelectorRequirement(key="team", operator="In", values=("a",)),))
+    assert why_excluded(Ownership(selector=(team,)), NODE)
+    assert why_excluded(Ownership(selector=(team,)), make_lost_node(labels={"team": "a"})) == ""

@@ -1,0 +1,230 @@
+"""What is news of a Node: against what the stream holds, in the order of epochs and resourceVersions."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.bus.stream_size import HEADROOM_BYTES, STREAM_STEP_BYTES
+from libs.common.contract.events import NodeGone, NodeObserved, ObservationOrder, ObservedNode
+from libs.common.contract.node import NodeCondition, trim_node
+from libs.common.contract.ordering import Recency, compare_events
+from services.watcher.kinds import NODE
+from services.watcher.publish_decision import (
+    BYTES_PER_DELETED,
+    BYTES_PER_NODE,
+    BYTES_PER_REQUEST,
+    FENCED_REASON,
+    ConfirmAbsence,
+    FencingToken,
+    NoChange,
+    Publish,
+    Skip,
+    compute_next_epoch,
+    decide_absent,
+    decide_present,
+    estimate_stream_bytes,
+)
+from tests.builders import STREAM_ID, make_node, make_node_gone, make_node_observed
+
+LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
+STAMP = FencingToken(stream_id=STREAM_ID, epoch=3)
+
+
+def look(node, held=None, *, anyway=False):
+    return decide_present(NODE, node, held, STAMP, now=LATER, force=anyway)
+
+
+def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_version():
+    node = make_node(resource_version="812")
+    assert look(node) == Publish(
+        event=NodeObserved(
+            stream_id=STREAM_ID,
+            order=ObservationOrder(epoch=3, resource_version=812),
+            node=node,
+            observed_at=LATER,
+        ),
+        reason="new to the stream",
+    )
+
+
+def test_a_heartbeat_is_no_news():
+    ready = NodeCondition(type="Ready", status="True", reason="KubeletReady")
+    said = make_node_observed(make_node(conditions=(ready,), resource_version="100"), epoch=3)
+    pressure = NodeCondition(type="MemoryPressure", status="False", message="changed by the kubelet")
+    beaten = trim_node(make_node(conditions=(pressure, ready), resource_version="101"))
+    assert isinstance(look(beaten, said), NoChange)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": {"zone": "b"}},
+        {"annotations": {"a": "b"}},
+        {"provider_id": "talos://metal/10.0.0.5"},
+        {"taints": ()},
+        {"conditions": (NodeCondition(type="Ready", status="False"),)},
+        {"uid": "uid-2"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_whatever_we_read_is_news_when_it_differs(change):
+    said = make_node_observed(make_node(resource_version="100"), epoch=3)
+    found = look(make_node(resource_version="101", **change), said)
+    assert isinstance(found, Publish)
+    assert found.reason == "changed"
+
+
+def test_what_is_due_is_said_although_nothing_changed():
+    said = make_node_observed(make_node(), epoch=3)
+    found = look(make_node(), said, anyway=True)
+    assert isinstance(found, Publish)
+    assert found.reason == "said again"
+
+
+def test_a_node_that_was_said_to_be_gone_and_exists_is_said_again():
+    found = look(
+        make_node(resource_version="101"), make_node_gone(make_node(), epoch=2, resource_version=100)
+    )
+    assert isinstance(found, Publish)
+
+
+def test_what_the_stream_holds_of_a_later_leader_is_not_contradicted():
+    later = make_node_observed(make_node(labels={"new": "er"}, resource_version="90"), epoch=4)
+    assert isinstance(look(make_node(resource_version="100"), later, anyway=True), NoChange)
+
+
+@pytest.mark.parametrize(
+    ("node", "word"),
+    [
+        (make_node("a b"), "'a b'"),
+        (make_node("a..b"), "'a..b'"),
+        (make_node("web->"), "'web->'"),
+        (make_node("web\x1b[2J"), "'web\\x1b[2J'"),
+        (make_node(resource_version=""), "''"),
+        (make_node(resource_version="0x10"), "0x10"),
+    ],
+)
+def test_a_node_without_a_subject_or_a_place_in_the_order_is_skipped_and_told(node, word):
+    found = look(node, anyway=True)
+    assert isinstance(found, Skip)
+    assert word in found.reason
+
+
+def test_a_node_that_is_missing_from_the_cluster_is_said_to_be_gone_as_of_what_we_have_heard():
+    said = make_node_observed(make_node("old", uid="u-9", resource_version="100"), epoch=2)
+    found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER)
+    assert found == Publish(
+        event=NodeGone(
+            stream_id=STREAM_ID,
+            order=ObservationOrder(epoch=3, resource_version=450),
+            name="old",
+            uid="u-9",
+            observed_at=LATER,
+        ),
+        reason="deleted",
+    )
+
+
+def test_a_node_is_said_to_be_gone_once():
+    for held in (None, make_node_gone(make_node(), epoch=3)):
+        assert isinstance(decide_absent(NODE, held, STAMP, last_resource_version=450, now=LATER), NoChange)
+
+
+def test_a_void_message_is_never_unchanged():
+    node = make_node(uid="uid-1", resource_version="400")
+    assert decide_present(
+        NODE, node, make_node_observed(node, epoch=2), STAMP, now=LATER, is_fenced=True
+    ) == Publish(
+        event=NodeObserved(
+            stream_id=STREAM_ID,
+            order=ObservationOrder(epoch=3, resource_version=400),
+            node=node,
+            observed_at=LATER,
+        ),
+        reason=FENCED_REASON,
+    )
+    said = make_node_gone(node, epoch=2, resource_version=440)
+    found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER, is_fenced=True)
+    assert isinstance(found, Publish)
+    assert found.event == NodeGone(
+        stream_id=STREAM_ID,
+        order=ObservationOrder(epoch=3, resource_version=450),
+        name=node.name,
+        uid="uid-1",
+        observed_at=LATER,
+    )
+    unheard = decide_absent(NODE, said, STAMP, last_resource_version=1, now=LATER, is_fenced=True)
+    assert isinstance(unheard, ConfirmAbsence)
+
+
+def test_an_observation_from_after_we_looked_is_not_said_to_be_gone():
+    for said in (
+        make_node_observed(make_node(resource_version="451"), epoch=3),
+        make_node_observed(make_node(), epoch=4),
+    ):
+        assert isinstance(decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER), NoChange)
+
+
+def test_a_newer_state_that_a_former_leader_saw_is_said_to_be_gone_only_when_kubernetes_confirms_it():
+    said = make_node_observed(make_node(resource_version="451"), epoch=2)
+    assert isinstance(decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER), ConfirmAbsence)
+    found = decide_absent(NODE, said, STAMP, last_resource_version=450, now=LATER, is_confirmed=True)
+    assert isinstance(found, Publish)
+    assert found.event.order == ObservationOrder(epoch=3, resource_version=450)
+
+
+versions = st.integers(1, 50)
+observations: st.SearchStrategy[ObservedNode | None] = st.none() | st.builds(
+    lambda epoch, version, uid, is_gone: (
+        make_node_gone(make_node(uid=uid), epoch=epoch, resource_version=version)
+        if is_gone
+        else make_node_observed(make_node(uid=uid, resource_version=str(version)), epoch=epoch)
+    ),
+    st.integers(1, 5),
+    versions,
+    st.sampled_from(["u1", "u2"]),
+    st.booleans(),
+)
+
+
+@given(observations, versions, st.sampled_from(["u1", "u2"]), st.booleans())
+def test_what_is_said_never_loses_against_what_the_stream_holds(held, version, uid, anyway):
+    found = look(make_node(uid=uid, resource_version=str(version)), held, anyway=anyway)
+    if isinstance(found, Publish):
+        assert compare_events(found.event, held, STREAM_ID) is not Recency.OLDER
+
+
+@given(observations, versions, st.sampled_from(["u1", "u2"]))
+def test_saying_it_settles_it(held, version, uid):
+    node = make_node(uid=uid, resource_version=str(version))
+    found = look(node, held)
+    if isinstance(found, Publish):
+        assert isinstance(look(node, found.event), NoChange)
+    if isinstance(found, NoChange):
+        assert held is not None
+        assert held.order > ObservationOrder(epoch=3, resource_version=version) or (
+            isinstance(held, NodeObserved)
+            and msgspec.structs.replace(held.node.metadata, resource_version="")
+            == msgspec.structs.replace(node.metadata, resource_version="")
+        )
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_new_leader_is_above_all_that_anybody_remembers(heard, transitions):
+    epoch = compute_next_epoch(highest_seen=heard, lease_transitions=transitions)
+    assert epoch > heard
+    assert epoch > transitions
+
+
+@given(st.integers(0, 50_000), st.integers(0, 50_000), st.integers(0, 500_000))
+def test_the_stream_grows_in_steps_with_room_for_every_object_and_what_is_left_of_it(
+    nodes, requests, gone_names
+):
+    room = estimate_stream_bytes(nodes, requests, gone_names)
+    needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + gone_names * BYTES_PER_DELETED
+    assert room >= max(needed, 64_000_000)
+    assert (room + HEADROOM_BYTES) % STREAM_STEP_BYTES == 0
+    assert room < needed + 2 * STREAM_STEP_BYTES

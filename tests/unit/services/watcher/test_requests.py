@@ -1,0 +1,266 @@
+"""Kubelets' requests as the watcher knows them: whose are said, how many, and when there is news."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contract.events import CsrGone, CsrObserved, ObservationOrder
+from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
+from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER, NODE
+from services.watcher.leader_epoch import LeaderEpoch
+from services.watcher.publish_decision import (
+    FencingToken,
+    NoChange,
+    Publish,
+    Skip,
+    decide_absent,
+    decide_present,
+)
+from services.watcher.published_state import PublishedState
+from services.watcher.settings import WatcherSettings
+from services.watcher.store import Store
+from tests.builders import (
+    NOW,
+    STREAM_ID,
+    make_csr_gone,
+    make_csr_observed,
+    make_message,
+    make_node,
+    make_node_gone,
+    make_node_observed,
+    make_position,
+    make_request,
+    make_snapshot,
+)
+from tests.manual_clock import ManualClock
+
+LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
+STAMP = FencingToken(stream_id=STREAM_ID, epoch=3)
+APPROVED = SigningRequestCondition(type="Approved")
+DENIED = SigningRequestCondition(type="Denied")
+
+
+def a_store(*requests: SigningRequest) -> Store[SigningRequest]:
+    store = Store(CSR)
+    store.replace(requests, (), "1000")
+    return store
+
+
+def the_nth(number: int, *, node: str = "noisy", **fields) -> SigningRequest:
+    """Filed so many seconds after the first."""
+    return make_request(
+        f"csr-{node}-{number:03}",
+        uid=f"{node}-{number}",
+        node=node,
+        created=NOW + timedelta(seconds=number),
+        resource_version=str(2000 + number),
+        **fields,
+    )
+
+
+# ---- which are known
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        make_request(signer="kubernetes.io/kube-apiserver-client-kubelet"),
+        make_request(username="system:serviceaccount:kube-system:operator"),
+        make_request(username="system:node:"),
+        make_request("x" * 5000),
+    ],
+    ids=["another signer", "no node", "a node without a name", "a name that no subject can bear"],
+)
+def test_what_no_kubelet_asks_to_serve_with_is_none_of_our_business(foreign: SigningRequest):
+    store = a_store(foreign)
+    assert len(store) == 0
+    assert store.put(foreign) == set()
+    assert store.last_resource_version == 1000, "but it moves the time as of which somebody is missing"
+
+
+def test_a_list_and_a_watch_hold_the_same_newest_of_a_noisy_requester_and_all_of_the_others():
+    requests = [the_nth(number) for number in range(40)]
+    quiet = the_nth(0, node="quiet")
+    newest = {request.name for request in requests[-MAX_PENDING_PER_REQUESTER:]} | {quiet.name}
+    assert set(a_store(quiet, *reversed(requests)).names()) == newest
+    watched = a_store(quiet)
+    for number, request in enumerate(requests):
+        lost = (
+            {requests[number - MAX_PENDING_PER_REQUESTER].name}
+            if number >= MAX_PENDING_PER_REQUESTER
+            else set()
+        )
+        assert watched.put(request) == {request.name} | lost
+    assert set(watched.names()) == newest
+
+
+def test_an_old_request_that_is_told_again_takes_no_newer_ones_place():
+    store = a_store(*(the_nth(number) for number in range(1, MAX_PENDING_PER_REQUESTER + 1)))
+    assert store.put(the_nth(0)) == set()
+    assert store.get(the_nth(0).name) is None
+
+
+def test_a_decided_request_is_known_beyond_the_newest_and_leaves_its_place():
+    store = a_store(*(the_nth(number) for number in range(MAX_PENDING_PER_REQUESTER)))
+    assert store.put(the_nth(3, conditions=(DENIED,))) == {the_nth(3).name}
+    assert store.put(the_nth(50)) == {the_nth(50).name}, "nobody loses a place"
+    assert store.put(the_nth(51)) == {the_nth(51).name, the_nth(0).name}
+    assert store.put(the_nth(0, conditions=(DENIED,))) == {the_nth(0).name}, "forgotten, but decided"
+    assert len(store) == MAX_PENDING_PER_REQUESTER + 2
+
+
+def test_who_only_bears_a_nodes_name_takes_no_place_of_that_node():
+    store = a_store(the_nth(0))
+    for number in range(1, MAX_PENDING_PER_REQUESTER + 2):
+        store.put(the_nth(number, groups=("system:authenticated",)))
+    assert store.get(the_nth(0).name) is not None
+    assert store.get(the_nth(1).name) is None, "those have a bound, too"
+
+
+def test_a_request_that_goes_leaves_its_place():
+    store = a_store(*(the_nth(number) for number in range(MAX_PENDING_PER_REQUESTER)))
+    store.remove(the_nth(0).name, "3000")
+    store.mark_unreadable(the_nth(1).name)
+    assert store.put(the_nth(50)) | store.put(the_nth(51)) == {the_nth(50).name, the_nth(51).name}
+    assert store.last_resource_version == 3000
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["file", "decide", "delete", "list"]), st.integers(0, 39), st.booleans()),
+    max_size=120,
+)
+
+
+@given(steps)
+def test_whatever_happens_at_most_the_newest_of_each_wait_and_news_name_what_changed(happenings):
+    store, truth = a_store(), dict[str, SigningRequest]()
+    for version, (step, number, noisy) in enumerate(happenings, start=3000):
+        node = "noisy" if noisy else "other"
+        before = {name: store.get(name) for name in store.names()}
+        decided = (APPROVED,) if step == "decide" else ()
+        told = the_nth(number, node=node, conditions=decided)
+        if step == "list":
+            news = store.replace(list(truth.values()), (), str(version))
+        elif step == "delete":
+            truth.pop(told.name, None)
+            store.remove(told.name, str(version))
+            news = {told.name} & before.keys()
+        else:
+            truth[told.name] = told
+            news = store.put(told)
+        after = {name: store.get(name) for name in store.names()}
+        assert news == {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
+        assert after.items() <= truth.items()
+        for each in ("noisy", "other"):
+            waiting = sorted(n for n, r in after.items() if r and r.is_pending and r.node_name == each)
+            all_waiting = sorted(n for n, r in truth.items() if r.is_pending and r.node_name == each)
+            assert len(waiting) <= MAX_PENDING_PER_REQUESTER
+            if step == "list":
+                assert waiting == all_waiting[-MAX_PENDING_PER_REQUESTER:]
+        assert {n for n, r in truth.items() if not r.is_pending} == {
+            n for n, r in after.items() if r and not r.is_pending
+        }
+
+
+def test_only_what_somebody_owes_an_answer_has_turns_in_the_resync():
+    answered = the_nth(3, conditions=(APPROVED,), certificate="Y2VydA==")
+    store = a_store(the_nth(1), the_nth(2, conditions=(APPROVED,)), answered)
+    assert store.republished_names_by_uid() == {"noisy-1": the_nth(1).name, "noisy-2": the_nth(2).name}
+
+
+# ---- what is said of them
+
+
+def test_a_request_is_said_in_the_order_of_its_own_version_and_what_becomes_of_it_is_news():
+    found = decide_present(CSR, the_nth(1), None, STAMP, now=LATER)
+    assert found == Publish(
+        event=CsrObserved(
+            stream_id=STREAM_ID,
+            order=ObservationOrder(epoch=3, resource_version=2001),
+            request=the_nth(1),
+            observed_at=LATER,
+        ),
+        reason="new to the stream",
+    )
+    said = make_csr_observed(the_nth(1), epoch=3)
+    again = msgspec.structs.replace(
+        the_nth(1), metadata=msgspec.structs.replace(the_nth(1).metadata, resource_version="2500")
+    )
+    assert isinstance(decide_present(CSR, again, said, STAMP, now=LATER), NoChange)
+    for change in ({"conditions": (APPROVED,)}, {"certificate": "Y2VydA=="}, {"uid": "another"}):
+        store = a_store(
+            msgspec.structs.replace(make_request(the_nth(1).name, resource_version="2500", **change))
+        )
+        now = store.get(the_nth(1).name)
+        assert now is not None
+        assert not now.status.certificate
+        news = decide_present(CSR, now, said, STAMP, now=LATER)
+        assert isinstance(news, Publish)
+        assert news.reason == "changed"
+
+
+def test_a_request_that_is_missing_is_said_to_be_gone_once():
+    said = make_csr_observed(the_nth(1), epoch=2)
+    found = decide_absent(CSR, said, STAMP, last_resource_version=4000, now=LATER)
+    assert isinstance(found, Publish)
+    assert found.event == CsrGone(
+        stream_id=STREAM_ID,
+        order=ObservationOrder(epoch=3, resource_version=4000),
+        name=the_nth(1).name,
+        uid="noisy-1",
+        observed_at=LATER,
+    )
+    assert isinstance(decide_absent(CSR, found.event, STAMP, last_resource_version=4000, now=LATER), NoChange)
+
+
+def test_a_request_without_a_place_in_the_order_is_skipped_and_told():
+    assert isinstance(decide_present(CSR, make_request(resource_version=""), None, STAMP, now=LATER), Skip)
+
+
+# ---- what the stream holds of them
+
+
+def test_a_node_and_a_request_of_one_name_are_two():
+    held = PublishedState(clock=ManualClock())
+    held.start_replay(make_position())
+    held.finish_replay()
+    node, request = make_node_observed(make_node("same")), make_csr_observed(make_request("same"), epoch=5)
+    held.apply(make_message(node, sequence=1))
+    held.apply(make_message(request, sequence=2))
+    assert (held.get(NODE, "same"), held.get(CSR, "same")) == (node, request)
+    assert held.greatest_epoch == 5
+    held.apply(make_message(make_csr_gone(make_request("same"), epoch=6), sequence=3))
+    assert (held.names(NODE), held.names(CSR)) == ({"same"}, set())
+    assert held.greatest_epoch == 6
+    held.apply(make_message(make_node_gone(make_node("same"), epoch=6), sequence=4))
+    assert held.names(NODE) == set()
+
+
+def test_a_snapshot_says_how_many_requests_there_are_or_that_nobody_knows():
+    held = PublishedState(clock=ManualClock())
+    held.start_replay(make_position())
+    held.finish_replay()
+    reign = LeaderEpoch(held, identity="us", lease_transitions=0)
+    reign.next_token()
+    assert reign.build_snapshot(3) == make_snapshot(nodes=3)
+    assert reign.build_snapshot(3, 0) == msgspec.structs.replace(make_snapshot(nodes=3), requests=0)
+
+
+@pytest.mark.parametrize(
+    ("controllers", "watches"),
+    [
+        (("*",), True),
+        (("cloud-node",), False),
+        (("cloud-node", "node-csr-approval"), True),
+        (("*", "-node-csr-approval"), False),
+        (("certificatesigningrequest-approving-controller",), True),
+    ],
+    ids=str,
+)
+def test_requests_are_watched_for_the_controller_that_approves_them(
+    controllers: tuple[str, ...], watches: bool
+):
+    assert WatcherSettings(controllers=controllers).watches_requests is watches

@@ -1,0 +1,108 @@
+"""The registered metrics, and the services that set each one, read from the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.service.service_spec import SERVICES
+
+ROOT: Final = Path(__file__).parents[1]
+METRICS: Final = ROOT / "libs" / "common" / "observability" / "metrics.py"
+_SECTION: Final = re.compile(r"^# ---- (?P<title>[^:\n]+)")
+# How a metric is made, and what Prometheus has it be.
+_FACTORIES: Final = {
+    "_counter": "counter",
+    "_gauge": "gauge",
+    "_histogram": "histogram",
+    "StatusCounter": "unknown",
+    "OptionalGauge": "gauge",
+}
+IN_EVERY_PROCESS: Final = "libs.common.service."
+ALL_SERVICES: Final = tuple(wiring.service for wiring in SERVICES)
+# Whoever has no right in Kubernetes asks it nothing.
+_WITH_PERMISSIONS: Final = tuple(wiring.service for wiring in SERVICES if wiring.policy_rules)
+
+
+class RegisteredMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric: the constant that holds it, and what its maker was told."""
+
+    constant: str
+    section: str
+    name: str
+    type: str
+    meaning: str
+    labels: tuple[str, ...]
+    arguments: tuple[str, ...]  # all values of its only label, where its maker was told them
+    is_optional: bool  # it has no series while nobody knows its values
+
+
+def list_registered_metrics() -> tuple[RegisteredMetric, ...]:
+    """All of them, as they stand in the file."""
+    text = METRICS.read_text()
+    titles = {
+        number: match["title"].strip()
+        for number, line in enumerate(text.splitlines(), 1)
+        if (match := _SECTION.match(line))
+    }
+    return tuple(_parse_metrics(ast.parse(text), titles))
+
+
+def list_services(constant: str) -> tuple[str, ...]:
+    """Who sets it: the services whose own code does, or imports the part of libs/common that does."""
+    setters = list_setters(constant)
+    if any(module.startswith(IN_EVERY_PROCESS) for module in setters):
+        return _WITH_PERMISSIONS if constant.startswith("KUBE_") else ALL_SERVICES
+    users = setters.union(*map(list_importers, setters))
+    found = {module.split(".")[1] for module in users if module.startswith("services.")}
+    return tuple(name for name in (*ALL_SERVICES, "bootstrap") if name in found)
+
+
+@cache
+def list_setters(constant: str) -> frozenset[str]:
+    """The modules that speak of that constant."""
+    used = re.compile(rf"\bmetrics\.{constant}\b")
+    return frozenset(module for module, text in read_modules().items() if used.search(text))
+
+
+@cache
+def list_importers(imported: str) -> frozenset[str]:
+    """The modules that import something of that one."""
+    return frozenset(module for module, text in read_modules().items() if f"from {imported} import" in text)
+
+
+def _parse_metrics(tree: ast.Module, titles: dict[int, str]) -> Iterator[RegisteredMetric]:
+    for statement in tree.body:
+        match statement:
+            case ast.AnnAssign(
+                target=ast.Name(id=constant), value=ast.Call(func=ast.Name(id=maker), args=arguments)
+            ) if maker in _FACTORIES:
+                name, meaning, *words = (ast.literal_eval(argument) for argument in arguments)
+                by_status = maker == "StatusCounter"
+                yield RegisteredMetric(
+                    constant=constant,
+                    section=[title for line, title in titles.items() if line < statement.lineno][-1],
+                    name=name,
+                    type=_FACTORIES[maker],
+                    meaning=meaning,
+                    labels=("status",) if by_status else tuple(words),
+                    arguments=tuple(words) if by_status else (),
+                    is_optional=maker == "OptionalGauge",
+                )
+
+
+@cache
+def read_modules() -> dict[str, str]:
+    """The text of each module that is installed in a cluster, by its name."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text()
+        for folder in ("libs/common", "libs/talos", "services")
+        for path in (ROOT / folder).rglob("*.py")
+        if path != METRICS
+    }
