@@ -15,7 +15,7 @@ from tools.registered_metrics import (
 )
 
 PAGE: Final = ROOT / "docs" / "metrics.md"
-_RESOURCES: Final = ROOT / "services" / "metadata" / "talos_api" / "resources.py"
+_RESOURCES: Final = ROOT / "libs" / "talos" / "resources.py"
 
 OF_THE_REFERENCE: Final = frozenset(
     {

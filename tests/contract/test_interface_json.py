@@ -40,7 +40,7 @@ from tests.unit.cli.explain import test_node as test_explain_node
 from tests.unit.cli.status import test_flow as test_status_flow
 from tests.unit.cli.status import test_ipam as test_status_ipam
 
-TEXTS = ROOT / "tests" / "unit" / "cli_texts"
+TEXTS = ROOT / "tests" / "unit" / "cli" / "texts"
 
 
 def printed(*arguments: str) -> Any:

@@ -149,7 +149,7 @@ def label_constants() -> Iterator[tuple[str, set[str]]]:
         and not isinstance(value, type | CollectorRegistry)
         for family in value.describe()
     }
-    for source in sources("libs/common", "services"):
+    for source in sources("libs/common", "libs/talos", "services"):
         text = ModuleText(source.tree)
         for call in text.calls:
             match call.func:

@@ -66,7 +66,9 @@ def absolute_paths(tree: ast.AST) -> Iterator[str]:
 
 def shipped() -> list[ast.Module]:
     """What a user installs and runs."""
-    return [source.tree for source in sources("cli", "services", "libs/common")]
+    return [
+        source.tree for source in sources("cli", "services", "libs/common", "libs/talos", "libs/gotemplate")
+    ]
 
 
 def test_the_environment_variables_are_unchanged():

@@ -23,7 +23,7 @@ _SPAN_ARGUMENTS: Final = {"kind", "links", "parent_headers"}
 
 def test_names_of_spans_in_the_source_are_unchanged():
     found: set[str] = set()
-    for source in sources("libs/common", "services"):
+    for source in sources("libs/common", "libs/talos", "services"):
         text = ModuleText(source.tree)
         for call in text.calls:
             if call.args and _SPAN_ARGUMENTS & {keyword.arg for keyword in call.keywords}:
@@ -33,7 +33,7 @@ def test_names_of_spans_in_the_source_are_unchanged():
 
 def test_attributes_of_spans_in_the_source_are_unchanged():
     found: set[str] = set()
-    for source in sources("libs/common", "services"):
+    for source in sources("libs/common", "libs/talos", "services"):
         found.update(attributes_in(source.tree))
     assert_unchanged("span_attributes_in_source", sorted(found))
 
