@@ -40,7 +40,8 @@ def logger() -> Iterator[logging.Logger]:
 
 def test_off_means_that_opentelemetry_is_not_even_loaded():
     script = (
-        "import sys\nfrom libs.common.bus import consumer_middleware\nfrom libs.common.observability import telemetry\n"
+        "import sys\nfrom libs.common.bus import consumer_middleware\n"
+        "from libs.common.observability import telemetry\n"
         "from libs.common import service\n"
         "with telemetry.span('x', attributes={'a': 1}) as span: span.set({'b': 2})\n"
         "telemetry.annotate(outcome='x'); assert telemetry.outgoing_headers() == {}\n"
