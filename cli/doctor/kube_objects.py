@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from libs.common.kube.lease import LeaseSpec
+from libs.common.settings.renamed_flags import list_spellings
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -38,12 +39,16 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.command, *self.args)
 
     def flag_values(self, flag: str) -> tuple[str, ...]:
-        """Every value that the flag is given, as `--flag=value` or `--flag value`; "true" without one."""
+        """Every value that the flag is given, as `--flag=value` or `--flag value`; "true" without one.
+
+        The old name of a renamed flag counts too.
+        """
         found: list[str] = []
+        spellings = list_spellings(flag)
         words = self.command_line
         for at, word in enumerate(words):
             name, equals, value = word.partition("=")
-            if not word.startswith("-") or name.lstrip("-").replace("_", "-") != flag:
+            if not word.startswith("-") or name.lstrip("-").replace("_", "-") not in spellings:
                 continue
             after = words[at + 1] if at + 1 < len(words) else ""
             found.append(value if equals else "true" if not after or after.startswith("-") else after)

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from libs.common.settings.renamed_flags import list_spellings
+
 TREE: Final = "MIXED_OLD_TREE"  # the directory of the older tree
 PROCESSES: Final = "MIXED_OLD_PROCESSES"  # names of processes, such as "csr,ipam,ipam-2"
 _FLAG: Final = re.compile(r"^  (--[a-z][a-z0-9-]*)", re.MULTILINE)
@@ -24,13 +26,13 @@ class OlderTree(msgspec.Struct, frozen=True):
     processes: frozenset[str]
 
     def argv(self, argv: Sequence[str]) -> list[str]:
-        """The command without the flags that the older version does not know.
+        """The command with the flags that the older version knows; a renamed flag gets its old name.
 
         The command is `python -m <module> <flags>`, each flag with its value after "=".
         """
         python, dash_m, module, *arguments = argv
         known = _flags_of(python, module, self.root)
-        kept = [each for each in arguments if not each.startswith("--") or _name(each) in known]
+        kept = [word for each in arguments for word in _known_spelling(each, known)]
         return [python, dash_m, module, *kept]
 
 
@@ -45,8 +47,13 @@ def flags_in_help(text: str) -> frozenset[str]:
     return frozenset(_FLAG.findall(text))
 
 
-def _name(argument: str) -> str:
-    return argument.partition("=")[0]
+def _known_spelling(argument: str, known: frozenset[str]) -> list[str]:
+    """The argument with a name that is known; nothing for a flag without such a name."""
+    if not argument.startswith("--"):
+        return [argument]
+    name, equals, value = argument.partition("=")
+    spellings = [f"--{spelling}" for spelling in list_spellings(name.removeprefix("--"))]
+    return [f"{spelling}{equals}{value}" for spelling in spellings if spelling in known][:1]
 
 
 @cache

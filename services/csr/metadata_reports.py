@@ -41,7 +41,7 @@ class MetadataReports:
             return ""
         since = "for an unknown time (the clock of the bus went back)"
         if seconds is not None:
-            since = f"for more than {self._max_age_seconds:g} s (twice --metadata-repeat-period)"
+            since = f"for more than {self._max_age_seconds:g} s (twice --metadata-republish-interval)"
         return f"metadata has not published what it knows of this request {since}: csr waits until it does"
 
     # ---- what the flow says

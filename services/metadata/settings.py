@@ -44,13 +44,14 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_status_update_frequency_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
     query_timeout_seconds: Annotated[
         float,
-        Flag("talos-look-deadline", "How long a machine has for all its answers.", TALOS, at_least=0.1),
+        Flag("talos-query-timeout", "Time limit for all queries of one machine.", TALOS, at_least=0.1),
     ] = 5.0
     max_concurrent_queries: Annotated[
         int,
         Flag(
-            "talos-concurrent-looks",
-            "How many machines are asked at once. One that takes more than a second does not count.",
+            "talos-max-concurrent-queries",
+            "How many machines metadata queries at the same time. A machine that takes more than a second "
+            "does not count.",
             TALOS,
             at_least=1,
         ),
@@ -88,9 +89,9 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
     talos_resync_seconds: Annotated[
         float,
         Flag(
-            "talos-watched-look-period",
-            "How often a watched machine is looked at nevertheless: a watch whose connection is half open is "
-            "silent. A watch that says nothing for that long is opened anew.",
+            "talos-resync-period",
+            "How often metadata also queries a watched machine: a watch on a half-open connection stays "
+            "silent. metadata reopens a watch that is silent for this period.",
             TALOS,
             at_least=1.0,
         ),

@@ -62,7 +62,7 @@ def flag_entries(options: Iterable[Option]) -> dict[str, Any]:
     entries = {}
     for option in options:
         flag = option.flag
-        names = [f"--{name}" for name in (flag.name, *flag.aliases) if name]
+        names = [f"--{name}" for name in flag.spellings]
         for name in names or [flag.config or flag.env]:
             entries[name] = _entry(option, [other for other in names if other != name])
     return entries

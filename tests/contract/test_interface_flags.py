@@ -115,6 +115,14 @@ def test_the_exit_codes_of_a_command_line_are_unchanged():
     assert_unchanged("exit-codes-command-line", codes)
 
 
+@pytest.mark.parametrize("program", ["services", "services.metadata"])
+def test_both_names_of_a_renamed_flag_end_a_program_with_status_2(
+    program: str, capsys: pytest.CaptureFixture[str]
+):
+    assert status(program, "--talos-look-deadline=1s", "--talos-query-timeout=1s") == 2
+    assert "--talos-look-deadline and --talos-query-timeout are the same flag" in capsys.readouterr().err
+
+
 async def test_the_exit_codes_of_a_running_process_are_unchanged(tmp_path: Path):
     codes = {}
     for how in ("returns", "ends", "fails", "misconfigured"):

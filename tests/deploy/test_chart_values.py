@@ -77,19 +77,36 @@ def test_what_is_said_for_one_service_reaches_it_alone(tmp_path: Path):
     ("said", "of_csr"),
     [
         ({}, 300.0),
+        ({"extraArgs": ["--metadata-republish-interval=2m"]}, 120.0),
+        ({"services.metadata.extraArgs": ["--metadata-republish-interval=20m"]}, 1200.0),
+        ({"services.metadata.extraArgs": ["--metadata-republish-interval", "20m"]}, 1200.0),
+        (
+            {
+                "services.metadata.extraArgs": ["--metadata-republish-interval=20m"],
+                "services.csr.extraArgs": ["--metadata-republish-interval=5m"],
+            },
+            300.0,
+        ),
+        # the old name, everywhere and beside the new one: csr never gets both
         ({"extraArgs": ["--metadata-repeat-period=2m"]}, 120.0),
-        ({"services.metadata.extraArgs": ["--metadata-repeat-period=20m"]}, 1200.0),
-        ({"services.metadata.extraArgs": ["--metadata-repeat-period", "20m"]}, 1200.0),
+        ({"services.metadata.extraArgs": ["--metadata_repeat_period", "20m"]}, 1200.0),
         (
             {
                 "services.metadata.extraArgs": ["--metadata-repeat-period=20m"],
+                "services.csr.extraArgs": ["--metadata-republish-interval=5m"],
+            },
+            300.0,
+        ),
+        (
+            {
+                "services.metadata.extraArgs": ["--metadata-republish-interval=20m"],
                 "services.csr.extraArgs": ["--metadata-repeat-period=5m"],
             },
             300.0,
         ),
     ],
 )
-def test_csr_is_told_how_often_metadata_repeats(said: dict[str, object], of_csr: float, tmp_path: Path):
+def test_csr_gets_the_republish_interval_of_metadata(said: dict[str, object], of_csr: float, tmp_path: Path):
     found = render_manifests(ChartValues(overrides=said))
     csr = select_service_deployments(found)[f"{prefix('default')}-csr"]
     (container,) = csr["spec"]["template"]["spec"]["containers"]

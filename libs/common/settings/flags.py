@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from libs.common.settings.renamed_flags import list_spellings
+
 
 class Flag(msgspec.Struct, frozen=True):
     """Stands in a settings field's `Annotated[...]` and says where its value comes from.
@@ -20,6 +22,11 @@ class Flag(msgspec.Struct, frozen=True):
     at_least: float | None = None
     at_most: float | None = None
     aliases: tuple[str, ...] = ()
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every name that the command line accepts for this flag."""
+        return (*list_spellings(self.name), *self.aliases) if self.name else ()
 
 
 NODES: Final = "Nodes"
@@ -162,9 +169,9 @@ WITHOUT_TALOS: Final = Flag(
 )
 
 METADATA_REPUBLISH_INTERVAL: Final = Flag(
-    "metadata-repeat-period",
-    "How often metadata publishes again what has not changed: the stream forgets after an hour. csr decides "
-    "by what was published at most twice as long ago. metadata and csr take the same.",
+    "metadata-republish-interval",
+    "How often metadata republishes unchanged facts: the stream drops messages after an hour. csr ignores "
+    "facts published longer ago than twice this interval. Give metadata and csr the same value.",
     TALOS,
     at_least=1.0,
     at_most=1800.0,
@@ -213,7 +220,7 @@ _BOOLEANS: Final = (
 )
 # Known to every service, also to those that do not take them: one extraArgs may serve them all.
 SHARED_BOOLEANS: Final[dict[str, bool]] = {
-    flag.name: flag in _BOOLEANS
+    name: flag in _BOOLEANS
     for flag in (
         OBSERVE_ONLY,
         NODE_STATUS_UPDATE_FREQUENCY,
@@ -238,4 +245,5 @@ SHARED_BOOLEANS: Final[dict[str, bool]] = {
         LEASE_NAMESPACE_FLAG,
         DELETE_PREEMPTED_GCP_SPOT,
     )
+    for name in flag.spellings
 }

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 from libs.common.settings.flag_values import format_duration, required_type
 from libs.common.settings.read_settings import Option
 from libs.common.settings.reference_flags import IGNORED_FLAGS
+from libs.common.settings.renamed_flags import OLD_NAMES, REMOVED_IN
 
 _WIDTH: Final = 80
 _INDENT: Final = " " * 6
@@ -59,7 +60,9 @@ def _entry(option: Option) -> str:
         break_on_hyphens=False,
         break_long_words=False,
     )
-    return f"{head}\n{body}"
+    old = OLD_NAMES.get(flag.name)
+    deprecated = f"\n{_INDENT}Deprecated name, removed in version {REMOVED_IN}: --{old}." if old else ""
+    return f"{head}\n{body}{deprecated}"
 
 
 def _value_name(option: Option) -> str:

@@ -13,10 +13,11 @@ import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.service.cloud_config_reloader import parse_config_file, read_config_file
-from libs.common.settings.command_line import CommandLine, parse_command_line
+from libs.common.settings.command_line import CommandLine, FlagArgument, parse_command_line
 from libs.common.settings.flag_values import format_duration, parse_list, required_type, select_parser
 from libs.common.settings.flags import CLOUD_CONFIG, CONTROLLERS, SHARED_BOOLEANS, Flag
 from libs.common.settings.reference_flags import IGNORED_FLAGS, list_wildcard_differences
+from libs.common.settings.renamed_flags import list_deprecations, validate_spellings
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -108,13 +109,16 @@ def validate_settings(
     if words.wants_help or words.wants_version:
         return ParsedSettings(wants_help=words.wants_help, wants_version=words.wants_version), ()
     mistakes = [_unknown(name, options) for name in words.unknown] + list(words.mistakes)
+    mistakes += validate_spellings(given.name for given in words.flags)
     written = _by_name(words, options)
     if config is None:
         config = _cloud_config(written.get(CLOUD_CONFIG.name, ""), mistakes)
-    sources = _Sources(written=written, environment=environment, config=config)
+    spelling = {proper: given.name for given, proper in _with_proper_names(words, options)}
+    sources = _Sources(written=written, spelling=spelling, environment=environment, config=config)
     values = [(option, _value(option, sources, mistakes)) for option in options]
     read: dict[Any, Any] = {}
     warnings = [
+        *list_deprecations(given.name for given in words.flags),
         *_without_effect(words, options),
         *list_wildcard_differences(parse_list(written.get(CONTROLLERS.name, ""))),
         *_about_file(config, written.get(CLOUD_CONFIG.name, "")),
@@ -134,13 +138,14 @@ def _whole_files(struct: type[msgspec.Struct]) -> list[str]:
 
 class _Sources(msgspec.Struct, frozen=True, kw_only=True):
     written: Mapping[str, str]
+    spelling: Mapping[str, str]  # flag -> its name on the command line
     environment: Mapping[str, str]
     config: CloudConfig
 
     def text_for(self, flag: Flag) -> tuple[str, str] | None:
         """What was said for that flag, and where."""
         if flag.name and flag.name in self.written:
-            return self.written[flag.name], f"--{flag.name}"
+            return self.written[flag.name], f"--{self.spelling[flag.name]}"
         if flag.env and self.environment.get(flag.env):
             return self.environment[flag.env], flag.env
         return None
@@ -177,21 +182,23 @@ def _takes_value(options: Sequence[Option]) -> dict[str, bool]:
     takes = {name: not accepted.is_boolean for name, accepted in IGNORED_FLAGS.items()}
     takes |= {name: not boolean for name, boolean in SHARED_BOOLEANS.items()}
     for option in options:
-        takes |= dict.fromkeys((option.flag.name, *option.flag.aliases), not option.is_boolean)
-    takes.pop("", None)
+        takes |= dict.fromkeys(option.flag.spellings, not option.is_boolean)
     return takes
 
 
 def _by_name(words: CommandLine, options: Sequence[Option]) -> dict[str, str]:
     """Flag -> text under its proper name; the last one counts, lists add up."""
-    proper = {alias: option.flag.name for option in options for alias in option.flag.aliases}
     lists = {option.flag.name for option in options if option.type == tuple[str, ...]}
     written: dict[str, str] = {}
-    for given in words.flags:
-        name = proper.get(given.name, given.name)
+    for given, name in _with_proper_names(words, options):
         adds = name in lists and name in written
         written[name] = f"{written[name]},{given.value}" if adds else given.value
     return written
+
+
+def _with_proper_names(words: CommandLine, options: Sequence[Option]) -> list[tuple[FlagArgument, str]]:
+    proper = {name: option.flag.name for option in options for name in option.flag.spellings}
+    return [(given, proper.get(given.name, given.name)) for given in words.flags]
 
 
 def _unknown(name: str, options: Sequence[Option]) -> str:
@@ -201,7 +208,7 @@ def _unknown(name: str, options: Sequence[Option]) -> str:
 
 
 def _without_effect(words: CommandLine, options: Sequence[Option]) -> list[str]:
-    taken = {name for option in options for name in (option.flag.name, *option.flag.aliases)}
+    taken = {name for option in options for name in option.flag.spellings}
     said = []
     for given in words.flags:
         if given.name in taken:

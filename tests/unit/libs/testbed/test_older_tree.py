@@ -28,6 +28,19 @@ def test_a_flag_that_the_older_version_does_not_know_is_dropped(tmp_path: Path):
     assert OlderTree(tmp_path, frozenset()).argv(argv) == ["python3", "-m", "older", "--known=1"]
 
 
+@pytest.mark.parametrize(
+    ("known", "given"),
+    [
+        ("--talos-look-deadline", "--talos-look-deadline=1s"),
+        ("--talos-query-timeout", "--talos-query-timeout=1s"),
+    ],
+)
+def test_a_renamed_flag_gets_the_name_that_the_older_version_knows(tmp_path: Path, known: str, given: str):
+    (tmp_path / "older.py").write_text(f"print('  {known} duration')")
+    argv = ["python3", "-m", "older", "--talos-query-timeout=1s"]
+    assert OlderTree(tmp_path, frozenset()).argv(argv) == ["python3", "-m", "older", given]
+
+
 def test_each_service_is_old_once_alone_and_new_once_alone():
     old = {each.name: set(each.old) for each in version_sets()}
     assert len(old) == 2 * len(NAMES)

@@ -30,7 +30,7 @@ def test_without_flags_nothing_is_limited_and_no_network_is_allowed():
 
 
 def test_one_command_line_gives_csr_and_metadata_the_same_period_and_mode():
-    arguments = ["--metadata-repeat-period=2m", "--without-talos"]
+    arguments = ["--metadata-republish-interval=2m", "--without-talos"]
     reading = read_settings([MetadataSettings, CsrSettings], arguments, {})
     for settings in (reading.get(MetadataSettings), reading.get(CsrSettings)):
         assert (settings.republish_interval_seconds, settings.without_talos) == (120.0, True)
