@@ -24,7 +24,7 @@ _FACTORIES: Final = {
     "StatusCounter": "unknown",
     "OptionalGauge": "gauge",
 }
-IN_EVERY_PROCESS: Final = "libs.common.service."
+IN_EVERY_PROCESS: Final = re.compile(r"libs\.common\.service\.(?!ownership_reloader)")
 ALL_SERVICES: Final = tuple(wiring.service for wiring in SERVICES)
 # Whoever has no right in Kubernetes asks it nothing.
 _WITH_PERMISSIONS: Final = tuple(wiring.service for wiring in SERVICES if wiring.policy_rules)
@@ -57,7 +57,7 @@ def list_registered_metrics() -> tuple[RegisteredMetric, ...]:
 def list_services(constant: str) -> tuple[str, ...]:
     """Who sets it: the services whose own code does, or imports the part of libs/common that does."""
     setters = list_setters(constant)
-    if any(module.startswith(IN_EVERY_PROCESS) for module in setters):
+    if any(IN_EVERY_PROCESS.match(module) for module in setters):
         return _WITH_PERMISSIONS if constant.startswith("KUBE_") else ALL_SERVICES
     users = setters.union(*map(list_importers, setters))
     found = {module.split(".")[1] for module in users if module.startswith("services.")}

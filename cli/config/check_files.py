@@ -11,7 +11,7 @@ from cli.config.config_check import FileReport, add_values_file_hint, check_conf
 from cli.config.report_output import format_report, report_to_json
 from cli.lines import print_error, print_json, print_lines
 from libs.common.safe_yaml import MAX_BYTES
-from libs.common.service.cloud_config_reloader import UnreadableFile, read_config_file
+from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
 
 EXIT_VALID, EXIT_INVALID, EXIT_NOT_CHECKED = 0, 1, 2
 

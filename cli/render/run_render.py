@@ -29,7 +29,7 @@ from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.fact_fields import FIELDS, TalosResource
 from libs.common.cloud_config.required_resources import required_resources
 from libs.common.safe_yaml import MAX_BYTES
-from libs.common.service.cloud_config_reloader import UnreadableFile, read_config_file
+from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
 from services.labeler.rules import RulesError, collect_findings
 
 EXIT_UNCHANGED, EXIT_CHANGES, EXIT_FAILED = 0, 1, 2

@@ -16,7 +16,7 @@ from cli.status.text import format_ipam_status
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import NODE_IPAM
-from libs.common.service.cloud_config_reloader import parse_config_file, read_config_file
+from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
 from services.ipam.effective_networks import NetworkFlags
 
 

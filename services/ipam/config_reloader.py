@@ -18,8 +18,8 @@ from libs.common.contract.node import Node
 from libs.common.kube.events import ObjectEvent
 from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
 from libs.common.observability import metrics
-from libs.common.service.cloud_config_reloader import CloudConfigReloader
 from libs.common.service.service_spec import IPAM
+from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.ipam.claims_api import Kubernetes
 from services.ipam.node_event_recorder import COMPONENT
 from services.ipam.pool_shrink import find_refused_shrinks

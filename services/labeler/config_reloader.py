@@ -13,8 +13,8 @@ from libs.common.kube.event_recorder import EventWriter
 from libs.common.kube.events import ObjectEvent
 from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
 from libs.common.observability import metrics
-from libs.common.service.cloud_config_reloader import CloudConfigReloader
 from libs.common.service.service_spec import LABELER
+from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.labeler.plan import ClusterConfig
 from services.labeler.settings import InvalidConfigError, LabelerSettings
 

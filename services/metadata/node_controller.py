@@ -24,8 +24,8 @@ from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
 from libs.common.observability import metrics
-from libs.common.service.cloud_config_reloader import CloudConfigReloader
 from libs.common.service.service import Dependencies
+from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from libs.talos.api import Part, WatchSnapshot
 from services.metadata.machine_watcher import MachineWatcher, WatchCallbacks
 from services.metadata.node_state import NodeState, create_state

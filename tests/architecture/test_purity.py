@@ -18,7 +18,7 @@ SHELL = (
     r"libs\.talos\.waiter_event",
     # what every process needs of the world
     r"libs\.common\.service\.(?!startup_gate|service_spec)\w+",
-    r"libs\.common\.settings\.(read_settings|help_text)",
+    r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
     r"libs\.common\.bus\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher)",
     r"libs\.common\.observability\.(telemetry|tracing|logs|metrics)",
     r"libs\.common\.bus\.protocol",  # the Protocol of the shell: declares, does nothing

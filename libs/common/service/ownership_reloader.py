@@ -9,7 +9,7 @@ from typing import Final
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig, Ownership
 from libs.common.observability import metrics
-from libs.common.service.cloud_config_reloader import CloudConfigReloader
+from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.service.cloud_config_reloader import parse_config_file, read_config_file
+from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
 from libs.common.settings.command_line import CommandLine, FlagArgument, parse_command_line
 from libs.common.settings.flag_values import format_duration, parse_list, required_type, select_parser
 from libs.common.settings.flags import CLOUD_CONFIG, CONTROLLERS, SHARED_BOOLEANS, Flag

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.service.cloud_config_reloader import parse_config_file
+from libs.common.settings.cloud_config_reloader import parse_config_file
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
 from services.labeler.settings import InvalidConfigError, LabelerSettings
 

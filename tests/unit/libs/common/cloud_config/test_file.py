@@ -9,7 +9,7 @@ import pytest
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.safe_yaml import MAX_BYTES
-from libs.common.service.cloud_config_reloader import CloudConfigReloader, UnreadableFile, read_config_file
+from libs.common.settings.cloud_config_reloader import CloudConfigReloader, UnreadableFile, read_config_file
 from tests.mounted_config_map import MountedConfigMap
 
 ONE = "transformations: [{name: one}]\n"
