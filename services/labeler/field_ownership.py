@@ -1,6 +1,6 @@
-"""Whose a label, an annotation or a taint is, and so what becomes of it: one decision for each key.
+"""Decides for each label, annotation and taint whether the labeler may change it.
 
-A key is ours if the record names the value that stands there. Everybody else's is never touched.
+A key is ours if the record contains a fingerprint of its current value. All other keys stay unchanged.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,15 @@ from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.contract.node import is_restricted_label
 from services.labeler.ownership_record import Fingerprints, fingerprint_value
 
-# What becomes of a wanted key: set it; it is ours as it stands; it stays as it is and as it is recorded;
-# others decide about it; it says what we want and nobody knows by whom; the machine config sets it.
+# The ownership of a desired key. In this order: the labeler sets it; the labeler owns it and the value is
+# correct; value and record stay unchanged; another writer owns it; the value is correct and its writer
+# unknown; the machine config sets it.
 KeyOwnership = Literal["set", "ours", "kept", "others", "nobody", "talos"]
 _NONE: Final[frozenset[str]] = frozenset()
 
 
 class OwnershipConflict(msgspec.Struct, frozen=True):
-    """A key that is somebody else's from now on."""
+    """A key that another controller or a person has set to a different value, and owns from now on."""
 
     key: str
     current: str
@@ -29,21 +30,21 @@ class OwnershipConflict(msgspec.Struct, frozen=True):
 
 
 class KeyState(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of all keys of one kind, on one Node."""
+    """The current, desired and recorded values of all keys of one kind on one Node."""
 
     kind: Kind
     current: Mapping[str, str]
     desired: Mapping[str, str]
     recorded: Mapping[str, str | None] = {}
     machine_config_keys: frozenset[str] = _NONE  # talos.dev/owned-*
-    retained: frozenset[str] = _NONE  # recorded keys that stay as they are, wanted or not
-    adopted_if_equal: frozenset[str] = _NONE  # keys the record may not name, because nobody has kept one
-    adopted_if_different: frozenset[str] = _NONE
-    released: frozenset[str] = _NONE  # absent keys that are not set: others have removed them
+    retained: frozenset[str] = _NONE  # recorded keys that stay unchanged, desired or not
+    adopted_if_equal: frozenset[str] = _NONE  # unrecorded keys to adopt if they have the desired value
+    adopted_if_different: frozenset[str] = _NONE  # unrecorded keys to adopt and change
+    released: frozenset[str] = _NONE  # absent keys that stay absent: another writer has removed them
 
 
 class KeyChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of them."""
+    """The changes to all keys of one kind, and their entries in the new record."""
 
     changes: dict[str, str | None]  # None removes the key
     recorded: Fingerprints
@@ -52,49 +53,52 @@ class KeyChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_ownership(keys: KeyState) -> KeyChanges:
-    """The changes, and the record as it stands after them.
+    """Return the changes and the record that follows from them.
 
-    Deciding again on what they lead to changes nothing more.
+    The decision is idempotent: on the changed Node it returns no further change.
     """
     changes: dict[str, str | None] = {}
     recorded: Fingerprints = {}
-    theirs: list[OwnershipConflict] = []
-    left: list[str] = []
-    for key, wanted in keys.desired.items():
-        present = keys.current.get(key)
-        match _classify_key(keys, key, present, wanted):
+    conflicts: list[OwnershipConflict] = []
+    machine_config_keys: list[str] = []
+    for key, desired in keys.desired.items():
+        current = keys.current.get(key)
+        match _classify_key(keys, key, current, desired):
             case "set":
-                changes[key], recorded[key] = wanted, fingerprint_value(wanted)
+                changes[key], recorded[key] = desired, fingerprint_value(desired)
             case "ours":
-                recorded[key] = fingerprint_value(wanted)
+                recorded[key] = fingerprint_value(desired)
             case "kept":
                 recorded[key] = keys.recorded[key]
             case "others":
                 recorded[key] = None
-                if present is not None and present != wanted and keys.recorded.get(key, "") is not None:
-                    theirs.append(OwnershipConflict(key, present, wanted, was_ours=key in keys.recorded))
+                if current is not None and current != desired and keys.recorded.get(key, "") is not None:
+                    conflicts.append(OwnershipConflict(key, current, desired, was_ours=key in keys.recorded))
             case "nobody" if keys.kind == "taints":
-                recorded[key] = None  # once its agent has removed it, it must not come back
-            case "talos" if present != wanted:
-                left.append(key)
+                recorded[key] = None  # so that the taint stays absent once its agent has removed it
+            case "talos" if current != desired:
+                machine_config_keys.append(key)
     for key in keys.recorded.keys() - keys.desired.keys():
         _release_key(keys, key, changes, recorded)
     return KeyChanges(
-        changes=changes, recorded=recorded, conflicts=tuple(theirs), machine_config_keys=tuple(left)
+        changes=changes,
+        recorded=recorded,
+        conflicts=tuple(conflicts),
+        machine_config_keys=tuple(machine_config_keys),
     )
 
 
-def _classify_key(keys: KeyState, key: str, present: str | None, wanted: str) -> KeyOwnership:
+def _classify_key(keys: KeyState, key: str, current: str | None, desired: str) -> KeyOwnership:
     if _is_machine_config_key(keys, key):
         return "talos"
-    if present is None:
+    if current is None:
         return _classify_absent(keys, key)
     if key not in keys.recorded:
-        return _classify_unrecorded(keys, key, equal=present == wanted)
-    was = keys.recorded[key]
-    if was is None or was != fingerprint_value(present):
+        return _classify_unrecorded(keys, key, equal=current == desired)
+    fingerprint = keys.recorded[key]
+    if fingerprint is None or fingerprint != fingerprint_value(current):
         return "others"
-    if present == wanted:
+    if current == desired:
         return "ours"
     return "kept" if key in keys.retained else "set"
 
@@ -104,22 +108,22 @@ def _classify_absent(keys: KeyState, key: str) -> KeyOwnership:
         return "others"
     if key in keys.retained and key in keys.recorded:
         return "kept"
-    return "set"  # whoever removes a key that was theirs hands it to us
+    return "set"  # a writer that removes its own key releases it
 
 
 def _classify_unrecorded(keys: KeyState, key: str, *, equal: bool) -> KeyOwnership:
-    if equal:  # perhaps somebody's who happens to want the same: then it stays when we want something else
+    if equal:  # another writer may have set the same value: then the key stays when its rule changes
         return "ours" if key in keys.adopted_if_equal else "nobody"
     return "set" if key in keys.adopted_if_different else "others"
 
 
 def _release_key(keys: KeyState, key: str, changes: dict[str, str | None], recorded: Fingerprints) -> None:
-    was, present = keys.recorded[key], keys.current.get(key)
+    fingerprint, current = keys.recorded[key], keys.current.get(key)
     if _is_machine_config_key(keys, key) or why_reserved(keys.kind, _bare_key(keys, key)):
-        return  # a record that names such a key was not written by us
+        return  # the labeler never records such a key
     if key in keys.retained:
-        recorded[key] = was
-    elif was is not None and present is not None and was == fingerprint_value(present):
+        recorded[key] = fingerprint
+    elif fingerprint is not None and current is not None and fingerprint == fingerprint_value(current):
         changes[key] = None
 
 
@@ -132,16 +136,16 @@ def _is_machine_config_key(keys: KeyState, key: str) -> bool:
 
 
 def _is_restricted_from_kubelets(keys: KeyState, key: str) -> bool:
-    """Whether no kubelet may set this key: then its annotation `talos.dev/owned-*` gives it no veto either.
+    """Return whether kubelets may not set this key; then `talos.dev/owned-*` does not protect it.
 
-    Talos annotates with the kubelet's rights, so a compromised kubelet can write the same annotation. The
-    admission plugin NodeRestriction lets no kubelet write a restricted label or add a taint to its Node.
+    Talos writes that annotation with the kubelet's credential, so a compromised kubelet can write it too.
+    The admission plugin NodeRestriction lets no kubelet write a restricted label or add a taint to its Node.
     """
     if keys.kind == "labels":
         return is_restricted_label(key)
     if keys.kind != "taints" or key in keys.released:
         return False
-    return all(_bare_key(keys, present) != _bare_key(keys, key) for present in keys.current)
+    return all(_bare_key(keys, current) != _bare_key(keys, key) for current in keys.current)
 
 
 def _bare_key(keys: KeyState, key: str) -> str:

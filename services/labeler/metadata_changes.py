@@ -1,4 +1,4 @@
-"""What the Node's metadata and taints should become, and the record of it: all of it in one patch."""
+"""Plans the changes to labels, annotations, taints and the ownership record of a Node, for one patch."""
 
 from typing import Final
 
@@ -26,11 +26,11 @@ _ASSUMED_RECORD: Final = OwnershipRecord("absent")
 
 
 class MetadataChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What is ours to change, and what is not."""
+    """The planned changes of the metadata, and the keys that the labeler leaves unchanged."""
 
     changes: NodeChanges
     notices: tuple[Notice, ...]
-    invalid_labels: tuple[tuple[str, str], ...]  # built-in labels that Kubernetes would refuse
+    invalid_labels: tuple[tuple[str, str], ...]  # built-in labels that Kubernetes would reject
     machine_config_keys: tuple[str, ...]  # keys that the machine config sets
 
 
@@ -45,7 +45,7 @@ class _KeyPlans(msgspec.Struct, frozen=True):
 def plan_metadata_changes(
     node: Node, facts: MachineFacts, effects: RuleEffects, *, cluster_name: str, provider_id: str | None
 ) -> MetadataChanges:
-    """All changes to labels, annotations and taints; `provider_id` is what is to be written of it, if any."""
+    """Plan all changes to labels, annotations and taints; `provider_id` is the one to write, if any."""
     record = read_ownership_record(node)
     if record.state == "unreadable":
         record = _restore_record(
@@ -58,7 +58,7 @@ def plan_metadata_changes(
         annotations=found.annotations.changes,
         guarded_labels=(
             FIELD_OWNERSHIP_DIGEST_LABEL,
-        ),  # a patch on an old view of the record could set what nobody removes
+        ),  # a patch on an old view of the record could set keys that are never recorded, nor removed
         guarded_annotations=(FIELD_OWNERSHIP_ANNOTATION,),
         provider_id=provider_id,
         set_taints=found.taints.set,
@@ -89,10 +89,10 @@ def _plan_keys(
 
 
 def _restore_record(record: OwnershipRecord, node: Node, assumed: _KeyPlans) -> OwnershipRecord:
-    """The record that somebody has destroyed, if what is on the Node makes the very one of the digest.
+    """Rebuild a destroyed record from the keys on the Node, if the result matches the digest in the label.
 
-    Else what is on the Node may be anybody's. The providerID is recorded: nobody can tell whose idea it was,
-    and the Node stays ours.
+    Otherwise the keys may belong to any writer, and the new record contains only the providerID. Its origin
+    is unknown; recording it keeps the Node ours.
     """
     for provider_id in ("", node.spec.provider_id):
         owned = _build_managed_fields(_ASSUMED_RECORD, assumed, provider_id)
@@ -110,7 +110,7 @@ def _add_record(changes: NodeChanges, text: str) -> NodeChanges:
 
 
 def _rule_provider_id(facts: MachineFacts, effects: RuleEffects, provider_id: str | None) -> str:
-    """The providerID that is to be written, if it is a rule's."""
+    """Return the providerID to write if a rule gives it, or ""."""
     return provider_id if provider_id and is_set_by_rule(facts, effects) else ""
 
 
@@ -128,10 +128,10 @@ def _build_managed_fields(record: OwnershipRecord, plans: _KeyPlans, provider_id
 def _must_write_record(
     node: Node, record: OwnershipRecord, owned: ManagedFields, changes: NodeChanges
 ) -> bool:
-    """Whether the record belongs into the patch.
+    """Return whether the patch must contain the record.
 
-    A Node that was initialised before there were records gets one with the first change or rule: an upgrade
-    must not write to every Node of a cluster.
+    A Node that was initialized before records existed gets one with its first change or rule, because an
+    upgrade must not write to every Node of a cluster.
     """
     match record.state:
         case "newer":
@@ -141,7 +141,7 @@ def _must_write_record(
         case "unreadable":
             return True
     if record.problem:
-        return True  # what stands there is no record, and is not to be taken for one
+        return True  # replace an annotation that is not a record and could be mistaken for one
     by_rules = owned.labels or owned.annotations or owned.taints
     return bool(not node.is_initialized or by_rules or _has_changes(changes))
 

@@ -1,4 +1,4 @@
-"""Which Nodes are ours to initialise: those of Talos machines, and of no other cloud controller manager."""
+"""Decides which Nodes the labeler initializes: those of Talos machines without another cloud controller."""
 
 from typing import Final
 
@@ -10,8 +10,8 @@ from services.labeler.ownership_record import read_ownership_record
 from services.labeler.provider_id import derive_native_provider_id, parse_scheme
 
 _NOT_CONFIGURED: Final = Ownership()
-# providerID schemes that cloud controller managers write. On a machine whose platform has none of its own,
-# any other scheme is what its kubelet was told (--provider-id=metal3://..., sidero://...): kept, and ours.
+# providerID schemes that cloud controller managers write. On a platform without a native format, any other
+# scheme comes from the kubelet's --provider-id (metal3://..., sidero://...): the Node is ours and keeps it.
 FOREIGN_SCHEMES: Final = frozenset(
     {
         "alicloud",
@@ -54,9 +54,10 @@ FOREIGN_SCHEMES: Final = frozenset(
 def why_not_managed(
     node: Node, platform: PlatformMetadata | None, *, configured: Ownership = _NOT_CONFIGURED
 ) -> str:
-    """Why this Node is to be left alone, in words; "" when it is ours. `platform` None: nothing is known.
+    """Return why the labeler ignores this Node, or "". `platform` None: the machine gave no facts.
 
-    Where the file says schemes, `configured`, they say whose providerID is whose, and nothing here does.
+    `configured` is the ownership section of --cloud-config. If it names providerID schemes, `why_excluded`
+    has checked the providerID, and this function does not check it again.
     """
     if node.metadata.deletion_timestamp is not None:
         return "the Node is being deleted"
@@ -70,10 +71,10 @@ def why_not_managed(
         return ""
     record = read_ownership_record(node)
     if record.managed_fields.provider_id == node.spec.provider_id:
-        return ""  # a rule of ours has given it, whether there is still such a rule or not
+        return ""  # a rule set it; this holds even if the rule is gone
     if platform is None and record.state == "read":
-        return ""  # its machine has said so, or there were no record: silence does not take that back
-    # Our label is there, so the Node was ours: whoever destroys the record does not make it another's.
+        return ""  # the record proves that the machine reported it earlier; missing facts do not change that
+    # The label of the digest is there, so the Node was ours; destroying the record does not change that.
     return "" if record.state == "unreadable" else foreign
 
 
@@ -86,9 +87,9 @@ def _why_foreign_scheme(existing: str, platform: PlatformMetadata | None) -> str
     if parse_scheme(existing) == parse_scheme(reported) and reported:
         return ""
     if not reported and why_metadata_incomplete(platform):
-        return ""  # a machine that has just booted: nothing is written before its cloud has answered
+        return ""  # the machine has just booted; a blocker prevents writes until its metadata is complete
     scheme = parse_scheme(existing)
     if platform.platform in PLATFORMS_WITHOUT_PROVIDER_ID and scheme and scheme not in FOREIGN_SCHEMES:
-        return ""  # nobody but its kubelet can have said so
+        return ""  # only the kubelet can have set it
     says = f"{reported!r}" if reported else "none"
     return f"its providerID {existing!r} belongs to another cloud controller manager (Talos reports {says})"

@@ -1,4 +1,4 @@
-"""The labeler's writes: a Node's status, the Node, and Events on it; none of them in observe-only mode."""
+"""Writes the status, metadata and Events of Nodes; writes nothing in observe-only mode."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,15 +24,15 @@ from services.labeler.rejection import (
     keeps_uninitialized,
 )
 
-# Requests for plans at once. Those that hang leave connections to what is said of the Nodes that wait.
+# Concurrent requests for plans. The other connections stay free to report blockers when these requests hang.
 _MAX_CONCURRENT_REQUESTS: Final = CONNECTIONS - 4
 
-Planner = Callable[[Node, Rejection], Plan]  # for that Node, without what has been refused
-ForeignNodePredicate = Callable[[Node], bool]  # whether the file has that Node be another's by now
+Planner = Callable[[Node, Rejection], Plan]  # plans for the Node, without the rejected kinds of keys
+ForeignNodePredicate = Callable[[Node], bool]  # whether --cloud-config now excludes the Node
 
 
 class NodeClient(Protocol):
-    """What the labeler may do there; `kube_api.KubeApi` does it."""
+    """The Kubernetes requests of the labeler; `kube_api.KubeApi` implements them."""
 
     async def get_node(self, name: str) -> Node: ...
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node: ...
@@ -41,7 +41,7 @@ class NodeClient(Protocol):
 
 
 class _RequestLimiter:
-    """Lets so many requests for plans go at once, and knows for how long there has been none."""
+    """Limits concurrent requests for plans and measures the time since the last one."""
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
@@ -49,7 +49,7 @@ class _RequestLimiter:
         self._idle_since = float("-inf")
 
     def idle_seconds(self) -> float:
-        """For how long nobody has been in here, or waited to be."""
+        """Return for how long no request has been in flight or waiting."""
         return 0.0 if self._users else asyncio.get_running_loop().time() - self._idle_since
 
     async def __aenter__(self) -> None:
@@ -70,7 +70,7 @@ class _RequestLimiter:
 
 
 class NodeWriter:
-    """Carries out plans, at most one patch for the status and one for the Node each."""
+    """Applies plans: at most one status patch and one Node patch for each plan."""
 
     def __init__(
         self,
@@ -92,28 +92,29 @@ class NodeWriter:
         self._observe_only = observe_only
 
     async def get(self, name: str) -> Node:
-        """The Node as it is now. Raises NotFound."""
+        """Fetch the Node. Raises KubeError; NotFound if it does not exist."""
         async with self._limiter:
             return self._store_response(await self._kube.get_node(name))
 
     def latest(self, node: Node) -> Node:
-        """What we see of a Node, or what the API server has told us of it since."""
+        """Return this view of a Node, or the API server's last response if that is newer."""
         return self._mutation_cache.latest(node)
 
     async def apply(
         self, node: Node, planner: Planner, is_foreign: ForeignNodePredicate = lambda node: False
     ) -> Plan:
-        """Make the Node what the plan says: addresses first, so that nothing lands on it before it has them.
+        """Apply the plan and return it.
 
-        `is_foreign` is asked before each write: waiting for its turn takes long when the API server is slow.
-        Raises KubeError; FenceFailed means that the Node is not what it was planned for.
+        Addresses come first, so that no pod is scheduled before the Node has them. The writer calls
+        `is_foreign` before each write, because a slow API server makes writes wait. Raises KubeError;
+        FenceFailed means that the Node has changed since it was planned, or that `is_foreign` holds.
         """
         plan = planner(node, NO_REJECTION)
         if self._observe_only:
             return plan
-        unblocked = BLOCKED_CONDITION if plan.removes_condition else ""
+        condition = BLOCKED_CONDITION if plan.removes_condition else ""
         status = build_status_patch(
-            node, addresses=plan.addresses, remove_condition=unblocked, now=self._now()
+            node, addresses=plan.addresses, remove_condition=condition, now=self._now()
         )
         if not status:
             return await self._patch_until_accepted(node, plan, planner, is_foreign)
@@ -126,15 +127,15 @@ class NodeWriter:
     async def _patch_until_accepted(
         self, node: Node, plan: Plan, planner: Planner, is_foreign: ForeignNodePredicate
     ) -> Plan:
-        """What of the plan is in the Node now: all, or all but what rules want and Kubernetes refuses."""
-        refused, tried = NO_REJECTION, [plan]
+        """Write the plan and return the plan that was written, without the keys that Kubernetes rejects."""
+        rejection, tried = NO_REJECTION, [plan]
         while (error := await self._try_patch(node, plan, is_foreign)) is not None:
-            refused, plan = _drop_rejected_kinds(node, tried, planner, refused, error)
+            rejection, plan = _drop_rejected_kinds(node, tried, planner, rejection, error)
             tried.append(plan)
         return plan
 
     async def _try_patch(self, node: Node, plan: Plan, is_foreign: ForeignNodePredicate) -> KubeError | None:
-        """Write it; why the API server did not, if that may be for what rules want."""
+        """Write the plan; return the API server's error if a key of a rule may be the cause."""
         try:
             await self._patch(node, plan, is_foreign)
         except (Invalid, Forbidden) as error:
@@ -149,7 +150,7 @@ class NodeWriter:
                 self._store_response(await self._kube.patch_node(node.name, operations))
 
     def report(self, node: Node, plan: Plan) -> None:
-        """Measures and, behind the writes, Events of what has been written."""
+        """Update the metrics and queue the Events for a plan that has been applied."""
         if self._observe_only:
             return
         if plan.outcome == "initialized":
@@ -157,7 +158,7 @@ class NodeWriter:
         self.events.enqueue(node, plan)
 
     async def report_blocker(self, node: Node, blocker: Blocker, *, with_event: bool) -> None:
-        """Let the Node itself say why it waits. Raises KubeError."""
+        """Write the blocking condition and, `with_event`, an Event on the Node. Raises KubeError."""
         if self._observe_only:
             return
         status = build_status_patch(node, set_condition=build_condition(blocker), now=self._now())
@@ -167,12 +168,15 @@ class NodeWriter:
             await self.events.record_now(node, Notice(reason=blocker.reason, message=blocker.message))
 
     async def publish_event(self, node: Node, notice: Notice) -> bool:
-        """One Event on the Node; whether it was told (by us or, in the same minute, by another replica)."""
+        """Write one Event on the Node; return whether it exists, from this replica or another one.
+
+        Two replicas that write the same Event in the same minute create only one.
+        """
         return not self._observe_only and await self.events.record_now(node, notice)
 
-    def _store_response(self, answer: Node) -> Node:
-        self._mutation_cache.store(answer)
-        return answer
+    def _store_response(self, response: Node) -> Node:
+        self._mutation_cache.store(response)
+        return response
 
     def _observe_sync_delay(self, node: Node) -> None:
         created = node.metadata.creation_timestamp
@@ -185,17 +189,17 @@ class NodeWriter:
 def _drop_rejected_kinds(
     node: Node, tried_plans: Sequence[Plan], planner: Planner, rejection: Rejection, error: KubeError
 ) -> tuple[Rejection, Plan]:
-    """The next plan to try, with less of what rules want. Raises the error when there is none."""
+    """Return the next plan to try, with fewer keys of rules. Raises the error if there is none."""
     fields: tuple[str, ...] = tuple(cause.field for cause in error.causes)
-    while (more := extend_rejection(rejection, fields, str(error))) is not None:
-        rejection, fields = more, ()
+    while (extended := extend_rejection(rejection, fields, str(error))) is not None:
+        rejection, fields = extended, ()
         plan = planner(node, rejection)
         if all(plan.changes != before.changes for before in tried_plans):
             if keeps_uninitialized(node, rejection):
                 error.add_note(describe_rejected_taints(tried_plans[-1].changes.set_taints))
                 break
             if isinstance(error, Forbidden) and node.is_initialized and not plan.node_summary:
-                break  # perhaps a right is missing, and is granted soon: then it is tried again soon
+                break  # a permission may be missing: raise, so that the message is retried soon
             return rejection, plan
     raise error
 

@@ -1,4 +1,4 @@
-"""A Node and what its machine says of itself, or why it says nothing: make the Node say the same."""
+"""Handles events about enriched and unreachable Nodes: plans the changes to the Node and applies them."""
 
 from collections.abc import Callable
 from typing import Final
@@ -26,11 +26,14 @@ _ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels(TRANSFORMER_TYPE)
 
 
 class _DeferToOtherReplica(Exception):
-    """Nothing is to be written here for now."""
+    """Another replica may have newer rules, so this one must not write now; the message is the reason."""
 
 
 class OnNodeEnriched:
-    """Gather the newest view, decide, apply, tell. A message about a Node that is gone does nothing."""
+    """Plans on the newest view of a Node, applies the plan and publishes the decision.
+
+    It ignores messages about Nodes that no longer exist.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,7 @@ class OnNodeEnriched:
         why_paused: Callable[[], str],
         clock: Callable[[], float],
     ) -> None:
-        """`config` is what holds now; `paused` says why nothing may be written for now, "" if it may.
+        """`config` returns the current settings; `why_paused` returns why writes must wait, or "".
 
         `clock` is monotonic, in seconds.
         """
@@ -59,32 +62,35 @@ class OnNodeEnriched:
         self._replica_conflicts = ReplicaConflicts(clock)
         self._applied: dict[
             str, tuple[int, ClusterConfig]
-        ] = {}  # subject -> the last word that was carried out
+        ] = {}  # subject -> sequence and settings of the last applied message
 
     async def __call__(self, message: Message) -> None:
-        """Raises TemporaryError for what the world may cure, PermanentError for what is no enriched Node."""
+        """Reconcile the Node of one message.
+
+        Raises TemporaryError for a failure that may pass, and PermanentError for another type of event.
+        """
         await self.reconcile(message)
 
     def has_applied(self, message: Message) -> bool:
-        """Whether this word was carried out here, by what holds now."""
+        """Return whether this replica has applied the message with the current settings."""
         sequence, config = self._applied.get(message.subject, (0, None))
         return sequence == message.sequence and config is self._config()
 
     def forget(self, name: str) -> None:
-        """The Node is gone."""
+        """Remove everything that is stored about a deleted Node."""
         self._applied.pop(f"{ENRICHED_NODE}.{name}", None)
         self._replica_conflicts.forget(name)
 
     def on_rules_changed(self) -> None:
-        """What `config` says is new."""
+        """Note that `config` now returns other settings."""
         self._replica_conflicts.on_rules_changed()
 
     def forget_all(self) -> None:
-        """Another stream: sequences mean something else from here on."""
+        """Forget the applied messages: the sequences of another stream start again."""
         self._applied.clear()
 
     async def reconcile(self, message: Message) -> str:
-        """The same; what became of the Node, as it is told."""
+        """Reconcile the Node of one message and return the outcome for the log. Raises as `__call__`."""
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is no event about an enriched Node")
@@ -103,8 +109,8 @@ class OnNodeEnriched:
             return _report_superseded("the Node is gone, or another one by now")
         return await self._reconcile_node(message, event, self._node_writer.latest(node))
 
-    def _why_outdated(self, message: Message, incarnation: str) -> str:
-        if incarnation != self._stream_cache.stream_id:
+    def _why_outdated(self, message: Message, stream_id: str) -> str:
+        if stream_id != self._stream_cache.stream_id:
             if self._stream_cache.problems():
                 raise TemporaryError("the flow is not followed yet", "; ".join(self._stream_cache.problems()))
             return "it was written for another incarnation of the stream"
@@ -124,7 +130,7 @@ class OnNodeEnriched:
         except _DeferToOtherReplica as reason:
             return _report_superseded(
                 str(reason)
-            )  # the next word of the Node, at the latest a resync, asks again
+            )  # the next message about the Node, at the latest from a resync, tries again
         except NotFound:
             plan = None
         except KubeError as error:
@@ -138,24 +144,24 @@ class OnNodeEnriched:
         if plan.rule_effects is not None:
             _ERRORS.inc(plan.rule_effects.failures)
         self._node_writer.report(node, plan)
-        again = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocker else None
-        await self._decision_publisher.publish(node, plan, next_check_at=again)
+        next_check_at = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocker else None
+        await self._decision_publisher.publish(node, plan, next_check_at=next_check_at)
         self._applied[message.subject] = (message.sequence, config)
         return plan.outcome
 
     def _make_planner(self, event: NodeEnriched | NodeUnreachable) -> Planner:
-        # By what holds when it is made: between two writes of one Node the file may give it to another.
+        # Each plan reads the settings again: between two writes of one Node, the file may exclude the Node.
         if isinstance(event, NodeUnreachable):
-            return lambda node, refused: plan_unreachable_node(node, event, self._config())
+            return lambda node, rejection: plan_unreachable_node(node, event, self._config())
 
-        def plan(node: Node, refused: Rejection) -> Plan:
-            began = self._clock()
-            made = plan_node(node, event.facts, event.verified_by, self._config(), refused)
-            _DURATION.observe(self._clock() - began)
-            if why := self._replica_conflicts.why_wait(node, made):
+        def plan(node: Node, rejection: Rejection) -> Plan:
+            started_at = self._clock()
+            planned = plan_node(node, event.facts, event.verified_by, self._config(), rejection)
+            _DURATION.observe(self._clock() - started_at)
+            if why := self._replica_conflicts.why_wait(node, planned):
                 raise _DeferToOtherReplica(why)
-            self._replica_conflicts.record_plan(node, made)
-            return made
+            self._replica_conflicts.record_plan(node, planned)
+            return planned
 
         return plan
 
@@ -165,7 +171,10 @@ class OnNodeEnriched:
     async def _apply(
         self, message: Message, node: Node, planner: Planner, is_foreign: ForeignNodePredicate
     ) -> Plan | None:
-        """Write; once more on the newest Node if it had changed. None if there is newer word to follow."""
+        """Apply the plan; if the Node has changed, plan and apply once more on the newest Node.
+
+        Return None if another message about the Node follows. Raises KubeError and TemporaryError.
+        """
         try:
             return await self._node_writer.apply(node, planner, is_foreign)
         except FenceFailed:

@@ -1,7 +1,8 @@
-"""The record of what we have set on a Node: whatever it does not name is somebody else's.
+"""Reads and writes the ownership record: the annotation that lists the keys the labeler set on a Node.
 
-A kubelet may write annotations of its own Node, so the record counts only with its digest in a label that no
-kubelet may write (NodeRestriction): else it could name what keeps the Node apart, and have us remove it.
+A kubelet may write annotations of its own Node, so the record counts only with its digest in a label that
+NodeRestriction protects. Otherwise a kubelet could list a taint that isolates its Node, and the labeler would
+remove that taint.
 """
 
 from hashlib import sha224, sha256
@@ -13,7 +14,7 @@ from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHI
 
 Fingerprints = dict[
     str, str | None
-]  # key -> mark of the value that we set; None: others decide about that key
+]  # key -> fingerprint of the value that the labeler set; None: another writer owns the key
 RecordState = Literal["absent", "read", "unreadable", "newer"]
 
 _VERSION: Final = 1
@@ -21,33 +22,33 @@ _MAX_RECORD_LENGTH: Final = (
     131_072  # characters; 10,000 keys would not fit into a Node's 256 KiB of annotations
 )
 _HASH: Final = "sha256:"
-_MAX_PLAIN_LENGTH: Final = 63  # every label value and taint value is told as it is
+_MAX_PLAIN_LENGTH: Final = 63  # so the record contains every label and taint value in plain text
 
 
 class ManagedFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is ours on one Node. Taints are called `key:Effect`.
+    """The keys that the labeler owns on one Node, with fingerprints. The key of a taint is `key:Effect`.
 
-    Additive changes only: a version that this one would misread gets another `version`.
+    Only additive changes are allowed; a format that this version would misread needs another `version`.
     """
 
     version: int = msgspec.field(name="v", default=0)
-    machine: Fingerprints = {}  # labels that say what the machine says: they stay when it falls silent
-    labels: Fingerprints = {}  # by rules, as are annotations and taints
+    machine: Fingerprints = {}  # labels from machine facts: they stay when the machine stops reporting them
+    labels: Fingerprints = {}  # set by rules, like annotations and taints
     annotations: Fingerprints = {}
     taints: Fingerprints = {}
-    provider_id: str = ""  # where a rule has given it
+    provider_id: str = ""  # set only if a rule gave it
 
 
 class OwnershipRecord(msgspec.Struct, frozen=True):
-    """What the Node says about it."""
+    """The parsed ownership record of one Node, and whether it can be trusted."""
 
     state: RecordState
     managed_fields: ManagedFields = ManagedFields()
-    problem: str = ""  # why it is not to be trusted
+    problem: str = ""  # why the annotation cannot be trusted
 
     @property
     def is_new(self) -> bool:
-        """Whether nobody has kept account of this Node, as far as anybody can tell."""
+        """Return whether there is no usable record of this Node."""
         return self.state in {"absent", "unreadable"}
 
 
@@ -61,15 +62,15 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def read_ownership_record(node: Node) -> OwnershipRecord:
-    """The Node's record. Whoever may write the Node may have written anything there: nothing is raised.
+    """Return the Node's record. Never raises: any writer of the Node may have changed the annotation.
 
-    The label decides whether there is one: what stands in the annotation without it was never ours.
+    The label decides whether a record exists: the labeler never wrote an annotation without it.
     """
-    text, known = (
+    text, digest = (
         node.annotations.get(FIELD_OWNERSHIP_ANNOTATION),
         node.labels.get(FIELD_OWNERSHIP_DIGEST_LABEL),
     )
-    if known is None:
+    if digest is None:
         return (
             _ABSENT
             if text is None
@@ -77,7 +78,7 @@ def read_ownership_record(node: Node) -> OwnershipRecord:
         )
     if text is None:
         return OwnershipRecord("unreadable", problem="somebody has removed it")
-    if compute_digest(text) != known:
+    if compute_digest(text) != digest:
         return OwnershipRecord(
             "unreadable",
             problem=f"somebody has changed it: label {FIELD_OWNERSHIP_DIGEST_LABEL} is not its own",
@@ -102,17 +103,17 @@ def _decode_record(text: str) -> OwnershipRecord:
 
 
 def encode_managed_fields(owned: ManagedFields) -> str:
-    """The annotation's value: the same for the same contents, whoever writes it."""
+    """Return the annotation's value: equal contents give equal text in every replica."""
     return _encode(msgspec.structs.replace(owned, version=_VERSION)).decode()
 
 
 def compute_digest(text: str) -> str:
-    """The label's value for that annotation: 56 of the 63 characters that a label may have."""
+    """Return the label's value for that annotation: 56 hex digits; a label may have 63 characters."""
     return sha224(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def fingerprint_value(value: str) -> str:
-    """What the record keeps of a value: enough to tell whether it is still the one that we set."""
+    """Return the value itself or, if it is long, its hash; the record compares it with the current value."""
     if len(value) <= _MAX_PLAIN_LENGTH and not value.startswith(_HASH):
         return value
     return _HASH + sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What a Node should become, from what it is and what its machine says: a value, and the reason for it."""
+"""Plans the changes to one Node from the Node and the facts of its machine, with the reason."""
 
 from collections.abc import Iterable
 from typing import Final, Literal
@@ -58,27 +58,27 @@ PlanOutcome = Literal["initialized", "updated", "unchanged", "blocked", "not-our
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for every Node of the cluster."""
+    """The settings that apply to every Node of the cluster."""
 
     cluster_name: str = ""  # "" = the name in the machine's facts
     prefer_ipv6: bool = False
     rules: Rules = NO_RULES
-    ownership: Ownership = Ownership()  # which Nodes are ours, as far as the file says it
+    ownership: Ownership = Ownership()  # the Nodes that --cloud-config selects for this controller
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be written, if anything, and why."""
+    """The changes to one Node, their outcome and the reason."""
 
     outcome: PlanOutcome
     reason: str
-    addresses: tuple[NodeAddress, ...] | None = None  # None leaves them alone
-    removes_condition: bool = False  # the condition goes, in the patch that writes the addresses
+    addresses: tuple[NodeAddress, ...] | None = None  # None: no change
+    removes_condition: bool = False  # the status patch also removes the blocking condition
     changes: NodeChanges = NodeChanges()
     blocker: Blocker | None = None
     notices: tuple[Notice, ...] = ()
-    status_summary: tuple[str, ...] = ()  # the same in words, one line for each change
-    node_summary: tuple[str, ...] = ()
-    rule_effects: RuleEffects | None = None  # of the rules; None where nothing is known of the machine
+    status_summary: tuple[str, ...] = ()  # one line of text for each change to the status
+    node_summary: tuple[str, ...] = ()  # one line of text for each change to the Node
+    rule_effects: RuleEffects | None = None  # None: the machine gave no facts
 
     @property
     def summary(self) -> tuple[str, ...]:
@@ -92,9 +92,10 @@ def plan_node(
     config: ClusterConfig,
     rejection: Rejection = NO_REJECTION,
 ) -> Plan:
-    """All that differs between the Node and what it should be; nothing for one that is as it should be.
+    """Return the difference between the Node and its desired state; a Node in sync gets an empty plan.
 
-    A Node that is not ours, or whose machine cannot be told for certain yet, is not touched at all.
+    A Node that is not managed or is blocked gets no changes, except that a stale blocking condition is
+    removed. `rejection`: kinds of keys that Kubernetes rejected and that the plan omits.
     """
     effects = drop_rejected(apply_rules(config.rules, facts), rejection)
     plan = _plan_in_order(node, facts, effects, verified_by, config)
@@ -104,17 +105,17 @@ def plan_node(
 
 
 def why_not_managed_by_rules(node: Node, facts: MachineFacts, config: ClusterConfig) -> str:
-    """Why this Node is to be left alone, in words; "" when it is ours."""
+    """Return why the labeler ignores this Node, by the machine's facts and the rules, or ""."""
     return _why_not_managed(node, facts, apply_rules(config.rules, facts).platform, config)
 
 
 def why_excluded(
     node: Node, facts: MachineFacts | None, config: ClusterConfig, effects: RuleEffects | None = None
 ) -> str:
-    """Why the file has this Node be another's, in words; "" where it does not.
+    """Return why the ownership section of --cloud-config excludes this Node, or "".
 
-    Nothing at all is written on such a Node. One without a providerID counts by the one that it will get;
-    until that is known, by schemes it is nobody's.
+    The labeler writes nothing at all to an excluded Node. For a Node without a providerID, the future native
+    one counts. While the labeler cannot derive it yet, configured schemes exclude the Node.
     """
     ownership = config.ownership
     if facts is None or node.spec.provider_id or not ownership.provider_id_schemes:
@@ -122,16 +123,19 @@ def why_excluded(
     effects = effects or apply_rules(config.rules, facts)
     if find_provider_id_blocker(node, facts, effects, config.rules):
         return why_not_owned(ownership, node)
-    coming = derive_native_provider_id(effects.platform)
-    return why_not_owned(ownership, node, provider_id=coming) if coming else why_not_selected(ownership, node)
+    future = derive_native_provider_id(effects.platform)
+    return why_not_owned(ownership, node, provider_id=future) if future else why_not_selected(ownership, node)
 
 
 def plan_unreachable_node(node: Node, event: NodeUnreachable, config: ClusterConfig) -> Plan:
-    """A Node whose machine gave no facts: an initialised one is left as it is, another one has to wait."""
+    """Plan for a Node whose machine gave no facts.
+
+    An initialized Node keeps its metadata and addresses; an uninitialized one is blocked by the fault.
+    """
     known = event.last_known
-    left_alone = why_excluded(node, known, config)
-    if left_alone:
-        return Plan(outcome="not-ours", reason=left_alone)
+    excluded = why_excluded(node, known, config)
+    if excluded:
+        return Plan(outcome="not-ours", reason=excluded)
     if known:
         foreign = why_not_managed_by_rules(node, known, config)
     else:
@@ -142,9 +146,10 @@ def plan_unreachable_node(node: Node, event: NodeUnreachable, config: ClusterCon
 
 
 def merge_plans(status_plan: Plan, node_plan: Plan) -> Plan:
-    """The plan that was made after the first one's status had been written, telling of both.
+    """Return `node_plan` with the status changes of `status_plan` in its outcome and summary.
 
-    The API server's answer to the first write is the newest view there is, so the second is planned on it.
+    The labeler makes `node_plan` after the status patch, on the API server's response, which is the newest
+    view of the Node.
     """
     outcome, reason = (
         (status_plan.outcome, status_plan.reason)
@@ -161,7 +166,10 @@ def merge_plans(status_plan: Plan, node_plan: Plan) -> Plan:
 def _why_not_managed(
     node: Node, facts: MachineFacts, platform_by_rules: PlatformMetadata, config: ClusterConfig
 ) -> str:
-    """A providerID that the machine or the rules would give is ours: rules come and change, it does not."""
+    """Return why the labeler ignores the Node, or "".
+
+    A providerID that either the machine or the rules give is ours: rules change, a providerID does not.
+    """
     foreign = why_not_managed(node, platform_by_rules, configured=config.ownership)
     return (
         "" if foreign and not why_not_managed(node, facts.platform, configured=config.ownership) else foreign
@@ -171,9 +179,9 @@ def _why_not_managed(
 def _plan_in_order(
     node: Node, facts: MachineFacts, effects: RuleEffects, verified_by: str, config: ClusterConfig
 ) -> Plan:
-    left_alone = why_excluded(node, facts, config, effects)
-    if left_alone:
-        return Plan(outcome="not-ours", reason=left_alone)
+    excluded = why_excluded(node, facts, config, effects)
+    if excluded:
+        return Plan(outcome="not-ours", reason=excluded)
     foreign = _why_not_managed(node, facts, effects.platform, config)
     if foreign:
         return _plan_foreign(node, foreign)
@@ -216,7 +224,7 @@ def _plan_owned_node(
     addresses = _plan_addresses(node, facts, effects, config, ips) if ips else None
     unblock = should_remove_condition(node)
     status_writes = summarize_status(addresses, removes_condition=unblock)
-    held = found.changes.guarded_labels + ownership_labels(config.ownership)
+    guarded_labels = found.changes.guarded_labels + ownership_labels(config.ownership)
     node_writes = summarize_changes(found.changes)
     outcome = _choose_outcome(node, changed=bool(status_writes or node_writes))
     return Plan(
@@ -224,7 +232,7 @@ def _plan_owned_node(
         reason=_describe_outcome(outcome, facts, first_ip, verified_by, found),
         addresses=addresses,
         removes_condition=unblock,
-        changes=msgspec.structs.replace(found.changes, guarded_labels=held),
+        changes=msgspec.structs.replace(found.changes, guarded_labels=guarded_labels),
         notices=(
             *_build_notices(node, facts, effects, verified_by, found),
             *build_unusable_ip_notices(node_ips, facts),
@@ -236,7 +244,7 @@ def _plan_owned_node(
 
 def _plan_blocked(node: Node, blocker: Blocker, effects: RuleEffects | None = None) -> Plan:
     notices = build_skipped_notices(effects.skipped) if effects else ()
-    if node.is_initialized:  # the last good state stays; the Node is somebody's home by now
+    if node.is_initialized:  # keep the last good state: pods may already run on the Node
         plan = Plan(outcome="unchanged", reason=f"left as it is: {blocker.message}", notices=notices)
         return _remove_stale_condition(node, plan)
     return Plan(outcome="blocked", reason=blocker.message, blocker=blocker, notices=notices)
@@ -247,9 +255,9 @@ def _plan_foreign(node: Node, reason: str) -> Plan:
 
 
 def _remove_stale_condition(node: Node, plan: Plan) -> Plan:
-    """The plan for a Node that is left alone, but for a condition of ours that is not true any more.
+    """Add the removal of the blocking condition to a plan without changes, if the Node is initialized.
 
-    Somebody else has initialised it: saying for ever that it is blocked would only raise false alarms.
+    Another controller has initialized the Node, so the condition would only raise false alarms.
     """
     stale = node.is_initialized and node.find_condition(BLOCKED_CONDITION) is not None
     if not stale or node.metadata.deletion_timestamp is not None:
@@ -261,20 +269,20 @@ def _remove_stale_condition(node: Node, plan: Plan) -> Plan:
 def _plan_addresses(
     node: Node, facts: MachineFacts, effects: RuleEffects, config: ClusterConfig, ips: tuple[IP, ...]
 ) -> tuple[NodeAddress, ...] | None:
-    """The addresses to write, None if they are right or cannot be judged for now."""
-    wanted = plan_addresses(
+    """Return the addresses to write; None if they are correct or cannot be determined now."""
+    desired = plan_addresses(
         node.name,
         ips,
         facts,
         prefer_ipv6=config.prefer_ipv6,
         discovers_public_ips=effects.public_ip_discovery,
     )
-    if wanted == node.status.addresses:
+    if desired == node.status.addresses:
         return None
     present = {address.address for address in node.status.addresses}
-    good = node.is_initialized and present.issuperset(map(str, ips))
-    unjudged = ("feature", "publicIPDiscovery") in effects.retained
-    return None if good and (unjudged or lacks_node_ips(ips, facts)) else wanted
+    has_node_ips = node.is_initialized and present.issuperset(map(str, ips))
+    is_unevaluated = ("feature", "publicIPDiscovery") in effects.retained
+    return None if has_node_ips and (is_unevaluated or lacks_node_ips(ips, facts)) else desired
 
 
 def _choose_outcome(node: Node, *, changed: bool) -> PlanOutcome:
@@ -286,16 +294,16 @@ def _choose_outcome(node: Node, *, changed: bool) -> PlanOutcome:
 def _describe_outcome(
     outcome: PlanOutcome, facts: MachineFacts, ip: str, verified_by: str, metadata_changes: MetadataChanges
 ) -> str:
-    told = {
+    text = {
         "initialized": f"{facts.platform.platform} machine at {ip}, recognised by {verified_by}",
         "updated": "the Node did not say what its machine and the rules say",
     }.get(outcome, IN_SYNC_REASON)
     if metadata_changes.machine_config_keys:
-        told += (
+        text += (
             "; left to the machine config, which sets them: "
             f"{', '.join(metadata_changes.machine_config_keys)}"
         )
-    return told
+    return text
 
 
 def _build_notices(
@@ -307,10 +315,10 @@ def _build_notices(
         refused = ", ".join(f"{key}={value[:100]!r}" for key, value in metadata_changes.invalid_labels)
         text = f"labels not written, because Kubernetes does not take such a value: {refused}"
         yield Notice(reason="LabelSkipped", message=text)
-    says = "a rule says" if is_set_by_rule(facts, effects) else "the machine reports"
-    contradiction = describe_mismatch(node, effects.platform, source=says)
-    if contradiction:
-        yield Notice(reason="ProviderIDMismatch", message=contradiction)
+    source = "a rule says" if is_set_by_rule(facts, effects) else "the machine reports"
+    mismatch = describe_mismatch(node, effects.platform, source=source)
+    if mismatch:
+        yield Notice(reason="ProviderIDMismatch", message=mismatch)
     if verified_by == "system-uuid":
         text = f"Talos calls this machine {facts.node_name!r} (kubelet's hostname-override?): "
         yield Notice(

@@ -1,4 +1,4 @@
-"""The labeler: consumes enriched nodes, follows the flow, and writes what Nodes should say."""
+"""The labeler service: consumes enriched Nodes, follows the flow and writes to Nodes."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class LabelerService:
-    """Any number of replicas share the work; each follows the flow for itself."""
+    """Runs one replica. Replicas share one durable consumer; each follows the whole flow."""
 
     spec = LABELER
 
@@ -42,19 +42,21 @@ class LabelerService:
             on_message=self._on_message,
             on_stream_replaced=self._on_stream_replaced,
         )
-        self._deduplicator = told = EventDeduplicator()
+        self._deduplicator = deduplicator = EventDeduplicator()
         self._mutation_cache = MutationCache(dependencies.monotonic)
-        dry = settings.observe_only
+        observe_only = settings.observe_only
         nodes = NodeWriter(
             dependencies.require_kube(),
-            told,
+            deduplicator,
             self._mutation_cache,
             now=dependencies.now,
-            observe_only=dry,
+            observe_only=observe_only,
             is_foreign=self._is_foreign,
         )
         self._events = nodes.events
-        decisions = NodeDecisionPublisher(dependencies.bus, told, now=dependencies.now, observe_only=dry)
+        decisions = NodeDecisionPublisher(
+            dependencies.bus, deduplicator, now=dependencies.now, observe_only=observe_only
+        )
         self._config_reloader = ConfigReloader(
             settings,
             on_change=self._on_config_changed,
@@ -92,9 +94,9 @@ class LabelerService:
         self._rollout = self._make_rollout(dependencies, settings)
 
     async def run(self) -> None:
-        """Work until cancelled; what is in flight is finished."""
+        """Run until cancelled, then write the queued Events."""
         metrics.LEADER_SILENCE.labels(LABELER.service).set_function(self._stream_cache.leader_silence_seconds)
-        # The file may have changed while nobody looked, and what was acknowledged does not come again.
+        # The file may have changed while no replica ran, and acknowledged messages are not redelivered.
         self._rollout.request("the labeler has started")
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -111,7 +113,7 @@ class LabelerService:
             await self._events.flush()
 
     def problems(self) -> tuple[str, ...]:
-        """Why nothing, or not everything, is written now."""
+        """Return the reasons why this replica writes nothing, or not everything."""
         paused = self._why_paused()
         return (
             *self._stream_cache.problems(),
@@ -135,7 +137,7 @@ class LabelerService:
         )
 
     async def _consume(self) -> None:
-        await self._leader_seen.wait()  # before that every message would only be handed back
+        await self._leader_seen.wait()  # without a leader, the handler would fail each message
         [durable] = LABELER.durables
         handle = self._middleware.wrap(self._on_node_enriched)
         await self._dependencies.bus.consume(durable, handle, in_flight=self._settings.in_flight)
@@ -161,24 +163,28 @@ class LabelerService:
         self._rollout.request("the --cloud-config file has changed")
 
     def _is_foreign(self, node: Node) -> bool:
-        """Whether the file has it be another's by now; `node` may be an older view of it."""
+        """Return whether --cloud-config now excludes the Node; `node` may be out of date."""
         config = self._config_reloader.current()
         if not config.ownership.is_restricted:
             return False
-        seen = self._stream_cache.get(f"{OBSERVED_NODE}.{node.name}")
+        observed = self._stream_cache.get(f"{OBSERVED_NODE}.{node.name}")
         enriched = self._stream_cache.get(f"{ENRICHED_NODE}.{node.name}")
-        if seen is not None and isinstance(seen.event, NodeObserved) and seen.event.node.uid == node.uid:
-            node = seen.event.node
+        if (
+            observed is not None
+            and isinstance(observed.event, NodeObserved)
+            and observed.event.node.uid == node.uid
+        ):
+            node = observed.event.node
         try:
-            said = enriched.event if enriched is not None else None
-            return is_excluded(self._mutation_cache.latest(node), said, config)
+            enriched_event = enriched.event if enriched is not None else None
+            return is_excluded(self._mutation_cache.latest(node), enriched_event, config)
         except Exception:
-            # People write the rules that this asks: where they cannot be judged, the Node is nobody's.
+            # Operators write the rules that this evaluates: a Node whose evaluation fails is not written.
             log.exception("whose a Node is could not be judged", extra={"node": node.name})
             return True
 
     def _why_paused(self) -> str:
-        """Why nothing may be written."""
+        """Return why this replica must not write now, or ""."""
         if self._settings.observe_only:
             return ""
         return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
