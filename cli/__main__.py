@@ -1,4 +1,4 @@
-"""`talos-ccm`: what an operator asks."""
+"""`talos-ccm`: the command line for operators."""
 
 import errno
 from typing import Any
@@ -19,7 +19,7 @@ class _UnavailableExit(click.ClickException):
 
 
 class _CommandGroup(click.Group):
-    """Whose output may go to a disk that is full: that is no defect, and no answer either."""
+    """A group that reports a failed write of its output, such as a full disk, with exit status 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Options that several commands have: how Kubernetes, Talos and NATS are reached, and how it is told."""
+"""Options that several commands share: access to Kubernetes, Talos and NATS, and the output format."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -16,7 +16,7 @@ FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _combine(*options: Option) -> Option:
-    """In this order in the help."""
+    """Combine options; `--help` lists them in this order."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
@@ -93,7 +93,7 @@ NATS_OPTIONS: Final = _combine(
 
 
 def output_option(help_text: str = "Words, or JSON.") -> Option:
-    """-o text or json."""
+    """Return the option -o with the values text and json."""
     return click.option(
         "-o",
         "--output",

@@ -1,4 +1,4 @@
-"""The caller's own way to Kubernetes and to Talos machines, found where kubectl and talosctl look."""
+"""The caller's credentials for Kubernetes and Talos, from the same places as kubectl and talosctl."""
 
 import os
 from datetime import UTC, datetime
@@ -15,14 +15,14 @@ TALOSCONFIG_HINT: Final = "name one with --talosconfig or TALOSCONFIG (the role 
 
 
 class AccessError(Exception):
-    """There is nobody to ask; says why, and what to do about it."""
+    """No API can be queried; the text gives the reason and what to do."""
 
 
 def open_kube_client(kubeconfig: Path | None, context: str, *, user_agent: str) -> KubeApi:
-    """The API server of that kubeconfig, else of kubectl's own. Raises AccessError."""
+    """Open a client for this kubeconfig, or for kubectl's default. Raises AccessError."""
     usual = _home() / ".kube" / "config"
     if kubeconfig is None and not os.environ.get("KUBECONFIG") and usual.exists():
-        kubeconfig = usual  # as kubectl does; the services look in their pod instead
+        kubeconfig = usual  # as kubectl does; services use their pod's credentials instead
     try:
         config = load_kube_config(kubeconfig, os.environ, context=context)
         return KubeApi(config, user_agent=user_agent, connections=1)
@@ -31,9 +31,9 @@ def open_kube_client(kubeconfig: Path | None, context: str, *, user_agent: str) 
 
 
 def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False) -> TalosApi:
-    """The machines behind that talosconfig, else talosctl's own. Raises AccessError; dials nobody yet.
+    """Open a client for this talosconfig, or for talosctl's default; does not dial yet.
 
-    `with_stage`: each look asks for the machine's stage, too.
+    Raises AccessError. `with_stage`: each query also reads the machine stage.
     """
     paths = (talosconfig,) if talosconfig else list_candidate_files(os.environ, _home())
     store = CredentialStore(paths, endpoints=endpoints or os.environ.get("TALOS_ENDPOINTS", ""))
@@ -47,7 +47,7 @@ def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: b
 
 
 def read_talos_certificate_expiry() -> datetime | None:
-    """The end of the certificate in the talosconfig that a service finds by itself; None without one."""
+    """Return the expiry of the certificate in a service's own talosconfig; None without one."""
     try:
         store = CredentialStore(list_candidate_files(os.environ, _home()), endpoints="127.0.0.1")
         return store.current(_now()).not_after

@@ -1,4 +1,4 @@
-"""How commands ask Kubernetes: lists to their end, and what is said where it does not tell."""
+"""Lists Kubernetes objects completely and reports why a cluster is unavailable."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class ClusterUnavailable(Exception):
-    """There is nobody to ask, or nothing to tell of; says why, and what to do about it."""
+    """The cluster cannot be queried or has no matching object; the text gives reason and remedy."""
 
 
 def run_gathering(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What it gives. Raises ClusterUnavailable."""
+    """Run the coroutine and return its result. Raises ClusterUnavailable."""
     try:
         return asyncio.run(coroutine)
     except AccessError as error:
@@ -27,7 +27,7 @@ def run_gathering(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def skip_unreadable(unreadable: UnreadableObject) -> None:
-    """One that cannot be read is none to tell of; what it lacks, others say."""
+    """Ignore an unreadable object: other messages report it."""
 
 
 async def list_all(
@@ -35,7 +35,7 @@ async def list_all(
     resource: Resource[Item],
     on_unreadable: Callable[[UnreadableObject], None] = skip_unreadable,
 ) -> list[Item]:
-    """All of it, page by page. Raises KubeError."""
+    """Return all objects, page by page. Raises KubeError."""
     items: list[Item] = []
     token = ""
     while True:

@@ -1,4 +1,4 @@
-"""Lines that end where a terminal ends, and stay whole in a pipe."""
+"""Prints lines that wrap on a terminal and stay whole in a pipe."""
 
 import json
 from collections.abc import Iterable
@@ -8,21 +8,21 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-_CONTINUATION_INDENT: Final = 2  # how much further the rest of a broken line is indented
+_CONTINUATION_INDENT: Final = 2  # extra indentation of the continuation of a wrapped line
 _MIN_WIDTH: Final = 20
 
 
 class Line(NamedTuple):
-    """One line."""
+    """One line of output."""
 
     indent: int
     text: Text
-    label: Text = Text()  # stands before it; the rest of a broken text stays beside it
-    is_unbroken: bool = False  # never broken, so that it can be copied from a terminal: a command
+    label: Text = Text()  # stands before the text; wrapped text is aligned behind it
+    is_unbroken: bool = False  # never wrapped, so that it can be copied from a terminal: a command
 
 
 def print_lines(lines: Iterable[Line], console: Console) -> None:
-    """Broken between words on a terminal; in a pipe each line is one, for grep."""
+    """Print the lines: wrapped between words on a terminal, one line each in a pipe, for grep."""
     for line in lines:
         text, label = _sanitize(line.text), _sanitize(line.label)
         hanging = len(label) or _CONTINUATION_INDENT
@@ -36,7 +36,7 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """As JSON, in which whatever would steer a terminal is escaped."""
+    """Print a JSON document; control characters are escaped, because they could steer a terminal."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     if not text.replace("\n", "").isprintable():
         text = "".join(
@@ -46,13 +46,13 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def print_error(text: str) -> None:
-    """On standard error, in as many harmless lines as it has."""
+    """Print an error to standard error, with control characters replaced."""
     lines = (_escape_control_characters(line) for line in text.split("\n"))
     click.echo("\n".join(lines), err=True)
 
 
 def _sanitize(text: Text) -> Text:
-    """Without what would steer the terminal: files and machines say what they like."""
+    """Replace control characters: texts from files and machines are untrusted."""
     if text.plain.isprintable():
         return text
     safe = text.copy()

@@ -1,4 +1,4 @@
-"""Asks the machine behind a Node as metadata asks it: by the Node's own addresses, believing only its own."""
+"""Queries the machine of a Node as metadata does: at the Node's addresses, with the same identity checks."""
 
 import time
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ async def query_machine_or_fault(
     prefer_ipv6: bool = False,
     resources: frozenset[TalosResource] = frozenset(),
 ) -> QueryResult | MachineFault:
-    """What the machine says that bears this one of the Nodes, or why it does not."""
+    """Return the facts of the machine that belongs to this Node, or the fault."""
     found = await query_machine(talos, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
     return found.fault if isinstance(found, QueryFailure) else found
 
@@ -44,7 +44,7 @@ async def query_machine(
     prefer_ipv6: bool = False,
     resources: frozenset[TalosResource] = frozenset(),
 ) -> QueryResult | QueryFailure:
-    """The same, and who answered instead of it."""
+    """Return the facts of the Node's machine; a failure also contains the machines that answered instead."""
     addresses = order_dial_targets(node.provided_node_ip, prefer_ipv6=prefer_ipv6)
     if isinstance(addresses, MachineFault):
         return QueryFailure(addresses, ())
@@ -64,9 +64,10 @@ async def query_machine(
 async def find_replacement_machines(
     talos: TalosApi, node: Node, answered_at: tuple[MachineFacts, ...], reached: AbstractSet[str]
 ) -> tuple[ForeignMachine, ...] | Inconclusive:
-    """Who answers in the place of the Node's machine, as metadata judges it.
+    """Return the machines that answer in place of the Node's machine, as metadata judges it.
 
-    `answered` is what others said where it was looked for; `reached` names the Nodes whose machines answer.
+    `answered_at` are the facts of other machines at the Node's addresses. `reached` are the names of the
+    Nodes whose machines answer.
     """
     members = MemberCache(talos, deadline_seconds=_QUERY_SECONDS, monotonic=time.monotonic)
     try:
@@ -83,7 +84,7 @@ async def find_replacement_machines(
 
 
 async def fetch_node_name_at(talos: TalosApi, address: str) -> str:
-    """Which Node's name the machine at an address bears, "" where none answers or none may be dialled."""
+    """Return the node name of the machine at an address; "" if none answers or dialing is not allowed."""
     addresses = order_dial_targets(address, prefer_ipv6=False)
     if isinstance(addresses, MachineFault) or not addresses:
         return ""

@@ -1,4 +1,4 @@
-"""What time the API server has: a laptop's clock makes nobody late."""
+"""The clock of the API server, so that a wrong local clock does not distort ages."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -6,16 +6,16 @@ from typing import Final
 
 from libs.common.kube.api import KubeApi
 
-_TOLERATED: Final = timedelta(seconds=5)  # HTTP tells whole seconds, and an answer takes its time
+_TOLERATED: Final = timedelta(seconds=5)  # an HTTP date has whole seconds, and a response takes time
 
 
 def measure_clock_offset(kube: KubeApi) -> timedelta:
-    """How far its clock is ahead of ours, by its last answer, which has just come."""
+    """Return how far the server's clock is ahead of the local one, by the response that has just arrived."""
     return compute_clock_offset(kube.transport.server_date, datetime.now(UTC))
 
 
 def compute_clock_offset(date_header: str, local_time: datetime) -> timedelta:
-    """By what an answer's header says; nothing where they agree, or it says nothing."""
+    """Return the offset by the Date header; zero within the tolerance or without a valid header."""
     try:
         theirs = parsedate_to_datetime(date_header)
     except ValueError:

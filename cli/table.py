@@ -1,4 +1,4 @@
-"""Columns under each other: on a terminal within its width, in a pipe as wide as they are. Pure."""
+"""Formats tables: within the width of a terminal, or unlimited in a pipe. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from cli.lines import Line
 
 _GAP: Final = 2
 _MIN_FIRST_WIDTH: Final = 7
-_MIN_LAST_WIDTH: Final = 24  # the last column may be broken between words
+_MIN_LAST_WIDTH: Final = 24  # the last column may wrap between words
 
 
 def format_table(
@@ -20,9 +20,9 @@ def format_table(
     width: int = 0,
     is_last_column_prose: bool = False,
 ) -> Iterator[Line]:
-    """A line each. With a `width` the first column is cut so that the others have room, if that suffices.
+    """Yield one line per row; with a `width`, the first column is truncated to leave room for the others.
 
-    `is_last_column_prose`: the last column is prose.
+    `is_last_column_prose`: the last column may wrap.
     """
     widths = [max(len(title), *(len(row[at]) for row in rows), 0) for at, title in enumerate(header)]
     if width:

@@ -1,4 +1,4 @@
-"""Which Lease the watcher holds: the one that the caller names, or else the one that its workload is told."""
+"""The watcher Lease: the one that the caller names, or the one in the flags of the watcher's workload."""
 
 from typing import Final
 
@@ -16,7 +16,10 @@ _HINT: Final = "--lease-name and --lease-namespace name it"
 
 
 class LeaseName(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the Lease is. `default_reason` is why the workload was not read: this is the default then."""
+    """Namespace and name of the Lease.
+
+    `default_reason` says why the workload could not be read, in which case this is the default.
+    """
 
     namespace: str = LEASE_NAMESPACE
     name: str = WATCHER_LEASE_NAME
@@ -27,11 +30,11 @@ class LeaseName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseNameUnknown(Exception):
-    """It cannot be told which Lease the watcher holds; says why, and what to do about it."""
+    """The watcher's Lease name is unknown; the text gives the reason and what to do."""
 
 
 class WatcherLease(msgspec.Struct, frozen=True, kw_only=True):
-    """The Lease, and where it is; None = there is none."""
+    """The name of the Lease, and the Lease itself; None if it does not exist."""
 
     lease_name: LeaseName
     lease: Lease | None
@@ -40,9 +43,9 @@ class WatcherLease(msgspec.Struct, frozen=True, kw_only=True):
 async def fetch_watcher_lease(
     kube: KubeApi, *, namespace: str, release: str, name: str = "", lease_namespace: str = ""
 ) -> WatcherLease:
-    """The watcher's Lease, of that release in that namespace. Raises KubeError, LeaseNameUnknown.
+    """Return the watcher Lease of that release in that namespace. Raises KubeError, LeaseNameUnknown.
 
-    `name` and `lease_namespace` win over what the workload says; "" = not given.
+    `name` and `lease_namespace` take precedence over the workload's flags; "" = not given.
     """
     place = LeaseName()
     if not (name and lease_namespace):
@@ -60,7 +63,10 @@ async def fetch_watcher_lease(
 
 
 async def _read_name_from_workload(kube: KubeApi, namespace: str, release: str) -> LeaseName:
-    """The default where no workload of ours is there: a process beside the cluster may hold it."""
+    """Read the name from the workload's flags.
+
+    Return the default if there is no workload: the watcher may run outside the cluster.
+    """
     try:
         workloads = await list_workloads_at(KubeReader(kube), f"/namespaces/{namespace}")
     except NotFound:

@@ -1,1 +1,1 @@
-"""`talos-ccm status`: how something stands in a cluster now."""
+"""`talos-ccm status`: the current state of the controller and of pod CIDRs."""

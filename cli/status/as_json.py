@@ -1,4 +1,4 @@
-"""How pod CIDRs stand, for programs: everything, and numbers in full. Pure."""
+"""The IPAM status as JSON, complete and with exact numbers. Pure."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from cli.status.pod_cidr_status import PodCidrStatus
 
 
 def ipam_status_to_json(standing: IpamStatus) -> dict[str, Any]:
-    """Names that Kubernetes has are written as there; what is not known is null."""
+    """Return the JSON document. Kubernetes names are as in Kubernetes; an unknown value is null."""
     return {
         "at": msgspec.to_builtins(standing.at),
         "claimPages": list(standing.pages),

@@ -1,4 +1,4 @@
-"""Which pools there are, as ipam would have them of the same flags and file. Pure."""
+"""The pools that ipam would have with the same flags and --cloud-config file. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,9 +12,10 @@ from services.ipam.pool_selection import DEFAULT_POOL, PodNetworks, Pool
 
 
 def resolve_pools(flags: NetworkFlags, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> tuple[Pool, ...]:
-    """Pools of the file go before the cluster's CIDRs; () = nobody says any. ValueError in words.
+    """Return the pools of the file, or of the cluster CIDRs if the file has none; () if neither names any.
 
-    ipam has a mask that neither flags nor file say from the machine config; here it is that of most claims.
+    Raises ValueError if a network or a mask is unusable. For a mask that neither flags nor file set, ipam
+    reads the machine config. This function uses the mask of most claims instead.
     """
     specs = specs or (PoolSpec(name=DEFAULT_POOL, index=0, cidrs=flags.cluster_cidrs),)
     usual = _get_default_masks(flags, specs, pages)
@@ -45,7 +46,7 @@ def _get_default_masks(
 
 
 def _count_claimed_masks(specs: Sequence[PoolSpec], pages: Iterable[Page]) -> dict[Family, int]:
-    """What most claims have in networks that say no mask of their own."""
+    """Return the mask of most claims, per IP family, in networks without a mask of their own."""
     usual: list[Network] = []
     for spec in specs:
         usual += [n for n in map(parse_network, spec.cidrs) if not _get_own_mask(spec, n.family)]

@@ -1,4 +1,4 @@
-"""What is wrong with claims and podCIDRs of Nodes, in words. Pure."""
+"""Conflicts between the claims of ipam and the podCIDRs of Nodes. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
@@ -28,7 +28,7 @@ ADVICE: Final[dict[ConflictKind, str]] = {
 
 
 class ClaimConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it should be."""
+    """One conflict, with the Nodes and blocks concerned and a text for the operator."""
 
     kind: ConflictKind
     nodes: tuple[str, ...] = ()
@@ -43,9 +43,10 @@ def find_conflicts(
     *,
     took_over: bool,
 ) -> tuple[ClaimConflict, ...]:
-    """`orphans` are claims of Nodes that are gone, which nobody has marked as resting.
+    """Return all conflicts: overlaps first, then by Node, then orphaned claims, then unreadable pages.
 
-    `took_over`: ipam has claims at all; before, what Nodes carry cannot be claimed.
+    `orphans` are claims of deleted Nodes that are not marked as quarantined. `took_over` is true if ipam has
+    claims at all: before that, no claim for a Node's podCIDR can exist.
     """
     overlaps = tuple(_find_overlaps(held))
     return (
@@ -57,7 +58,11 @@ def find_conflicts(
 
 
 def _find_overlaps(held: Iterable[PodCidrStatus]) -> Iterator[ClaimConflict]:
-    """Networks nest or are apart: each is compared with the narrowest before it that reaches so far."""
+    """Yield each overlap once.
+
+    Two networks are nested or disjoint. So each is compared with the narrowest earlier network that reaches
+    as far.
+    """
     networks = [
         (network, one) for one in held if (network := parse_foreign_network(one.pod_cidr)) is not None
     ]

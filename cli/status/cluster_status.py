@@ -1,4 +1,4 @@
-"""How the flow stands: every part judged, what is wrong of it, and what cannot be told. Pure."""
+"""The cluster status: the state of every part, the problems, and the unavailable parts. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -25,15 +25,15 @@ from cli.status.status_evidence import KubeUnavailable, StatusEvidence
 from libs.common.contract.events import ClusterNetworksObserved, DeadLetter
 from services.ipam.effective_networks import NetworkFlags
 
-_QUARANTINE: Final = timedelta(minutes=10)  # ipam's by default; of what rests only the count is told
+_QUARANTINE: Final = timedelta(minutes=10)  # default of ipam; only the number of quarantined blocks is shown
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, at one moment."""
+    """The state of all parts at one moment."""
 
     at: datetime
     is_all_in_one: bool
-    nats_problem: str  # why NATS was not asked, or did not tell
+    nats_problem: str  # why NATS was not queried, or did not answer
     services: tuple[ServiceStatus, ...]
     leader: LeaderStatus
     stream: StreamSnapshot | None
@@ -44,12 +44,12 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     requests: RequestsStatus | KubeUnavailable
     pod_cidrs: IpamStatus | KubeUnavailable
     certificates: tuple[CertificateStatus, ...]
-    unavailable_parts: tuple[str, ...]  # parts that Kubernetes did not tell
+    unavailable_parts: tuple[str, ...]  # parts that Kubernetes did not return
     problems: tuple[str, ...]
 
     @property
     def is_unknown(self) -> bool:
-        """Whether something is missing without which nobody can say that all is well."""
+        """Whether information is missing that is needed to report that all is well."""
         silent = bool(self.nats_problem) and not self.is_all_in_one
         return silent or isinstance(self.requests, KubeUnavailable) or self.leader.state == "unknown"
 
@@ -59,7 +59,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_status(evidence: StatusEvidence) -> ClusterStatus:
-    """Judged by what was gathered alone."""
+    """Return the status of the cluster. It depends on the evidence only."""
     flow = evidence.flow_snapshot
     services = list_service_statuses(evidence)
     installed = {one.name for one in services if one.state != "absent"}
@@ -91,7 +91,7 @@ def build_status(evidence: StatusEvidence) -> ClusterStatus:
 
 
 def _build_ipam_status(evidence: StatusEvidence) -> IpamStatus | KubeUnavailable:
-    """Pools are known where metadata has heard the cluster's networks; the rest is told by `status ipam`."""
+    """Return the IPAM status; its pools are those of the cluster networks that metadata published."""
     claims = evidence.claims
     if isinstance(claims, KubeUnavailable):
         return claims
@@ -108,7 +108,8 @@ def _build_ipam_status(evidence: StatusEvidence) -> IpamStatus | KubeUnavailable
     try:
         pools = resolve_pools(said, (), pages.pages)
     except ValueError:
-        pools = ()  # what a machine config says is no flag of ours: `status ipam` is told what ipam was told
+        # these networks come from a machine config, not from flags; `status ipam` takes ipam's flags
+        pools = ()
     return build_ipam_status(
         pages, parse_pages(claims.before), evidence.nodes, pools, at=evidence.at, quarantine=_QUARANTINE
     )  # fmt: skip
@@ -127,7 +128,7 @@ def _list_unavailable_parts(evidence: StatusEvidence) -> Iterator[str]:
 
 
 def _list_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
-    """In a line each, what an operator looks at first."""
+    """Yield one line per problem, in the order in which an operator checks them."""
     yield from _list_service_problems(found, told=told)
     if found.dead_count:
         yield f"dead letters: {found.dead_count:,}"
@@ -163,7 +164,7 @@ def _list_service_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]
 
 
 def summarize_dead_letter(word: LastMessage) -> tuple[str, str]:
-    """About what a letter is, and why it was put aside."""
+    """Return the subject of a dead letter and the reason why it was rejected."""
     if isinstance(word.event, DeadLetter):
         letter = word.event
         return f"{letter.service} {letter.kind}/{letter.name}", letter.reason

@@ -1,4 +1,4 @@
-"""`talos-ccm status`: its words."""
+"""The click commands `talos-ccm status` and `talos-ccm status ipam`."""
 
 import signal
 import sys
@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from cli import access_options
 from libs.common.settings.flag_values import parse_duration, parse_list
 
-_MAX_SECONDS = 360_000_000  # what a date can be added to
+_MAX_SECONDS = 360_000_000  # a timedelta of this size can still be added to a date
 
 
 def _parse_seconds(_: click.Context, __: click.Parameter, text: str) -> float:
@@ -26,7 +26,7 @@ def _parse_seconds(_: click.Context, __: click.Parameter, text: str) -> float:
 
 
 def _reject_ignored_options(context: click.Context) -> None:
-    """An option before the subcommand is none of its own: a kubeconfig there would be forgotten."""
+    """Raise UsageError for an option before the subcommand, because the subcommand would ignore it."""
     for parameter in context.command.get_params(context):
         if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
             name = parameter.opts[0]

@@ -1,4 +1,4 @@
-"""Services, leader, queues and certificates: how each stands. Pure."""
+"""The state of services, leader, consumers and certificates. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -27,37 +27,37 @@ _RENEWED_BEFORE: Final = {
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A service, by its pods where they could be listed, and by what its messages tell."""
+    """The state of a service, by its pods if they could be listed, and by its messages."""
 
     name: str
     state: ComponentState
-    ready: int | None = None  # None: pods are not known
+    ready: int | None = None  # None: pods are unknown
     pods: int | None = None
     restarts: int = 0
     text: str = ""
 
 
 class LeaderStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads the watchers, by the Lease and by their own word."""
+    """The leading watcher, by its Lease and by its heartbeats."""
 
     state: ComponentState
     holder: str = ""
-    lease_seconds: float | None = None  # since it was renewed
-    heartbeat_seconds: float | None = None  # since they said so on NATS
+    lease_seconds: float | None = None  # since the last renewal
+    heartbeat_seconds: float | None = None  # since the last heartbeat on NATS
     text: str = ""
 
 
 class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A durable."""
+    """The state of a durable consumer."""
 
     queue: ConsumerSnapshot
     state: ComponentState
-    idle_seconds: float | None = None  # since something was delivered or acknowledged
+    idle_seconds: float | None = None  # since the last delivery or acknowledgement
     text: str = ""
 
 
 def list_service_statuses(evidence: StatusEvidence) -> tuple[ServiceStatus, ...]:
-    """In the order of the flow. Which services are installed, only pods tell."""
+    """Return the services in the order of the flow. Only pods show which services are installed."""
     seen = {one.service: one for one in (evidence.flow_snapshot.services if evidence.flow_snapshot else ())}
     if isinstance(evidence.pods, KubeUnavailable) or not evidence.pods:
         return tuple(_status_from_messages(one) for one in seen.values())
@@ -65,7 +65,8 @@ def list_service_statuses(evidence: StatusEvidence) -> tuple[ServiceStatus, ...]
     for pod in evidence.pods:
         if not pod.is_terminated:
             component = pod.metadata.labels.get(COMPONENT, ALL_IN_ONE).removesuffix("-single")
-            by_component.setdefault(component, []).append(pod)  # NATS' only server is a Deployment's
+            # the Deployment of a single NATS server has the component nats-single
+            by_component.setdefault(component, []).append(pod)
     if ALL_IN_ONE not in by_component:
         by_component |= {name: [] for name in _NEEDED if name not in by_component}
     names = sorted(by_component, key=lambda name: (_ORDER.index(name) if name in _ORDER else -1, name))
@@ -79,7 +80,7 @@ def _status_from_pods(name: str, pods: Sequence[Pod], seen: ServicePresence | No
     ready = sum(pod.is_ready for pod in pods)
     unready = [f"{pod.name} {pod.why_not_ready}" for pod in pods if not pod.is_ready]
     text = unready[0] + (f", and {len(unready) - 1} more" if len(unready) > 1 else "") if unready else ""
-    # A watcher that is silent need not lead; that nobody does is told of the leader.
+    # A silent watcher may be a standby; the leader status reports a missing leader.
     silent = seen is not None and seen.is_present is False and not unready and name != WATCHER.service
     return ServiceStatus(
         name=name,
@@ -96,14 +97,17 @@ def _status_from_messages(seen: ServicePresence) -> ServiceStatus:
         return ServiceStatus(name=seen.service, state="unknown", text=seen.why)
     if seen.is_present:
         return ServiceStatus(name=seen.service, state="well", text=seen.why)
-    # Whether it is installed at all, only pods would tell; what runs by default is missed.
+    # Only pods show whether a service is installed. A silent default service counts as missing.
     missed = seen.service in _DEFAULT
     text = seen.why if missed else f"{seen.why}: it is not there, or not installed"
     return ServiceStatus(name=seen.service, state="wrong" if missed else "absent", text=text)
 
 
 def get_leader_status(evidence: StatusEvidence) -> LeaderStatus:
-    """Without a word on NATS, clocks of the holder and of whoever asks are compared."""
+    """Return the leader status.
+
+    Without a heartbeat on NATS, it compares the clock of the Lease holder with the clock of the evidence.
+    """
     flow, lease = evidence.flow_snapshot, evidence.lease
     spoken = flow.leader_heartbeat_seconds if flow else None
     if isinstance(lease, KubeUnavailable):
@@ -127,7 +131,8 @@ def get_leader_status(evidence: StatusEvidence) -> LeaderStatus:
 
 def _why_not_leading(lease: LeaseSnapshot, seconds: float | None, flow: FlowSnapshot | None) -> str:
     if flow is not None and flow.leader is not None:
-        return ""  # their word expires by the clock of NATS: that it is there says more than two clocks do
+        # a heartbeat expires by the clock of NATS: its presence proves more than a comparison of two clocks
+        return ""
     if seconds is None or seconds > lease.duration_seconds:
         return "its Lease has expired: nobody leads"
     if flow is not None:
@@ -136,10 +141,11 @@ def _why_not_leading(lease: LeaseSnapshot, seconds: float | None, flow: FlowSnap
 
 
 def list_consumer_statuses(flow: FlowSnapshot, installed: AbstractSet[str]) -> Iterator[ConsumerStatus]:
-    """A queue is wrong where something is due and nobody takes it, or nothing has moved for a minute.
+    """Yield the state of each consumer.
 
-    Of a service that is not installed nothing is due, though all of it is pending; one that runs by default
-    and has taken something before is missed.
+    A consumer is wrong if messages are pending and no client pulls, or if nothing has moved for a minute. A
+    consumer of a service that is not installed is absent, although all messages are pending. A default
+    service whose consumer has delivered messages before is missing instead.
     """
     for queue in flow.queues:
         moved = [at for at in (queue.delivered_at, queue.acknowledged_at) if at]
@@ -170,7 +176,7 @@ def _why_stalled(queue: ConsumerSnapshot, idle: float | None) -> str:
 
 
 class CertificateStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate, and until when it is good; wrong where it should have been renewed by now."""
+    """A certificate and its state: wrong if it should have been renewed by now."""
 
     certificate: CertificateSnapshot
     state: ComponentState
@@ -179,7 +185,7 @@ class CertificateStatus(msgspec.Struct, frozen=True, kw_only=True):
 def list_certificate_statuses(
     certificates: Iterable[CertificateSnapshot], at: datetime
 ) -> Iterator[CertificateStatus]:
-    """By the times at which the alerts speak of them."""
+    """Yield the state of each certificate, by the same thresholds as the alerts."""
     for one in certificates:
         renewed = at + _RENEWED_BEFORE.get(one.name, timedelta()) < one.expires_at
         yield CertificateStatus(certificate=one, state="well" if renewed else "wrong")

@@ -1,4 +1,4 @@
-"""Gathers how the flow stands: from Kubernetes by the caller's own credentials, from NATS by the reader's."""
+"""Gathers the evidence for `status`: from Kubernetes as the caller, from NATS as the reader."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -23,19 +23,22 @@ from libs.common.kube.errors import KubeError
 from libs.common.kube.pods import Pod
 from services.ipam.pages import StoredPage
 
-_MAX_QUERIED_OBJECTS: Final = 20  # Nodes, and requests, of which the last words are read
+_MAX_QUERIED_OBJECTS: Final = 20  # limit for Nodes and for requests whose last messages are queried
 T = TypeVar("T")
 
 
 class StatusQuery(FlowQuery, frozen=True, kw_only=True):
-    """By which way to ask."""
+    """The objects that `status` reads, with credentials and addresses."""
 
-    lease_name: str = ""  # "" = as the watcher's workload is told, as for the next
+    lease_name: str = ""  # "" = read it from the watcher's workload; the same for the namespace
     lease_namespace: str = ""
 
 
 def gather_status(source: StatusQuery) -> StatusEvidence:
-    """Only reads. Raises ClusterUnavailable where there is nobody to ask, or Nodes may not be listed."""
+    """Return the evidence; reads only.
+
+    Raises ClusterUnavailable if there is no API server to query, or if the caller may not list Nodes.
+    """
     return run_gathering(_gather(source))
 
 
@@ -50,7 +53,7 @@ async def _gather(source: StatusQuery) -> StatusEvidence:
             _get_or_unavailable(_list_pods(kube, source)),
         )
         after = await _get_or_unavailable(list_claim_pages(kube))
-        # of what has been read: a pod may take long to answer
+        # the time of the Kubernetes data: a pod may answer much later
         at = datetime.now(UTC) + measure_clock_offset(kube)
     finally:
         await kube.close()
@@ -82,7 +85,7 @@ def _make_claims_snapshot(
 
 
 async def _get_or_unavailable(asking: Awaitable[T]) -> T | KubeUnavailable:
-    """A part that may be missing: who lacks a right is still told the rest."""
+    """Return the result, or why it is unavailable: a caller without one permission still sees the rest."""
     try:
         return await asking
     except (KubeError, LeaseNameUnknown) as error:
@@ -120,7 +123,7 @@ async def _list_pods(kube: KubeApi, source: StatusQuery) -> tuple[Pod, ...]:
 
 
 def _parse_time(text: str | None) -> datetime | None:
-    """Of a Lease, which anybody may have written."""
+    """Parse a time of a Lease, which any client may have written; None if it is invalid."""
     try:
         found = datetime.fromisoformat(text) if text else None
     except ValueError:
@@ -131,7 +134,7 @@ def _parse_time(text: str | None) -> datetime | None:
 def _make_flow_query(
     source: StatusQuery, nodes: Sequence[Node], requests: Sequence[SigningRequest] | KubeUnavailable
 ) -> FlowQuery:
-    """Of all that waits the oldest are asked about."""
+    """Return a query for the Nodes and requests that wait, limited to _MAX_QUERIED_OBJECTS per kind."""
     stuck = [node for node in nodes if not node.is_initialized]
     pending = [] if isinstance(requests, KubeUnavailable) else [one for one in requests if one.is_pending]
     objects = [

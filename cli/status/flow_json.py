@@ -1,4 +1,4 @@
-"""How the flow stands, for programs: everything, and numbers in full. Pure."""
+"""The cluster status as JSON, complete and with exact numbers. Pure."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from cli.status.status_evidence import KubeUnavailable
 
 
 def status_to_json(found: ClusterStatus) -> dict[str, Any]:
-    """What is not known is null."""
+    """Return the JSON document. An unknown value is null."""
     leader = found.leader
     return {
         "at": msgspec.to_builtins(found.at),
@@ -109,7 +109,7 @@ def _requests_to_json(found: RequestsStatus) -> dict[str, Any]:
 
 
 def _ipam_summary_to_json(found: ClusterStatus) -> dict[str, Any] | None:
-    """As `status ipam` has it, in short."""
+    """Return a short form of the JSON of `status ipam`."""
     if isinstance(found.pod_cidrs, KubeUnavailable):
         return None
     told = ipam_status_to_json(found.pod_cidrs)

@@ -1,4 +1,4 @@
-"""Nodes: which are usable, and what each of the others waits for. Pure."""
+"""Nodes: how many are usable, and why the others are not. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,39 +10,39 @@ from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
 from libs.common.contract.events import Decided, NodeUnreachable
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
 
-JOINING_SECONDS: Final = 60.0  # for so long a Node may be on its way without anything being wrong
+JOINING_SECONDS: Final = 60.0  # a Node may take this long to join before it counts as stuck
 
 
 class UnusableNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node that bears the taint, and why."""
+    """A Node with the uninitialized taint, and the reason."""
 
     name: str
-    seconds: float | None  # since it was registered
-    is_blocked: bool  # what has been tried failed
+    seconds: float | None  # since registration
+    is_blocked: bool  # initialization was tried and failed
     why: str
 
     @property
     def is_joining(self) -> bool:
-        """Whether it may yet be all right."""
+        """Whether the Node may still become usable in the usual time."""
         return not self.is_blocked and self.seconds is not None and self.seconds < JOINING_SECONDS
 
 
 class NodesStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """The counts of all Nodes, and the Nodes that are not usable."""
 
     count: int
     usable_count: int
-    not_ready: int  # of the usable ones: their kubelets say so, or nothing
-    uninitialized: tuple[UnusableNode, ...]  # the oldest first
+    not_ready: int  # usable Nodes whose kubelet reports not ready, or reports nothing
+    uninitialized: tuple[UnusableNode, ...]  # oldest first
 
     @property
     def stuck(self) -> tuple[UnusableNode, ...]:
-        """Those that are not merely joining."""
+        """Return the uninitialized Nodes that are not merely joining."""
         return tuple(node for node in self.uninitialized if not node.is_joining)
 
 
 def summarize_nodes(nodes: Iterable[Node], flow: FlowSnapshot | None, at: datetime) -> NodesStatus:
-    """`flow` may know the last words about those that are not usable."""
+    """Return the status of all Nodes. `flow` may contain the last messages about the unusable ones."""
     everything = tuple(nodes)
     usable = [node for node in everything if node.is_initialized]
     stuck = [_make_unusable_node(node, flow, at) for node in everything if not node.is_initialized]
@@ -75,7 +75,7 @@ def _make_unusable_node(node: Node, flow: FlowSnapshot | None, at: datetime) -> 
 def _find_missing_step(
     node: Node, said: ObjectMessages | None, flow: FlowSnapshot | None, seconds: float | None
 ) -> str:
-    """The first step of its way that has not been taken."""
+    """Return the first step of the Node's initialization that is missing."""
     if not node.provided_node_ip:
         return f"its kubelet has set no annotation {PROVIDED_NODE_IP_ANNOTATION}: nobody asks its machine"
     if said is None and seconds is not None and seconds < JOINING_SECONDS:

@@ -1,4 +1,4 @@
-"""Requests for serving certificates: the newest of each node counts. Pure."""
+"""Requests for serving certificates; only the newest of each node counts. Pure."""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -12,38 +12,38 @@ from libs.common.contract.events import Decided
 from libs.common.contract.signing_request import SigningRequest
 
 OpenRequestState = Literal["pending", "denied", "failed", "not-issued"]
-_OWN: Final = ", Reason: "  # csr's own message says before it who denied
-SOON_SECONDS: Final = 60.0  # within which a request is answered
+_OWN: Final = ", Reason: "  # csr's own message names before it who denied the request
+SOON_SECONDS: Final = 60.0  # csr answers a request within this time
 
 
 class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest request of a node that has not led to a certificate."""
+    """The newest request of a node that has no certificate yet."""
 
     name: str
     node: str
     state: OpenRequestState
-    seconds: float | None  # since it was filed
+    seconds: float | None  # since creation
     why: str
-    is_outdated: bool = False  # it has been answered, and its Node is gone
+    is_outdated: bool = False  # answered, and the Node no longer exists
 
     @property
     def is_wrong(self) -> bool:
-        """Whether waiting does not mend it, and somebody misses it."""
+        """Whether waiting does not help and the node still needs the certificate."""
         if self.is_outdated:
             return False
         return self.state in ("denied", "failed") or self.seconds is None or self.seconds >= SOON_SECONDS
 
 
 class RequestsStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Those of kubelets, for serving certificates; counts are of all, `open` of the newest."""
+    """Kubelet serving requests: counts of all, and in `open` the newest of each node."""
 
     count: int
     pending: int
     denied: int
-    not_issued: int  # approved, and the signer has not answered
+    not_issued: int  # approved, but not yet signed
     issued: int
-    superseded: int  # of the pending ones: their node has filed a newer one
-    open: tuple[OpenRequest, ...]  # the oldest first
+    superseded: int  # pending requests whose node has created a newer one
+    open: tuple[OpenRequest, ...]  # oldest first
 
 
 def summarize_requests(
@@ -52,7 +52,10 @@ def summarize_requests(
     at: datetime,
     nodes: AbstractSet[str] | None = None,
 ) -> RequestsStatus:
-    """`flow` may know what csr said of those that are pending; `nodes` are the names of those there are."""
+    """Return the status of all requests for serving certificates.
+
+    `flow` may contain csr's decisions about pending requests. `nodes` are the names of existing Nodes.
+    """
     ours = [request for request in requests if request.is_kubelet_serving]
     newest = {one.node_name: one for one in sorted(ours, key=_get_filing_order)}
     latest = {one.name for one in newest.values()}

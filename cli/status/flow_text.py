@@ -1,4 +1,4 @@
-"""How the flow stands, in words, the same on a terminal and in a pipe but for the breaking of lines. Pure."""
+"""The cluster status as text: the same on a terminal and in a pipe, except for line breaks. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -23,8 +23,8 @@ from cli.status.text import format_number
 from cli.table import format_table
 from libs.common.cloud_config.findings import truncate_line
 
-_MOST: Final = 10  # lines of one kind
-_WHY: Final = 200  # characters of somebody else's text
+_MOST: Final = 10  # maximum lines of one kind
+_WHY: Final = 200  # maximum characters of a text from outside
 _STYLES: Final[dict[ComponentState, str]] = {
     "well": "green",
     "wrong": "red",
@@ -39,7 +39,7 @@ _CERTIFICATES: Final = {
 
 
 def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
-    """`width` of the terminal, 0 in a pipe."""
+    """Yield the lines. `width` is that of the terminal, or 0 for a pipe."""
     yield _format_verdict(found)
     yield from (Line(2, Text(text, style="red")) for text in found.problems)
     if found.nats_problem and not found.is_all_in_one:
@@ -60,7 +60,7 @@ def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
 
 
 def format_age(seconds: float) -> str:
-    """A length of time, as short as it can be read."""
+    """Return a duration with the largest suitable unit, rounded."""
     seconds = max(0, round(seconds))
     for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
         if seconds < until:

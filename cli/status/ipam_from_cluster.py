@@ -1,4 +1,4 @@
-"""Gathers claims and Nodes from Kubernetes, with the caller's own credentials: lists, and writes nothing."""
+"""Gathers claims and Nodes from Kubernetes with the caller's credentials; only lists."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,17 +15,17 @@ from services.ipam.pages import NAME_PREFIX, StoredPage
 
 
 class IpamQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """By which way to ask."""
+    """The credentials and the address for `status ipam`."""
 
     kubeconfig: Path | None = None
     context: str = ""
 
 
 class IpamSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Pages, then all Nodes, then pages again.
+    """The pages, then all Nodes, then the pages again.
 
-    A claim of the first look whose Node the list lacks is that of a Node that is gone; what a Node of the
-    list carries was claimed by the second look, if ipam gave it.
+    If a claim is in `pages_before` and its Node is not listed, the Node is deleted. If ipam allocated a
+    podCIDR of a listed Node, its claim is in `pages`.
     """
 
     pages_before: tuple[StoredPage, ...]
@@ -35,7 +35,7 @@ class IpamSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather_ipam(source: IpamQuery) -> IpamSnapshot:
-    """Only lists. Raises ClusterUnavailable."""
+    """Return the snapshot; only lists. Raises ClusterUnavailable."""
     return run_gathering(_gather(source))
 
 
@@ -53,7 +53,7 @@ async def _gather(source: IpamQuery) -> IpamSnapshot:
 
 
 async def list_claim_pages(kube: KubeApi) -> Sequence[StoredPage]:
-    """By their names and not by their labels, which somebody may have taken off."""
+    """Return all pages, selected by name: another client may have removed their labels."""
     return [
         StoredPage(
             name=found.metadata.name, resource_version=found.metadata.resource_version, data=found.data

@@ -1,4 +1,4 @@
-"""How pod CIDRs stand: pools, who has what, what rests, what is in conflict. Pure."""
+"""IPAM status: pools, podCIDRs of Nodes, quarantined blocks and conflicts. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -28,19 +28,19 @@ _DEFAULT_OWNERSHIP: Final = Ownership()
 
 
 class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One network of a pool, in blocks; of no pool, blocks of one size in a page of claims."""
+    """The blocks of one network of a pool; outside all pools, the blocks of one size in one page."""
 
-    name: str  # "" = of no pool
+    name: str  # "" = outside all pools
     cidr: str
     mask: int
-    capacity: int | None = None  # None = not known
-    in_use: int  # of Nodes that there are
-    quarantined: int  # of Nodes that are gone
+    capacity: int | None = None  # None = unknown
+    in_use: int  # blocks of existing Nodes
+    quarantined: int  # blocks of deleted Nodes
     free: int | None = None
 
 
 class QuarantinedBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A block that nobody gets before a moment."""
+    """A block that ipam does not allocate before `until`."""
 
     claim: Claim
     since: datetime
@@ -48,13 +48,13 @@ class QuarantinedBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IpamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, at one moment."""
+    """Pools, podCIDRs, quarantined blocks and conflicts at one moment."""
 
     at: datetime
-    pages: tuple[str, ...]  # names of ConfigMaps, the unreadable ones too
+    pages: tuple[str, ...]  # names of the ConfigMaps, including unreadable ones
     claims: int
     nodes: int
-    waiting: int  # Nodes without podCIDRs, but for those that are another's
+    waiting: int  # Nodes without podCIDRs, except those of other controllers
     pools: tuple[PoolStatus, ...]
     are_pools_known: bool
     pod_cidrs: tuple[PodCidrStatus, ...]
@@ -67,20 +67,20 @@ class IpamStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedPages(msgspec.Struct, frozen=True):
-    """ConfigMaps as pages."""
+    """The parsed ConfigMaps: pages and unreadable pages."""
 
     pages: tuple[Page, ...]
     unreadable: tuple[UnreadablePage, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all ConfigMaps."""
+        """Return the names of all ConfigMaps, sorted."""
         readable_ones = (page_name(page.range) for page in self.pages)
         return tuple(sorted([*readable_ones, *(page.name for page in self.unreadable)]))
 
 
 def parse_pages(stored: Iterable[StoredPage]) -> ParsedPages:
-    """As ipam reads them."""
+    """Parse the ConfigMaps as ipam does."""
     found = [decode_page(page) for page in stored]
     return ParsedPages(
         tuple(page for page in found if isinstance(page, Page)),
@@ -98,7 +98,11 @@ def build_ipam_status(
     quarantine: timedelta,
     ownership: Ownership = _DEFAULT_OWNERSHIP,
 ) -> IpamStatus:
-    """`before` was read before the Nodes were listed, `current_pages` after; `rest` is ipam's quarantine."""
+    """Return the status at one moment.
+
+    `earlier_pages` were read before the Nodes were listed, `current_pages` after that. `quarantine` is ipam's
+    quarantine period.
+    """
     foreign = {node.uid for node in nodes if why_not_owned(ownership, node)}
     claims = {claim.block: claim for page in current_pages.pages for claim in page.claims.values()}
     present = {node.uid for node in nodes}
@@ -107,7 +111,7 @@ def build_ipam_status(
     known_before = {
         (claim.block, claim.uid) for page in earlier_pages.pages for claim in page.claims.values()
     }
-    # The Node of a claim that is younger than the list may be, too.
+    # A claim that is younger than the Node list may have a Node that is younger, too.
     orphans = [c for c in gone if c.gone_since is None and (c.block, c.uid) in known_before]
     unreadable = {page.name for page in current_pages.unreadable}
     held = tuple(mark_foreign(list_pod_cidrs(nodes, claims, unreadable), foreign))
@@ -142,7 +146,10 @@ def _list_quarantined(claims: Iterable[Claim], rest: timedelta) -> Iterator[Quar
 def _count_pools(
     pools: Sequence[Pool], in_use: Iterable[str], resting: Iterable[str]
 ) -> Iterator[PoolStatus]:
-    """In use and resting are told apart; of a block in which there are both, both are counted."""
+    """Yield the usage of each pool. Blocks in use and in quarantine are counted separately.
+
+    A block with both counts twice: in use, and in quarantine.
+    """
     live, rests = _make_counting_page(in_use), _make_counting_page(resting)
     of_live, of_resting, of_all = (
         measure_usage(pools, each).pools for each in ([live], [rests], [live, rests])
@@ -162,12 +169,12 @@ def _count_pools(
 
 
 def _make_counting_page(blocks: Iterable[str]) -> Page:
-    """`used` counts what stands in pages; podCIDRs of Nodes stand in none, or not yet."""
+    """Return a page with these blocks, because `measure_usage` counts pages."""
     return Page(range="", claims={block: Claim(block=block, uid="", node="") for block in blocks})
 
 
 def _count_outside_pools(live: Page, rests: Page, pools: NetworkSet) -> Iterator[PoolStatus]:
-    """Blocks in no pool, by page and size."""
+    """Yield the blocks outside all pools, by page and size."""
     counts: dict[tuple[int, str, int], list[int]] = {}
     for which, page in enumerate((live, rests)):
         for block in map(parse_cached_network, page.claims):

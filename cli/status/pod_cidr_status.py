@@ -1,4 +1,4 @@
-"""Who has what: podCIDRs of Nodes, and the claims for them. Pure."""
+"""The podCIDRs of Nodes and the state of their claims. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal
@@ -16,20 +16,20 @@ PodCidrState = Literal[
 
 
 class PodCidrStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One podCIDR of a Node and what claim there is for it; or, without one, a claim that is on no Node."""
+    """One podCIDR of a Node and its claim; or, without a podCIDR, a claim that the Node does not use."""
 
     node: str
     uid: str
-    pod_cidr: str = ""  # as the Node carries it
+    pod_cidr: str = ""  # as written in the Node
     state: PodCidrState
-    claim: Claim | None = None  # the Node's own, or the one in the way
+    claim: Claim | None = None  # the Node's own claim, or the one that conflicts
     why: str = ""
 
 
 def list_pod_cidrs(
     nodes: Iterable[Node], claims: Mapping[str, Claim], unreadable: set[str]
 ) -> Iterator[PodCidrStatus]:
-    """By Node; `unreadable` are names of pages."""
+    """Yield the podCIDRs and unused claims of each Node, by name. `unreadable` are names of pages."""
     spans = NetworkSet(claims)
     own: dict[str, list[Claim]] = {}
     for claim in claims.values():
@@ -72,14 +72,14 @@ def _judge_pod_cidr(
 
 
 def mark_foreign(held: Iterable[PodCidrStatus], foreign: Collection[str]) -> Iterator[PodCidrStatus]:
-    """Nodes of these uids are another's: that ipam has no claim for them is as it should be."""
+    """Mark Nodes with these UIDs as foreign: it is correct that ipam has no claim for them."""
     for one in held:
         is_theirs = one.uid in foreign and one.state in ("unclaimed", "none")
         yield msgspec.structs.replace(one, state="foreign") if is_theirs else one
 
 
 def why_invalid(network: Network | None) -> str:
-    """Why a podCIDR can stand in no page, in words; "" if it can. None: it names no network."""
+    """Return why a podCIDR fits into no page, or "" if it does. None is an unparseable network."""
     if network is None:
         return "it is no network"
     widest = PAGE_LENGTHS[network.family]

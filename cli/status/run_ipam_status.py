@@ -1,4 +1,4 @@
-"""Gathers, judges, shows. Writes to no cluster."""
+"""Gathers, evaluates and prints the IPAM status; writes nothing to the cluster."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from services.ipam.effective_networks import NetworkFlags
 
 
 class IpamOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What ipam was told."""
+    """The flags and the configuration of ipam."""
 
     network_flags: NetworkFlags = NetworkFlags()
     cloud_config: Path | None = None
@@ -29,7 +29,7 @@ class IpamOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show_ipam_status(source: IpamQuery, options: IpamOptions, *, with_nodes: bool, as_json: bool) -> int:
-    """Show it; the exit status. Raises ClusterUnavailable."""
+    """Print the status and return the exit status. Raises ClusterUnavailable."""
     file = _read_cloud_config(options.cloud_config)
     seen = gather_ipam(source)
     pages = parse_pages(seen.pages)

@@ -1,4 +1,4 @@
-"""Gathers, judges, shows the flow: once, or again and again. Writes to no cluster."""
+"""Gathers, evaluates and prints the cluster status, once or repeatedly; writes nothing to the cluster."""
 
 import json
 import time
@@ -17,7 +17,7 @@ from cli.status.flow_text import format_status
 
 
 def show_status(source: StatusQuery, *, as_json: bool) -> int:
-    """Show it; the exit status. Raises ClusterUnavailable."""
+    """Print the status and return the exit status. Raises ClusterUnavailable."""
     found = build_status(gather_status(source))
     if as_json:
         print_json(status_to_json(found))
@@ -27,7 +27,7 @@ def show_status(source: StatusQuery, *, as_json: bool) -> int:
 
 
 def watch_status(source: StatusQuery, *, every_seconds: float, as_json: bool) -> int:
-    """Show it until Ctrl-C; the exit status of the last look. On a terminal each look replaces the last."""
+    """Print the status until Ctrl-C and return the last exit status; on a terminal, redraw in place."""
     console = Console(highlight=False)
     screen = console.is_terminal and not as_json
     status = 2
@@ -49,7 +49,7 @@ def watch_status(source: StatusQuery, *, every_seconds: float, as_json: bool) ->
 def _show_once(source: StatusQuery, console: Console, *, as_json: bool, screen: bool) -> int:
     try:
         found = build_status(gather_status(source))
-    except ClusterUnavailable as error:  # an API server that restarts is no reason to stop looking
+    except ClusterUnavailable as error:  # keep watching: the API server may be restarting
         if screen:
             with console.capture() as drawn:
                 print_lines([Line(0, Text(f"Error: {error}"))], console)
@@ -76,7 +76,7 @@ def _print_status(found: ClusterStatus, console: Console) -> None:
 
 
 def _redraw(console: Console, text: str) -> None:
-    """In place, so that nothing flickers; what has no room is counted."""
+    """Redraw the screen in place, without flicker; the last line counts the lines that do not fit."""
     lines = text.splitlines()
     room = max(2, console.height)
     if len(lines) > room:

@@ -1,4 +1,4 @@
-"""What was gathered of the flow: each part as it was told, or why it was not. Pure."""
+"""The evidence for `status`: each part, or the reason why it is unavailable. Pure."""
 
 from datetime import datetime
 
@@ -12,28 +12,28 @@ from services.ipam.pages import StoredPage
 
 
 class KubeUnavailable(msgspec.Struct, frozen=True):
-    """Kubernetes does not tell a part of it."""
+    """A part that could not be read from Kubernetes, with the reason."""
 
     reason: str
 
 
 class LeaseSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The watchers' Lease; times are its holder's and ours."""
+    """The watcher Lease. `renewed_at` is by the clock of its holder."""
 
-    holder: str  # "" = nobody
+    holder: str  # "" = no holder
     renewed_at: datetime | None = None
     duration_seconds: int = 15
 
 
 class ClaimsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """ipam's pages before the Nodes were listed, and after."""
+    """The pages of ipam before and after the Nodes were listed."""
 
     before: tuple[StoredPage, ...]
     pages: tuple[StoredPage, ...]
 
 
 class StatusEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. A Lease that is None does not exist."""
+    """Everything that was gathered. `lease` is None if there is no Lease."""
 
     at: datetime
     namespace: str = "kube-system"
@@ -43,14 +43,14 @@ class StatusEvidence(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...] | KubeUnavailable = ()
     claims: ClaimsSnapshot | KubeUnavailable = ClaimsSnapshot(before=(), pages=())
     flow: FlowSnapshot | FlowUnavailable
-    certificates: tuple[CertificateSnapshot, ...] = ()  # of others than NATS
+    certificates: tuple[CertificateSnapshot, ...] = ()  # certificates that NATS does not report
 
     @property
     def is_all_in_one(self) -> bool:
-        """Whether all services run in one process, so that there are no messages to see."""
+        """Whether all services run in one process, which publishes no visible messages."""
         return isinstance(self.flow, FlowUnavailable) and self.flow.is_all_in_one
 
     @property
     def flow_snapshot(self) -> FlowSnapshot | None:
-        """What NATS told."""
+        """The data from NATS, or None if it was not available."""
         return self.flow if isinstance(self.flow, FlowSnapshot) else None

@@ -1,4 +1,4 @@
-"""How pod CIDRs stand, in words, the same on a terminal and in a pipe but for the breaking of lines. Pure."""
+"""The IPAM status as text: the same on a terminal and in a pipe, except for line breaks. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -15,8 +15,8 @@ from cli.table import format_table
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE
 
-_MOST: Final = 20  # lines of conflicts of one kind, and of resting blocks
-_EXACT: Final = 10_000_000  # from there on numbers are powers of two
+_MOST: Final = 20  # maximum lines of conflicts of one kind, and of quarantined blocks
+_EXACT: Final = 10_000_000  # from here on, numbers are shown as powers of two
 _NO_POOLS: Final = (
     "How many blocks there are is not known: give --cluster-cidr, or --cloud-config with the pools, as ipam "
     "has them."
@@ -43,7 +43,7 @@ _STATES: Final[dict[PodCidrState, tuple[str, str]]] = {
 
 
 def format_ipam_status(standing: IpamStatus, *, with_nodes: bool, width: int) -> Iterator[Line]:
-    """`width` of the terminal, 0 in a pipe."""
+    """Yield the lines. `width` is that of the terminal, or 0 for a pipe."""
     yield from _format_pools(standing, width)
     yield _blank_line()
     yield from _format_counts(standing)
@@ -59,7 +59,7 @@ def format_ipam_status(standing: IpamStatus, *, with_nodes: bool, width: int) ->
 
 
 def format_number(value: int) -> str:
-    """Small ones with all their digits, large ones as a power of two and what is missing to it."""
+    """Return a small number with all digits, a large one as a power of two and the difference to it."""
     if value < _EXACT:
         return f"{value:,}"
     power = value.bit_length() - 1
@@ -68,7 +68,7 @@ def format_number(value: int) -> str:
     missing = (1 << power + 1) - value
     if missing < _EXACT:
         return f"2^{power + 1} - {missing:,}"
-    # Rounded down: a pool with something in it is never told as empty.
+    # Rounded down, so that a used pool is never shown as empty.
     return f"about 2^{min(floor(log2(value) * 100) / 100, power + 0.99):.2f}"
 
 
