@@ -1,1 +1,1 @@
-"""`talos-ccm explain`: why something is decided as it is."""
+"""`talos-ccm explain`: why a service decides as it does."""

@@ -1,11 +1,11 @@
-"""What to do about a request, by what has become of it and what it waits for. Pure."""
+"""Advice for an operator, by the state of a request and the check that decided. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cli.explain.request_explanation import RequestExplanation
 
-# By the check that decides. {node}: who asks; {others}: whom it waits for besides.
+# By the deciding check. {node} is the requesting node, {others} are the other Nodes to wait for.
 _ENDS_A_WAIT: Final[Mapping[str, str]] = {
     "node": "It is decided as soon as Node {node} has registered. If it never does, its kubelet's log says "
     "why: talosctl logs kubelet.",
@@ -61,7 +61,7 @@ _STAYS_PENDING: Final = (
 
 
 def suggest_actions(explanation: RequestExplanation) -> Iterator[str]:
-    """A sentence or two for each thing that can be done; nothing where all is well."""
+    """Yield one text per possible action; none if nothing needs to be done."""
     match explanation:
         case RequestExplanation(verdict="ignore"):
             yield "Nothing here concerns it: whoever is responsible for that signer and user decides."

@@ -1,4 +1,4 @@
-"""An explanation for programs. Pure."""
+"""The explanation of a request as JSON. Pure."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from cli.explain.request_explanation import RequestExplanation
 
 
 def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:
-    """The same as in words; names that Kubernetes has are written as there."""
+    """Return the same content as the text output. Kubernetes names are as in Kubernetes."""
     filed, asked = explanation.csr, explanation.certificate_request
     return {
         "name": filed.name,

@@ -1,4 +1,4 @@
-"""A CertificateSigningRequest as Kubernetes holds it, with the times that csr has no use for. Pure."""
+"""A CertificateSigningRequest of Kubernetes, including the times that csr does not need. Pure."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -29,14 +29,14 @@ class CsrCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CsrStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """status."""
+    """The field `status`."""
 
     conditions: tuple[CsrCondition, ...] = ()
     certificate: str = ""
 
 
 class CertificateSigningRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The object, as far as it can be explained."""
+    """A CertificateSigningRequest, reduced to the fields that `explain` shows."""
 
     metadata: ObjectMeta
     spec: SigningRequestSpec = SigningRequestSpec()
@@ -48,21 +48,21 @@ class CertificateSigningRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def created(self) -> datetime:
-        """When it was filed, in whole seconds."""
+        """Return the creation time, in whole seconds."""
         return self.metadata.creation_timestamp or _LONG_AGO
 
     @property
     def is_issued(self) -> bool:
-        """Whether the signer has signed."""
+        """Whether the signer has issued the certificate."""
         return bool(self.status.certificate)
 
     def find_condition(self, kind: str) -> CsrCondition | None:
-        """The condition of that type, None when it is absent."""
+        """Return the condition of this type; None if it is absent."""
         return next((one for one in self.status.conditions if one.type == kind), None)
 
     @property
     def signing_request(self) -> SigningRequest:
-        """The same as it travels between the services."""
+        """Return the request as the services exchange it."""
         conditions = tuple(
             SigningRequestCondition(type=c.type, status=c.status, reason=c.reason, message=c.message)
             for c in self.status.conditions
@@ -72,7 +72,7 @@ class CertificateSigningRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_newest(requests: Iterable[CertificateSigningRequest]) -> CertificateSigningRequest | None:
-    """The request that was filed last, decided or not."""
+    """Return the request that was created last, decided or not; None without requests."""
     return max(
         requests,
         key=lambda one: (one.created, one.signing_request.resource_version_number, one.name),

@@ -1,4 +1,4 @@
-"""`talos-ccm explain`: its words."""
+"""The click commands `talos-ccm explain` and `talos-ccm explain csr`."""
 
 import ipaddress
 import signal

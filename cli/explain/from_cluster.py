@@ -1,4 +1,4 @@
-"""Gathers what csr would know of a request: from Kubernetes and Talos, with the caller's own credentials."""
+"""Gathers the evidence that csr would use for a request, with the caller's credentials."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -36,10 +36,10 @@ _ALL: Final = Resource(
 
 
 class RequestQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which request, and by which way to ask."""
+    """The request to explain, with credentials and addresses."""
 
     name: str
-    of_node: bool = False  # it is the name of a node, whose newest request is meant
+    of_node: bool = False  # `name` is a node; its newest request is explained
     kubeconfig: Path | None = None
     context: str = ""
     talosconfig: Path | None = None
@@ -49,7 +49,10 @@ class RequestQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather_request_evidence(source: RequestQuery) -> RequestEvidence:
-    """Only reads: lists from Kubernetes, and looks at machines as metadata's. Raises ClusterUnavailable."""
+    """Return the evidence; reads only: lists from Kubernetes, and queries machines as metadata does.
+
+    Raises ClusterUnavailable.
+    """
     return run_gathering(_gather(source))
 
 
@@ -86,7 +89,8 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
             )
     else:
         selected = await _list_requests(kube, {"fieldSelector": f"metadata.name={source.name}"})
-        found = [one for one in selected if one.name == source.name]  # NAME may be more than a name
+        # a field selector in NAME could select more
+        found = [one for one in selected if one.name == source.name]
         if not found:
             raise ClusterUnavailable(
                 f"there is no CertificateSigningRequest {source.name}: Kubernetes removes a decided one "
@@ -129,11 +133,11 @@ def _select_node_requests(
 async def _gather_machines(
     machines: TalosApi, evidence: RequestEvidence, *, all_machines: bool
 ) -> RequestEvidence:
-    """First its own and those of all that claim the same, then the addresses that are contested by that."""
+    """Query the node's machine and those of Nodes with the same claims, then dial the contested addresses."""
     nodes = {node.name: node for node in evidence.nodes}
     own = evidence.csr.signing_request.node_name
     names = nodes.keys() if all_machines else {own, *find_claimants(evidence)}
-    # A Node without node IPs is none of ours: metadata asks nobody about it, and says nothing.
+    # metadata does not query machines of Nodes without node IPs, so they attest nothing.
     asked = [nodes[name] for name in sorted(names) if name == own or nodes[name].provided_node_ip]
     looks, networks = await asyncio.gather(
         _query_machines(machines, asked, evidence.nodes), _query_service_networks(machines)
@@ -164,5 +168,5 @@ async def _query_machines(
 
 
 def _reject_unreadable(unreadable: UnreadableObject) -> None:
-    # A list that lacks one of them might lack the very one that supersedes it.
+    # A list without an unreadable request could miss the one that supersedes this request.
     raise ClusterUnavailable(f"{unreadable.resource} {unreadable.name!r} cannot be read: {unreadable.reason}")

@@ -1,4 +1,4 @@
-"""How explanations look: fields with their names before them, checks with their results. Pure."""
+"""The layout of explanations: labeled fields, and checks with their results. Pure."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,30 +15,30 @@ _RESULT, _CHECK = 9, 12
 
 
 def format_field(name: str, text: Text) -> Line:
-    """A line under a name; without one, it goes on with the name above."""
+    """Return a line with a label; an empty name continues the field above."""
     return Line(0, text, Text(f"{name:<{_FIELD}}", style="bold"))
 
 
 def blank_line() -> Line:
-    """Between two paragraphs."""
+    """Return an empty line."""
     return Line(0, Text())
 
 
 def format_check(check: CheckResult) -> Line:
-    """Its result, its name, what it saw."""
+    """Return a line with result, name and text of a check."""
     label = Text.assemble((f"{check.result:<{_RESULT}}", _RESULTS[check.result]), f"{check.name:<{_CHECK}}")
     return Line(2, Text(check.text), label)
 
 
 def quote_text(text: str, limit: int = 253) -> str:
-    """As it is, if it is short and plain; else quoted, so that nobody takes it for what it is not."""
+    """Return a short plain text as it is, any other text quoted, so that it cannot mislead the reader."""
     return (
         text if text.isascii() and text.isprintable() and len(text) <= limit else quote_untrusted(text, limit)
     )
 
 
 def format_time(at: datetime | None, now: datetime) -> str:
-    """A time, and how long ago that is."""
+    """Return a time and its age."""
     if at is None:
         return "at no time that is known"
     seconds = max(0, int((now - at) / timedelta(seconds=1)))

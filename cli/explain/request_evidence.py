@@ -1,4 +1,4 @@
-"""What is known of a request, of its node and of everybody who claims what it asks for. Pure."""
+"""The evidence about a request, its node, and the Nodes with the same claims. Pure."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -20,27 +20,27 @@ FactsResult = MachineFacts | MachineFault
 
 
 class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was gathered; `looks` are by node name."""
+    """Everything that was gathered about one request; `machine_results` is keyed by node name."""
 
     csr: CertificateSigningRequest
-    requests: tuple[CertificateSigningRequest, ...] = ()  # of the same node, this one among them
+    requests: tuple[CertificateSigningRequest, ...] = ()  # requests of the same node, including this one
     nodes: tuple[Node, ...] = ()
     machine_results: Mapping[str, FactsResult] = {}
     answered_at: tuple[str, ...] = ()  # contested addresses at which the node's own machine answered
-    without_talos: bool = False  # judged as where no machine is asked
-    talos_problem: str = ""  # why no machine could be asked
-    endpoint: ApiEndpoint = ApiEndpoint()  # of the API server that the caller reaches
+    without_talos: bool = False  # the cluster runs --without-talos: no machine is queried
+    talos_problem: str = ""  # why no machine could be queried
+    endpoint: ApiEndpoint = ApiEndpoint()  # the certificate of the API server that the caller reaches
     service_networks: tuple[str, ...] | None = None  # as a control plane reports them; None: unknown
-    ownership: Ownership = Ownership()  # csr's, by the --cloud-config file
+    ownership: Ownership = Ownership()  # csr's section of the --cloud-config file
     at: datetime
 
     @property
     def node(self) -> Node | None:
-        """The Node whose identity asks."""
+        """Return the Node of the requesting kubelet; None if there is none."""
         return next((node for node in self.nodes if node.name == self.csr.signing_request.node_name), None)
 
     def complete_policy(self, policy: ApprovalPolicy) -> ApprovalPolicy:
-        """That policy, completed with what was gathered of the cluster."""
+        """Return the policy with the gathered networks and API endpoint where it has none."""
         networks, endpoint = policy.service_networks, policy.api_endpoint
         return msgspec.structs.replace(
             policy,
@@ -50,7 +50,7 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def claims(self) -> ClaimIndex:
-        """As csr holds them, of what was asked just now."""
+        """Return the claim index as csr would build it from these results."""
         claims = ClaimIndex()
         for node in self.nodes:
             claims.upsert_node(node)
@@ -61,7 +61,7 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def enriched(self) -> CsrEnriched:
-        """As metadata would say it."""
+        """Return the event that metadata would publish about the request."""
         node = self.node
         look = self.machine_results.get(node.name) if node else None
         facts = look if isinstance(look, MachineFacts) else None
@@ -81,7 +81,7 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_claimants(evidence: RequestEvidence) -> frozenset[str]:
-    """Other Nodes that claim a name or an address that is asked for."""
+    """Return the other Nodes that claim a requested name or address."""
     asked = parse_request(evidence.csr.signing_request.spec.request)
     if isinstance(asked, MalformedRequest):
         return frozenset()
@@ -92,7 +92,7 @@ def find_claimants(evidence: RequestEvidence) -> frozenset[str]:
 
 
 def find_contested_addresses(evidence: RequestEvidence) -> Iterator[str]:
-    """Addresses that are asked for, that the node's machine attests, and that another Node claims."""
+    """Yield requested addresses that the node's machine attests and that another Node claims."""
     asked, facts = parse_request(evidence.csr.signing_request.spec.request), evidence.enriched.facts
     name = evidence.csr.signing_request.node_name
     if isinstance(asked, MalformedRequest) or facts is None or facts.node_name != name:

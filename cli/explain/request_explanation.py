@@ -1,4 +1,4 @@
-"""What csr would decide by this evidence, check by check, and what of it is not known here. Pure."""
+"""The decision that csr would make from the evidence, check by check, and its unknown parts. Pure."""
 
 from collections.abc import Iterator
 from typing import Final, Literal
@@ -32,41 +32,41 @@ _ENDPOINT_UNKNOWN: Final = (
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One check and what came of it."""
+    """The result of one check."""
 
     name: str
     result: CheckOutcome
     text: str
-    nodes: tuple[str, ...] = ()  # whose change can make it right
+    nodes: tuple[str, ...] = ()  # Nodes whose change can resolve it
     rivals: tuple[str, ...] = ()
 
 
 class RequestExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """The decision that csr would make now, check by check."""
 
     csr: CertificateSigningRequest
-    certificate_request: CertificateRequest | None  # None: it cannot be read
-    state: RequestPhase  # what Kubernetes holds
-    condition: CsrCondition | None = None  # the one that makes it so
+    certificate_request: CertificateRequest | None  # None: unparseable
+    state: RequestPhase  # in Kubernetes
+    condition: CsrCondition | None = None  # the condition of that state
     superseded_by: str = ""
-    machines: tuple[str, ...] = ()  # Nodes whose machines were asked
-    # how many others there are, which might have the same without their Nodes naming it
+    machines: tuple[str, ...] = ()  # Nodes whose machines were queried
+    # Other machines that could have the same names or addresses without a claim of their Nodes.
     unqueried_machines: int = 0
     checks: tuple[CheckResult, ...] = ()
-    verdict: RequestVerdict  # of the checks, as of now
-    check: str = ""  # the one that decided
+    verdict: RequestVerdict  # by the checks, now
+    check: str = ""  # the deciding check
     reason: str
 
     @property
     def exit_status(self) -> int:
-        """0: approved, or would be; 1: not; 2: that cannot be told."""
+        """Return 0 if it is or would be approved, 1 if not, 2 if the decision is unknown."""
         if self.state != "pending":
             return EXIT_APPROVED if self.state == "approved" else EXIT_NOT_APPROVED
         return {"approve": EXIT_APPROVED, "unknown": EXIT_UNKNOWN}.get(self.verdict, EXIT_NOT_APPROVED)
 
 
 def explain_request(evidence: RequestEvidence, policy: ApprovalPolicy) -> RequestExplanation:
-    """Judge it as csr would, with the services' own code."""
+    """Explain the request with the code of csr."""
     request = evidence.csr.signing_request
     asked = parse_request(request.spec.request)
     judgement = decide(evidence.enriched, evidence.claims, evidence.complete_policy(policy))
@@ -76,7 +76,7 @@ def explain_request(evidence: RequestEvidence, policy: ApprovalPolicy) -> Reques
     unknown = tuple(_list_unknown_checks(evidence, decision, lacks_networks=lacks_networks))
     unknown += tuple(_check_unknown_endpoint(evidence, policy, decision))
     if unknown:
-        # That nobody was asked is what stands there otherwise.
+        # The unknown results replace the checks that would report that nothing was queried.
         checks = (*(check for check in checks if not _is_replaced(check, unknown)), *unknown)
     verdict, check, reason = _decide_verdict(decision)
     if unknown:
@@ -85,7 +85,7 @@ def explain_request(evidence: RequestEvidence, policy: ApprovalPolicy) -> Reques
     if foreign := _why_foreign(evidence):
         verdict, check, reason = "foreign", "", foreign
     elif evidence.node is None and verdict == "deny" and evidence.ownership != Ownership():
-        verdict, check = "wait", "node"  # whose the Node will be is not known
+        verdict, check = "wait", "node"  # its future ownership is unknown
     superseded_by = _find_superseding_request(evidence)
     state, condition = _read_state(evidence.csr)
     return RequestExplanation(
@@ -131,7 +131,7 @@ def _decide_verdict(decision: Decision) -> tuple[RequestVerdict, str, str]:
 def _list_unknown_checks(
     evidence: RequestEvidence, decision: Decision, *, lacks_networks: bool
 ) -> Iterator[CheckResult]:
-    """What csr knows and we do not, where its decision may rest on it."""
+    """Yield checks that depend on facts that csr has and this command lacks."""
     if isinstance(decision, Wait) and decision.reason == "asking" and evidence.talos_problem:
         yield CheckResult(name="machine", result="unknown", text=evidence.talos_problem)
         for name, what in (("names", "DNS names"), ("addresses", "IP addresses")):
@@ -153,7 +153,10 @@ def _list_unknown_checks(
 def _check_unknown_endpoint(
     evidence: RequestEvidence, policy: ApprovalPolicy, decision: Decision
 ) -> Iterator[CheckResult]:
-    """A proxy that ends TLS shows the caller another certificate than the one that csr reads."""
+    """Yield an unknown result if the caller may see another certificate than csr.
+
+    A proxy that ends TLS shows its own certificate.
+    """
     name = evidence.csr.signing_request.node_name
     asked = parse_request(evidence.csr.signing_request.spec.request)
     endpoint = evidence.complete_policy(policy).api_endpoint
@@ -173,7 +176,7 @@ def _rests_on_endpoint(decision: Decision) -> bool:
 
 
 def _is_replaced(check: CheckResult, unknown: tuple[CheckResult, ...]) -> bool:
-    """Whether a check that lacks knowledge is shown as unknown in its place."""
+    """Whether an unknown result replaces this check."""
     names = {one.name for one in unknown}
     return check.name in names & {"endpoint"} or (
         check.name in _UNTOLD_WITHOUT_TALOS and names != {"endpoint"}
@@ -181,12 +184,12 @@ def _is_replaced(check: CheckResult, unknown: tuple[CheckResult, ...]) -> bool:
 
 
 def _why_foreign(evidence: RequestEvidence) -> str:
-    """Why csr leaves it alone though it is a kubelet's: its Node is another's."""
+    """Return why csr ignores the request of a foreign Node; "" if the Node is ours or missing."""
     return why_not_owned(evidence.ownership, evidence.node) if evidence.node is not None else ""
 
 
 def _find_superseding_request(evidence: RequestEvidence) -> str:
-    """The newer request on account of which csr leaves this one alone, as csr finds it."""
+    """Return the newer request that makes csr ignore this one, by csr's own order."""
     requesters = PendingRequests()
     for filed in evidence.requests:
         requesters.upsert(filed.signing_request)

@@ -1,4 +1,4 @@
-"""Gathers, explains, shows. Writes to no cluster."""
+"""Gathers, explains and prints; writes nothing to the cluster."""
 
 from datetime import UTC, datetime
 
@@ -15,7 +15,7 @@ from services.csr.decision import ApprovalPolicy
 
 
 def explain_csr(source: RequestQuery, policy: ApprovalPolicy, ownership: Ownership, *, as_json: bool) -> int:
-    """Show it; the exit status. Raises ClusterUnavailable."""
+    """Print the explanation and return the exit status. Raises ClusterUnavailable."""
     evidence = msgspec.structs.replace(gather_request_evidence(source), ownership=ownership)
     explanation = explain_request(evidence, policy)
     if as_json:

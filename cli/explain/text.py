@@ -1,4 +1,4 @@
-"""An explanation in words, the same on a terminal and in a pipe. Pure: the time comes in."""
+"""The explanation of a request as text, the same on a terminal and in a pipe. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -13,7 +13,7 @@ from cli.lines import Line
 from services.csr.request_checks import format_list
 
 _MOST_NAMES: Final = 20
-_LONGEST: Final = 1200  # characters of a condition's or a decision's text
+_LONGEST: Final = 1200  # maximum characters of a condition's or a decision's text
 _AS_BEFORE: Final = {("approved", "approve"), ("denied", "deny"), ("failed", "approve")}
 _NOW: Final[dict[RequestVerdict, tuple[str, str]]] = {
     "approve": ("approve", "green"),
@@ -37,7 +37,7 @@ _STATES: Final[dict[RequestPhase, str]] = {
 
 
 def format_request_explanation(explanation: RequestExplanation, now: datetime) -> Iterator[Line]:
-    """Who asks for what, each check, the decision, what to do."""
+    """Yield the lines: request, checks, decision, advice."""
     yield from _format_heading(explanation, now)
     if explanation.checks:
         yield blank_line()

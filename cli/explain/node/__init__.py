@@ -1,1 +1,1 @@
-"""`talos-ccm explain node`: whose a Node is, what stands in its way, and whether its machine is gone."""
+"""`talos-ccm explain node`: ownership, problems, and whether the machine is gone."""

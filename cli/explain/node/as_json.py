@@ -1,4 +1,4 @@
-"""An explanation of a Node for programs. Pure."""
+"""The explanation of a Node as JSON. Pure."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, ShutdownTaintChang
 
 
 def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
-    """The same as in words; names that Kubernetes has are written as there."""
+    """Return the same content as the text output. Kubernetes names are as in Kubernetes."""
     node, words = explanation.node, explanation.evidence.last_messages
     verdict = explanation.verdict
     return {
@@ -69,7 +69,7 @@ def _taint_to_json(change: ShutdownTaintChange) -> dict[str, Any]:
 
 
 def _last_messages_to_json(words: LastMessages) -> dict[str, Any]:
-    """`observed`, `ofMachine`, `decided` and `dead` as they stand in the stream."""
+    """Return `observed`, `ofMachine`, `decided` and `dead` as stored in the stream."""
     return {
         "problem": words.problem or None,
         "observed": msgspec.to_builtins(words.observed),

@@ -1,4 +1,4 @@
-"""Which look at the machine is believed: the caller's own, or what metadata said last. Pure."""
+"""Selects the machine result: the caller's own query, or the last message of metadata. Pure."""
 
 from datetime import timedelta
 from typing import Final
@@ -11,14 +11,19 @@ from cli.render.described_node import DescribedNode
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFault
 
-# What one has to have oneself to ask Talos: refused here, it may well be granted to metadata.
+# Faults of the caller's own access to Talos: metadata may have the access that the caller lacks.
 _OWN_ACCESS: Final = frozenset({"certificate", "permission", "no_endpoint"})
-_OWN_WAY: Final = frozenset({"refused", "timeout"})  # to a control plane, of which a laptop may have none
-_FRESH: Final = timedelta(minutes=15)  # metadata asks again every five
+# on the way to a control plane, which a laptop may be unable to reach
+_OWN_WAY: Final = frozenset({"refused", "timeout"})
+_FRESH: Final = timedelta(minutes=15)  # metadata polls every five minutes
 
 
 def choose_machine_result(evidence: NodeEvidence) -> NodeEvidence:
-    """A machine is not blamed for what the caller lacks, where others know better or nobody does."""
+    """Return the evidence with the result to trust.
+
+    A machine is not reported as failed because the caller lacks access. In that case the last message of
+    metadata counts, if there is one.
+    """
     look = evidence.machine_result
     if look is None:
         return fall_back_to_bus(evidence)
@@ -36,7 +41,7 @@ def choose_machine_result(evidence: NodeEvidence) -> NodeEvidence:
 
 
 def fall_back_to_bus(evidence: NodeEvidence) -> NodeEvidence:
-    """With what metadata said last of the machine, if it has said anything."""
+    """Use the last message of metadata about the machine, if there is one."""
     said = evidence.last_messages.find_machine_event(evidence.node) if evidence.last_messages else None
     if said is None:
         return evidence
@@ -49,7 +54,7 @@ def fall_back_to_bus(evidence: NodeEvidence) -> NodeEvidence:
 
 
 def _is_reachable_by_metadata(evidence: NodeEvidence) -> bool:
-    """By a word that is fresh, of a machine whose kubelet is heard."""
+    """Whether metadata reported facts recently and the kubelet still reports to Kubernetes."""
     ready = evidence.node.find_condition("Ready")
     said = evidence.last_messages.find_machine_event(evidence.node) if evidence.last_messages else None
     is_on = ready is not None and ready.status != "Unknown"

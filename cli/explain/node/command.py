@@ -1,4 +1,4 @@
-"""`talos-ccm explain node`: its words."""
+"""The click command `talos-ccm explain node`."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Lists what Kubernetes holds around a Node. What the caller may not read is told, and the rest is read."""
+"""Gathers the Kubernetes objects around a Node; parts that the caller may not read are unavailable."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -22,7 +22,7 @@ from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE
 from libs.common.kube.objects import Resource
 from libs.common.kube.pods import Pod
 
-_FILE: Final = "ccm-config.yaml"  # in the chart's ConfigMap
+_FILE: Final = "ccm-config.yaml"  # a key of the chart's ConfigMap
 _REQUESTS: Final = Resource(
     plural=SIGNING_REQUESTS.plural,
     path=SIGNING_REQUESTS.path,
@@ -34,7 +34,7 @@ FoundT = TypeVar("FoundT")
 
 
 class InstallationRef(Protocol):
-    """Where the chart is, and which Lease the caller names; "" = none."""
+    """The namespace and release of the chart, and the Lease that the caller names; "" = none."""
 
     @property
     def namespace(self) -> str: ...
@@ -47,7 +47,7 @@ class InstallationRef(Protocol):
 
 
 async def gather_context(kube: KubeApi, node: Node, where: InstallationRef) -> NodeContext:
-    """All that the caller may read."""
+    """Return everything that the caller may read, and the unavailable parts."""
     untold: list[str] = []
     namespace, release = where.namespace, where.release
 
@@ -83,7 +83,7 @@ async def gather_context(kube: KubeApi, node: Node, where: InstallationRef) -> N
 
 
 def _make_event_resource(name: str) -> Resource[KubeEvent]:
-    # About what lies in no namespace they live in `default`.
+    # Events about cluster-scoped objects are in the namespace `default`.
     return Resource(
         plural="events",
         path="/api/v1/namespaces/default/events",
@@ -100,7 +100,10 @@ async def _list_pods(kube: KubeApi, namespace: str, release: str) -> list[Pod]:
 
 
 async def _read_cloud_config(kube: KubeApi, namespace: str, release: str) -> tuple[str, str]:
-    """What --cloud-config says there, and where; nothing where the chart is not installed, or twice."""
+    """Return the content and the place of the chart's --cloud-config.
+
+    Both are "" if the chart is not installed, or more than once.
+    """
     maps = [
         each
         async for page in kube.list_config_maps(namespace, build_label_selector(release))

@@ -1,4 +1,4 @@
-"""Is the Node's machine gone? What lifecycle has and lacks, by its own code, on one look now. Pure."""
+"""The deletion forecast: lifecycle's evidence that the machine is gone, from one query now. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -13,29 +13,32 @@ from services.lifecycle.gcp_spot import assess_gcp_spot, is_gcp_spot
 from services.lifecycle.poll_history import assess_history
 from services.lifecycle.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
 
-# "later" can only be seen over time, by whoever has looked for so long: the running lifecycle.
+# "later": only the running lifecycle can observe it, because it takes time.
 EvidenceState = Literal["has", "lacks", "later", "unknown"]
 DeletionOutcome = Literal["not-owned", "kept", "deletable", "unknown"]
 
 
 class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of evidence, or what is missing."""
+    """One piece of evidence that exists, is missing, or is unknown."""
 
     state: EvidenceState = msgspec.field(name="found")
     text: str
 
 
 class DeletionForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """What lifecycle would make of it."""
+    """The decision of lifecycle about the Node, as far as one query can show."""
 
     outcome: DeletionOutcome
     reason: str
     evidence: tuple[EvidenceItem, ...] = ()
-    taint: ShutdownTaintChange | None = None  # shutdown, to be set or removed
+    taint: ShutdownTaintChange | None = None  # the shutdown taint to set or remove
 
 
 def forecast_deletion(evidence: NodeEvidence, terms: DeletionPolicy) -> DeletionForecast:
-    """`deletable`: all is there that one look can show, and time would do the rest."""
+    """Return the forecast.
+
+    `deletable` means that all evidence of one query exists, and only time is missing.
+    """
     foreign = why_excluded(evidence.ownership.for_controller(NODE_LIFECYCLE), evidence.node)
     if foreign:
         return DeletionForecast(outcome="not-owned", reason=foreign)
@@ -81,7 +84,7 @@ def _forecast_by_query(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletio
 
 
 def _assess_spot(evidence: NodeEvidence, terms: DeletionPolicy) -> Assessment | None:
-    """By the rule for GCP spot machines, where it is on and about this Node."""
+    """Assess the rule for GCP spot machines; None if it is off or does not apply to this Node."""
     is_about = terms.deletes_gcp_spot and is_gcp_spot(evidence.node)
     return assess_gcp_spot(evidence.node, evidence.at) if is_about else None
 

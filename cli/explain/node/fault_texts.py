@@ -1,6 +1,6 @@
-"""What keeps a Node from being usable, each in one sentence, with what mends it in one line. Pure.
+"""The problems that keep a Node unusable: a sentence for the cause, a line for the fix. Pure.
 
-docs/stuck-nodes.md tells them in these words.
+docs/stuck-nodes.md contains the same texts.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,10 @@ from libs.common.contract.machine import FaultKind
 
 
 class FaultText(msgspec.Struct, frozen=True):
-    """{node}: its name; {ip}: its address; {said}: what was said of it; {namespace}: where our pods are;
-    {csr}: its kubelet's newest request for a certificate.
+    """The cause and the fix of one fault.
+
+    Placeholders: {node} is its name, {ip} its address, {said} the reported detail, {namespace} that of the
+    chart's pods. {csr} is the kubelet's newest request for a certificate.
     """
 
     cause: str
@@ -27,7 +29,7 @@ _EXTERNAL: Final = (
 _LOGS: Final = "kubectl -n {{namespace}} logs -l app.kubernetes.io/component={0} --tail=50 says why."
 
 FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
-    # the kubelet
+    # kubelet
     "kubelet-not-external": FaultText(
         "Its kubelet runs without --cloud-provider=external: it registered without the taint and without "
         "annotation alpha.kubernetes.io/provided-node-ip, so nobody initialises it.",
@@ -63,7 +65,7 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "Talos puts the taint back itself: {said}.",
         "Take node.cloudprovider.kubernetes.io/uninitialized out of machine.nodeTaints in machine config.",
     ),
-    # its machine
+    # machine
     "talos-silent": FaultText(
         "Its machine does not answer the Talos API: {said}.",
         "See that it is on and that control planes reach its port 50000: talosctl -n {ip} version.",
@@ -99,7 +101,7 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "Its cloud has not told Talos what the machine is: {said}.",
         "talosctl -n {ip} get platformmetadata -o yaml shows what there is, talosctl -n {ip} dmesg why.",
     ),
-    # the --cloud-config file
+    # --cloud-config file
     "rule-fails": FaultText(
         "A rule of --cloud-config should give its providerID, and fails: {said}.",
         "Correct the rule: talos-ccm render FILE --from-cluster {node} shows what it gives.",
@@ -112,7 +114,7 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "The --cloud-config file has mistakes and is not obeyed: {said}.",
         "talos-ccm config check FILE names each; kubectl -n {namespace} edit configmap mends it.",
     ),
-    # whose it is
+    # ownership
     "of-another": FaultText(
         "The labeler leaves it alone: {said}.",
         "Its own controller looks after it. If it should be ours, correct ownership in --cloud-config.",
@@ -135,7 +137,7 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "It is being deleted, so nothing is written on it: {said}.",
         "kubectl get node {node} -o jsonpath={{.metadata.finalizers}} says who holds it.",
     ),
-    # the services
+    # services
     "no-leader": FaultText(
         "No watcher leads, so nothing moves: the Lease {said}.",
         _LOGS.format("watcher"),
@@ -174,7 +176,7 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "The labeler has a defect: {said}.",
         "Please report it, with kubectl -n {namespace} logs -l app.kubernetes.io/component=labeler.",
     ),
-    # its kubelet's certificate
+    # serving certificate
     "certificate-denied": FaultText(
         "The serving certificate {csr} is denied, so logs and exec fail on it once it has no "
         "older one: {said}.",
@@ -197,7 +199,7 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "Delete Nodes that are gone, or widen --cluster-cidr of who gives them: of ipam (talos-ccm status "
         "ipam shows its pools), or of kube-controller-manager where ipam does not run.",
     ),
-    # from here
+    # caller
     "not-told": FaultText(
         "From here it cannot be told: {said}.",
         "Let this command exec in the watcher's pod, or give it --talosconfig (role os:reader).",
@@ -216,7 +218,7 @@ FAULT_BY_KIND: Final[Mapping[FaultKind, str]] = {
     "no_endpoint": "no-talos-endpoint",
     "bad_node_ip": "bad-node-ip",
 }
-# By what the labeler calls it on the Node, where it is not a fault of its machine's.
+# By the labeler's condition reason on the Node, for faults that are not faults of the machine.
 FAULT_BY_BLOCK_REASON: Final[Mapping[str, str]] = {
     "WaitingForPlatformMetadata": "no-platform-metadata",
     "ProviderIDRuleFailed": "rule-fails",

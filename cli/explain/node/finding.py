@@ -1,4 +1,4 @@
-"""One thing that is wrong with a Node, in words that an operator can act on. Pure."""
+"""One problem of a Node: cause, start and fix, in words an operator can act on. Pure."""
 
 import shlex
 from datetime import datetime, timedelta
@@ -21,28 +21,28 @@ _DENIED: Final = "by Talos Cloud Controller Manager, Reason: "
 
 
 class NodeFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong."""
+    """One problem of a Node."""
 
-    fault: str  # a key of FAULTS
-    what: str  # the Node is, or has, because of it
+    fault: str  # a key of FAULT_TEXTS
+    what: str  # the effect on the Node: what it is, or what it lacks
     since: datetime | None
     cause: str
     fix: str
 
 
 class NodeCase(msgspec.Struct, frozen=True, kw_only=True):
-    """What is judged."""
+    """The Node to judge, with the labeler's plan and reasons."""
 
     evidence: NodeEvidence
     plan: Plan | None
-    not_managed_reason: str  # the labeler's reason
-    mismatch: str = ""  # of the providerID
+    not_managed_reason: str  # why the labeler does not manage the Node
+    mismatch: str = ""  # the mismatch of the providerID
 
 
 def make_finding(
     case: NodeCase, fault: str, said: str, *, what: str, since: datetime | None = None
 ) -> NodeFinding:
-    """In the words of FAULTS."""
+    """Return the finding with the texts of FAULT_TEXTS; `said` is the reported detail."""
     evidence, words = case.evidence, FAULT_TEXTS[fault]
     request = evidence.context.request
     if since is None and what in _FROM_THE_FIRST:
@@ -52,7 +52,7 @@ def make_finding(
         "ip": get_talosctl_address(evidence),
         "said": _strip_prefixes(said),
         "namespace": evidence.namespace,
-        "csr": shlex.quote(request.name) if request else "",  # whoever files it chooses its name
+        "csr": shlex.quote(request.name) if request else "",  # quoted: the requester chooses the name
     }
     return NodeFinding(
         fault=fault,
@@ -64,14 +64,17 @@ def make_finding(
 
 
 def get_talosctl_address(evidence: NodeEvidence) -> str:
-    """Where talosctl finds the machine, as its Node says: an address, since people run what they are told."""
+    """Return the InternalIP or provided node IP for a talosctl command, else the Node name.
+
+    Only a valid address is returned, because people run the suggested command.
+    """
     said = [each.address for each in evidence.node.status.addresses if each.type == "InternalIP"]
     said.append(evidence.node.provided_node_ip.partition(",")[0])
     return next((text for text in said if parse_ip(text) is not None and "%" not in text), evidence.node.name)
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time as Kubernetes writes it; None for what is none."""
+    """Parse a time of Kubernetes; None if it is missing or invalid."""
     try:
         return datetime.fromisoformat(text) if text else None
     except ValueError:
@@ -79,7 +82,7 @@ def parse_time(text: str | None) -> datetime | None:
 
 
 def _strip_prefixes(said: str) -> str:
-    """Without what Go and csr say before they come to the point."""
+    """Remove the prefixes that gRPC and csr put before the actual reason."""
     head, found, reason = said.partition(_DIALLING)
     said = head + reason.replace('"', "") if found else said
     said = said.partition(_DENIED)[2] or said
@@ -87,26 +90,26 @@ def _strip_prefixes(said: str) -> str:
 
 
 def describe_fault(fault: MachineFault) -> str:
-    """What was asked of whom, and what came of it."""
+    """Return step, endpoint and message of a fault in one line."""
     where = f" at {fault.endpoint}" if fault.endpoint and fault.endpoint not in fault.message else ""
     return f"{fault.step}{where}: {fault.message}"
 
 
 def append_unready_pods(case: NodeCase, said: str, *services: str) -> str:
-    """That, and which pods of these services are not ready."""
+    """Return the text, followed by the unready pods of these services."""
     return "; ".join(filter(None, (said, *case.evidence.context.list_unready_pods(*services))))
 
 
 def describe_down_pods(case: NodeCase, *services: str) -> str:
-    """Which pods of these services are not ready, where none of them is; "" where one is."""
+    """Return the unready pods of these services if none is ready; "" if one is ready."""
     return append_unready_pods(case, "", *services) if case.evidence.context.are_all_down(*services) else ""
 
 
 def compute_age(since: datetime | None, at: datetime) -> timedelta:
-    """How long ago; without a time, very."""
+    """Return the time since then; timedelta.max if the time is unknown."""
     return at - since if since is not None else timedelta.max
 
 
 def format_age(since: datetime, at: datetime) -> str:
-    """The same in words."""
+    """Return the time since then in seconds, as text."""
     return f"{max(0, (at - since).total_seconds()):.0f} s"

@@ -1,4 +1,4 @@
-"""Gathers what is known of a Node: from Kubernetes, Talos and the services, with the caller's credentials."""
+"""Gathers the evidence about a Node from Kubernetes, Talos and the services, as the caller."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ from services.metadata.query_machine import QueryResult
 
 
 class NodeQuery(flow_client.FlowQuery, frozen=True, kw_only=True):
-    """Which Node, and by which way to ask."""
+    """The Node to explain, with credentials and addresses."""
 
     name: str
-    lease_name: str = ""  # of the watcher; "" = as its workload is told, as for the next
+    lease_name: str = ""  # Lease of the watcher; "" = read it from its workload; the same for the namespace
     lease_namespace: str = ""
     talosconfig: Path | None = None
     talos_endpoints: str = ""
@@ -100,7 +100,7 @@ async def _gather_kubernetes(source: NodeQuery, file: CompiledConfig | None) -> 
 
 
 def _compile_config(around: NodeContext) -> tuple[CompiledConfig | None, str]:
-    """The file of the chart's ConfigMap, or its mistakes."""
+    """Compile the file of the chart's ConfigMap; return the config, or None and its mistakes."""
     try:
         return parse_config(around.file, around.file_source), ""
     except RenderError as error:
@@ -115,7 +115,7 @@ async def _query_flow(source: NodeQuery) -> FlowSnapshot | FlowUnavailable:
 
 
 async def _gather_machine(machines: TalosApi, evidence: NodeEvidence) -> NodeEvidence:
-    """Others are asked only where one of them answers in this one's place."""
+    """Query the machine; query those of other Nodes only if another machine answered in its place."""
     resources = (
         required_resources(evidence.config_file.document.rules) if evidence.config_file else frozenset()
     )
@@ -154,10 +154,10 @@ def _query_described_node(
     node: Node, seen: QueryResult, nodes: Sequence[Node], resources: frozenset[TalosResource]
 ) -> MachineResult:
     if seen.inventory.faults:
-        return next(iter(seen.inventory.faults.values()))  # without it no rule can be judged
+        return next(iter(seen.inventory.faults.values()))  # without this resource no rule can be evaluated
     facts = seen.facts
     if resources:
         facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
     by = verify(node, facts, nodes)
-    assert isinstance(by, MachineIdentity)  # or it would have been a fault
+    assert isinstance(by, MachineIdentity)  # otherwise the query would have returned a fault
     return DescribedNode(node=node, facts=facts, verified_by=by.method)

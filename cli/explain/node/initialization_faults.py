@@ -1,4 +1,4 @@
-"""Why a Node has not been initialised: its kubelet, its owner, the flow, its machine or a service. Pure."""
+"""Why a Node is not initialized: its kubelet, its owner, the flow, its machine or a service. Pure."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -23,20 +23,21 @@ from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.service.service_spec import LABELER
 from services.labeler.blocker import FAULT_REASONS
 
-WRITE_DEADLINE: Final = timedelta(seconds=15)  # for each hop; metadata answers within 10 s, the labeler, too
-JOIN_DEADLINE: Final = timedelta(seconds=30)  # by then whatever blocks a Node is told on it
-NATS: Final = "nats"  # as the chart labels its pods
+WRITE_DEADLINE: Final = timedelta(seconds=15)  # per hop: metadata and the labeler each answer within 10 s
+JOIN_DEADLINE: Final = timedelta(seconds=30)  # the labeler reports a blocked Node within this time
+NATS: Final = "nats"  # the component label of the NATS pods
 NATS_SILENT: Final = "NATS does not tell"
-_FULL: Final = 0.98  # of a stream's bytes
+_FULL: Final = 0.98  # used part of the stream's bytes
 _FAULT_OF_REASON: Final = {reason: FAULT_BY_KIND[kind] for kind, reason in FAULT_REASONS.items()}
 _WRITING: Final = "writing the Node: "
 _OF_SERVICES: Final = frozenset({"metadata-silent", "write-refused", "defect"})
-_OF_THE_FILE: Final = frozenset({"rule-fails", "no-native-provider-id"})  # which is not known here
+# faults that depend on a file that this command does not have
+_OF_THE_FILE: Final = frozenset({"rule-fails", "no-native-provider-id"})
 _PODS_OF: Final = {"metadata-silent": ("metadata",)}
 
 
 def find_initialization_faults(case: NodeCase) -> Iterator[NodeFinding]:
-    """Why nobody has initialised it; of one that is, whether its machine answers for it."""
+    """Yield why the Node is not initialized; for an initialized Node, why its machine does not confirm it."""
     evidence = case.evidence
     node = evidence.node
     if not node.provided_node_ip and not _is_foreign(case):
@@ -54,7 +55,7 @@ def find_initialization_faults(case: NodeCase) -> Iterator[NodeFinding]:
 def _name_owner(case: NodeCase) -> str:
     if "ownership." in case.not_managed_reason:
         return "of-another"
-    # Its own machine, once it answers, may have it be ours: nobody is told to delete such a Node.
+    # While its machine is silent, the Node may still be ours: do not suggest its deletion.
     return (
         "of-whom-is-not-known"
         if isinstance(case.evidence.machine_result, MachineFault)
@@ -63,7 +64,10 @@ def _name_owner(case: NodeCase) -> str:
 
 
 def _is_foreign(case: NodeCase) -> bool:
-    """By the file: then its kubelet may run as it likes. Of no providerID, schemes say nothing yet."""
+    """Whether the file excludes the Node, so that any kubelet configuration is correct.
+
+    Without a providerID, `providerIDSchemes` decides nothing yet.
+    """
     node, why = case.evidence.node, case.not_managed_reason
     return "ownership.nodeSelector" in why or ("ownership." in why and bool(node.spec.provider_id))
 
@@ -83,7 +87,7 @@ def _check_machine(case: NodeCase, *, what: str) -> Iterator[NodeFinding]:
 
 
 def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
-    """What stands in everybody's way."""
+    """Yield the faults that affect every Node: no leader, NATS, or the stream."""
     evidence, flow = case.evidence, case.evidence.flow
     leads = isinstance(flow, FlowSnapshot) and flow.leading is not None
     lease = evidence.context.leadership
@@ -111,7 +115,7 @@ def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
 
 
 def _check_blocker(case: NodeCase) -> Iterator[NodeFinding]:
-    """What the labeler says, or would say by what is so now, or has written on the Node."""
+    """Yield the labeler's blocker: by its plan, its last decision, or the condition on the Node."""
     evidence, plan = case.evidence, case.plan
     if isinstance(evidence.machine_result, MachineFault):
         yield from _check_machine(case, what=UNINITIALIZED)
@@ -140,13 +144,13 @@ def _check_blocked_condition(case: NodeCase, condition: NodeCondition) -> Iterat
     answered = asked and case.plan is not None and case.plan.blocker is None
     believed = _OF_SERVICES if case.evidence.config_file else _OF_SERVICES | _OF_THE_FILE
     if fault is None or (answered and fault not in believed):
-        return  # it was so, and is not any more
+        return  # the condition is outdated
     said = append_unready_pods(case, condition.message.removeprefix(_WRITING), *_PODS_OF.get(fault, ()))
     yield make_finding(case, fault, said, what=UNINITIALIZED)
 
 
 def _check_services(case: NodeCase) -> Iterator[NodeFinding]:
-    """Nothing stands in its way, and nobody has taken it up."""
+    """Yield which service is late, if nothing blocks the Node."""
     evidence = case.evidence
     words, node, at = evidence.last_messages, evidence.node, evidence.at
     if compute_age(node.metadata.creation_timestamp, at) < WRITE_DEADLINE:

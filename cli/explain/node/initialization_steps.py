@@ -1,4 +1,4 @@
-"""The way of a Node from its kubelet's first word to pods: each step with its time, or who owes it. Pure."""
+"""The steps of a Node from its creation to running pods: done at a time, or owed by a component. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,9 +17,9 @@ StepState = Literal["done", "owed", "unknown", "none"]
 
 
 class InitializationStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One step: done, at a time if that is known; owed by somebody; not known from here; or not wanted."""
+    """One step: done (with its time if known), owed, unknown from here, or not needed."""
 
-    who: str  # does it, or owes it
+    who: str  # the component that does the step
     what: str
     state: StepState = msgspec.field(name="standing")
     at: datetime | None = None
@@ -27,7 +27,7 @@ class InitializationStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_initialization_steps(evidence: NodeEvidence, *, is_foreign: bool) -> tuple[InitializationStep, ...]:
-    """In the order in which it goes; of a Node that is another's, the labeler owes nothing."""
+    """Return the steps in order. For a foreign Node the labeler owes nothing."""
     return tuple(_list_steps(evidence, is_anothers=is_foreign))
 
 

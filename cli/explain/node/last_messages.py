@@ -1,4 +1,4 @@
-"""What the services said last of a Node, as the reader sees it. Pure."""
+"""The last message of each service about one Node. Pure."""
 
 import msgspec
 
@@ -8,27 +8,27 @@ from libs.common.contract.node import Node
 
 
 class LastMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found; `problem` says why nothing could be."""
+    """The last messages; `problem` says why they could not be read."""
 
-    observed: NodeObserved | None = None  # the watcher's
-    machine_event: NodeEnriched | NodeUnreachable | None = None  # metadata's
+    observed: NodeObserved | None = None  # from the watcher
+    machine_event: NodeEnriched | NodeUnreachable | None = None  # from metadata
     decisions: tuple[Decided, ...] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
     unreadable: tuple[str, ...] = ()  # subjects
     problem: str = ""
 
     def find_decision(self, service: str, node: Node) -> Decided | None:
-        """What a service decided last of this very Node."""
+        """Return the last decision of a service about this Node, matched by UID."""
         return next((one for one in self.decisions if (one.service, one.uid) == (service, node.uid)), None)
 
     def find_machine_event(self, node: Node) -> NodeEnriched | NodeUnreachable | None:
-        """What metadata said of this very Node's machine."""
+        """Return the last event of metadata about this Node's machine, matched by UID."""
         said = self.machine_event
         return said if said is not None and said.node.uid == node.uid else None
 
 
 def select_last_messages(seen: FlowSnapshot | FlowUnavailable | None, name: str) -> LastMessages | None:
-    """Of what was seen of the flow; None if nobody looked."""
+    """Return the last messages about the Node; None if the flow was not queried."""
     if seen is None:
         return None
     if isinstance(seen, FlowUnavailable):

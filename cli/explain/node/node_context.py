@@ -1,4 +1,4 @@
-"""What Kubernetes holds around a Node: what was told on it, who leads, its requests, our pods. Pure."""
+"""The Kubernetes objects around a Node: Events, watcher Lease, certificate request, pods, config. Pure."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -12,12 +12,12 @@ from libs.common.kube.lease import Lease
 from libs.common.kube.pods import Pod
 from libs.common.service.service_spec import SERVICES
 
-COMPONENT: Final = "app.kubernetes.io/component"  # of the chart's labels: which service a pod runs
+COMPONENT: Final = "app.kubernetes.io/component"  # the chart's label with the service of a pod
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class InvolvedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """involvedObject of an Event, as far as it is told."""
+    """The involvedObject of an Event, reduced to these fields."""
 
     kind: str = ""
     name: str = ""
@@ -25,7 +25,7 @@ class InvolvedObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A core/v1 Event."""
+    """A core/v1 Event, reduced to these fields."""
 
     metadata: ObjectMeta
     involved_object: InvolvedObject = InvolvedObject()
@@ -36,7 +36,7 @@ class KubeEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EventSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What an Event says."""
+    """Reason, message and time of an Event."""
 
     reason: str
     message: str
@@ -44,15 +44,15 @@ class EventSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):
-    """The watcher's Lease."""
+    """The state of the watcher Lease."""
 
     holder: str = ""
     renewed_at: datetime | None = None
-    seconds: int = 15  # for which it holds
-    lease_name: str = ""  # namespace and name, where they are not the default ones
+    seconds: int = 15  # the Lease duration
+    lease_name: str = ""  # namespace/name, unless it is the default
 
     def why_nobody_leads(self, at: datetime) -> str:
-        """By this clock, in words; "" where somebody does."""
+        """Return why there is no leader at this time, or "" if there is one."""
         why = self._why_nobody_leads(at)
         return f"{self.lease_name} {why}" if why and self.lease_name else why
 
@@ -70,42 +70,45 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; None where it was not looked at, or may not be."""
+    """The objects around one Node; None for an object that was not read or does not exist."""
 
-    events: tuple[EventSummary, ...] = ()  # on the Node, the newest first
-    cluster_events: tuple[EventSummary, ...] = ()  # on all of it
-    # the newest one of its kubelet for a serving certificate
+    events: tuple[EventSummary, ...] = ()  # on the Node, newest first
+    cluster_events: tuple[EventSummary, ...] = ()  # on the whole cluster, newest first
+    # the kubelet's newest request for a serving certificate
     request: CertificateSigningRequest | None = None
     leadership: Leadership | None = None
     pods: tuple[Pod, ...] = ()
-    file: str = ""  # --cloud-config as the chart has it, and where that is
+    file: str = ""  # --cloud-config of the chart, and its place
     file_source: str = ""
-    unavailable_parts: tuple[str, ...] = ()  # what may not be read, and why
+    unavailable_parts: tuple[str, ...] = ()  # parts that could not be read, with the reason
 
     def find_event(self, *reasons: str) -> EventSummary | None:
-        """The newest of these reasons."""
+        """Return the newest Event with one of these reasons."""
         return next((told for told in self.events if told.reason in reasons), None)
 
     def are_all_down(self, *services: str) -> bool:
-        """Whether there is no ready pod of them: while some of several are replaced, the others work."""
+        """Whether no pod of these services is ready. During a rollout, other replicas still work."""
         return not any(
             pod.is_ready and pod.metadata.labels.get(COMPONENT, "") in ("", *services) for pod in self.pods
         )
 
     def list_unready_pods(self, *services: str) -> Iterator[str]:
-        """Which of these services' pods are not, and why; or that there is none, where there are others."""
+        """Yield the unready pods of these services with the reason.
+
+        A service without any pod is reported, too, if other services have pods.
+        """
         named = {pod.metadata.labels.get(COMPONENT, ""): pod for pod in self.pods}
-        for wiring in SERVICES:  # and not NATS, which may be elsewhere
+        for wiring in SERVICES:  # without NATS, which may run elsewhere
             if wiring.service in services and any(named) and wiring.service not in named:
                 yield f"there is no pod of {wiring.service}"
         for pod in self.pods:
-            service = pod.metadata.labels.get(COMPONENT, "")  # "": all services are in it
+            service = pod.metadata.labels.get(COMPONENT, "")  # "": the pod runs all services
             if service in ("", *services) and not pod.is_terminated and pod.why_not_ready:
                 yield f"pod {pod.name} is not ready: {pod.why_not_ready}"
 
 
 def summarize_events(events: Iterable[KubeEvent], *uids: str) -> tuple[EventSummary, ...]:
-    """Of those about one of these objects, the newest first."""
+    """Return the Events about objects with these UIDs, newest first."""
     found = [
         EventSummary(reason=each.reason or "", message=each.message or "", at=_get_event_time(each))
         for each in events
@@ -115,7 +118,7 @@ def summarize_events(events: Iterable[KubeEvent], *uids: str) -> tuple[EventSumm
 
 
 def read_leadership(lease: Lease, place: str = "") -> Leadership:
-    """What the Lease says; times that are none count as none."""
+    """Return the state of the Lease; an invalid time counts as none."""
     try:
         renewed = msgspec.convert(lease.spec.renew_time, datetime | None)
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""What is known of a Node: by Kubernetes, by its machine, and by what the services said last. Pure."""
+"""The evidence about a Node: Kubernetes objects, its machine, and the last messages of the services. Pure."""
 
 from datetime import datetime
 
@@ -20,43 +20,44 @@ MachineResult = DescribedNode | MachineFault
 
 
 class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was gathered."""
+    """Everything that was gathered about one Node."""
 
     node: Node
-    nodes: tuple[Node, ...] = ()  # all there are, this one among them
-    machine_result: MachineResult | None = None  # at its machine; None: it was not asked
-    not_queried_reason: str = ""  # why not
-    is_query_skipped: bool = False  # the caller wanted it so
-    answered_by: tuple[ForeignMachine, ...] = ()  # in its machine's place, as metadata would say it
-    inconclusive_reason: str = ""  # why nobody does, where others answer
-    # other Nodes, as far as their machines were asked, and answer
+    nodes: tuple[Node, ...] = ()  # all Nodes, including this one
+    machine_result: MachineResult | None = None  # None: the machine was not queried
+    not_queried_reason: str = ""  # why it was not queried
+    is_query_skipped: bool = False  # the caller disabled the query, or metadata does not query it either
+    # machines that answered in its place, as metadata would report them
+    answered_by: tuple[ForeignMachine, ...] = ()
+    inconclusive_reason: str = ""  # why other answers prove no replacement
+    # other Nodes whose machines were queried and answered
     other_machines: tuple[DescribedNode, ...] = ()
-    config_file: CompiledConfig | None = None  # --cloud-config
-    file_mistakes: str = ""  # of the one that the chart's ConfigMap holds
-    is_from_bus: bool = False  # the look is metadata's, as it said it last
+    config_file: CompiledConfig | None = None  # the --cloud-config file
+    file_mistakes: str = ""  # mistakes in the file of the chart's ConfigMap
+    is_from_bus: bool = False  # `machine_result` is from metadata's last message
     context: NodeContext = NodeContext()
-    flow: FlowSnapshot | FlowUnavailable | None = None  # None: nobody looked
-    namespace: str = "kube-system"  # where our pods are
+    flow: FlowSnapshot | FlowUnavailable | None = None  # None: not queried
+    namespace: str = "kube-system"  # of the chart's pods
     at: datetime
 
     @property
     def last_messages(self) -> LastMessages | None:
-        """What the services said last of it."""
+        """Return the last message of each service about the Node."""
         return select_last_messages(self.flow, self.node.name)
 
     @property
     def config(self) -> ClusterConfig:
-        """What holds for every Node, as the labeler has it."""
+        """Return the settings that apply to every Node, as the labeler uses them."""
         return self.config_file.config if self.config_file else ClusterConfig()
 
     @property
     def ownership(self) -> OwnershipConfig:
-        """What the file says of whose Nodes are whose."""
+        """Return the ownership section of the file."""
         return self.config_file.document.ownership if self.config_file else OwnershipConfig()
 
     @property
     def machine_report(self) -> MachineReport | None:
-        """What metadata would say, if it asked now; None if the machine was not asked."""
+        """Return the event that metadata would publish now; None if the machine was not queried."""
         return (
             self._make_enriched_event(self.machine_result)
             if isinstance(self.machine_result, DescribedNode)
@@ -65,7 +66,7 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def machine_reports(self) -> tuple[MachineReport, ...]:
-        """The same of every Node whose machine was asked."""
+        """Return these events for every Node whose machine was queried and answered."""
         own = (self.machine_report,) if self.machine_report is not None else ()
         return (*own, *map(self._make_enriched_event, self.other_machines))
 
@@ -82,7 +83,7 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unreachable(self) -> NodeUnreachable | None:
-        """As metadata would say it, if it asked now; None if the machine answers, or was not asked."""
+        """Return the NodeUnreachable event that metadata would publish now; None without a fault."""
         if not isinstance(self.machine_result, MachineFault):
             return None
         said = self.last_messages.find_machine_event(self.node) if self.last_messages else None

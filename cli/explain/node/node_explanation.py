@@ -1,4 +1,4 @@
-"""What becomes of a Node by this evidence: judged by the services' own code. Pure."""
+"""The explanation of a Node from the evidence, computed by the code of the services. Pure."""
 
 from collections.abc import Iterator
 from typing import Final, Literal
@@ -33,7 +33,7 @@ EXIT_WELL, EXIT_NOT_WELL, EXIT_UNKNOWN = 0, 1, 2
 _NOT_READY: Final[dict[bool, CheckOutcome]] = {True: "waits", False: "failed"}
 InitializationState = Literal["initialized", "not initialized", "being deleted"]
 
-# What each does to a Node.
+# The objects or fields that each controller manages.
 CONTROLLERS: Final = {
     CLOUD_NODE: "labels, addresses, providerID",
     CSR_APPROVAL: "serving certificates",
@@ -43,22 +43,22 @@ CONTROLLERS: Final = {
 
 
 class ControllerOwnership(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a controller looks after the Node."""
+    """Whether a controller manages the Node, and why not."""
 
     controller: str
     manages: str
-    why_not: str = ""  # "": it does
+    why_not: str = ""  # "": it manages the Node
 
 
 class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """State, ownership, checks, plan, deletion forecast and steps of one Node."""
 
     evidence: NodeEvidence
     state: InitializationState
     owners: tuple[ControllerOwnership, ...]
     checks: tuple[CheckResult, ...]
-    plan: Plan | None  # the labeler's; None where it would have to know the machine
-    deletion: DeletionForecast  # what lifecycle would make of it
+    plan: Plan | None  # the labeler's plan; None if it needs facts of the machine that are missing
+    deletion: DeletionForecast  # the decision that lifecycle would make
     verdict: NodeVerdict
     steps: tuple[InitializationStep, ...]
 
@@ -68,12 +68,12 @@ class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_ownership_config(self) -> bool:
-        """Whether the file says whose Nodes are whose."""
+        """Whether the file has an ownership section."""
         return self.evidence.ownership != OwnershipConfig()
 
     @property
     def exit_status(self) -> int:
-        """0: all is well, or is being made so; 1: something is not; 2: that cannot be told."""
+        """Return 0 if the Node is well or in progress, 1 if a check failed, 2 if the result is unknown."""
         results = {check.result for check in self.checks}
         if self.verdict.state == "stuck" or "failed" in results:
             return EXIT_NOT_WELL
@@ -81,7 +81,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain_node_evidence(evidence: NodeEvidence, terms: DeletionPolicy) -> NodeExplanation:
-    """Judge it as the services would; `terms` are lifecycle's."""
+    """Explain the Node by the rules of the services; `terms` is the policy of lifecycle."""
     node, plan = evidence.node, _plan_node_changes(evidence)
     gone = forecast_deletion(evidence, terms)
     state: InitializationState = "initialized" if node.is_initialized else "not initialized"
@@ -122,7 +122,7 @@ def _list_owners(evidence: NodeEvidence, gone: DeletionForecast) -> Iterator[Con
 
 
 def _why_not_managed_by_labeler(evidence: NodeEvidence) -> str:
-    """As the labeler judges it: by the file, then by the providerID, of which the machine has a say."""
+    """Return the labeler's reason: by the file, then by the providerID and the machine's facts."""
     node, config, silent = evidence.node, evidence.config, evidence.unreachable
     facts = evidence.machine_result.facts if isinstance(evidence.machine_result, DescribedNode) else None
     facts = silent.last_known if silent else facts
@@ -135,7 +135,7 @@ def _why_not_managed_by_labeler(evidence: NodeEvidence) -> str:
 
 
 def _find_reported_reason(evidence: NodeEvidence) -> str:
-    """The running labeler's reason, where its --cloud-config is not known here."""
+    """Return the reason of the running labeler, if its --cloud-config is unknown here."""
     decided = (
         evidence.last_messages.find_decision(LABELER.service, evidence.node)
         if evidence.last_messages
@@ -236,7 +236,7 @@ def _check_initialized(evidence: NodeEvidence, plan: Plan | None) -> Iterator[Ch
             name=name, result="unknown", text="what stands in its way is told when its machine is asked"
         )
     elif plan is None:
-        # Whoever did not want its machine asked is not told that something is wrong with it.
+        # The caller disabled the query, so a missing answer is no failure.
         result: CheckOutcome = "unknown" if node.provided_node_ip else "failed"
         yield CheckResult(name=name, result=result, text=f"the taint stands; {evidence.not_queried_reason}")
     elif plan.outcome == "initialized":

@@ -1,4 +1,4 @@
-"""What is wrong with a Node, why, and what mends it: the first thing that is told. Pure."""
+"""The verdict on a Node: its findings with cause and fix, or its state if there are none. Pure."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,20 +19,20 @@ from cli.explain.node.node_evidence import NodeEvidence
 
 VerdictState = Literal["well", "moving", "stuck", "another's", "unknown"]
 
-SOON: Final = timedelta(seconds=60)  # a kubelet's start, a request for a certificate
+SOON: Final = timedelta(seconds=60)  # a kubelet becomes ready and requests a certificate within this time
 _FOREIGN_FAULTS: Final = frozenset({"of-another", "of-another-controller", "of-whom-is-not-known"})
 _OF_CLOUD_CONFIG: Final = ("CloudConfigRejected", "CloudConfigAccepted")
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings in the order in which they are to be mended."""
+    """The state of the Node, and its findings in the order in which to fix them."""
 
     state: VerdictState
     findings: tuple[NodeFinding, ...] = ()
 
 
 def judge_node(case: NodeCase) -> NodeVerdict:
-    """All that is wrong; the state, if nothing is."""
+    """Return all findings, and the state that follows from them."""
     findings = tuple(_list_findings(case))
     evidence = case.evidence
     faults = {one.fault for one in findings}
@@ -46,7 +46,7 @@ def judge_node(case: NodeCase) -> NodeVerdict:
 
 
 def is_starting(evidence: NodeEvidence) -> bool:
-    """Whether its kubelet has just registered, and may yet become ready: it waits for a CNI, as a rule."""
+    """Whether the kubelet has just registered and may still become ready; usually it waits for a CNI."""
     ready = evidence.node.find_condition("Ready")
     may = ready is None or ready.status == "False"
     return may and compute_age(evidence.node.metadata.creation_timestamp, evidence.at) < SOON

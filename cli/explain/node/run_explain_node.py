@@ -1,4 +1,4 @@
-"""Gathers, explains, shows. Writes to no cluster."""
+"""Gathers, explains and prints; writes nothing to the cluster."""
 
 from rich.console import Console
 
@@ -14,7 +14,7 @@ from services.lifecycle.decide import DeletionPolicy
 def explain_node(
     source: NodeQuery, file: CompiledConfig | None, terms: DeletionPolicy, *, as_json: bool
 ) -> int:
-    """Show it; the exit status. Raises ClusterUnavailable."""
+    """Print the explanation and return the exit status. Raises ClusterUnavailable."""
     explanation = explain_node_evidence(gather_node_evidence(source, file), terms)
     if as_json:
         print_json(node_explanation_to_json(explanation))

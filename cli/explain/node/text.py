@@ -1,4 +1,4 @@
-"""An explanation of a Node in words, the same on a terminal and in a pipe but for where lines break. Pure."""
+"""The explanation of a Node as text: the same on a terminal and in a pipe, except for line breaks. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -19,7 +19,7 @@ from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.plan import Plan, PlanOutcome
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
 
-_LONGEST: Final = 1200  # characters of a text of somebody else's
+_LONGEST: Final = 1200  # maximum characters of a text from outside
 _MOST_LINES: Final = 40
 _COLUMN: Final = 12
 _TIME: Final = 21
@@ -51,9 +51,7 @@ _PLAN_LABELS: Final[dict[PlanOutcome, tuple[str, str]]] = {
 
 
 def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
-    """What is wrong and what mends it; then its journey, what it is, whose it is, each check, what is done
-    next, what was said last.
-    """
+    """Yield the lines: verdict, steps, Node, ownership, checks, plan, forecast, last messages."""
     yield from format_verdict(explanation, now)
     yield blank_line()
     yield _format_title("Journey, in UTC")
@@ -79,7 +77,7 @@ def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[
 
 
 def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
-    """The first lines: what is wrong since when, why, and what mends it."""
+    """Yield the first lines: each problem with start, cause and fix."""
     name, verdict = (explanation.node.name, "bold"), explanation.verdict
     created = explanation.node.metadata.creation_timestamp
     match verdict.state:
@@ -152,7 +150,7 @@ def _format_owner(owner: ControllerOwnership) -> Line:
 def _format_plan(plan: Plan, *, silent: bool) -> Iterator[Line]:
     yield blank_line()
     word, style = _PLAN_LABELS[plan.outcome]
-    # Why is told by a check.
+    # A check already gives the reason.
     told = plan.outcome in ("initialized", "blocked") or (silent and plan.outcome == "unchanged")
     why = "" if told else f": {_shorten(plan.reason)}"
     yield format_field("The labeler", Text.assemble("would ", (word, style), why))
