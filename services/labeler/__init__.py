@@ -1,1 +1,1 @@
-"""Makes a Node say what its machine says: labels, addresses, providerID, taint, and why it still waits."""
+"""Initializes Nodes: sets labels, addresses, providerID and taints, and reports why a Node is blocked."""

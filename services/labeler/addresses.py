@@ -1,4 +1,4 @@
-"""status.addresses as the reference makes them: from the kubelet's own IPs and what the machine says."""
+"""Plans status.addresses like the reference controller: from the kubelet's IPs and the machine's facts."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -15,7 +15,7 @@ from libs.common.contract.public_addresses import (
     strip_prefix_length,
 )
 
-_MAX_NAME_LENGTH: Final = 253  # of a DNS name
+_MAX_NAME_LENGTH: Final = 253  # characters of a DNS name
 
 
 def plan_addresses(
@@ -26,19 +26,19 @@ def plan_addresses(
     prefer_ipv6: bool,
     discovers_public_ips: bool = False,
 ) -> tuple[NodeAddress, ...]:
-    """All of the Node's addresses in their final order; `ips` are those of the annotation, in its order.
+    """Return all addresses of the Node in their final order; `node_ips` are in the annotation's order.
 
-    `discover`: public addresses on the machine's links count on every platform, after those that its cloud
-    names (a rule's features.publicIPDiscovery).
+    `discovers_public_ips` (a rule's features.publicIPDiscovery) adds public addresses of the machine's links
+    on every platform, after those that its cloud names.
     """
-    inside = pick_one_per_family(node_ips, prefer_ipv6=prefer_ipv6)
-    outside = pick_one_per_family(
+    internal = pick_one_per_family(node_ips, prefer_ipv6=prefer_ipv6)
+    external = pick_one_per_family(
         _external_candidates(facts, node_ips, discover=discovers_public_ips), prefer_ipv6=prefer_ipv6
     )
-    hostname = facts.platform.hostname or node_name  # metal, vmware and others tell none
+    hostname = facts.platform.hostname or node_name  # metal, vmware and others report none
     found = [
-        *(NodeAddress(type="InternalIP", address=str(ip)) for ip in inside),
-        *(NodeAddress(type="ExternalIP", address=str(ip)) for ip in outside),
+        *(NodeAddress(type="InternalIP", address=str(ip)) for ip in internal),
+        *(NodeAddress(type="ExternalIP", address=str(ip)) for ip in external),
         NodeAddress(type="Hostname", address=node_name),
     ]
     if hostname.find(".") > 0 and _is_possible_name(hostname):
@@ -52,12 +52,12 @@ def _external_candidates(facts: MachineFacts, ips: tuple[IP, ...], *, discover: 
     published = (
         parse_ip(strip_prefix_length(status)) for status in facts.addresses if status.link == EXTERNAL_LINK
     )
-    named = tuple(ip for ip in published if ip is not None and ip not in ips)  # those are internal ones
+    named = tuple(ip for ip in published if ip is not None and ip not in ips)  # `ips` are internal addresses
     return (*named, *_discover_public_ips(facts.addresses, ips)) if discover else named
 
 
 def _discover_public_ips(statuses: Iterable[AddressStatus], ips: tuple[IP, ...]) -> tuple[IP, ...]:
-    """Public addresses on the machine's links: the first IPv4, and the *last* permanent IPv6, come first."""
+    """Return public addresses of the links, with the first IPv4 and the *last* permanent IPv6 in front."""
     ipv4: list[IP] = []
     ipv6: list[IP] = []
     for status in statuses:
@@ -67,16 +67,17 @@ def _discover_public_ips(statuses: Iterable[AddressStatus], ips: tuple[IP, ...])
         if ip.version == 4:
             ipv4.append(ip)
         elif is_permanent(status):
-            ipv6.insert(0, ip)  # the reference prepends each, so the last one that Talos lists is chosen
+            ipv6.insert(0, ip)  # the reference prepends each, so it chooses the last one that Talos lists
         else:
             ipv6.append(ip)
     return (*ipv4, *ipv6)
 
 
 def _order_node_ips_first(found: list[NodeAddress], ips: list[str]) -> tuple[NodeAddress, ...]:
-    """Kubernetes' GetNodeAddressesFromNodeIP: what matches a provided IP goes first, others of its type go.
+    """Order addresses like Kubernetes' GetNodeAddressesFromNodeIP.
 
-    Dictionary keys keep the order and drop the second of two equal ones.
+    Addresses that match a node IP come first; other addresses of their types are removed. The dictionary
+    keeps the order and removes duplicates.
     """
     enforced = dict.fromkeys(address for ip in ips for address in found if address.address == ip)
     types = {address.type for address in enforced}

@@ -1,4 +1,4 @@
-"""Annotations of rules."""
+"""Plans the annotations that rules set."""
 
 from typing import Final
 
@@ -13,10 +13,10 @@ NO_CHANGES: Final = KeyChanges(changes={}, recorded={})
 
 
 def plan_annotations(node: Node, record: OwnershipRecord, effects: RuleEffects) -> KeyChanges:
-    """What differs from what the rules say, and is ours to change."""
+    """Plan the changes to the annotations that the labeler may change."""
     if not effects.annotations and not record.managed_fields.annotations:
         return NO_CHANGES
-    adopted = record.state == "absent" and node.is_initialized  # the reference controller has set it
+    adopted = record.state == "absent" and node.is_initialized  # the reference controller has set equal ones
     return resolve_ownership(
         KeyState(
             kind="annotations",

@@ -1,4 +1,4 @@
-"""Why a Node cannot be initialised for now: one word for machines, one sentence for operators."""
+"""Builds the reasons why a Node cannot be initialized yet, and the Node condition that reports them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTA
 
 _MESSAGE_LIMIT: Final = 1024  # characters; the text comes from machines and servers
 
-# The condition is written again only when this word changes, so it must not name what changes at each try.
+# The labeler rewrites the condition only when the reason changes, so a reason must not vary between retries.
 FAULT_REASONS: Final[dict[FaultKind, str]] = {
     "not_found": "TalosResourceMissing",
     "refused": "TalosUnreachable",
@@ -29,43 +29,43 @@ WRITE_FAILED: Final = "NodeWriteFailed"
 _RETRIED: Final = f"retried for ever, with back-off up to {RETRY_CAP_SECONDS:.0f} s"
 _RETRIED_ON_CHANGE: Final = "tried again when the Node or its machine changes, and with each resync"
 _WAITS_FOR_ANNOTATION: Final = (
-    "looked at again when it changes: correct --node-ip of the kubelet"  # nobody is asked
+    "looked at again when it changes: correct --node-ip of the kubelet"  # until then, metadata cannot query
 )
 
 
 class Blocker(msgspec.Struct, frozen=True):
-    """`reason` is a CamelCase word for conditions and Events; `message` names step, endpoint and retries."""
+    """Why a Node is blocked: a CamelCase `reason`, and a `message` with step, endpoint and retries."""
 
     reason: str
     message: str
 
 
 def block_on_fault(fault: MachineFault) -> Blocker:
-    """The machine gave no facts."""
-    where = f" at {fault.endpoint}" if fault.endpoint else ""
-    again = _WAITS_FOR_ANNOTATION if fault.kind == "bad_node_ip" else _RETRIED
-    return _make_blocker(FAULT_REASONS[fault.kind], f"{fault.step}{where}: {fault.message}; {again}")
+    """Block on the fault for which the machine gave no facts."""
+    endpoint = f" at {fault.endpoint}" if fault.endpoint else ""
+    retry = _WAITS_FOR_ANNOTATION if fault.kind == "bad_node_ip" else _RETRIED
+    return _make_blocker(FAULT_REASONS[fault.kind], f"{fault.step}{endpoint}: {fault.message}; {retry}")
 
 
 def block_on_bad_node_ip(why: str) -> Blocker:
-    """The kubelet's annotation is none that any honest node has."""
+    """Block on an invalid value of the kubelet's provided-node-ip annotation."""
     text = f"annotation {PROVIDED_NODE_IP_ANNOTATION}: {why}; it is written by the node's kubelet"
     return _make_blocker(FAULT_REASONS["bad_node_ip"], f"{text}; {_WAITS_FOR_ANNOTATION}")
 
 
 def block_on_foreign_node_ip(foreign: Sequence[ForeignNodeIP], node_name: str) -> Blocker:
-    """Another machine answers at an address that the kubelet announces."""
-    there = " and ".join(f"machine {each.node_name} answers at {each.address}" for each in foreign)
+    """Block because another machine answers at an address that the kubelet announces."""
+    answers = " and ".join(f"machine {each.node_name} answers at {each.address}" for each in foreign)
     return _make_blocker(
         "NodeIPOfAnotherMachine",
-        f"annotation {PROVIDED_NODE_IP_ANNOTATION}: {there}, and this Node is on machine {node_name}; a "
+        f"annotation {PROVIDED_NODE_IP_ANNOTATION}: {answers}, and this Node is on machine {node_name}; a "
         "providerID is "
         f"written once and for ever, so none is written. Correct --node-ip of the kubelet; {_RETRIED}",
     )
 
 
 def block_on_missing_node_ip(node_ip: str, node_name: str) -> Blocker:
-    """The fallback providerID needs an address that the machine does not have."""
+    """Block because the fallback providerID needs an address that the machine does not have."""
     return _make_blocker(
         "NodeIPNotOnMachine",
         f"annotation {PROVIDED_NODE_IP_ANNOTATION}: the providerID would contain {node_ip}, but machine "
@@ -76,7 +76,7 @@ def block_on_missing_node_ip(node_ip: str, node_name: str) -> Blocker:
 
 
 def block_on_incomplete_metadata(why: str) -> Blocker:
-    """The machine answers, but its cloud has not told it everything yet."""
+    """Block because the machine has not received all its platform metadata yet."""
     return _make_blocker(
         "WaitingForPlatformMetadata",
         f"PlatformMetadata: {why}; a providerID is written once and for ever, so nothing is guessed. "
@@ -85,7 +85,7 @@ def block_on_incomplete_metadata(why: str) -> Blocker:
 
 
 def block_on_failed_provider_id_rule(why: str) -> Blocker:
-    """A rule should have given the providerID, and could not."""
+    """Block because the rule that sets the providerID failed."""
     return _make_blocker(
         "ProviderIDRuleFailed",
         f"platformMetadata.ProviderID: {why}; a providerID is written once and for ever, so none is written "
@@ -94,7 +94,7 @@ def block_on_failed_provider_id_rule(why: str) -> Blocker:
 
 
 def block_on_missing_native_provider_id(schemes: Sequence[str]) -> Blocker:
-    """The file says that providerIDs are native here, and nobody gives one."""
+    """Block because --cloud-config demands a native providerID and neither machine nor rule gives one."""
     return _make_blocker(
         "NativeProviderIDMissing",
         f"a native format is configured: ownership.providerIDSchemes names {', '.join(schemes)}, and neither "
@@ -104,7 +104,7 @@ def block_on_missing_native_provider_id(schemes: Sequence[str]) -> Blocker:
 
 
 def block_on_machine_config_taint() -> Blocker:
-    """Talos itself would put the taint back."""
+    """Block because the machine config sets the uninitialized taint, so Talos would restore it."""
     return _make_blocker(
         "TaintSetByMachineConfig",
         "machine.nodeTaints sets node.cloudprovider.kubernetes.io/uninitialized: Talos would put it back "
@@ -113,7 +113,7 @@ def block_on_machine_config_taint() -> Blocker:
 
 
 def block_on_missing_facts(seconds: float) -> Blocker:
-    """Nobody has said anything about the Node's machine: the metadata service is down, or far behind."""
+    """Block because metadata has published nothing about the Node's machine: it is down or far behind."""
     return _make_blocker(
         "NoFactsYet",
         f"the metadata service has said nothing about this Node's machine for {seconds:.0f} s "
@@ -122,19 +122,19 @@ def block_on_missing_facts(seconds: float) -> Blocker:
 
 
 def describe_failed_write(error: Exception) -> str:
-    """What Kubernetes said to a write, and when it is tried again."""
-    for_good = isinstance(error, PermanentError)
-    told = ": ".join((*getattr(error, "__notes__", ()), str(error)))
-    return f"{told}; {_RETRIED_ON_CHANGE if for_good else _RETRIED}"
+    """Return the API server's error for a write, and when the labeler retries."""
+    is_permanent = isinstance(error, PermanentError)
+    text = ": ".join((*getattr(error, "__notes__", ()), str(error)))
+    return f"{text}; {_RETRIED_ON_CHANGE if is_permanent else _RETRIED}"
 
 
 def block_on_failed_write(description: str) -> Blocker:
-    """All is known, but Kubernetes does not take it; `said` as `failed_write` tells it."""
+    """Block because Kubernetes rejects the write; `description` is from `describe_failed_write`."""
     return _make_blocker(WRITE_FAILED, f"writing the Node: {description}")
 
 
 def block_on_defect(error: Exception) -> Blocker:
-    """What is known of the Node cannot be judged: ours to mend, and no reason to be silent."""
+    """Block because planning failed with an unexpected error, which is a defect of talos-ccm."""
     return _make_blocker(
         "DefectInTalosCCM",
         f"planning the Node: {type(error).__name__}: {error}; please report it with the labeler's log. "
@@ -143,29 +143,29 @@ def block_on_defect(error: Exception) -> Blocker:
 
 
 def build_condition(blocker: Blocker) -> NodeCondition:
-    """The Node condition that says it; negative polarity, removed when the Node is initialised."""
+    """Build the Node condition: negative polarity, removed when the Node is initialized."""
     return NodeCondition(
         type=BLOCKED_CONDITION, status="True", reason=blocker.reason, message=blocker.message
     )
 
 
 def is_reported_on(node: Node, blocker: Blocker) -> bool:
-    """Whether the Node bears that reason."""
-    present = node.find_condition(BLOCKED_CONDITION)
-    return present is not None and (present.status, present.reason) == ("True", blocker.reason)
+    """Return whether the Node's blocking condition has the reason of this blocker."""
+    condition = node.find_condition(BLOCKED_CONDITION)
+    return condition is not None and (condition.status, condition.reason) == ("True", blocker.reason)
 
 
 def should_remove_condition(node: Node) -> bool:
-    """Whether the condition goes in the write that gives the Node its addresses.
+    """Return whether the status patch that sets the addresses must remove the blocking condition.
 
-    Where the next write may be refused again, the condition stays until the Node is initialized: else each
-    retry would remove it and the next look would set it.
+    If the last write failed, the condition stays until the Node is initialized. Otherwise each retry would
+    remove it and the next pass of the monitor would set it again.
     """
-    present = node.find_condition(BLOCKED_CONDITION)
-    return present is not None and (node.is_initialized or present.reason != WRITE_FAILED)
+    condition = node.find_condition(BLOCKED_CONDITION)
+    return condition is not None and (node.is_initialized or condition.reason != WRITE_FAILED)
 
 
 def _make_blocker(reason: str, message: str) -> Blocker:
-    # Machines have a say in it, and it is read in terminals: one line, nothing that steers them.
+    # The text contains machine input and is read in terminals: one line without control characters.
     message = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
     return Blocker(reason, message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 1] + "…")

@@ -1,4 +1,4 @@
-"""Labels: the built-in ones, told by the machine, and those of rules, right for as long as the Node lives."""
+"""Plans the labels of a Node: the built-in ones from the machine's facts, and those of rules."""
 
 import re
 from typing import Final
@@ -20,7 +20,7 @@ REGION: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernete
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SPOT: Final = "spot"
-_TALOS_OWNED_LABELS: Final = "talos.dev/owned-labels"  # JSON list; Talos rewrites these keys for ever
+_TALOS_OWNED_LABELS: Final = "talos.dev/owned-labels"  # JSON list of keys that Talos always rewrites
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -34,45 +34,45 @@ BUILT_IN: Final = frozenset({PLATFORM, LIFECYCLE, CLUSTER_NAME, *INSTANCE_TYPE, 
 
 
 class LabelChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What the labels should become, and what was left out of it."""
+    """The changes to the labels, their entries in the record, and the labels that stay unchanged."""
 
     changes: dict[str, str | None]  # None removes the key
-    machine_record: Fingerprints  # of the record: labels that say what the machine says
+    machine_record: Fingerprints  # record entries of labels that have the machine's value
     rule_record: Fingerprints
-    invalid_labels: tuple[tuple[str, str], ...] = ()  # (key, value) that Kubernetes would refuse
+    invalid_labels: tuple[tuple[str, str], ...] = ()  # (key, value) that Kubernetes would reject
     conflicts: tuple[OwnershipConflict, ...] = ()
-    machine_config_keys: tuple[str, ...] = ()  # keys from the machine config whose value we would change
+    machine_config_keys: tuple[str, ...] = ()  # set by the machine config to a value that is not desired
 
 
 def plan_labels(
     node: Node, record: OwnershipRecord, reported: PlatformMetadata, effects: RuleEffects, cluster_name: str
 ) -> LabelChanges:
-    """What differs from what the machine (`said`) and the rules say, and is ours to change.
+    """Plan the changes to the labels that the labeler may change; `reported` is the machine's metadata.
 
-    What Talos stops reporting stays as it is (Kubernetes issue 141631): a flickering metadata service must
-    not move a node out of its zone. Only the lifecycle is a statement by its absence.
+    A label that Talos stops reporting stays unchanged (Kubernetes issue 141631): an unstable metadata service
+    must not move a node out of its zone. Only a missing lifecycle removes its label.
     """
-    by_machine = _built_in_labels(reported, cluster_name)
-    wanted = _built_in_labels(effects.platform, cluster_name) | effects.labels
-    invalid = _find_invalid_labels(node, wanted, effects)
+    reported_labels = _built_in_labels(reported, cluster_name)
+    desired = _built_in_labels(effects.platform, cluster_name) | effects.labels
+    invalid = _find_invalid_labels(node, desired, effects)
     for key, _ in invalid:
-        del wanted[key]
-    of_machine = {key for key, value in wanted.items() if by_machine.get(key) == value}
-    unsaid = record.managed_fields.machine.keys() - wanted.keys() - by_machine.keys() - {LIFECYCLE}
-    retained = _retained_labels(effects.retained).union(unsaid, (key for key, _ in invalid))
+        del desired[key]
+    machine_keys = {key for key, value in desired.items() if reported_labels.get(key) == value}
+    unreported = record.managed_fields.machine.keys() - desired.keys() - reported_labels.keys() - {LIFECYCLE}
+    retained = _retained_labels(effects.retained).union(unreported, (key for key, _ in invalid))
     found = resolve_ownership(
         KeyState(
             kind="labels",
             current=node.labels,
-            desired=wanted,
+            desired=desired,
             recorded=_recorded_labels(node, record),
             machine_config_keys=parse_owned_keys(node.annotations.get(_TALOS_OWNED_LABELS, "")),
             retained=retained,
-            adopted_if_equal=_adopted_if_equal(node, record, wanted, of_machine),
-            adopted_if_different=_adopted_if_different(node, record, of_machine),
+            adopted_if_equal=_adopted_if_equal(node, record, desired, machine_keys),
+            adopted_if_different=_adopted_if_different(node, record, machine_keys),
         )
     )
-    machine = (of_machine - (retained & record.managed_fields.labels.keys())) | (
+    machine = (machine_keys - (retained & record.managed_fields.labels.keys())) | (
         retained & record.managed_fields.machine.keys()
     )
     return LabelChanges(
@@ -86,12 +86,12 @@ def plan_labels(
 
 
 def is_label_value(value: str) -> bool:
-    """Whether Kubernetes takes a non-empty text as a label's value."""
+    """Return whether Kubernetes accepts a non-empty text as a label's value."""
     return _LABEL_VALUE.fullmatch(value) is not None
 
 
 def parse_owned_keys(annotation: str) -> frozenset[str]:
-    """A `talos.dev/owned-*` annotation's JSON list of keys; empty when it is none."""
+    """Return the keys of the JSON list in a `talos.dev/owned-*` annotation; empty if it is invalid."""
     if not annotation:
         return _NONE
     try:
@@ -101,42 +101,46 @@ def parse_owned_keys(annotation: str) -> frozenset[str]:
 
 
 def _find_invalid_labels(
-    node: Node, wanted: dict[str, str], effects: RuleEffects
+    node: Node, desired: dict[str, str], effects: RuleEffects
 ) -> tuple[tuple[str, str], ...]:
-    """Built-in labels that Kubernetes would refuse; those of rules have been judged."""
+    """Return key and value of built-in labels that Kubernetes would reject; rules validate their own."""
     return tuple(
         (key, value)
-        for key, value in wanted.items()
+        for key, value in desired.items()
         if node.labels.get(key) != value and key not in effects.labels and not is_label_value(value)
     )
 
 
 def _recorded_labels(node: Node, record: OwnershipRecord) -> Fingerprints:
     if record.is_new and node.labels.get(LIFECYCLE) == _SPOT:
-        return {LIFECYCLE: _SPOT}  # nobody but a cloud controller writes that
+        return {LIFECYCLE: _SPOT}  # only a cloud controller writes this label
     return record.managed_fields.machine | record.managed_fields.labels
 
 
 def _adopted_if_equal(
-    node: Node, record: OwnershipRecord, wanted: dict[str, str], machine_keys: set[str]
+    node: Node, record: OwnershipRecord, desired: dict[str, str], machine_keys: set[str]
 ) -> frozenset[str]:
-    """A label that nobody has kept account of, and that says what we would write."""
+    """Return the unrecorded labels to adopt if they already have the desired value."""
     if not record.is_new:
         return _NONE
-    if not node.is_initialized:  # the rest was given to the Node as it registered
+    if not node.is_initialized:  # all other labels come from the kubelet's registration
         return BUILT_IN
     if record.state == "unreadable":
         return frozenset(machine_keys)
-    return frozenset(wanted)  # the reference controller, or an earlier version, has set it
+    return frozenset(desired)  # the reference controller or an earlier version has set them
 
 
 def _adopted_if_different(node: Node, record: OwnershipRecord, machine_keys: set[str]) -> frozenset[str]:
-    """Zone, region and the like are a cloud controller's to say; on a Node in use, only for the machine."""
+    """Return the unrecorded labels to adopt and change.
+
+    Built-in labels belong to the cloud controller. On an initialized Node, only those with the machine's
+    value are adopted.
+    """
     if not record.is_new:
         return _NONE
     if not node.is_initialized:
         return BUILT_IN
-    return frozenset(machine_keys) if record.state == "absent" else _NONE  # else perhaps a person's
+    return frozenset(machine_keys) if record.state == "absent" else _NONE  # else a person may have set it
 
 
 def _retained_labels(effects: frozenset[tuple[RetainedKind, str]]) -> frozenset[str]:
@@ -148,7 +152,7 @@ def _retained_labels(effects: frozenset[tuple[RetainedKind, str]]) -> frozenset[
 
 
 def _built_in_labels(platform: PlatformMetadata, cluster_name: str) -> dict[str, str]:
-    told = {
+    labels = {
         PLATFORM: platform.platform,
         LIFECYCLE: _SPOT if platform.spot else "",
         CLUSTER_NAME: cluster_name,
@@ -156,4 +160,4 @@ def _built_in_labels(platform: PlatformMetadata, cluster_name: str) -> dict[str,
         **dict.fromkeys(ZONE, platform.zone),
         **dict.fromkeys(REGION, platform.region),
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in labels.items() if value}

@@ -1,4 +1,4 @@
-"""Which view of a Node to plan on: the newest one at hand spares a failed fence and the read after it."""
+"""Selects the newest view of a Node, which avoids a failed fence and another request."""
 
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import NodeEnriched, NodeObserved, NodeUnreachable
@@ -6,10 +6,10 @@ from libs.common.contract.node import Node
 
 
 def select_latest_node(event: NodeEnriched | NodeUnreachable, observed: Message | None) -> Node | None:
-    """The Node as it was last seen, None if the event's Node exists no more.
+    """Return the Node as last observed; None if the event's Node no longer exists.
 
-    `heard` is the last that the watcher has said of that name: what comes after the observation that the
-    event enriches is newer, and another uid is another Node.
+    `observed` is the watcher's last message about that name. It is newer if its sequence is above the
+    event's `observed_sequence`; another UID is another Node.
     """
     if observed is None or observed.sequence <= event.observed_sequence:
         return event.node

@@ -1,7 +1,7 @@
-"""What the API server last answered of each Node, until the watcher tells as much.
+"""Caches the API server's last response for each Node until the watcher has published the same state.
 
-Whatever changes on a joining Node within the same second (its kubelet reports, a controller rewrites taints)
-brings word of it that was observed before our own writes: a plan made on that would write all of it again.
+A joining Node often changes several times within a second: its kubelet reports, a controller rewrites taints.
+These events were observed before the labeler's own writes, so a plan on them would repeat the writes.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,12 @@ from typing import Final
 from libs.common.contract.events import NodeGone, NodeObserved
 from libs.common.contract.node import Node, trim_node
 
-ENTRY_TTL_SECONDS: Final = 12.0  # the watcher tells within eight; an etcd restored from a backup goes back
+# The watcher publishes within 8 s. Entries expire because a restored etcd goes back to older versions.
+ENTRY_TTL_SECONDS: Final = 12.0
 
 
 class MutationCache:
-    """Nodes as of our own requests, by name; resourceVersions tell which of two views is newer (KEP-5504)."""
+    """The Nodes of the labeler's own responses, by name; resourceVersions order two views (KEP-5504)."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` is monotonic, in seconds."""
@@ -22,17 +23,17 @@ class MutationCache:
         self._entries: dict[str, tuple[float, Node]] = {}
 
     def store(self, node: Node) -> None:
-        """The API server has answered with this."""
+        """Store a response of the API server, unless a newer one is stored."""
         self._entries[node.name] = (self._clock(), trim_node(self.latest(node)))
 
     def latest(self, node: Node) -> Node:
-        """The answer about this very Node if it is newer than this view of it, else this view."""
-        at, answer = self._entries.get(node.name, (0.0, node))
-        fresh = answer.uid == node.uid and self._clock() - at <= ENTRY_TTL_SECONDS
-        return answer if fresh and answer.resource_version_number > node.resource_version_number else node
+        """Return the stored response if it has the same UID and is newer than this view, else this view."""
+        at, response = self._entries.get(node.name, (0.0, node))
+        valid = response.uid == node.uid and self._clock() - at <= ENTRY_TTL_SECONDS
+        return response if valid and response.resource_version_number > node.resource_version_number else node
 
     def apply(self, event: object) -> None:
-        """The flow has said this: an answer that tells nothing more is dropped."""
+        """Apply an event of the flow: drop the response that it supersedes."""
         match event:
             case NodeObserved(node=node):
                 if self.latest(node) is node:

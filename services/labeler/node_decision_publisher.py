@@ -1,4 +1,4 @@
-"""Publishes what was decided about a Node, after it was carried out, and only when it is news."""
+"""Publishes the decision about a Node after the plan was applied, if it differs from the last one."""
 
 import logging
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _OBSERVE_ONLY_OUTCOMES: Final = {"initialized": "would-initialize", "updated": "
 
 
 class NodeDecisionPublisher:
-    """The labeler's decisions on the bus: for the operator's eyes, never input to another service."""
+    """Publishes the labeler's decisions for operators; no service consumes them."""
 
     def __init__(
         self, bus: Bus, deduplicator: EventDeduplicator, *, now: Callable[[], datetime], observe_only: bool
@@ -30,7 +30,7 @@ class NodeDecisionPublisher:
         self._observe_only = observe_only
 
     async def publish(self, node: Node, plan: Plan, *, next_check_at: datetime | None = None) -> None:
-        """Say what became of the plan, unless that has been said; what cannot be said now is said later."""
+        """Publish the outcome of the plan if it is new; a failed publish is retried with the next plan."""
         outcome = (
             _OBSERVE_ONLY_OUTCOMES.get(plan.outcome, plan.outcome) if self._observe_only else plan.outcome
         )
@@ -46,14 +46,14 @@ class NodeDecisionPublisher:
             changes=plan.summary,
         )
         telemetry.annotate(outcome=outcome, reason=decided.reason)
-        if self._observe_only:  # the log tells it too: on the memory bus nobody else hears it
+        if self._observe_only:  # on the memory bus, the log is the only output
             telemetry.annotate(changes="; ".join(decided.changes))
         if not self._deduplicator.is_new_decision(decided):
             return
         try:
             await self._bus.publish(decided, headers=telemetry.outgoing_headers())
         except BusError as error:
-            # The Node is as decided: failing the message for its report would only write nothing once more.
+            # The plan has been applied, so failing the message would only repeat a plan without changes.
             log.warning("a decision could not be published", extra={"node": node.name, "error": str(error)})
         else:
             self._deduplicator.record_decision(decided)

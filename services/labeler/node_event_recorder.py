@@ -1,4 +1,4 @@
-"""Events on Nodes. Those of what has been done are written when no Node is written for a moment."""
+"""Writes Kubernetes Events on Nodes, after the other writes where possible."""
 
 import asyncio
 import logging
@@ -16,29 +16,30 @@ from services.labeler.plan import Notice, Plan
 
 log = logging.getLogger(__name__)
 
-COMPONENT: Final = "cloud-node-controller"  # the reference's: dashboards and people look for it
+COMPONENT: Final = "cloud-node-controller"  # the reference's name: dashboards and operators search for it
 SYNCED: Final = Notice(reason="Synced", message="Node synced successfully", is_warning=False)
 
-MAX_QUEUED: Final = 10_000  # plans whose Events are still to be written; some kB each
-IDLE_SECONDS: Final = 0.3  # without a write of any Node: what joins has joined
-MAX_DELAY_SECONDS: Final = 10.0  # in a cluster that is never quiet
-FLUSH_SECONDS: Final = 5.0  # at the end of the process, for what is still to be written
-_MAX_CONCURRENT_WRITES: Final = 4  # while no Node is written; else one
+MAX_QUEUED: Final = 10_000  # plans with Events to write; some kB each
+IDLE_SECONDS: Final = 0.3  # without a write of any Node: the joining Nodes are done
+MAX_DELAY_SECONDS: Final = 10.0  # in a cluster whose Nodes are written all the time
+FLUSH_SECONDS: Final = 5.0  # for the queued Events when the process ends
+_MAX_CONCURRENT_WRITES: Final = 4  # while no Node is written; otherwise one
 _MAX_CONCURRENT_FLUSH_WRITES: Final = 16
 
 
 class EventWriter(Protocol):
-    """Who writes Events; `kube_api.KubeApi` does it."""
+    """Writes Events; `kube_api.KubeApi` implements it."""
 
     async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
 
 
 class NodeEventRecorder:
-    """Says things on Nodes, at once or afterwards.
+    """Writes Events on Nodes, at once or from a queue.
 
-    When a thousand Nodes join, a third of our requests are Events of what is done already. The API server is
-    the one that everybody waits for then, so they go when no Node has been written for a moment, and one at
-    a time if that never comes: the next Node gets usable sooner.
+    When a thousand Nodes join, a third of the labeler's requests are Events about completed writes, and the
+    API server is the bottleneck. The recorder therefore writes queued Events when no Node was written for
+    IDLE_SECONDS. If that never happens, it writes each after MAX_DELAY_SECONDS, one at a time, so the next
+    Node is usable sooner.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class NodeEventRecorder:
         idle_seconds: Callable[[], float],
         is_foreign: Callable[[Node], bool] = lambda node: False,
     ) -> None:
-        """`idle_seconds` tells for how long no write of a Node has been in flight or waited for its turn.
+        """`idle_seconds` returns for how long no write of a Node has been in flight or waiting.
 
-        `is_foreign`: whether the file has that Node be another's by now: nothing is said on it.
+        `is_foreign` returns whether --cloud-config now excludes the Node; it then gets no Event.
         """
         self._kube = kube
         self._deduplicator = deduplicator
@@ -61,15 +62,15 @@ class NodeEventRecorder:
         self._is_foreign = is_foreign
         self._queue: deque[tuple[Node, Plan, datetime]] = deque(maxlen=MAX_QUEUED)
         self._wakeup = asyncio.Event()
-        # Of one Node one plan at a time: what the first one says is not told by the second.
+        # One plan at a time per Node, so that the second plan does not repeat the notices of the first.
         self._node_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def record_now(
         self, node: Node, notice: Notice, at: datetime | None = None, *, particular: str = ""
     ) -> bool:
-        """One Event; whether it was told (by us or, in the same minute, by another replica).
+        """Write one Event; return whether it exists, from this replica or, in the same minute, another one.
 
-        In one minute there is one Event of a reason, unless it is about something `particular`.
+        A Node gets one Event per reason and minute, unless `particular` distinguishes them.
         """
         if self._is_foreign(node):
             return False
@@ -84,7 +85,7 @@ class NodeEventRecorder:
         try:
             await self._kube.create_event(event, now=at or self._now())
         except (TemporaryError, PermanentError) as error:
-            # What it speaks of has been done: an Event must not make a finished message fail.
+            # The Event reports a completed write, so its failure must not fail the message.
             log.warning(
                 "an Event could not be written",
                 extra={"node": node.name, "reason": notice.reason, "error": str(error)},
@@ -93,7 +94,7 @@ class NodeEventRecorder:
         return True
 
     def enqueue(self, node: Node, plan: Plan) -> None:
-        """Say afterwards what has been done by now; beyond MAX_QUEUED the oldest goes unsaid."""
+        """Queue the Events of an applied plan; beyond MAX_QUEUED plans, drop the oldest."""
         if plan.outcome != "initialized" and not plan.notices:
             return
         if len(self._queue) == MAX_QUEUED:
@@ -102,26 +103,26 @@ class NodeEventRecorder:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Write what is to be told, until cancelled."""
+        """Write queued Events until cancelled."""
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
             while self._queue:
-                quiet_in = IDLE_SECONDS - self._idle_seconds()
-                if quiet_in <= 0:
+                idle_in = IDLE_SECONDS - self._idle_seconds()
+                if idle_in <= 0:
                     await self._write_concurrently()
                 elif (due_in := self._seconds_until_due()) <= 0:
                     await self._write_oldest()
                 else:
-                    await asyncio.sleep(min(quiet_in, due_in))
+                    await asyncio.sleep(min(idle_in, due_in))
 
     async def write_all(self) -> None:
-        """Write what is to be told so far; each notice once, for as long as it holds."""
+        """Write all queued Events; each notice only once while it holds."""
         while self._queue:
             await self._write_oldest()
 
     async def flush(self) -> None:
-        """The process ends: what is left is told, if that takes but a moment."""
+        """Write the queued Events when the process ends, for at most FLUSH_SECONDS."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await asyncio.gather(*(self.write_all() for _ in range(_MAX_CONCURRENT_FLUSH_WRITES)))
@@ -129,7 +130,7 @@ class NodeEventRecorder:
             log.warning("Events go unsaid: the process ends", extra={"count": len(self._queue)})
 
     def _seconds_until_due(self) -> float:
-        """In how many seconds the oldest is told, whatever is written."""
+        """Return the seconds until the oldest plan is due even while Nodes are written."""
         _, _, at = self._queue[0]
         waited = (self._now() - at).total_seconds()
         return MAX_DELAY_SECONDS - waited if waited >= 0.0 else 0.0  # the clock was set back
@@ -142,12 +143,12 @@ class NodeEventRecorder:
     async def _write_oldest(self) -> None:
         if not self._queue:
             return
-        told = self._queue.popleft()
+        oldest = self._queue.popleft()
         try:
-            async with self._node_locks.setdefault(told[0].name, asyncio.Lock()):
-                await self._write(*told)
-        except BaseException:  # cancelled: it is among the last words
-            self._queue.appendleft(told)
+            async with self._node_locks.setdefault(oldest[0].name, asyncio.Lock()):
+                await self._write(*oldest)
+        except BaseException:  # cancelled: `flush` writes it
+            self._queue.appendleft(oldest)
             raise
 
     async def _write(self, node: Node, plan: Plan, at: datetime) -> None:

@@ -1,4 +1,4 @@
-"""What an operator should know of a Node and that stops nothing: each is one Event, said once."""
+"""Builds the notices about a Node that need attention but block nothing; each becomes one Event."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,14 +10,14 @@ from services.labeler.field_ownership import OwnershipConflict
 from services.labeler.ownership_record import OwnershipRecord
 from services.labeler.rules.effects import SkippedEntry
 
-_MAX_NOTICES_PER_KIND: Final = 6  # Events of one look at a Node: `told` remembers 32 for its lifetime
-_MAX_MESSAGE_LENGTH: Final = 900  # characters; Kubernetes takes 1024
+_MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event deduplicator remembers 32 per Node
+_MAX_MESSAGE_LENGTH: Final = 900  # characters; Kubernetes accepts 1024
 _MAX_VALUE_LENGTH: Final = 100
 _HOW_TO_RETURN: Final = "remove it from the Node and it is set again"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """One Event."""
+    """The reason and message of one Event."""
 
     reason: str
     message: str
@@ -25,46 +25,46 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_skipped_notices(skipped: tuple[SkippedEntry, ...]) -> tuple[Notice, ...]:
-    """What rules could not do, in the words of rule, key and value."""
-    told = (
+    """Build notices for skipped entries of rules; each names rule, key and value."""
+    notices = (
         Notice(reason=_skipped_reason(each), message=_sanitize_line(_describe_skipped(each)))
         for each in skipped
     )
-    return _limit_notices(told, "RuleSkipped", "more keys of rules are left out")
+    return _limit_notices(notices, "RuleSkipped", "more keys of rules are left out")
 
 
 def build_conflict_notices(kind: str, conflicts: tuple[OwnershipConflict, ...]) -> tuple[Notice, ...]:
-    """Keys that somebody else has decided upon; said by the plan that records it."""
-    told = (
+    """Build notices for keys that another writer owns; only the plan that records a conflict reports it."""
+    notices = (
         Notice(reason="KeptForOthers", message=_sanitize_line(_describe_conflict(kind, each)))
         for each in conflicts
     )
-    return _limit_notices(told, "KeptForOthers", f"more {kind}s of others are left as they are")
+    return _limit_notices(notices, "KeptForOthers", f"more {kind}s of others are left as they are")
 
 
 def build_record_notices(record: OwnershipRecord) -> tuple[Notice, ...]:
-    """A record that is not to be trusted."""
+    """Build the notice for an ownership record that cannot be trusted."""
     if not record.problem:
         return ()
-    follows = {
+    consequence = {
         "absent": "it names nothing that was set here, and is replaced",
         "read": "it is put back, as what is on the Node says for certain what it was",
         "newer": "it stays, and nothing that it may name is changed or removed",
         "unreadable": "nothing is removed and a new record is begun; what was set before is nobody's, and "
         "stays when its rule goes",
     }[record.state]
-    text = f"annotation {FIELD_OWNERSHIP_ANNOTATION} is not to be trusted ({record.problem}): {follows}"
+    text = f"annotation {FIELD_OWNERSHIP_ANNOTATION} is not to be trusted ({record.problem}): {consequence}"
     return (Notice(reason="OwnedRecordUnreadable", message=_sanitize_line(text)),)
 
 
 def _skipped_reason(skipped: SkippedEntry) -> str:
-    known = {
+    reasons = {
         "label": "LabelSkipped",
         "annotation": "AnnotationSkipped",
         "taint": "TaintSkipped",
         "platformMetadata": "PlatformMetadataSkipped",
     }
-    return known.get(skipped.kind, "RuleSkipped")
+    return reasons.get(skipped.kind, "RuleSkipped")
 
 
 def _describe_skipped(skipped: SkippedEntry) -> str:
@@ -74,11 +74,11 @@ def _describe_skipped(skipped: SkippedEntry) -> str:
     return f"rule {skipped.rule!r}: {skipped.kind} {skipped.key!r}{value} is left out: {skipped.reason}"
 
 
-def _describe_conflict(kind: str, theirs: OwnershipConflict) -> str:
-    did = "was changed by somebody else to" if theirs.was_ours else "was set by somebody else to"
-    present, wanted = theirs.current[:_MAX_VALUE_LENGTH], theirs.desired[:_MAX_VALUE_LENGTH]
+def _describe_conflict(kind: str, conflict: OwnershipConflict) -> str:
+    did = "was changed by somebody else to" if conflict.was_ours else "was set by somebody else to"
+    current, desired = conflict.current[:_MAX_VALUE_LENGTH], conflict.desired[:_MAX_VALUE_LENGTH]
     return (
-        f"{kind} {theirs.key} {did} {present!r}, where it would be {wanted!r}: it is theirs from now on; "
+        f"{kind} {conflict.key} {did} {current!r}, where it would be {desired!r}: it is theirs from now on; "
         f"{_HOW_TO_RETURN}"
     )
 
@@ -92,6 +92,6 @@ def _limit_notices(notices: Iterable[Notice], reason: str, rest: str) -> tuple[N
 
 
 def _sanitize_line(text: str) -> str:
-    # Machines and other controllers have a say in it, and it is read in terminals.
+    # The text contains input of machines and other controllers, and is read in terminals.
     plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return plain if len(plain) <= _MAX_MESSAGE_LENGTH else plain[: _MAX_MESSAGE_LENGTH - 1] + "…"

@@ -1,7 +1,7 @@
-"""What Kubernetes refuses of the rules for one Node: that Node is written without it, and says so.
+"""Omits the keys of rules that Kubernetes rejects for one Node, and reports them.
 
-Whatever can be judged of a single value is judged before; this is for the rest: annotations that are too many
-beside those of others, formats that the API server demands of some keys, admission policies.
+Rules validate single values earlier. This module handles the other rejections: too many annotations together
+with those of other writers, formats that the API server requires for some keys, and admission policies.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,8 @@ from services.labeler.rules.effects import RuleEffects
 
 RejectableKind = Literal["annotation", "label", "taint"]
 
-# What is left out while refusals name no field, as those of webhooks. Taints come last: they keep pods away.
+# The kinds to omit in turn while rejections name no field, like those of webhooks. Taints come last, because
+# they keep pods away.
 _STEPS: Final[tuple[frozenset[RejectableKind], ...]] = (
     frozenset(),
     frozenset({"annotation"}),
@@ -28,19 +29,19 @@ _MAX_MESSAGE_LENGTH: Final = 600
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Kinds of keys that rules do not set for now, and what Kubernetes said of them."""
+    """The kinds of keys that rules do not set for now, and the API server's message."""
 
     kinds: frozenset[RejectableKind] = frozenset()
     message: str = ""
-    named_kinds: frozenset[RejectableKind] = frozenset()  # those of `kinds` whose fields a refusal has named
-    step: int = 0  # index of the last of the steps that was tried
+    named_kinds: frozenset[RejectableKind] = frozenset()  # the `kinds` whose fields a rejection has named
+    step: int = 0  # index of the last step that was tried
 
 
 NO_REJECTION: Final = Rejection()
 
 
 def extend_rejection(before: Rejection, fields: Iterable[str], message: str) -> Rejection | None:
-    """What to leave out after another refusal, which names these fields of the Node; None: all was tried."""
+    """Return what to omit after another rejection that names these `fields`; None if all was tried."""
     named = before.named_kinds.union(kind for field in fields if (kind := _kind_of_field(field)))
     if named - before.kinds:
         return Rejection(before.kinds | named, message, named, before.step)
@@ -52,13 +53,13 @@ def extend_rejection(before: Rejection, fields: Iterable[str], message: str) -> 
 
 
 def drop_rejected(effects: RuleEffects, rejection: Rejection) -> RuleEffects:
-    """The rest of what rules want; what is refused stays on the Node as it is."""
-    wanted: dict[RejectableKind, list[str]] = {
+    """Return the effects without the rejected kinds, whose keys stay unchanged on the Node."""
+    keys_by_kind: dict[RejectableKind, list[str]] = {
         "annotation": list(effects.annotations),
         "label": list(effects.labels),
         "taint": [taint.key for taint in effects.taints],
     }
-    keys = {(kind, key) for kind in rejection.kinds for key in wanted[kind]}
+    keys = {(kind, key) for kind in rejection.kinds for key in keys_by_kind[kind]}
     return msgspec.structs.replace(
         effects,
         annotations={} if "annotation" in rejection.kinds else effects.annotations,
@@ -69,12 +70,12 @@ def drop_rejected(effects: RuleEffects, rejection: Rejection) -> RuleEffects:
 
 
 def keeps_uninitialized(node: Node, rejection: Rejection) -> bool:
-    """Whether the Node has to wait: without its taint, pods would come that the taint is to keep away."""
+    """Return whether the Node must stay uninitialized: a rejected taint would not keep pods away."""
     return "taint" in rejection.kinds and not node.is_initialized
 
 
 def describe_rejected_taints(taints: Iterable[Taint]) -> str:
-    """What an operator should know of a Node that waits for these taints of rules."""
+    """Return the message for a Node that waits because Kubernetes rejects these taints of rules."""
     keys = ", ".join(f"{taint.key}:{taint.effect}" for taint in taints)
     return (
         f"Kubernetes refuses the patch with taints of rules ({keys}); until it accepts them, the Node waits"
@@ -82,12 +83,12 @@ def describe_rejected_taints(taints: Iterable[Taint]) -> str:
 
 
 def build_rejection_notices(rejection: Rejection) -> tuple[Notice, ...]:
-    """What to tell of it on the Node."""
+    """Build the notice about the rejected kinds of keys."""
     if not rejection.kinds:
         return ()
     kinds = ", ".join(f"{kind}s" for kind in sorted(rejection.kinds))
-    said = truncate_line(rejection.message, _MAX_MESSAGE_LENGTH)
-    text = f"Kubernetes refuses {kinds} that rules set: {said}; the rest is written without them"
+    message = truncate_line(rejection.message, _MAX_MESSAGE_LENGTH)
+    text = f"Kubernetes refuses {kinds} that rules set: {message}; the rest is written without them"
     return (Notice(reason="RulesRefused", message=text),)
 
 

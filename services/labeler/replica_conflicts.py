@@ -1,7 +1,7 @@
-"""Whether another replica writes a Node by other rules than ours, and which of the two should wait.
+"""Detects that another replica writes a Node by newer rules, and delays this replica's write.
 
-A changed ConfigMap reaches the replicas up to a minute apart. Until then each would undo what the other has
-written as soon as it hears of it. Whoever has held its rules for longer waits: the other has newer ones.
+A changed ConfigMap reaches the replicas up to a minute apart. Until then, each replica would undo the writes
+of the other. The replica that loaded its rules earlier waits, because the other one has newer rules.
 """
 
 import math
@@ -14,59 +14,60 @@ from libs.common.contract.node import FIELD_OWNERSHIP_DIGEST_LABEL, Node
 from services.labeler.ownership_record import read_ownership_record
 from services.labeler.plan import Plan
 
-# For so long rules count as new, and somebody else's are waited for: after that they may be gone for good.
+# How long rules count as new, and how long a replica waits for another one. After that, the other replica may
+# no longer exist.
 ROLLOUT_SECONDS: Final = 120.0
 
 
 class _AppliedRecord(msgspec.Struct):
     uid: str
-    record: str  # its digest as it was when we had done with the Node
-    conflict_since: float | None = None  # when we first found another one there that we would change
+    record: str  # digest of the ownership record after this replica's last write
+    conflict_since: float | None = None  # monotonic seconds; when a plan first met another digest
 
 
 class ReplicaConflicts:
-    """Kept for each Node that was handled here by the rules that hold now."""
+    """Remembers the record of each Node that this replica has reconciled with its current rules."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` is monotonic, in seconds."""
         self._clock = clock
-        self._rules_since = -math.inf  # rules of the start may be anybody's old ones
+        self._rules_since = -math.inf  # the rules at the start may be old
         self._applied: dict[str, _AppliedRecord] = {}
-        self._planned: dict[str, _AppliedRecord] = {}  # what will be left when the plan has been carried out
+        self._planned: dict[str, _AppliedRecord] = {}  # the records once the plans are applied
 
     def on_rules_changed(self) -> None:
-        """Ours are new ones."""
+        """Note that this replica has loaded new rules."""
         self._rules_since = self._clock()
         self._applied.clear()
 
     def record_plan(self, node: Node, plan: Plan) -> None:
-        """That is going to be carried out on the Node as it is."""
+        """Remember the record that the Node will have once this plan is applied."""
         record = plan.changes.labels.get(FIELD_OWNERSHIP_DIGEST_LABEL) or _record_digest(node)
         self._planned[node.name] = _AppliedRecord(node.uid, record)
 
     def record_applied(self, name: str) -> None:
-        """What was planned last has been carried out."""
+        """Note that the last plan for the Node has been applied."""
         if planned := self._planned.pop(name, None):
             self._applied[name] = planned
 
     def forget(self, name: str) -> None:
-        """The Node is gone."""
+        """Forget a deleted Node."""
         self._applied.pop(name, None)
         self._planned.pop(name, None)
 
     def why_wait(self, node: Node, plan: Plan) -> str:
-        """Why this plan is not to be carried out for now, "" if it is."""
-        left = self._applied.get(node.name)
-        if left is None or left.uid != node.uid or not node.is_initialized or not plan.node_summary:
+        """Return why this plan must not be applied now, or ""."""
+        applied = self._applied.get(node.name)
+        if applied is None or applied.uid != node.uid or not node.is_initialized or not plan.node_summary:
             return ""
         now = self._clock()
-        if left.record == _record_digest(node) or now - self._rules_since < ROLLOUT_SECONDS:
+        if applied.record == _record_digest(node) or now - self._rules_since < ROLLOUT_SECONDS:
             return ""
-        if read_ownership_record(node).state != "read":  # that was no replica
+        if read_ownership_record(node).state != "read":  # the writer was not a replica
             return ""
-        if left.conflict_since is None:
-            left.conflict_since = now
-        if now - left.conflict_since >= ROLLOUT_SECONDS:
+        if applied.conflict_since is None:
+            applied.conflict_since = now
+        if now - applied.conflict_since >= ROLLOUT_SECONDS:
             return ""
         return "another replica has written this Node since; its rules may be newer than ours"
 
@@ -74,4 +75,4 @@ class ReplicaConflicts:
 def _record_digest(node: Node) -> str:
     return node.labels.get(
         FIELD_OWNERSHIP_DIGEST_LABEL, ""
-    )  # the record itself may have been changed by its kubelet
+    )  # not of the annotation, which the kubelet may have changed

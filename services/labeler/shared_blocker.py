@@ -1,4 +1,4 @@
-"""When many Nodes wait for one and the same thing, it is not the Nodes' trouble: it is said once."""
+"""Finds the reason that most uninitialized Nodes share, so that it is reported once and not per Node."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -6,16 +6,16 @@ from typing import Final
 
 import msgspec
 
-MAX_SEPARATE_REPORTS: Final = 10  # up to that many Nodes may each have their own Event
+MAX_SEPARATE_REPORTS: Final = 10  # up to this number, each Node gets its own Event
 
 
 class SharedBlocker(msgspec.Struct, frozen=True, kw_only=True):
-    """What most of the waiting Nodes have in common."""
+    """The reason that more than half of the uninitialized Nodes have in common."""
 
     reason: str
     blocked_count: int
     waiting_count: int
-    first_node: str  # by name, so that every replica speaks of the same one
+    first_node: str  # first by name, so that all replicas choose the same Node
 
     def __str__(self) -> str:
         return (
@@ -24,14 +24,14 @@ class SharedBlocker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_shared_blocker(reasons: Mapping[str, str], waiting_count: int) -> SharedBlocker | None:
-    """The reason that more than ten, and more than half of the waiting Nodes share; None if there is none.
+    """Return the reason that more than ten and more than half of the waiting Nodes share, or None.
 
-    `reasons`: why each blocked Node is blocked, by name; `waiting`: how many Nodes of ours wait in all.
+    `reasons`: the reason of each blocked Node, by name. `waiting_count`: all managed Nodes that wait.
     """
     if len(reasons) <= MAX_SEPARATE_REPORTS:
         return None
-    [(reason, nodes)] = Counter(reasons.values()).most_common(1)
-    if nodes <= MAX_SEPARATE_REPORTS or nodes * 2 <= waiting_count:
+    [(reason, count)] = Counter(reasons.values()).most_common(1)
+    if count <= MAX_SEPARATE_REPORTS or count * 2 <= waiting_count:
         return None
-    first = min(name for name, its in reasons.items() if its == reason)
-    return SharedBlocker(reason=reason, blocked_count=nodes, waiting_count=waiting_count, first_node=first)
+    first = min(name for name, each in reasons.items() if each == reason)
+    return SharedBlocker(reason=reason, blocked_count=count, waiting_count=waiting_count, first_node=first)

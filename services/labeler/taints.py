@@ -1,7 +1,7 @@
-"""Taints: the one that says that nobody has initialised the Node, and those of rules.
+"""Plans the taints of a Node: removes the uninitialized taint and sets those of rules.
 
-A rule's taint is there before anything can be scheduled. Once somebody has removed it from a Node that is in
-use, it is not put back: the agent that a start-up taint waits for does just that.
+The labeler sets the taints of rules before the scheduler may use the Node. It does not restore a taint that
+was removed from an initialized Node, because the agent of a start-up taint removes the taint when it is done.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ _TALOS_OWNED_TAINTS: Final = "talos.dev/owned-taints"  # JSON list of keys from 
 
 
 class TaintChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What the taints should become, and what was left out of it."""
+    """The changes to the taints, their entries in the record, and the taints that stay unchanged."""
 
     set: tuple[Taint, ...] = ()
     remove: tuple[Taint, ...] = ()
@@ -28,16 +28,16 @@ class TaintChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_taints(node: Node, record: OwnershipRecord, effects: RuleEffects) -> TaintChanges:
-    """What differs from what the rules say, and is ours to change; the uninitialized taint goes."""
+    """Plan the changes to the taints that the labeler may change; always remove the uninitialized taint."""
     uninitialized = tuple(taint for taint in node.spec.taints if taint.key == UNINITIALIZED_TAINT)
     if not effects.taints and not record.managed_fields.taints:
         return TaintChanges(remove=uninitialized)
-    present = {_taint_key(taint): taint for taint in node.spec.taints}
-    wanted = {_taint_key(taint): taint for taint in effects.taints}
-    found = _resolve_taints(node, record, effects, {key: taint.value for key, taint in present.items()})
+    current = {_taint_key(taint): taint for taint in node.spec.taints}
+    desired = {_taint_key(taint): taint for taint in effects.taints}
+    found = _resolve_taints(node, record, effects, {key: taint.value for key, taint in current.items()})
     return TaintChanges(
-        set=tuple(wanted[key] for key, value in found.changes.items() if value is not None),
-        remove=(*uninitialized, *(present[key] for key, value in found.changes.items() if value is None)),
+        set=tuple(desired[key] for key, value in found.changes.items() if value is not None),
+        remove=(*uninitialized, *(current[key] for key, value in found.changes.items() if value is None)),
         recorded=found.recorded,
         conflicts=found.conflicts,
         machine_config_keys=found.machine_config_keys,
@@ -45,36 +45,36 @@ def plan_taints(node: Node, record: OwnershipRecord, effects: RuleEffects) -> Ta
 
 
 def is_set_by_machine_config(node: Node) -> bool:
-    """Whether the machine config itself sets the uninitialized taint: removing it would start a fight."""
+    """Return whether the machine config sets the uninitialized taint, so that Talos would restore it."""
     return UNINITIALIZED_TAINT in parse_owned_keys(node.annotations.get(_TALOS_OWNED_TAINTS, ""))
 
 
 def _resolve_taints(
-    node: Node, record: OwnershipRecord, effects: RuleEffects, present: dict[str, str]
+    node: Node, record: OwnershipRecord, effects: RuleEffects, current: dict[str, str]
 ) -> KeyChanges:
-    wanted = {_taint_key(taint): taint.value for taint in effects.taints}
-    unjudged = {key for kind, key in effects.retained if kind == "taint"}
+    desired = {_taint_key(taint): taint.value for taint in effects.taints}
+    retained_keys = {key for kind, key in effects.retained if kind == "taint"}
     recorded = record.managed_fields.taints
     adopted = record.state == "absent" and node.is_initialized
     return resolve_ownership(
         KeyState(
             kind="taints",
-            current=present,
-            desired=wanted,
+            current=current,
+            desired=desired,
             recorded=recorded,
             machine_config_keys=parse_owned_keys(node.annotations.get(_TALOS_OWNED_TAINTS, "")),
-            retained=frozenset(key for key in recorded if key.rpartition(":")[0] in unjudged),
-            adopted_if_equal=frozenset(wanted) if adopted else frozenset(),
-            released=_released_taints(node, record, wanted),
+            retained=frozenset(key for key in recorded if key.rpartition(":")[0] in retained_keys),
+            adopted_if_equal=frozenset(desired) if adopted else frozenset(),
+            released=_released_taints(node, record, desired),
         )
     )
 
 
-def _released_taints(node: Node, record: OwnershipRecord, wanted: dict[str, str]) -> frozenset[str]:
-    """Taints that are not set where they are absent: what runs on the Node by now does so without them."""
+def _released_taints(node: Node, record: OwnershipRecord, desired: dict[str, str]) -> frozenset[str]:
+    """Return the taints that stay absent: pods already run on the Node without them."""
     if not node.is_initialized:
         return frozenset()
-    return frozenset(record.managed_fields.taints) if record.state == "read" else frozenset(wanted)
+    return frozenset(record.managed_fields.taints) if record.state == "read" else frozenset(desired)
 
 
 def _taint_key(taint: Taint) -> str:
