@@ -1,4 +1,4 @@
-"""What holds for all Nodes: the --cloud-config file, whenever it changes; a bad one is told, not obeyed."""
+"""Reloads --cloud-config when the file changes; reports an invalid file and keeps the last valid one."""
 
 import asyncio
 import logging
@@ -21,13 +21,11 @@ from services.labeler.settings import InvalidConfigError, LabelerSettings
 log = logging.getLogger(__name__)
 
 _COMPONENT: Final = "talos-ccm"
-_MAX_LOGGED_MISTAKES: Final = (
-    20  # in one line of the log: a file of another kind has one in each of its lines
-)
+_MAX_LOGGED_MISTAKES: Final = 20  # per log message: a file of another format has a mistake in each line
 
 
 class ConfigReloader:
-    """The newest file without mistakes, and why it is not the newest file."""
+    """Provides the cluster config of the last valid file, and the mistakes of a newer invalid one."""
 
     def __init__(
         self,
@@ -38,7 +36,7 @@ class ConfigReloader:
         now: Callable[[], datetime],
         random: random.Random,
     ) -> None:
-        """`changed` hears when something else holds."""
+        """Start with the file of `settings`; `on_change` is called after each accepted change."""
         self._settings = settings
         self._on_change = on_change
         self._now = now
@@ -50,15 +48,15 @@ class ConfigReloader:
         self._has_pending = asyncio.Event()
 
     def current(self) -> ClusterConfig:
-        """What holds now: the same object for as long as nothing else does."""
+        """Return the current cluster config: the same object until it changes."""
         return self._current
 
     def problems(self) -> tuple[str, ...]:
-        """The mistakes of a file that is not obeyed."""
+        """Return the mistakes of a rejected file, as one sentence."""
         return (self._summarize_mistakes(),) if self._mistakes else ()
 
     async def run(self) -> None:
-        """Look at the file until cancelled; without one there is nothing to do."""
+        """Poll the file until cancelled; return at once if no file is configured."""
         if self._settings.cloud_config is None:
             return
         self._update_metrics()
@@ -87,7 +85,7 @@ class ConfigReloader:
         except InvalidConfigError as error:
             self._reject(error.mistakes)
         except Exception as error:
-            # People write the file: a defect of ours that it hits must not cost what holds.
+            # Operators write the file: a defect that it triggers must not replace the current config.
             log.exception("the --cloud-config file could not be judged")
             self._reject(
                 (f"{self._settings.cloud_config} cannot be judged: {type(error).__name__}: {error}",)
@@ -96,14 +94,14 @@ class ConfigReloader:
             self._accept(config, warnings=warnings)
 
     def _accept(self, config: ClusterConfig, *, warnings: tuple[str, ...]) -> None:
-        was_bad, self._mistakes = bool(self._mistakes), ()
+        was_rejected, self._mistakes = bool(self._mistakes), ()
         self._current, self._loaded_at = config, self._now()
         self._update_metrics()
         rules = len(config.rules.rules)
         log.info("the --cloud-config file was read again", extra={"rules": rules})
         for warning in warnings:
             log.warning("about the settings", extra={"why": warning})
-        if was_bad:
+        if was_rejected:
             text = f"{self._settings.cloud_config} has no mistakes any more and is obeyed: {rules} rules"
             self._publish_event("CloudConfigAccepted", text, "Normal")
         self._on_change()

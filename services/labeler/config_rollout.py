@@ -1,8 +1,8 @@
-"""Every Node is looked at again when what holds for all of them has changed: nobody says a word of it.
+"""Reconciles every Node again after a configuration change, because no event follows from such a change.
 
-The flow's last word of each machine is handled once more, as if it had just come. Every replica does it,
-since any may have written by the old rules until it heard of the new ones; each starts after a random while
-and plans on the newest view, so that the second one finds nothing to do.
+The rollout handles the last message about each machine once more, as if it had just arrived. Every replica
+does so, because any replica may have written by the old rules before it loaded the new ones. Each replica
+starts after a random delay and plans on the newest view, so the later ones find nothing to change.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from services.labeler.on_node_enriched import OnNodeEnriched
 
 log = logging.getLogger(__name__)
 
-MAX_IN_FLIGHT: Final = 16  # joining Nodes come first: this leaves them most of the connections
-_PAUSE_POLL_SECONDS: Final = 0.2  # how often is asked whether there is a leader again
+MAX_IN_FLIGHT: Final = 16  # leaves most connections to joining Nodes, which come first
+_PAUSE_POLL_SECONDS: Final = 0.2  # how often a paused rollout checks for a leader
 _WRITTEN_OUTCOMES: Final = frozenset({"initialized", "updated"})
 
 
@@ -39,12 +39,12 @@ class _RolloutPass(msgspec.Struct, kw_only=True):
     nodes: int
     started_at: float
     attempted: int = 0
-    failed: int = 0  # at the first try
+    failed: int = 0  # first attempts that failed
     changed: set[str] = msgspec.field(default_factory=set)
 
 
 class ConfigRollout:
-    """Looks at all Nodes when it is wanted, and starts over when it is wanted again meanwhile."""
+    """Reconciles all Nodes on request; a request during a pass starts the pass again."""
 
     def __init__(
         self,
@@ -60,12 +60,15 @@ class ConfigRollout:
         now: Callable[[], datetime],
         random: random.Random,
     ) -> None:
-        """`handling` is that of live messages: two versions of one Node take turns. `clock` is monotonic."""
+        """`middleware` is that of live messages, so its lock serializes two messages about one Node.
+
+        `clock` is monotonic, in seconds; a pass starts up to `spread_seconds` after its request.
+        """
         self._stream_cache = stream_cache
         self._handler = handler
-        judged = middleware.wrap(self._handle, is_repeat=True)
+        handle = middleware.wrap(self._handle, is_repeat=True)
         self._acknowledger = Acknowledger(
-            judged, service=LABELER.service, publish_dead_letter=publish_dead_letter, now=now
+            handle, service=LABELER.service, publish_dead_letter=publish_dead_letter, now=now
         )
         self._why_paused = why_paused
         self._in_flight = min(in_flight, MAX_IN_FLIGHT)
@@ -79,16 +82,16 @@ class ConfigRollout:
 
     @property
     def is_busy(self) -> bool:
-        """Whether Nodes are left that were not looked at again."""
+        """Return whether Nodes are left to reconcile."""
         return self._requested.is_set() or self._is_running
 
     def request(self, reason: str) -> None:
-        """Look at all Nodes, soon."""
+        """Request a pass over all Nodes; `reason` is for the log."""
         self._requested_reason = reason
         self._requested.set()
 
     async def run(self) -> None:
-        """Replay whenever it is wanted, until cancelled; what is in flight then is the next process's."""
+        """Run a pass for each request until cancelled; the next process repeats an interrupted pass."""
         while True:
             await self._requested.wait()
             await self._wait_until_unpaused()
@@ -103,7 +106,7 @@ class ConfigRollout:
         messages = [each for each in self._stream_cache.list_under(ENRICHED_NODE) if self._is_due(each)]
         self._random.shuffle(
             messages
-        )  # two replicas in the same order would write the same Node at each step
+        )  # in the same order, two replicas would always write the same Node at the same time
         self._pass = _RolloutPass(nodes=len(messages), started_at=self._clock())
         log.info("all nodes are looked at again", extra={"why": why, "nodes": len(messages)})
         metrics.RULES_PENDING.labels(LABELER.service).set(len(messages))
@@ -115,16 +118,16 @@ class ConfigRollout:
             self._report_finished()
 
     async def _reconcile_until_done(self, message: Message, slots: asyncio.Semaphore) -> None:
-        """Until it was handled by the newest rules, there is newer word, or all starts over."""
-        verdict = await self._attempt(message, slots)
-        self._count_attempt(failed=isinstance(verdict, Nak))
-        while isinstance(verdict, Nak):
-            await self._sleep_unless_requested(verdict.delay_seconds)
-            verdict = await self._attempt(message, slots)
+        """Retry until the newest rules are applied, a newer message exists, or a new pass is requested."""
+        disposition = await self._attempt(message, slots)
+        self._count_attempt(failed=isinstance(disposition, Nak))
+        while isinstance(disposition, Nak):
+            await self._sleep_unless_requested(disposition.delay_seconds)
+            disposition = await self._attempt(message, slots)
         metrics.RULES_PENDING.labels(LABELER.service).dec()
 
     async def _attempt(self, message: Message, slots: asyncio.Semaphore) -> Disposition | None:
-        """One try, as soon as it may be made; None if there is nothing to do any more."""
+        """Reconcile once, as soon as writes are allowed; None if nothing is left to do."""
         async with slots:
             while self._is_paused() and not self._requested.is_set():
                 await self._sleep_unless_requested(_PAUSE_POLL_SECONDS)
@@ -133,7 +136,7 @@ class ConfigRollout:
             return await self._reconcile(message)
 
     async def _reconcile(self, message: Message) -> Disposition:
-        """As the bus has it judged, in a trace of its own that names the one which told of the machine."""
+        """Reconcile like a delivered message, in a new trace with a link to the trace of the message."""
         with (
             telemetry.log_fields(why=self._requested_reason),
             telemetry.span("look at a node again", links=(message.headers,)),
@@ -145,7 +148,7 @@ class ConfigRollout:
             self._pass.changed.add(message.subject)
 
     def _is_due(self, message: Message) -> bool:
-        """Whether that is the last word of its Node, and not obeyed by the newest rules yet."""
+        """Return whether this is the last message about its Node, not yet applied with the newest rules."""
         if isinstance(message.event, EnrichedNodeGone):
             return False
         newest = self._stream_cache.get(message.subject)
@@ -153,11 +156,11 @@ class ConfigRollout:
         return is_last and not self._handler.has_applied(message)
 
     def _is_paused(self) -> bool:
-        """Whether nothing may be written for now, or half of what there is to know is missing."""
+        """Return whether writes must wait or the stream cache is incomplete."""
         return bool(self._why_paused() or self._stream_cache.problems())
 
     async def _wait_until_unpaused(self) -> None:
-        while self._is_paused():  # noqa: ASYNC110 - time itself ends it: a leader is heard or is not
+        while self._is_paused():  # noqa: ASYNC110 - no event ends it: the age of the last heartbeat decides
             await asyncio.sleep(_PAUSE_POLL_SECONDS)
 
     def _count_attempt(self, *, failed: bool) -> None:
@@ -177,7 +180,7 @@ class ConfigRollout:
         log.info("all nodes were looked at again", extra=fields)
 
     async def _sleep_unless_requested(self, seconds: float) -> None:
-        """So long, or until all starts over."""
+        """Sleep, but return at once when a new pass is requested."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._requested.wait()

@@ -1,4 +1,4 @@
-"""What the labeler can be told."""
+"""The settings of the labeler, and the cluster config that results from them and --cloud-config."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,7 +21,7 @@ from services.labeler.labels import is_label_value
 from services.labeler.plan import ClusterConfig
 from services.labeler.rules import RulesError, collect_findings, compile_rules
 
-# What the file says is read again whenever it changes: here is only what counts when it says nothing.
+# The flag alone: the labeler reloads --cloud-config when it changes, and the file's name takes precedence.
 _CLUSTER_NAME: Final = msgspec.structs.replace(CLUSTER_NAME, config="")
 _UNUSED_NAME: Final = (
     f"--{CLUSTER_NAME.name} has no effect without --{CLUSTER_NAME_FALLBACKS.name}, as in the Talos cloud "
@@ -30,7 +30,7 @@ _UNUSED_NAME: Final = (
 
 
 class InvalidConfigError(Exception):
-    """What the file and the flags say cannot be obeyed."""
+    """The --cloud-config file and the flags contain mistakes."""
 
     def __init__(self, mistakes: tuple[str, ...]) -> None:
         self.mistakes = mistakes  # one sentence each
@@ -38,7 +38,7 @@ class InvalidConfigError(Exception):
 
 
 class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the labeler can be told."""
+    """The settings of the labeler."""
 
     observe_only: Annotated[bool, OBSERVE_ONLY] = False
     cluster_name: Annotated[str, _CLUSTER_NAME] = ""
@@ -46,11 +46,11 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
     cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
     # The content of that file at the start.
     file: CloudConfig = CloudConfig()
-    # A new content counts after two looks.
+    # New content takes effect after two polls.
     cloud_config_poll_seconds: float = 1.0
-    # With another file, all Nodes are looked at again within that time: replicas rarely do so at once.
+    # After a change of the file, each replica starts its rollout after a random delay of up to this time.
     rollout_spread_seconds: float = 5.0
-    # Nothing is written while no leader has been heard for that long: another one may be at work elsewhere.
+    # The labeler writes nothing after this time without a leader heartbeat: another leader may exist elsewhere.
     leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
         int,
@@ -63,16 +63,16 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 64
 
     def problems(self) -> tuple[str, ...]:
-        """What the single fields cannot tell."""
-        about_name = _find_cluster_name_problems(self._fallback_cluster_name)
+        """Return the mistakes that concern several settings or the file, one sentence each."""
+        name_problems = _find_cluster_name_problems(self._fallback_cluster_name)
         try:
             self.build_config(self.file)
         except InvalidConfigError as error:
-            return about_name + error.mistakes
-        return about_name
+            return name_problems + error.mistakes
+        return name_problems
 
     def warnings(self) -> tuple[str, ...]:
-        """What has no effect: --cluster-name alone, and parts of templates."""
+        """Return what has no effect: --cluster-name alone, and templates that read unknown fields."""
         unused = (_UNUSED_NAME,) if self.cluster_name and not self.cluster_name_fallbacks else ()
         try:
             return unused + self.format_findings(compile_rules(self.file).warnings)
@@ -81,18 +81,18 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _fallback_cluster_name(self) -> str:
-        """The cluster's name where the file has none; "" = the one in a machine's facts."""
+        """The cluster name if the file has none; "" means the name in a machine's facts."""
         return self.cluster_name if self.cluster_name_fallbacks else ""
 
     @property
     def config(self) -> ClusterConfig:
-        """What holds for every Node at the start. Raises InvalidConfigError."""
+        """The cluster config at the start. Raises InvalidConfigError."""
         return self.build_config(self.file)
 
     def evaluate(self, found: CloudConfig | CloudConfigError) -> tuple[ClusterConfig, tuple[str, ...]]:
-        """The configuration of that file content, and warnings. Raises InvalidConfigError with all mistakes.
+        """Return the cluster config of a file content, and warnings. Raises InvalidConfigError.
 
-        Takes a second for a megabyte of templates.
+        The error contains all mistakes. A megabyte of templates takes a second.
         """
         if isinstance(found, CloudConfigError):
             raise InvalidConfigError(self.format_findings(collect_findings(found)))
@@ -100,7 +100,7 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return config, self.format_findings(found.warnings + config.rules.warnings)
 
     def build_config(self, file: CloudConfig) -> ClusterConfig:
-        """What holds for every Node with such a file. Raises InvalidConfigError."""
+        """Build the cluster config from a parsed file. Raises InvalidConfigError."""
         try:
             rules = compile_rules(file)
         except RulesError as error:
@@ -114,7 +114,7 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def format_findings(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
-        """What was found in the file, one sentence each."""
+        """Format the findings about the file, one sentence each."""
         return tuple(
             f"--{CLOUD_CONFIG.name}: {finding.format(str(self.cloud_config))}" for finding in findings
         )
@@ -123,8 +123,8 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
 def _find_cluster_name_problems(name: str) -> tuple[str, ...]:
     if not name or is_label_value(name):
         return ()
-    said = (
+    problem = (
         f"--cluster-name: {name!r} cannot be a label's value: up to 63 letters, digits, '-', '_' and '.', "
         "with a letter or digit at both ends"
     )
-    return (said,)
+    return (problem,)

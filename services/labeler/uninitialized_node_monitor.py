@@ -1,7 +1,7 @@
-"""Sees to it that no Node waits in silence: what blocks it is on the Node itself within 30 s.
+"""Reports on each uninitialized Node, within 30 s, the reason that blocks it.
 
-Driven by what is known now, not by messages: it works when metadata is down, and after a restart. Every
-replica does it; each waits a random while and writes only what the Node does not say by then.
+The monitor evaluates the current state, not single messages, so it works after a restart and when metadata
+is down. Every replica runs it. Each waits a random time and writes only reasons that the Node lacks by then.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ log = logging.getLogger(__name__)
 
 PASS_SECONDS: Final = 1.0
 REPORT_SPREAD_SECONDS: Final = (
-    5.0  # the random while: replicas rarely speak at once, brief trouble goes unsaid
+    5.0  # the random time: replicas rarely report at once, and short problems are not reported
 )
-WRITES_PER_PASS: Final = 50  # an outage must not become a storm of writes on the API server
+WRITES_PER_PASS: Final = 50  # so that an outage does not overload the API server with writes
 _RETRY_SECONDS: Final = 5.0
 
 
 class _EvaluatedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One Node of ours that waits, as of now."""
+    """One managed Node that waits to be initialized, with its current blocker."""
 
     node: Node
     waiting_node: UninitializedNode
@@ -55,7 +55,7 @@ class _EvaluatedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UninitializedNodeMonitor:
-    """Looks once a second at the Nodes that are not initialised; with none there is nothing to do."""
+    """Checks the uninitialized Nodes once a second and reports what blocks them."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class UninitializedNodeMonitor:
         clock: Callable[[], float],
         random: random.Random,
     ) -> None:
-        """`config` is what holds now; `paused` says why nothing may be written for now, "" if it may.
+        """`config` returns the current settings; `why_paused` returns why writes must wait, or "".
 
         `clock` is monotonic, in seconds.
         """
@@ -85,19 +85,19 @@ class UninitializedNodeMonitor:
         self._shared_report_at: float | None = None
 
     def problems(self) -> tuple[str, ...]:
-        """The trouble that most waiting Nodes share."""
+        """Return the blocker that most waiting Nodes share, if any."""
         return () if self._shared_blocker is None else (f"outage: {self._shared_blocker}",)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check the Nodes every PASS_SECONDS until cancelled."""
         while True:
             await asyncio.sleep(PASS_SECONDS)
             await self.check_nodes()
 
     async def check_nodes(self) -> None:
-        """One pass over all Nodes that wait."""
+        """Check all waiting Nodes once."""
         if self._stream_cache.problems() or self._why_paused():
-            return  # what is known may be half of it, or another one leads: conclude nothing, write nothing
+            return  # the state may be incomplete, or another watcher may lead
         at = self._clock()
         waits = {
             name: wait
@@ -120,7 +120,7 @@ class UninitializedNodeMonitor:
         await self._report_foreign_nodes(at)
 
     def _evaluate(self, name: str, at: float) -> _EvaluatedNode | None:
-        """What is known of a Node that waits; None when it is not ours, or does not wait any more."""
+        """Return the Node and its blocker; None if it is not managed or no longer waits."""
         waiting = self._uninitialized_nodes.by_name.get(name)
         node = self._observed_node(name)
         if waiting is None or node is None or node.uid != waiting.uid:
@@ -128,13 +128,13 @@ class UninitializedNodeMonitor:
             return None
         enriched = self._last_event(f"{ENRICHED_NODE}.{name}")
         if self._node_writer.latest(node).is_initialized:
-            return None  # so Kubernetes has answered; the watcher's word of it rests for some seconds
+            return None  # by the API server's response; the watcher publishes it some seconds later
         if not is_managed(node, enriched, self._config()):
             return None
         blocked: Blocker | None
         try:
             blocked = find_blocker_cached(waiting, node, enriched, self._config(), at=at)
-        except Exception as error:  # noqa: BLE001 - one Node must not silence all; its handler logs where and why
+        except Exception as error:  # noqa: BLE001 - one Node must not stop all reports; its handler logs the error
             blocked = None if may_be_excluded(node, self._config()) else block_on_defect(error)
         return _EvaluatedNode(node=node, waiting_node=waiting, blocker=blocked)
 
@@ -148,7 +148,7 @@ class UninitializedNodeMonitor:
             waiting.report_at = self._random_report_time(at)
 
     async def _report_blocker(self, name: str) -> None:
-        """Write the condition, from the newest view: the writes before this one have taken their time."""
+        """Evaluate the Node again and write the condition; earlier writes of this pass took time."""
         wait = self._evaluate(name, self._clock())
         if wait is None or wait.blocker is None or is_reported_on(wait.node, wait.blocker):
             return
@@ -157,20 +157,20 @@ class UninitializedNodeMonitor:
         try:
             await self._node_writer.report_blocker(wait.node, wait.blocker, with_event=not shared)
         except (NotFound, FenceFailed):
-            return  # gone, or another one by now: the watcher will tell
+            return  # the Node was deleted or replaced: an event of the watcher follows
         except (TemporaryError, PermanentError) as error:
             wait.waiting_node.report_at = self._clock() + _RETRY_SECONDS * (1.0 + self._random.random())
             log.warning("a Node cannot be told why it waits", extra={"node": name, "error": str(error)})
-            if wait.waiting_node.failed_write:  # then the Node itself may never say it
+            if wait.waiting_node.failed_write:  # the condition may never be written either
                 await self._publish(wait.node, wait.blocker)
             return
         wait.waiting_node.reported_reason = wait.blocker.reason
         log.info("a Node waits", extra={"node": name, "reason": wait.blocker.reason})
-        if self._last_event(f"{ENRICHED_NODE}.{name}") is None:  # else whoever handled that has published it
+        if self._last_event(f"{ENRICHED_NODE}.{name}") is None:  # otherwise the handler has published it
             await self._publish(wait.node, wait.blocker)
 
-    async def _publish(self, node: Node, blocked: Blocker) -> None:
-        plan = Plan(outcome="blocked", reason=blocked.message, blocker=blocked)
+    async def _publish(self, node: Node, blocker: Blocker) -> None:
+        plan = Plan(outcome="blocked", reason=blocker.message, blocker=blocker)
         await self._decision_publisher.publish(node, plan)
 
     def _update_shared_blocker(self, reasons: Mapping[str, str], waiting: int, at: float) -> None:
@@ -184,7 +184,7 @@ class UninitializedNodeMonitor:
             log.warning("many Nodes wait for the same thing", extra={"reason": str(self._shared_blocker)})
 
     async def _report_shared_blocker(self, waits: Mapping[str, _EvaluatedNode], at: float) -> None:
-        """One Event for all of them, on the first by name."""
+        """Write one Event for all Nodes that share the blocker, on the first by name."""
         wait = waits.get(self._shared_blocker.first_node) if self._shared_blocker is not None else None
         if (
             self._shared_report_at is None
@@ -198,7 +198,10 @@ class UninitializedNodeMonitor:
             self._shared_report_at = None
 
     async def _report_foreign_nodes(self, at: float) -> None:
-        """Nodes without provided-node-ip: nobody asks about them, so it is here that they are disowned."""
+        """Publish that Nodes without provided-node-ip are not managed, and report foreign Nodes.
+
+        Metadata does not query Nodes without provided-node-ip, so no handler decides about them.
+        """
         for name in tuple(self._uninitialized_nodes.without_node_ip):
             self._uninitialized_nodes.without_node_ip.discard(name)
             node = self._observed_node(name)
@@ -207,10 +210,10 @@ class UninitializedNodeMonitor:
         names = [
             name for name, each in self._uninitialized_nodes.by_name.items() if self._waits_long(each, at)
         ]
-        strangers = [stranger for name in names if (stranger := self._find_foreign_node(name)) is not None]
-        if len(strangers) > MAX_SEPARATE_REPORTS:
-            return  # the fleet of another cloud controller manager, that has trouble of its own
-        for node, notice in strangers:
+        foreign = [found for name in names if (found := self._find_foreign_node(name)) is not None]
+        if len(foreign) > MAX_SEPARATE_REPORTS:
+            return  # so many Nodes belong to another cloud controller manager, which has a problem of its own
+        for node, notice in foreign:
             self._node_writer.report(node, Plan(outcome="not-ours", reason=notice.message, notices=(notice,)))
 
     def _find_foreign_node(self, name: str) -> tuple[Node, Notice] | None:
@@ -226,8 +229,8 @@ class UninitializedNodeMonitor:
         return at + self._random.uniform(0.0, REPORT_SPREAD_SECONDS)
 
     def _observed_node(self, name: str) -> Node | None:
-        heard = self._last_event(f"{OBSERVED_NODE}.{name}")
-        return heard.node if isinstance(heard, NodeObserved) else None
+        event = self._last_event(f"{OBSERVED_NODE}.{name}")
+        return event.node if isinstance(event, NodeObserved) else None
 
     def _last_event(self, subject: str) -> Event | None:
         message = self._stream_cache.get(subject)

@@ -1,4 +1,4 @@
-"""The Nodes that nobody has initialised yet: since when they wait, and what for."""
+"""Keeps the Nodes that still have the uninitialized taint, and evaluates what blocks them."""
 
 from typing import Final
 
@@ -21,12 +21,12 @@ from services.labeler.plan import (
 )
 
 FACTS_TIMEOUT_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
-# From the first word of a Node until what its machine says has been carried out, by this replica or another.
+# From the first observation of a Node until a replica has applied its machine's facts.
 RECONCILE_GRACE_SECONDS: Final = 10.0
 
 
 class BlockerEvaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """How a waiting Node was judged, and on what."""
+    """A blocker and the input from which it was evaluated."""
 
     node: Node
     enriched: Event
@@ -36,28 +36,26 @@ class BlockerEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UninitializedNode(msgspec.Struct, kw_only=True):
-    """One Node that has not been initialised."""
+    """One Node that has not been initialized."""
 
     uid: str
     since: float  # monotonic seconds
-    failed_write: str = ""  # what Kubernetes said to our last try, and when the next one is
-    reported_reason: str = ""  # the reason that we have written and may not have seen on the Node yet
-    report_at: float | None = None  # when what blocks it is to be said, None if there is nothing to say
-    last_evaluation: BlockerEvaluation | None = (
-        None  # the last judgement, for as long as nothing else is known
-    )
-    is_reconciled: bool = False  # whether word of its machine has been here, and all was done that could be
+    failed_write: str = ""  # the error of the last write, and when the labeler retries
+    reported_reason: str = ""  # the reason written by this replica, perhaps not observed on the Node yet
+    report_at: float | None = None  # monotonic seconds of the next report; None: nothing to report
+    last_evaluation: BlockerEvaluation | None = None  # valid while its input is unchanged
+    is_reconciled: bool = False  # whether this replica has applied the plan of an event about its machine
 
 
 class UninitializedNodes:
-    """Kept from what the watcher says; a Node of another uid under the same name waits anew."""
+    """The uninitialized Nodes by name, from the watcher's events; another UID is a new Node."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, UninitializedNode] = {}
-        self.without_node_ip: set[str] = set()  # Nodes without provided-node-ip that nobody has been told of
+        self.without_node_ip: set[str] = set()  # Nodes without provided-node-ip, not reported yet
 
     def apply(self, event: object, at: float) -> None:
-        """The flow has said this, at that monotonic time."""
+        """Apply an event of the flow; `at` is in monotonic seconds."""
         match event:
             case NodeObserved(node=node):
                 self._upsert(node, at)
@@ -66,19 +64,19 @@ class UninitializedNodes:
                 self.without_node_ip.discard(name)
 
     def record_failed_write(self, name: str, uid: str, description: str) -> None:
-        """Kubernetes did not take what this Node needs; `said` as `blocked.failed_write` tells it."""
+        """Record a failed write of the Node; `description` is from `blocker.describe_failed_write`."""
         waiting = self.by_name.get(name)
         if waiting is not None and waiting.uid == uid:
             waiting.failed_write = description
 
     def record_write(self, name: str) -> None:
-        """Kubernetes has taken what there was to write."""
+        """Record that the plan for the Node was applied."""
         waiting = self.by_name.get(name)
         if waiting is not None:
             waiting.failed_write, waiting.is_reconciled = "", True
 
     def clear(self) -> None:
-        """Everything known is void."""
+        """Forget all Nodes."""
         self.by_name.clear()
         self.without_node_ip.clear()
 
@@ -95,9 +93,9 @@ class UninitializedNodes:
 
 
 def is_managed(node: Node, enriched: Event | None, config: ClusterConfig) -> bool:
-    """Whether the Node is ours to initialise, as far as anybody knows by now.
+    """Return whether the labeler manages the Node, by the facts that are known now.
 
-    What a machine's providerID will be is for its plan to say, which is not made once a second.
+    This check runs once a second, so it does not derive the future providerID as a plan does.
     """
     facts = _known_facts(node, enriched)
     if (why_not_selected if facts else why_not_owned)(config.ownership, node):
@@ -106,20 +104,23 @@ def is_managed(node: Node, enriched: Event | None, config: ClusterConfig) -> boo
 
 
 def may_be_excluded(node: Node, config: ClusterConfig) -> bool:
-    """Whether by the Node alone it may be another's: where it cannot be planned, nothing is written on it."""
+    """Return whether ownership may exclude the Node, judged without facts.
+
+    The labeler writes nothing to such a Node when planning fails.
+    """
     return bool(why_not_owned(config.ownership, node))
 
 
 def is_excluded(node: Node, enriched: Event | UnreadablePayload | None, config: ClusterConfig) -> bool:
-    """Whether the file has it be another's, as far as anybody knows by now: nothing is written on it."""
+    """Return whether --cloud-config excludes the Node, by the facts that are known now."""
     return bool(why_excluded(node, _known_facts(node, enriched), config))
 
 
 def build_foreign_notice(node: Node, enriched: Event | None, config: ClusterConfig) -> Notice | None:
-    """What to tell on a Node that waits for us in vain; None if it is ours, or may yet turn out to be.
+    """Build the notice for a Node that the labeler will never initialize; None if it may be managed.
 
-    Nothing on one that the file has be another's: its owner knows. A foreign providerID is certain once the
-    machine has said its own, or the rules have.
+    A Node that --cloud-config excludes gets none, because its owner knows. A providerID is foreign only after
+    the machine or the rules have given another one.
     """
     if node.metadata.deletion_timestamp is not None:
         return None
@@ -141,9 +142,9 @@ def find_blocker(
     waited_seconds: float,
     failed_write: str = "",
 ) -> Blocker | None:
-    """What keeps this Node from being initialised; None while nothing does, or if it is not ours.
+    """Return what prevents the initialization of this Node; None if nothing does or it is not managed.
 
-    `enriched` is the last that metadata has said of a Node of that name.
+    `enriched` is metadata's last event about a Node of that name.
     """
     match enriched:
         case NodeEnriched(node=of, facts=facts, verified_by=recognized_by) if of.uid == node.uid:
@@ -164,15 +165,15 @@ def find_blocker(
 def find_blocker_cached(
     waiting_node: UninitializedNode, node: Node, enriched: Event | None, config: ClusterConfig, *, at: float
 ) -> Blocker | None:
-    """`find_blocker` as of that monotonic time, judged anew only when something else is known than before.
+    """Return `find_blocker` at that monotonic time, evaluated again only if its input has changed.
 
-    All waiting Nodes are asked about once a second: a thousand of them that wait for an API server which is
-    busy with a thousand joins must not take its time, too. So what a machine says is carried out first, and
-    judged here only if that has led to nothing by then.
+    The monitor calls this once a second for each waiting Node, and a thousand evaluations must not slow down
+    a thousand joins. The handler therefore applies machine facts first. This function evaluates facts only
+    after a write, a failed write or RECONCILE_GRACE_SECONDS.
     """
     failed = waiting_node.failed_write
-    tried = failed or waiting_node.is_reconciled or at - waiting_node.since >= RECONCILE_GRACE_SECONDS
-    if isinstance(enriched, NodeEnriched) and not tried:
+    is_due = failed or waiting_node.is_reconciled or at - waiting_node.since >= RECONCILE_GRACE_SECONDS
+    if isinstance(enriched, NodeEnriched) and not is_due:
         return None
     if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:
         return find_blocker(
@@ -180,11 +181,11 @@ def find_blocker_cached(
         )
     last = waiting_node.last_evaluation
     if last is None or not _is_unchanged(last, node, enriched, config, failed):
-        blocked = find_blocker(
+        blocker = find_blocker(
             node, enriched, config, waited_seconds=at - waiting_node.since, failed_write=failed
-        )  # with word of its machine, how long it has waited does not count
+        )  # with an event about its machine, the waiting time does not count
         last = waiting_node.last_evaluation = BlockerEvaluation(
-            node=node, enriched=enriched, failed_write=failed, config=config, blocker=blocked
+            node=node, enriched=enriched, failed_write=failed, config=config, blocker=blocker
         )
     return last.blocker
 
@@ -192,8 +193,8 @@ def find_blocker_cached(
 def _is_unchanged(
     last: BlockerEvaluation, node: Node, enriched: Event, config: ClusterConfig, failed_write: str
 ) -> bool:
-    same_words = last.node is node and last.enriched is enriched and last.failed_write == failed_write
-    return same_words and last.config is config
+    same_events = last.node is node and last.enriched is enriched and last.failed_write == failed_write
+    return same_events and last.config is config
 
 
 def _known_facts(node: Node, enriched: Event | UnreadablePayload | None) -> MachineFacts | None:
