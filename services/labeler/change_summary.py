@@ -1,4 +1,4 @@
-"""A plan in words: one line for each change, for people and for the log."""
+"""Summarizes the changes of a plan, one line each, for operators and the log."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -19,7 +19,7 @@ _MAX_VALUE_LENGTH: Final = 200  # characters of an annotation
 def summarize_status(
     addresses: tuple[NodeAddress, ...] | None, *, removes_condition: bool
 ) -> tuple[str, ...]:
-    """What is written into the Node's status."""
+    """Return one line for each change to the Node's status."""
     lines = []
     if addresses is not None:
         lines.append("addresses " + ", ".join(f"{each.type}={each.address}" for each in addresses))
@@ -29,7 +29,7 @@ def summarize_status(
 
 
 def summarize_changes(changes: NodeChanges) -> tuple[str, ...]:
-    """What is written into the Node; the record is named only where it is all that is written."""
+    """Return one line for each change to the Node; the record gets one only if nothing else changes."""
     labels = {key: value for key, value in changes.labels.items() if key != FIELD_OWNERSHIP_DIGEST_LABEL}
     annotations = {
         key: value for key, value in changes.annotations.items() if key != FIELD_OWNERSHIP_ANNOTATION
@@ -46,8 +46,8 @@ def summarize_changes(changes: NodeChanges) -> tuple[str, ...]:
     return (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: whose keys these are",)
 
 
-def _summarize_keys(kind: str, wanted: dict[str, str | None]) -> Iterable[str]:
-    for key, value in wanted.items():
+def _summarize_keys(kind: str, changes: dict[str, str | None]) -> Iterable[str]:
+    for key, value in changes.items():
         yield f"{kind} {key} removed" if value is None else f"{kind} {key}={_truncate_value(value)}"
 
 
@@ -56,4 +56,4 @@ def _format_taint(taint: Taint) -> str:
 
 
 def _truncate_value(value: str) -> str:
-    return truncate_line(value, _MAX_VALUE_LENGTH)  # a machine has a say in it, and it is read in terminals
+    return truncate_line(value, _MAX_VALUE_LENGTH)  # machine input, read in terminals

@@ -1,4 +1,4 @@
-"""What a machine's providerID is, by what Talos reports; when it may be written is `provider_id`'s to say."""
+"""Derives a machine's providerID from its platform metadata; `provider_id` decides when it is final."""
 
 import re
 from typing import Final
@@ -10,13 +10,16 @@ _AZURE_GROUP: Final = re.compile(r"/subscriptions/[^/]+/resourcegroups/([^/]+)/p
 
 
 def build_provider_id(platform: PlatformMetadata, node_ip: str) -> str:
-    """What Talos reports, or `talos://<platform>/<node IP>` where there is no native one."""
+    """Return the native providerID or, if there is none, `talos://<platform>/<node IP>`."""
     reported = derive_native_provider_id(platform)
     return reported or f"{OUR_SCHEME}://{platform.platform}/{node_ip}"
 
 
 def derive_native_provider_id(platform: PlatformMetadata) -> str:
-    """The machine's own providerID in the form that its native controllers write, "" if it has none."""
+    """Return the providerID in the form that the platform's own controllers write, or "".
+
+    For Azure, the resource group is in lower case.
+    """
     if platform.platform != "azure":
         return platform.provider_id
     found = _AZURE_GROUP.search(platform.provider_id)

@@ -1,7 +1,7 @@
-"""Which of the addresses that a kubelet announces may be used: those that its machine has.
+"""Verifies that the machine has the addresses that its kubelet announces; only these are used.
 
-The annotation is written by the node. An address of another machine would become an InternalIP, which the API
-server dials, and part of a providerID, which nobody can change.
+The kubelet writes the annotation. An address of another machine would become an InternalIP, which the API
+server dials, and part of a providerID, which is immutable.
 """
 
 import msgspec
@@ -20,18 +20,18 @@ from services.labeler.notices import Notice
 
 
 class ProvidedNodeIPs(msgspec.Struct, frozen=True, kw_only=True):
-    """The addresses of one annotation, in its order."""
+    """The addresses of one annotation in its order, split by whether the labeler may use them."""
 
     usable: tuple[IP, ...]
     unusable: tuple[IP, ...] = ()
-    foreign_node_ips: tuple[ForeignNodeIP, ...] = ()  # announced addresses at which another machine answered
+    foreign_node_ips: tuple[ForeignNodeIP, ...] = ()  # announced addresses where another machine answered
 
 
 def verify_provided_node_ips(node: Node, ips: tuple[IP, ...], facts: MachineFacts) -> ProvidedNodeIPs:
-    """What the machine's own word makes of the announced addresses.
+    """Split the announced addresses by the machine's facts.
 
-    A Node in use keeps an InternalIP that its machine does not list, unless another machine answers there: a
-    link may be down, and the list is partial then.
+    An initialized Node keeps an InternalIP that its machine does not list, unless another machine answers
+    there: the list is incomplete while a link is down.
     """
     foreign = tuple(each for each in facts.foreign_node_ips if parse_ip(each.address) in ips)
     own = list_machine_ips(facts)
@@ -45,7 +45,7 @@ def verify_provided_node_ips(node: Node, ips: tuple[IP, ...], facts: MachineFact
 
 
 def find_node_ip_blocker(node_ips: ProvidedNodeIPs, facts: MachineFacts) -> Blocker | None:
-    """Why the announced addresses keep a joining Node waiting; None if they do not."""
+    """Return the blocker of a joining Node without a usable address or with a foreign one, or None."""
     if node_ips.foreign_node_ips:
         return block_on_foreign_node_ip(node_ips.foreign_node_ips, facts.node_name)
     if not node_ips.usable:
@@ -55,15 +55,15 @@ def find_node_ip_blocker(node_ips: ProvidedNodeIPs, facts: MachineFacts) -> Bloc
 
 
 def find_fallback_ip_blocker(node_ips: ProvidedNodeIPs, node_ip: IP, facts: MachineFacts) -> Blocker | None:
-    """Why the fallback providerID of this address cannot be written; None if it can.
+    """Return why the fallback providerID cannot contain this address; None if it can.
 
-    Another address does not stand in: the machine may have this one again a moment later.
+    No other address replaces it: the machine may have this one again a moment later.
     """
     return None if node_ip in node_ips.usable else block_on_missing_node_ip(str(node_ip), facts.node_name)
 
 
 def build_unusable_ip_notices(node_ips: ProvidedNodeIPs, facts: MachineFacts) -> tuple[Notice, ...]:
-    """What to tell of it on the Node."""
+    """Build the notice about announced addresses that the labeler does not use."""
     if not node_ips.unusable:
         return ()
     addresses = ", ".join(map(str, node_ips.unusable))

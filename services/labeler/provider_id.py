@@ -1,4 +1,4 @@
-"""spec.providerID: immutable once written, so only what will still be right tomorrow may be written."""
+"""Decides when spec.providerID is final: it is immutable, so the labeler writes no preliminary value."""
 
 from datetime import timedelta
 from typing import Final
@@ -17,17 +17,16 @@ __all__ = [
     "why_pending",
 ]
 
-# Where nobody promises a providerID (nocloud without meta-data, a platform newer than we are), metadata that
-# stay empty for that long after the kubelet has registered are complete: nothing more will come.
+# Some platforms may give no providerID: nocloud without meta-data, or platforms unknown to this version.
+# There, metadata that is still empty this long after the kubelet's registration counts as complete.
 SETTLING_PERIOD: Final = timedelta(minutes=5)
 
 
 def why_pending(node: Node, facts: MachineFacts, *, is_set_by_rule: bool = False) -> str:
-    """Why no providerID can be told yet, in words; "" when `build_provider_id` is final.
+    """Return why the providerID is not known yet; "" if the result of `build_provider_id` is final.
 
-    Platforms that have a native format never get the fallback: it could not be taken back when the cloud
-    answers, and the native controllers would not find their machine. `by_rule`: a rule gives it, from nothing
-    that is still missing.
+    Platforms with a native format never get the fallback, because it is immutable and the native controllers
+    would not find their machine. `is_set_by_rule`: a rule gives it and reads no missing field.
     """
     reason = why_metadata_incomplete(facts.platform)
     platform = facts.platform.platform
@@ -42,18 +41,18 @@ def why_pending(node: Node, facts: MachineFacts, *, is_set_by_rule: bool = False
 
 
 def parse_scheme(provider_id: str) -> str:
-    """What stands before "://", "" when nothing does."""
+    """Return the scheme before "://", or ""."""
     scheme, separator, _ = provider_id.partition("://")
     return scheme if separator else ""
 
 
 def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "the machine reports") -> str:
-    """How the Node's providerID contradicts what its machine reports, in words; "" when it does not."""
+    """Describe how the Node's providerID differs from the one that `source` gives; "" if it does not."""
     existing, reported = node.spec.provider_id, derive_native_provider_id(platform)
     if not existing or not reported or existing == reported:
         return ""
     if platform.platform == "azure" and existing.lower() == reported.lower():
-        return ""  # Azure's own controllers do not agree on the case of a resource ID
+        return ""  # Azure's own controllers differ in the case of a resource ID
     return (
         f"providerID is {existing!r}, but {source} {reported!r}; Kubernetes cannot change it: "
         "controllers that look for the machine by it will not find it until the Node is deleted and its "

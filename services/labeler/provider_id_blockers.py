@@ -1,4 +1,4 @@
-"""Why no providerID is written on a Node that has none: what is written stays for ever."""
+"""Finds the blockers of a Node without a providerID; it is immutable, so a wrong one is permanent."""
 
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.machine import MachineFacts
@@ -18,17 +18,17 @@ from services.labeler.rules import RuleEffects, Rules
 def find_provider_id_blocker(
     node: Node, facts: MachineFacts, effects: RuleEffects, rules: Rules
 ) -> Blocker | None:
-    """Why it cannot be told which one it will get, None if it can, or it has one."""
+    """Return why the providerID of the Node is not final yet; None if it is, or if the Node has one."""
     by_rule = is_set_by_rule(facts, effects) and not find_missing_fields(rules, facts)
-    waiting = why_pending(node, facts, is_set_by_rule=by_rule)
-    if waiting:
-        return block_on_incomplete_metadata(waiting)
+    pending = why_pending(node, facts, is_set_by_rule=by_rule)
+    if pending:
+        return block_on_incomplete_metadata(pending)
     failed = "" if node.spec.provider_id else why_rule_failed(effects)
     return block_on_failed_provider_id_rule(failed) if failed else None
 
 
 def find_fallback_blocker(node: Node, effects: RuleEffects, ownership: Ownership) -> Blocker | None:
-    """Why it does not get ours, though nobody gives it another; None if it does, or needs none."""
+    """Return why the Node without a native providerID gets no fallback; None if it gets or needs none."""
     schemes = ownership.provider_id_schemes
     if node.spec.provider_id or derive_native_provider_id(effects.platform) or not schemes:
         return None

@@ -1,4 +1,4 @@
-"""A providerID that a rule gives: written once and for ever, as any other."""
+"""Evaluates whether a rule gives the providerID, and whether its result is final."""
 
 from typing import Final
 
@@ -15,22 +15,25 @@ _CLOUD_FIELDS: Final = tuple(
 
 
 def is_set_by_rule(facts: MachineFacts, effects: RuleEffects) -> bool:
-    """Whether it is another than the machine's own."""
+    """Return whether rules give a providerID that differs from the machine's own."""
     return effects.platform.provider_id != facts.platform.provider_id
 
 
 def why_rule_failed(effects: RuleEffects) -> str:
-    """Why a rule that gives one could not, in words; "" if none failed."""
+    """Return why a rule for the providerID failed or was not evaluated; "" if none failed."""
     if ("platformMetadata", "provider_id") not in effects.retained:
         return ""
     failed = (each for each in effects.skipped if (each.kind, each.key) == ("platformMetadata", "ProviderID"))
     reasons = [f"rule {each.rule!r}: {each.reason}" for each in failed]
-    unjudged = [f"rule {each.rule!r}: {each.reason}" for each in effects.results if not each.is_evaluated]
-    return "; ".join(reasons or unjudged) or "its rule could not be judged"
+    unevaluated = [f"rule {each.rule!r}: {each.reason}" for each in effects.results if not each.is_evaluated]
+    return "; ".join(reasons or unevaluated) or "its rule could not be judged"
 
 
 def find_missing_fields(rules: Rules, facts: MachineFacts) -> tuple[str, ...]:
-    """What templates of a providerID read and the machine's cloud has not told: nothing final comes of it."""
+    """Return the cloud fields that templates of a providerID read and the machine has not reported.
+
+    Until they are reported, the result of these templates is not final.
+    """
     templates = (
         entry.template
         for rule in rules.rules

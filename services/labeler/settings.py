@@ -50,7 +50,7 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
     cloud_config_poll_seconds: float = 1.0
     # After a change of the file, each replica starts its rollout after a random delay of up to this time.
     rollout_spread_seconds: float = 5.0
-    # The labeler writes nothing after this time without a leader heartbeat: another leader may exist elsewhere.
+    # The labeler stops writing after this time without a leader heartbeat: another leader may be active.
     leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
         int,

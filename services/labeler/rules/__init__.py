@@ -1,4 +1,4 @@
-"""The operator's rules: compiled when the file is read, applied to what each machine says."""
+"""The operator's rules: compiled when the file is loaded, applied to the facts of each machine."""
 
 from services.labeler.rules.application import apply_rules
 from services.labeler.rules.compilation import NO_RULES, Rules, RulesError, collect_findings, compile_rules

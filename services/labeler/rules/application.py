@@ -1,4 +1,4 @@
-"""Rules and what a machine says -> what the Node should have, and why."""
+"""Applies the compiled rules to the facts of one machine and returns their effects, with reasons."""
 
 from typing import Final
 
@@ -22,16 +22,16 @@ _MAX_REASON_LENGTH: Final = 400  # characters of a selector's reasons
 
 
 def apply_rules(rules: Rules, facts: MachineFacts) -> RuleEffects:
-    """What the rules want of the Node of that machine. Never raises, whatever the machine says.
+    """Return the effects of the rules on the Node of that machine. Never raises, whatever the facts are.
 
-    Every rule sees the machine as Talos reported it, not as an earlier rule overrode it. At most
-    MAX_NODE_STEPS are spent; rules beyond that are not judged.
+    Every rule reads the facts as Talos reported them, without the overrides of earlier rules. Rules beyond
+    MAX_NODE_STEPS are not evaluated.
     """
     if not rules.rules:
         return RuleEffects(platform=facts.platform)
     application = _RuleApplication(MachineData(facts))
-    told = tuple(application.apply_rule(rule) for rule in rules.rules)
-    return application.collector.build_effects(facts.platform, told)
+    results = tuple(application.apply_rule(rule) for rule in rules.rules)
+    return application.collector.build_effects(facts.platform, results)
 
 
 class _RuleApplication:
@@ -40,15 +40,15 @@ class _RuleApplication:
     def __init__(self, machine: MachineData) -> None:
         self._machine = machine
         self._budget = NodeBudget()
-        self._exhausted = ""  # why no further rule is judged
+        self._exhausted = ""  # why no further rule is evaluated
         self.collector = EffectCollector()
 
     def apply_rule(self, rule: CompiledRule) -> RuleResult:
-        """Apply one rule, after all before it."""
+        """Apply one rule and return its result; call it in the order of the file."""
         fields = self._machine.fields
-        unasked = [name for name in rule.queried_fields if name in fields.unqueried]
-        if unasked:
-            return self._retain_all(rule, f"Talos has not been asked yet for {', '.join(unasked)}")
+        unqueried = [name for name in rule.queried_fields if name in fields.unqueried]
+        if unqueried:
+            return self._retain_all(rule, f"Talos has not been asked yet for {', '.join(unqueried)}")
         if self._exhausted:
             return self._retain_all(rule, self._exhausted)
         try:
@@ -74,7 +74,7 @@ class _RuleApplication:
         return self._retain_all(rule, self._exhausted)
 
     def _retain_all(self, rule: CompiledRule, why: str) -> RuleResult:
-        """Whatever the rule could have set stays as it is."""
+        """Retain all keys that the rule could have set, so that they stay unchanged."""
         for entry in rule.entries:
             if not entry.rejection:
                 self.collector.retain(entry.kind, entry.key)
@@ -94,9 +94,9 @@ class _RuleApplication:
         try:
             value = _validate_value(entry, rendered, sanitize=rule.sanitize)
             self.collector.set_value(entry.kind, entry.key, value)
-        except InvalidValueError as unfit:
+        except InvalidValueError as error:
             self.collector.retain(entry.kind, entry.key)
-            return self._skip_entry(rule, entry, rendered, str(unfit))
+            return self._skip_entry(rule, entry, rendered, str(error))
         shown = value if isinstance(value, str) else rendered
         return EntryResult(kind=entry.kind, key=entry.name, rendered=rendered, value=shown)
 

@@ -1,4 +1,4 @@
-"""The rules of a file -> Rules: everything done that can be done without a machine."""
+"""Compiles the rules of a file: everything that does not depend on a machine."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -34,37 +34,37 @@ class CompiledEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One key that a rule sets."""
 
     kind: EffectKind
-    key: str  # metadata: the field of PlatformMetadata
-    name: str  # what messages call the key; metadata: Go's name
-    template: Template | str  # a text is what it gives for every machine
-    rejection: str = ""  # why no rule may set that key
+    key: str  # for metadata, the field of PlatformMetadata
+    name: str  # the key's name in messages; for metadata, Go's name
+    template: Template | str  # str: the result is the same for every machine
+    rejection: str = ""  # why no rule may set this key
 
 
 class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule, ready for machines."""
+    """A rule that can be applied to machines."""
 
     title: str
     index: int
     selector: tuple[NodeSelectorTerm, ...]
     cost: SelectorCost
-    queried_fields: tuple[str, ...]  # Go's names of the fields that it needs and that not every look asks for
-    entries: tuple[CompiledEntry, ...]  # in the order in which they are applied
+    queried_fields: tuple[str, ...]  # Go's names of the fields that it needs and not every poll requests
+    entries: tuple[CompiledEntry, ...]  # in order of application
     public_ip_discovery: bool | None
     sanitize: bool
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file's rules say, ready for machines."""
+    """The compiled rules of a file, and warnings about them."""
 
     rules: tuple[CompiledRule, ...] = ()
-    warnings: tuple[Finding, ...] = ()  # templates that read what no machine has
+    warnings: tuple[Finding, ...] = ()  # templates that read unknown fields
 
 
 NO_RULES: Final = Rules()
 
 
 class RulesError(Exception):
-    """The rules cannot be used."""
+    """The rules contain mistakes."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
         self.findings: Final = findings
@@ -75,14 +75,14 @@ class RulesError(Exception):
 
 
 def compile_rules(config: CloudConfig) -> Rules:
-    """The rules of a file, their templates parsed. Raises RulesError with every mistake.
+    """Compile the rules of a file and parse their templates. Raises RulesError with every mistake.
 
-    Takes some ms for a usual file. One of nothing but costly patterns takes seconds: call it in a thread.
+    A usual file takes some ms. A file with only costly patterns takes seconds, so call this in a thread.
     """
     if mistake := _check_limits(config.rules):
         raise RulesError((mistake,))
     findings = Findings()
-    parsed: dict[str, Template | str] = {}  # many rules of a file repeat one another's templates
+    parsed: dict[str, Template | str] = {}  # by source: many rules of a file contain the same templates
     costs = compute_selector_costs(config.rules)
     rules = tuple(
         _compile_rule(rule, cost, parsed, findings) for rule, cost in zip(config.rules, costs, strict=True)
@@ -93,11 +93,11 @@ def compile_rules(config: CloudConfig) -> Rules:
 
 
 def collect_findings(error: CloudConfigError) -> tuple[Finding, ...]:
-    """Why a file cannot be used: what its reader has found, and its templates."""
+    """Return all mistakes of an invalid file, by line: those of the reader and those of the rules."""
     try:
         compile_rules(error.read or CloudConfig())
-    except RulesError as also:
-        found = dict.fromkeys((*error.findings, *also.findings))
+    except RulesError as rules_error:
+        found = dict.fromkeys((*error.findings, *rules_error.findings))
         return tuple(sorted(found, key=lambda finding: finding.line))
     return error.findings
 
@@ -163,7 +163,7 @@ def _parse_template(source: str) -> Template | str:
 
 
 def _find_rejection(kind: Kind, key: str) -> str:
-    """Why the key cannot be set by a rule; the reader of the file has refused most of these."""
+    """Return why no rule may set the key, or ""; the reader of the file rejects most such keys."""
     if kind == "platformMetadata":
         return "" if key in _GO_NAME_BY_FIELD else "there is no such metadata to override"
     return why_reserved(kind, key) or key_problem(key)

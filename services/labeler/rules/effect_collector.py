@@ -1,4 +1,4 @@
-"""Collects what the rules want while they are applied one by one: later ones override earlier keys."""
+"""Collects the effects of rules in the order of the file; a later rule overrides the keys of earlier ones."""
 
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ _MAX_REASON_LENGTH: Final = 600
 
 
 class EffectCollector:
-    """What is wanted so far."""
+    """The effects of the rules that have been applied so far."""
 
     def __init__(self) -> None:
         self._values: dict[EffectKind, dict[str, Any]] = {
@@ -30,26 +30,26 @@ class EffectCollector:
         self.failures = 0
 
     def set_value(self, kind: EffectKind, key: str, value: Value) -> None:
-        """The key, whatever earlier rules said of it. Raises Unfit where annotations become too many."""
-        wanted = self._values[kind]
+        """Set the key, over earlier rules. Raises InvalidValueError if annotations exceed MAX_ANNOTATIONS."""
+        values = self._values[kind]
         if kind == "annotation":
             assert isinstance(value, str)
-            total = self._annotation_bytes + _size(key, value) - _size(key, wanted.get(key))
+            total = self._annotation_bytes + _size(key, value) - _size(key, values.get(key))
             if total > MAX_ANNOTATIONS:
                 raise InvalidValueError(
                     f"the annotations of all rules together have more than {MAX_ANNOTATIONS} bytes"
                 )
             self._annotation_bytes = total
-        wanted[key] = value
+        values[key] = value
         self._retained.discard((kind, key))
 
     def set_public_ip_discovery(self, is_enabled: bool) -> None:
-        """Whether to look for public addresses."""
+        """Set whether public addresses on the machine's links become external addresses."""
         self._discovery = is_enabled
         self._retained.discard(("feature", "publicIPDiscovery"))
 
     def retain(self, kind: RetainedKind, key: str) -> None:
-        """The key cannot be judged: what earlier rules said of it does not count either."""
+        """Mark the key as not evaluated and drop its value from earlier rules."""
         self._retained.add((kind, key))
         if kind == "feature":
             return
@@ -58,7 +58,7 @@ class EffectCollector:
             self._annotation_bytes -= _size(key, earlier)
 
     def skip(self, rule: str, kind: EffectKind | None, key: str, value: str, reason: str) -> None:
-        """Tell that something was left out; without a kind, the whole rule."""
+        """Record a skipped entry or, if `kind` is None, a skipped rule; beyond a limit, only count it."""
         if len(self._skipped) == MAX_SKIPPED_ENTRIES:
             self._unreported_count += 1
             return
@@ -72,17 +72,17 @@ class EffectCollector:
         self._skipped.append(skipped)
 
     def build_effects(self, platform: PlatformMetadata, results: tuple[RuleResult, ...]) -> RuleEffects:
-        """All of it."""
+        """Return the effects of all rules; `platform` is the metadata that Talos reported."""
         if self._unreported_count:
             last = self._skipped[-1]
             more = f"{last.reason}; besides this, {self._unreported_count} more were left out"
             self._skipped[-1] = msgspec.structs.replace(last, reason=more)
-        wanted = self._values
-        overrides = wanted["platformMetadata"]
+        values = self._values
+        overrides = values["platformMetadata"]
         return RuleEffects(
-            labels=wanted["label"],
-            annotations=wanted["annotation"],
-            taints=tuple(wanted["taint"].values()),
+            labels=values["label"],
+            annotations=values["annotation"],
+            taints=tuple(values["taint"].values()),
             platform=msgspec.structs.replace(platform, **overrides) if overrides else platform,
             public_ip_discovery=self._discovery,
             retained=frozenset(self._retained),
@@ -93,7 +93,7 @@ class EffectCollector:
 
 
 def truncate_line(text: str, max_length: int) -> str:
-    """The beginning of the text, fit for an Event: a space for each character that is not printable."""
+    """Return the beginning of the text for an Event, with a space for each unprintable character."""
     line = text[: max_length + 1]
     if not line.isprintable():
         line = "".join(each if each.isprintable() else " " for each in line)

@@ -1,4 +1,4 @@
-"""What the rules make of one machine, with the reason for everything that they did not do."""
+"""The effects of the rules on one machine, with a reason for every entry that was skipped."""
 
 from typing import Literal
 
@@ -12,49 +12,50 @@ RetainedKind = Literal["label", "annotation", "taint", "platformMetadata", "feat
 
 
 class SkippedEntry(msgspec.Struct, frozen=True):
-    """Something that a rule should have done and that was left out; its texts fit into an Event."""
+    """A rule or an entry of it that was not applied; its texts fit into an Event."""
 
     rule: str  # its title
     kind: Literal["label", "annotation", "taint", "platformMetadata", "selector"]  # selector: the whole rule
-    key: str  # as the file writes it; metadata by Go's name
-    value: str  # what the template gave, shortened; "" if it gave nothing
+    key: str  # as in the file; for metadata, Go's name
+    value: str  # the result of the template, truncated; "" if there is none
     reason: str
 
 
 class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One key of a rule that matched: what its template gave, and what became of it."""
+    """The result of one key of a rule that matched."""
 
     kind: EffectKind
-    key: str  # as in Skipped
-    rendered: str = ""  # what the template gave, word for word
-    value: str = ""  # what is wanted: trimmed, sanitised; a later rule may override it
-    problem: str = ""  # why nothing is wanted; "" when `value` is
+    key: str  # as in SkippedEntry
+    rendered: str = ""  # the result of the template, unchanged
+    value: str = ""  # the desired value, trimmed and sanitized; a later rule may override it
+    problem: str = ""  # why there is no desired value; "" if `value` is the desired one
 
 
 class RuleResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule says of the machine. Of a rule that was not judged all keys are retained."""
+    """The result of one rule for the machine. All keys of a rule that was not evaluated are retained."""
 
     rule: str  # its title
     index: int  # in the file's list, from 0
     is_matched: bool
-    reason: str  # in words: why it matched, why not, or why it could not be judged
+    reason: str  # why it matched, did not match or could not be evaluated
     is_evaluated: bool = True
-    entries: tuple[EntryResult, ...] = ()  # of a rule that matched, in the order in which they are applied
+    entries: tuple[EntryResult, ...] = ()  # only if the rule matched; in order of application
 
 
 class RuleEffects(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the rules want of the Node; a key is wanted, retained, or neither: then it is not wanted."""
+    """The values that all rules set for one machine; a key neither set nor retained is not desired."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()  # one for each key
     platform: PlatformMetadata  # as Talos reported it, with the overrides
     public_ip_discovery: bool = False
-    # (kind, key) of what could not be judged this time: its template failed, its value is none, its rule
-    # needs what Talos was not asked for. Neither set nor removed. Taints: by key, whatever the effect.
-    # Metadata: by the field of PlatformMetadata, where `platform` then has Talos's own value; a providerID,
-    # which cannot be taken back, must not be written. ("feature", "publicIPDiscovery"): addresses stay.
+    # (kind, key) that could not be evaluated: the template failed, the value is invalid, or metadata has not
+    # requested a field. Such a key is neither set nor removed. Taints: by key, whatever the effect.
+    # Metadata: by the field of PlatformMetadata; `platform` then has the value from Talos. A retained
+    # providerID must not be written, because it is immutable. ("feature", "publicIPDiscovery"): the addresses
+    # stay unchanged.
     retained: frozenset[tuple[RetainedKind, str]] = frozenset()
-    skipped: tuple[SkippedEntry, ...] = ()  # a bounded number
+    skipped: tuple[SkippedEntry, ...] = ()  # at most MAX_SKIPPED_ENTRIES
     results: tuple[RuleResult, ...] = ()
-    failures: int = 0  # templates that failed: talosccm_transformer_errors_total
+    failures: int = 0  # failed templates, for talosccm_transformer_errors_total

@@ -1,4 +1,4 @@
-"""What selectors and templates see of one machine: as Talos reported it, whatever earlier rules override."""
+"""Provides the facts of one machine to selectors and templates, without the overrides of rules."""
 
 from functools import cached_property
 
@@ -12,29 +12,34 @@ from services.labeler.native_provider_id import build_provider_id
 
 
 class MachineData:
-    """Read once for all rules; what templates need is made when the first of them is rendered."""
+    """The facts of one machine, read once for all rules."""
 
     def __init__(self, facts: MachineFacts) -> None:
         self.fields: FactValues = fact_values(_match_reference_view(facts))
 
     @cached_property
     def record(self) -> Record:
-        """The data of templates."""
+        """The data for templates, built when the first template is rendered."""
         return record("Machine", self.fields.values)
 
 
 def _match_reference_view(facts: MachineFacts) -> MachineFacts:
-    """With a hostname and a providerID, whatever the platform says: rules for metal select by them."""
-    said = facts.platform
+    """Return the facts with a hostname and a providerID even if the platform has none.
+
+    Like the reference controller: rules for metal select by them.
+    """
+    reported = facts.platform
     platform = msgspec.structs.replace(
-        said, hostname=said.hostname or facts.node_name, provider_id=build_provider_id(said, facts.node_ip)
+        reported,
+        hostname=reported.hostname or facts.node_name,
+        provider_id=build_provider_id(reported, facts.node_ip),
     )
     inventory = None if facts.inventory is None else _clamp_numbers(facts.inventory)
     return msgspec.structs.replace(facts, platform=platform, inventory=inventory)
 
 
 def _clamp_numbers(inventory: Inventory) -> Inventory:
-    """With numbers that are Go's int: on the wire they could be anything."""
+    """Return the inventory with numbers in the range of Go's int; a response could contain any number."""
     cpu = inventory.processors
     processors = None
     if cpu is not None:

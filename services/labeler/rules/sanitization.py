@@ -1,4 +1,4 @@
-"""The nearest label value to a text that is none."""
+"""Converts any text to the nearest valid label value."""
 
 import re
 from typing import Final
@@ -9,10 +9,10 @@ _MAX_LENGTH: Final = 63
 
 
 def sanitize_label_value(text: str) -> str:
-    """Each run of characters that a label value cannot have becomes one `-`; then 63 characters are kept.
+    """Replace each run of invalid characters by one `-` and truncate to 63 characters.
 
-    What a value cannot begin or end with is taken from its ends, before and after. "" when nothing is left. A
-    text that is a label value stays as it is, so doing it twice changes nothing.
+    Invalid characters at the ends are removed before and after truncation. Returns "" if nothing is left.
+    A valid label value stays unchanged, so the function is idempotent.
     """
     plain = _INVALID_CHARACTERS.sub("-", text).strip(_NOT_AT_THE_ENDS)
     return plain[:_MAX_LENGTH].rstrip(_NOT_AT_THE_ENDS)

@@ -1,4 +1,4 @@
-"""What judging a selector costs, in steps of a rendering, before it is judged."""
+"""Computes the cost of a selector before it is evaluated, in steps of the template budget."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -18,23 +18,23 @@ _VALUES_PER_STEP: Final = 16  # of In and NotIn
 
 
 class SelectorCost(msgspec.Struct, frozen=True):
-    """At most that much: a selector is decided by the first term that is met."""
+    """The maximum cost of a selector; evaluation ends at the first term that matches."""
 
-    steps: int  # whatever the machine
+    steps: int  # for every machine
     patterns: tuple[tuple[str, int], ...]  # key of the field, instructions for each byte of its text
 
     def steps_for(self, texts: Mapping[str, str]) -> int:
-        """For a machine that says this."""
+        """Return the steps for a machine with these texts by field key."""
         work = sum(size * len(texts.get(key, "")) for key, size in self.patterns)
         return self.steps + work // REGEX_WORK_PER_STEP
 
 
 def compute_selector_costs(rules: Sequence[Rule]) -> list[SelectorCost]:
-    """For each rule of a file."""
+    """Return the cost of the selector of each rule, in the same order."""
     requirements = (each for rule in rules for each in _requirements(rule.selector))
     patterns = {each.values for each in requirements if each.operator == "Regexp"}
-    anew = len(patterns) > PATTERN_CACHE_SIZE
-    return [_cost(rule.selector, anew=anew) for rule in rules]
+    recompiles = len(patterns) > PATTERN_CACHE_SIZE
+    return [_cost(rule.selector, recompiles=recompiles) for rule in rules]
 
 
 def _requirements(selector: Sequence[NodeSelectorTerm]) -> Iterator[NodeSelectorRequirement]:
@@ -42,8 +42,8 @@ def _requirements(selector: Sequence[NodeSelectorTerm]) -> Iterator[NodeSelector
         yield from term.requirements
 
 
-def _cost(selector: Sequence[NodeSelectorTerm], *, anew: bool) -> SelectorCost:
-    """`anew`: each pattern is compiled again for each machine."""
+def _cost(selector: Sequence[NodeSelectorTerm], *, recompiles: bool) -> SelectorCost:
+    """Return the cost of one selector; `recompiles`: each pattern is compiled again for each machine."""
     steps = 1 + len(selector)
     patterns = []
     for requirement in _requirements(selector):
@@ -51,12 +51,12 @@ def _cost(selector: Sequence[NodeSelectorTerm], *, anew: bool) -> SelectorCost:
         if requirement.operator == "Regexp":
             size = _size(requirement.values)
             patterns.append((requirement.key, size))
-            steps += size // REGEX_INSTRUCTIONS_PER_STEP if anew else 0
+            steps += size // REGEX_INSTRUCTIONS_PER_STEP if recompiles else 0
     return SelectorCost(steps, tuple(patterns))
 
 
 def _size(patterns: tuple[str, ...]) -> int:
-    """Instructions; 0 where the reader of the file has told that there is no pattern."""
+    """Return the instructions of the pattern; 0 if it is invalid, which the reader of the file reports."""
     if len(patterns) != 1:
         return 0
     try:

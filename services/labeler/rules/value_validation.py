@@ -1,4 +1,4 @@
-"""What a template gave -> the value that Kubernetes takes for it, or why there is none."""
+"""Converts the result of a template to a value that Kubernetes accepts, or raises with the reason."""
 
 import re
 from typing import Final
@@ -9,18 +9,18 @@ from libs.gotemplate.runes import REPLACEMENT, trim
 from services.labeler.rules.bounds import MAX_ANNOTATION, MAX_METADATA
 from services.labeler.rules.sanitization import sanitize_label_value
 
-# Kubernetes takes them, and an annotation of several lines needs two of them; the others are junk from a
-# machine's firmware or orders to the terminal of whoever reads the Node.
+# Kubernetes accepts control characters. Annotations may need tab, line feed and carriage return; the others
+# are noise from a machine's firmware or control sequences for an operator's terminal.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _BECOMES_A_LABEL: Final = frozenset({"region", "zone", "instance_type"})
 
 
 class InvalidValueError(ValueError):
-    """What the template gave is no value for that key; says why."""
+    """The result of a template is invalid for its key; the message is the reason."""
 
 
 def make_label_value(text: str, *, sanitize: bool) -> str:
-    """The text; sanitised if it is no label value and the rule says so."""
+    """Return the text, or its sanitized form if it is invalid and `sanitize`. Raises InvalidValueError."""
     problem = label_value_problem(text)
     if not problem:
         return text
@@ -35,7 +35,10 @@ def make_label_value(text: str, *, sanitize: bool) -> str:
 
 
 def make_annotation_value(text: str) -> str:
-    """The text, with U+FFFD for control characters but tab, line feed and carriage return."""
+    """Return the text, with U+FFFD for control characters except tab, line feed and carriage return.
+
+    Raises InvalidValueError if it is longer than MAX_ANNOTATION.
+    """
     if len(text) > MAX_ANNOTATION:
         raise InvalidValueError(
             f"an annotation of a rule has at most {MAX_ANNOTATION} characters, this has {len(text)}"
@@ -44,16 +47,19 @@ def make_annotation_value(text: str) -> str:
 
 
 def make_taint(key: str, text: str) -> Taint:
-    """The taint that `value:Effect` or `Effect` means."""
+    """Return the taint for `value:Effect` or `Effect`. Raises InvalidValueError."""
     try:
-        read = parse_taint(text)
+        parsed = parse_taint(text)
     except ValueError as error:
         raise InvalidValueError(f"a taint is {error}") from None
-    return Taint(key=key, value=read.value, effect=read.effect)
+    return Taint(key=key, value=parsed.value, effect=parsed.effect)
 
 
 def make_metadata_value(field: str, text: str, *, sanitize: bool) -> str | bool:
-    """The value of a field of PlatformMetadata: trimmed; spot is true if the text is exactly "true"."""
+    """Return the trimmed value of a field of PlatformMetadata. Raises InvalidValueError.
+
+    `spot` is true only if the text is exactly "true".
+    """
     if field == "spot":
         return text == "true"
     value = trim(text.encode()).decode()
