@@ -1,4 +1,4 @@
-"""All Nodes that the flow tells of; each has a task of its own until it is gone."""
+"""Runs one reconciler per Node of the stream, each as a task of its own until the Node is gone."""
 
 import asyncio
 import logging
@@ -39,11 +39,11 @@ from services.metadata.supervise import supervise
 
 log = logging.getLogger(__name__)
 
-_CONFIG_POLL_SPREAD_SECONDS: Final = 6.0  # spread: a changed rule may concern every machine there is
+_CONFIG_POLL_SPREAD_SECONDS: Final = 6.0  # spread: a changed rule may need a poll of every machine
 
 
 class NodeController:
-    """Hears of Nodes, has their machines looked at and watched, and tells whoever asks what is known."""
+    """Passes stream messages to the node reconcilers and has machines polled, watched and probed."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class NodeController:
         intervals: PollIntervals,
         on_state_change: Callable[[str], None],
     ) -> None:
-        """`changed` hears of which Node something else is known, or nothing any more."""
+        """`on_state_change` gets the name of each Node whose state changed or was removed."""
         self.reconcilers: dict[str, NodeReconciler] = {}
         self._stream_cache = stream_cache
         self._publisher = publisher
@@ -95,7 +95,7 @@ class NodeController:
         self._collaborators = self._build_collaborators()
 
     async def run(self) -> None:
-        """Watch, probe, and follow the file of rules, until cancelled."""
+        """Open watches, probe for recovery and follow the --cloud-config file until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._machine_watcher.open_queued())
             group.create_task(self._probe())
@@ -104,25 +104,25 @@ class NodeController:
                 group.create_task(file.watch(self._on_config_change))
 
     async def close(self) -> None:
-        """Stop; what is under way is done again at the next start."""
+        """Cancel all tasks. The next start repeats the polls and publishes that this interrupts."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._replacements.close()
 
     def get_state(self, name: str) -> NodeState | None:
-        """All that is known of that Node."""
+        """Return the state of that Node, None if there is none."""
         return self.reconcilers[name].state if name in self.reconcilers else None
 
     def expedite_poll(self, name: str) -> None:
-        """Have its machine looked at now."""
+        """Poll the machine of that Node now."""
         if name in self.reconcilers:
             self.reconcilers[name].expedite_poll(0.0)
 
-    # ---- what the flow says
+    # ---- stream messages
 
     def on_message(self, message: Message) -> None:
-        """A message about a Node, kept or not, or that all has been told."""
+        """Handle a message about a Node, kept or not, or a SnapshotComplete."""
         match message.event:
             case NodeObserved() | NodeGone() if not self._stream_cache.is_replaying:
                 self._observe(message, live=True)
@@ -134,7 +134,7 @@ class NodeController:
                 self.forget_absent()
 
     def should_keep(self, message: Message) -> bool:
-        """All but our own word when it comes back: a copy as large as all else that is known of the Node."""
+        """Return False for the echo of our own message: the copy would double the memory per Node."""
         event = _read_enriched(message)
         node = (
             self.reconcilers.get(object_name_in(message.subject, ENRICHED_NODE))
@@ -144,7 +144,7 @@ class NodeController:
         return node is None or node.state.published != event
 
     def on_caught_up(self) -> None:
-        """The table holds what the stream does."""
+        """Compare all Nodes with the stream cache, which now has all messages of the stream."""
         for message in self._stream_cache.list_under(OBSERVED_NODE):
             self._observe(message)
         self.forget_absent()
@@ -152,12 +152,12 @@ class NodeController:
             node.on_bus_reconnect()
 
     def on_stream_replaced(self) -> None:
-        """Nothing that was said is left."""
+        """Mark all Nodes stale: their published messages are lost with the old stream."""
         for node in self.reconcilers.values():
             node.on_stream_replaced()
 
     def forget_absent(self) -> None:
-        """Once the present stream names every Node, what it does not name has gone unseen."""
+        """Forget each Node that the complete stream does not have: its deletion was not observed."""
         if not self._stream_cache.is_complete:
             return
         for name in [n for n in self.reconcilers if self._stream_cache.get(f"{OBSERVED_NODE}.{n}") is None]:
@@ -169,34 +169,34 @@ class NodeController:
         assert isinstance(event, NodeObserved | NodeGone)
         try:
             name = object_name_in(message.subject, OBSERVED_NODE)
-            known = self.reconcilers.get(name)
-            if known is not None:
-                known.on_observed(message, event)
+            reconciler = self.reconcilers.get(name)
+            if reconciler is not None:
+                reconciler.on_observed(message, event)
             else:
                 self._start(name, message, event)
             if live:
                 self.reconcilers[name].latency.record_received(message)
         except Exception:
-            # Nodes are written by others: one that breaks us must not keep us from all the rest.
+            # Other clients write Nodes: a Node that raises here must not block the others.
             log.exception("an observation was not understood", extra={"subject": message.subject})
 
     def _start(self, name: str, message: Message, event: NodeObserved | NodeGone) -> None:
-        said = self._stream_cache.get(f"{ENRICHED_NODE}.{name}")
-        age = (self._dependencies.now() - said.published_at).total_seconds() if said else 0.0
-        known = create_state(
+        stored = self._stream_cache.get(f"{ENRICHED_NODE}.{name}")
+        age = (self._dependencies.now() - stored.published_at).total_seconds() if stored else 0.0
+        state = create_state(
             message,
             event,
-            _read_enriched(said),
+            _read_enriched(stored),
             republish_in=max(0.0, self._intervals.republish - max(0.0, age)),
             now=self._dependencies.monotonic(),
             prefer_ipv6=self._prefer_ipv6,
         )
-        node = self.reconcilers[name] = NodeReconciler(name, known, self._collaborators)
+        node = self.reconcilers[name] = NodeReconciler(name, state, self._collaborators)
         running = supervise(node.run, self._dependencies.random, node=name)
         self._tasks[name] = asyncio.create_task(running, name=f"node {name}")
         self._on_state_change(name)
 
-    # ---- what a Node's task asks and tells
+    # ---- callbacks of the reconcilers
 
     def _build_collaborators(self) -> NodeCollaborators:
         return NodeCollaborators(
@@ -229,7 +229,7 @@ class NodeController:
         self._on_state_change(name)
 
     def _on_published(self, name: str, event: EnrichedNode) -> None:
-        """It may have come back before it was known to be ours."""
+        """Drop the echo of our message if it arrived before the publish returned."""
         subject = f"{ENRICHED_NODE}.{name}"
         if _read_enriched(self._stream_cache.get(subject)) == event:
             self._stream_cache.forget(subject)
@@ -247,12 +247,12 @@ class NodeController:
         subject = f"{ENRICHED_NODE}.{name}"
         message = self._stream_cache.get(subject)
         if message is None or message.sequence < self._publisher.last_sequence_of(subject):
-            return None  # the echo of what we said last is still on its way
+            return None  # the echo of our last message has not arrived yet
         return _read_enriched(message)
 
     def _list_reachable(self) -> frozenset[str]:
-        known = ((name, one.state.identity) for name, one in self.reconcilers.items())
-        return frozenset(name for name, by in known if by is not None and by.method == "nodename")
+        found = ((name, each.state.identity) for name, each in self.reconcilers.items())
+        return frozenset(name for name, by in found if by is not None and by.method == "nodename")
 
     def _on_polled(self, name: str, fault: MachineFault | None, began: float) -> None:
         now = self._dependencies.monotonic()
@@ -260,10 +260,10 @@ class NodeController:
             if other in self.reconcilers:
                 self.reconcilers[other].expedite_poll(self._dependencies.random.random())
 
-    # ---- what the file of --cloud-config says
+    # ---- the --cloud-config file
 
     def _on_config_change(self, config: CloudConfig | CloudConfigError) -> None:
-        """Of a bad file all mistakes are the labeler's to tell, which applies the rules."""
+        """Poll for what the changed file needs. Log one mistake of a bad file: the labeler logs them all."""
         if isinstance(config, CloudConfigError):
             fields = {"reason": "; ".join(config.mistakes[:1]), "mistakes": len(config.mistakes)}
             log.warning("the --cloud-config file is bad: what it said before stands", extra=fields)
@@ -272,8 +272,8 @@ class NodeController:
         if (needed, prefer_ipv6) == (self._needed_parts, self._prefer_ipv6):
             return
         self._needed_parts, self._prefer_ipv6 = needed, prefer_ipv6
-        asked = {"inventory": sorted(needed), "prefer_ipv6": prefer_ipv6}
-        log.info("the --cloud-config file needs machines to be asked for something else", extra=asked)
+        fields = {"inventory": sorted(needed), "prefer_ipv6": prefer_ipv6}
+        log.info("the --cloud-config file needs machines to be asked for something else", extra=fields)
         for node in self.reconcilers.values():
             node.on_rules_changed(_CONFIG_POLL_SPREAD_SECONDS * self._dependencies.random.random())
 
@@ -285,7 +285,7 @@ class NodeController:
             else needed
         )
 
-    # ---- what watches and probes tell
+    # ---- watches and probes
 
     def _on_watch_opened(self, name: str, snapshot: WatchSnapshot) -> None:
         if name in self.reconcilers:
@@ -300,7 +300,7 @@ class NodeController:
             self.reconcilers[name].on_watch_ended(within_seconds)
 
     async def _probe(self) -> None:
-        """Notice the end of an outage within seconds, whatever the back-off of the Nodes."""
+        """Probe one machine at a time, to detect the end of an outage within seconds despite the back-off."""
         while True:
             self.expedite_poll(self._outage.select_probe())
             expires = self._talos.certificate_expires_at()

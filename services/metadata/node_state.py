@@ -1,4 +1,4 @@
-"""What metadata knows of one Node, and how observations change it. Times are monotonic seconds throughout."""
+"""The state of one Node in metadata, and how observations change it. All times are monotonic seconds."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -21,39 +21,39 @@ LONG_AGO: Final = -math.inf
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one Node. Facts, fault, neither (not looked at yet): never both."""
+    """All data about one Node. It has facts, or a fault, or neither (not polled yet), but never both."""
 
     observation: NodeObserved | NodeGone  # the newest observation
-    observed_sequence: int  # its place in the stream
+    observed_sequence: int  # its sequence in the stream
     trace_headers: Mapping[str, str] = {}  # its trace context
-    is_answered: bool = False  # something was said since it came
-    is_stale: bool = False  # it is of a stream that is no more; the present one has not named the Node yet
+    is_answered: bool = False  # a message was published since it arrived
+    is_stale: bool = False  # it is from a lost stream; the present one does not have the Node yet
 
-    dial_targets: tuple[str, ...] = ()  # whom to ask, in turn; () = not ours, or nothing that we dial
+    dial_targets: tuple[str, ...] = ()  # in this order; () = not ours, or no valid address
     facts: MachineFacts | None = None
     identity: MachineIdentity | None = None
     fault: MachineFault | None = None
-    foreign_machines: tuple[ForeignMachine, ...] = ()  # with the fault: who answered in the machine's place
+    foreign_machines: tuple[ForeignMachine, ...] = ()  # with the fault: the machines that answer in its place
     failures: Failures = {}
-    incomplete_polls: int = 0  # in a row, each without the cloud's answer or with a foreign one
-    missing_parts: Mapping[
-        Part, MachineFault
-    ] = {}  # of the inventory, what the machine does not tell, and why
-    incomplete_inventory_polls: int = 0  # in a row, each with something of it still to be asked for
-    inventory_polled_at: float = LONG_AGO  # when a look began that asked for all of it
-    last_known: MachineFacts | None = None  # the last good ones, perhaps a predecessor's
-    polled_at: float = LONG_AGO  # when the last look began, good or bad
-    next_poll_at: float = 0.0  # when the next look is due
-    is_watched: bool = False  # a live watch tells of changes
-    watch_opened_at: float = (
-        LONG_AGO  # when the last one opened: a look under way then may have seen older things
+    incomplete_polls: int = (
+        0  # in a row, each without complete cloud metadata or blocked by an announced address
     )
-    machine_changed_at: float = LONG_AGO  # when one last told of a change
+    missing_parts: Mapping[Part, MachineFault] = {}  # inventory parts that the machine did not give, and why
+    incomplete_inventory_polls: int = 0  # in a row, each with parts still to be requested
+    inventory_polled_at: float = LONG_AGO  # start of the last complete inventory poll
+    last_known: MachineFacts | None = None  # the last good facts, perhaps published by another replica
+    polled_at: float = LONG_AGO  # start of the last poll, successful or not
+    next_poll_at: float = 0.0  # when the next poll is due
+    is_watched: bool = False  # a live watch reports changes
+    watch_opened_at: float = LONG_AGO  # a poll in progress when the last watch opened may return older data
+    machine_changed_at: float = LONG_AGO  # when a watch last reported a change
 
-    published: EnrichedNode | None = None  # what we, or our predecessor, said last
-    republish_at: float = NEVER  # when it is said again, unchanged
-    must_poll_first: bool = False  # somebody else said something of the same order: look before speaking
-    publish_failures: int = 0  # in a row, refusals of the bus
+    published: EnrichedNode | None = None  # the last message of this replica or another one
+    republish_at: float = NEVER  # when it is published again, unchanged
+    must_poll_first: bool = (
+        False  # another replica published about the same observation: poll before publishing
+    )
+    publish_failures: int = 0  # in a row
     publish_after: float = LONG_AGO
 
     @property
@@ -62,21 +62,21 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def node(self) -> Node | None:
-        """The Node as observed last, None when it is gone."""
+        """The Node as last observed, None if it is gone."""
         return self.observation.node if isinstance(self.observation, NodeObserved) else None
 
     @property
     def watch_address(self) -> str:
-        """The address of the machine that bears this Node for certain, "" if there is none now."""
+        """The address of the verified machine of this Node, "" if there is none now."""
         sure = self.facts is not None and self.identity is not None and self.node is not None
         return self.facts.node_ip if sure and self.facts else ""
 
 
 def differs_only_in_pod_cidrs(one: Node, other: Node) -> bool:
-    """Whether two published Nodes differ in nothing that is worth a word of metadata's.
+    """Return whether two Nodes differ at most in podCIDRs, so that metadata need not publish again.
 
-    No machine tells them, no rule reads them, and ipam, which gives them, hears of them from the watcher: a
-    word with nothing else in it would cost every service a round, on each Node of a burst.
+    No machine reports podCIDRs and no rule reads them. ipam writes them and reads them from the watcher. Each
+    message that changes nothing else would make every consumer reconcile the Node again.
     """
     if (one.metadata.name, one.uid, one.status) != (other.metadata.name, other.uid, other.status):
         return False
@@ -84,12 +84,12 @@ def differs_only_in_pod_cidrs(one: Node, other: Node) -> bool:
 
 
 def _copy_pod_cidrs(one: Node, other: Node) -> NodeSpec:
-    theirs = one.spec
-    return msgspec.structs.replace(other.spec, pod_cidr=theirs.pod_cidr, pod_cidrs=theirs.pod_cidrs)
+    source = one.spec
+    return msgspec.structs.replace(other.spec, pod_cidr=source.pod_cidr, pod_cidrs=source.pod_cidrs)
 
 
 def get_uid(event: NodeObserved | NodeGone) -> str:
-    """Of the Node that an observation is about."""
+    """Return the uid of the observed Node."""
     return event.uid if isinstance(event, NodeGone) else event.node.uid
 
 
@@ -102,11 +102,11 @@ def create_state(
     now: float,
     prefer_ipv6: bool,
 ) -> NodeState:
-    """A Node that we know nothing of but what the stream holds; a predecessor's facts are last known ones.
+    """Return the state of a new Node. Facts in the `stored` message become the last known facts.
 
-    What the stream holds is repeated, if unchanged, in `republish_in` seconds.
+    If nothing changes, the stored message is published again in `republish_in` seconds.
     """
-    known = NodeState(
+    state = NodeState(
         observation=observed,
         observed_sequence=message.sequence,
         trace_headers=message.headers,
@@ -115,7 +115,7 @@ def create_state(
         published=stored,
         republish_at=now + republish_in,
     )
-    return _set_dial_targets(known, now=now, prefer_ipv6=prefer_ipv6)
+    return _set_dial_targets(state, now=now, prefer_ipv6=prefer_ipv6)
 
 
 def apply_observation(
@@ -128,7 +128,7 @@ def apply_observation(
     intervals: PollIntervals,
     prefer_ipv6: bool,
 ) -> NodeState:
-    """Newer word of the watcher. Another uid is another Node: nothing known holds for it."""
+    """Return the state after a newer observation. Another uid is another Node and starts a new state."""
     if state.node is None or get_uid(observed) != state.uid:
         return create_state(
             message,
@@ -139,7 +139,7 @@ def apply_observation(
             prefer_ipv6=prefer_ipv6,
         )
     if message.sequence <= state.observed_sequence and not state.is_stale:
-        return state  # read again from the beginning, after the connection was lost
+        return state  # a replay after the connection was lost
     before = state.node
     state = msgspec.structs.replace(
         state,
@@ -160,7 +160,7 @@ def apply_observation(
 
 
 def apply_address_family(state: NodeState, *, prefer_ipv6: bool, now: float, within: float) -> NodeState:
-    """The preferred family is another one. What is known holds until a look by the other address is good."""
+    """Reorder the dial targets and poll `within` seconds. The facts hold until that poll succeeds."""
     node = state.node
     addresses = order_dial_targets(node.provided_node_ip, prefer_ipv6=prefer_ipv6) if node else ()
     if isinstance(addresses, MachineFault) or addresses == state.dial_targets:
@@ -171,7 +171,7 @@ def apply_address_family(state: NodeState, *, prefer_ipv6: bool, now: float, wit
 
 
 def mark_stale(state: NodeState) -> NodeState:
-    """The stream is another one: what was said is lost, what the machine said is not."""
+    """Forget the published message and sequence, which the old stream took along. Keep the facts."""
     return msgspec.structs.replace(
         state, is_stale=True, published=None, republish_at=NEVER, observed_sequence=0, must_poll_first=False
     )
@@ -203,18 +203,17 @@ def _verify_again(
     now: float,
     intervals: PollIntervals,
 ) -> NodeState:
-    """The Node changed, its address did not: the facts hold, unless they are now seen to be another's."""
+    """Verify the facts against the changed Node with the same address, and keep them if they match."""
     if state.facts is None:
         renamed = before.status.node_info != node.status.node_info
         if renamed or before.status.addresses != node.status.addresses:
-            state = msgspec.structs.replace(
-                state, foreign_machines=()
-            )  # others were asked on behalf of the old
+            # The replacement was detected for the old node info and addresses.
+            state = msgspec.structs.replace(state, foreign_machines=())
         return msgspec.structs.replace(state, next_poll_at=now) if renamed and state.dial_targets else state
-    recognized = verify(node, state.facts, all_nodes)
-    if isinstance(recognized, MachineFault):
+    identity = verify(node, state.facts, all_nodes)
+    if isinstance(identity, MachineFault):
         return msgspec.structs.replace(state, facts=None, identity=None, next_poll_at=now)
-    state = msgspec.structs.replace(state, identity=recognized)
+    state = msgspec.structs.replace(state, identity=identity)
     fresh = state.is_watched or now - state.polled_at < intervals.freshness
     return state if fresh else msgspec.structs.replace(state, next_poll_at=now)
 

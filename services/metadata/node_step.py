@@ -1,4 +1,4 @@
-"""What follows from what is known of a Node: say it, look at its machine, wait, or be done with it."""
+"""Decides the next step for one Node from its state: publish, poll, wait, or done."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,25 +19,25 @@ from services.metadata.node_state import NEVER, NodeState, differs_only_in_pod_c
 
 
 class PublishNode(msgspec.Struct, frozen=True):
-    """Publish this."""
+    """Publish this event."""
 
     event: EnrichedNode
 
 
 class PollMachine(msgspec.Struct, frozen=True):
-    """Ask the machine at these addresses, in turn."""
+    """Poll the machine at these addresses, in this order."""
 
     addresses: tuple[str, ...]
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do before then (monotonic seconds), unless something new is heard."""
+    """Wait until then (monotonic seconds), or until the state changes."""
 
     until: float
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The Node is gone and everybody was told: forget it."""
+    """Forget the object: it is gone and published, or it needs no more messages."""
 
 
 Step = PublishNode | PollMachine | Wait | Done
@@ -46,25 +46,25 @@ _WAIT_FOR_EVENT: Final = Wait(NEVER)
 
 
 def decide_next_step(state: NodeState, *, now: float, wall_time: datetime) -> Step:
-    """`now` is monotonic, `at` the same moment as a time of day."""
+    """Return the next step. `now` is monotonic; `wall_time` is the same moment as wall clock time."""
     if state.is_stale:
         return _WAIT_FOR_EVENT
     event = None if state.must_poll_first else build_event(state, now=now, wall_time=wall_time)
-    worth_saying = event is not None and _needs_publishing(state, event, now)
-    if event is not None and worth_saying and now >= state.publish_after:
+    needs_publishing = event is not None and _needs_publishing(state, event, now)
+    if event is not None and needs_publishing and now >= state.publish_after:
         return PublishNode(event)
     if isinstance(state.observation, NodeGone):
-        return Wait(state.publish_after) if worth_saying else Done()
+        return Wait(state.publish_after) if needs_publishing else Done()
     if not state.dial_targets:
-        return Wait(state.publish_after if worth_saying else state.republish_at if event else NEVER)
+        return Wait(state.publish_after if needs_publishing else state.republish_at if event else NEVER)
     if now >= state.next_poll_at:
         return PollMachine(state.dial_targets)
-    speak = state.publish_after if worth_saying else state.republish_at if event else NEVER
-    return Wait(min(state.next_poll_at, speak))
+    publish_at = state.publish_after if needs_publishing else state.republish_at if event else NEVER
+    return Wait(min(state.next_poll_at, publish_at))
 
 
 def build_event(state: NodeState, *, now: float, wall_time: datetime) -> EnrichedNode | None:
-    """What the stream should say of this Node, None while we do not know or it is none of ours."""
+    """Return the event to publish, None if no poll has ended yet or the Node is not ours."""
     observed = state.observation
     if isinstance(observed, NodeGone):
         return EnrichedNodeGone(
@@ -79,16 +79,15 @@ def build_event(state: NodeState, *, now: float, wall_time: datetime) -> Enriche
 
 
 def is_equivalent(one: EnrichedNode, other: EnrichedNode) -> bool:
-    """Whether two messages tell consumers the same: times, order, counts and podCIDRs apart."""
+    """Return whether two events mean the same to consumers, apart from times, order, counts and podCIDRs."""
     match one, other:
         case NodeEnriched(), NodeEnriched():
             same = one.verified_by == other.verified_by and has_same_facts(one.facts, other.facts)
             return same and differs_only_in_pod_cidrs(one.node, other.node)
         case NodeUnreachable(), NodeUnreachable():
             same = (one.fault.kind, one.fault.step) == (other.fault.kind, other.fault.step)
-            same = (
-                same and one.foreign_machines == other.foreign_machines
-            )  # each look that others answered is news
+            # Each poll in which other machines answered is published: lifecycle counts them.
+            same = same and one.foreign_machines == other.foreign_machines
             return (
                 same
                 and has_same_facts(one.last_known, other.last_known)
@@ -101,7 +100,7 @@ def is_equivalent(one: EnrichedNode, other: EnrichedNode) -> bool:
 
 
 def has_same_facts(one: MachineFacts | None, other: MachineFacts | None) -> bool:
-    """Whether two looks saw the same, whenever they began."""
+    """Return whether two polls returned the same facts, at whatever times."""
     if one is None or other is None:
         return one is other
     return msgspec.structs.replace(one, queried_at=other.queried_at) == other
@@ -114,14 +113,14 @@ def _needs_publishing(state: NodeState, event: EnrichedNode, now: float) -> bool
 
 
 def _build_enriched(
-    state: NodeState, observed: NodeObserved, facts: MachineFacts, recognized_by: str, wall_time: datetime
+    state: NodeState, observed: NodeObserved, facts: MachineFacts, method: str, wall_time: datetime
 ) -> NodeEnriched:
     return NodeEnriched(
         stream_id=observed.stream_id,
         observed_sequence=state.observed_sequence,
         node=observed.node,
         facts=facts,
-        verified_by=recognized_by,
+        verified_by=method,
         observed_at=observed.observed_at,
         enriched_at=wall_time,
     )

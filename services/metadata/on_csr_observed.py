@@ -1,4 +1,4 @@
-"""One request for a certificate, from its first observation until it is decided: say what is attested."""
+"""Reconciles one CSR until it is decided: publishes what the machine of its Node attests."""
 
 import asyncio
 import logging
@@ -8,21 +8,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError, Message, UnreadablePayload
-from libs.common.contract.events import (
-    CsrEnriched,
-    CsrGone,
-    CsrObserved,
-    EnrichedCsr,
-    EnrichedCsrGone,
-    EventError,
-)
+from libs.common.bus.delivery import TemporaryError
+from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsr, EnrichedCsrGone, EventError
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.contract.subjects import subject_of
 from libs.common.observability.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
-from libs.talos.waiter_event import WaiterEvent
-from services.metadata import request_state as knowledge
+from services.metadata import request_state
 from services.metadata.contested_addresses import AddressClaimIndex, find_contested_addresses
 from services.metadata.dial_back import ANSWER_TTL_SECONDS, DialBackCache
 from services.metadata.latency import LatencyRecorder, TraceContext
@@ -34,30 +26,30 @@ from services.metadata.request_step import DialBack, PollNode, PublishCsr, decid
 
 log = logging.getLogger(__name__)
 
-_RECHECK_SECONDS = 5.0  # whether somebody else claims an address that nobody did
+_RECHECK_SECONDS = 5.0  # until addresses without another claimant are checked again
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestCollaborators:
-    """What all requests share."""
+    """The objects that the reconcilers of all requests share."""
 
     publisher: OrderedPublisher
-    get_last: Callable[[str], Awaitable[Message | None]]  # what the stream holds of a subject
+    get_last: Callable[[str], Awaitable[Message | None]]  # the last message of a subject
     intervals: PollIntervals
     without_talos: bool
     monotonic: Callable[[], float]
     now: Callable[[], datetime]
     random: random.Random
     get_node_state: Callable[[str], NodeState | None]
-    is_superseded: Callable[[RequestState], bool]  # whether its requester has a newer one
-    expedite_poll: Callable[[str], None]  # have that Node's machine looked at now
+    is_superseded: Callable[[RequestState], bool]  # whether the requester has a newer pending request
+    expedite_poll: Callable[[str], None]  # poll the machine of that Node now
     claims: AddressClaimIndex
     dial_backs: DialBackCache
-    on_finished: Callable[[str], None]  # nothing is left to do for that request
+    on_finished: Callable[[str], None]  # the request is decided, or gone and published
 
 
 class RequestReconciler:
-    """Holds what is known of one request and takes one step after the other."""
+    """Owns the state of one request and takes its steps one by one."""
 
     def __init__(self, name: str, state: RequestState, collaborators: RequestCollaborators) -> None:
         self.state = state
@@ -70,39 +62,39 @@ class RequestReconciler:
         self._trace = TraceContext()
 
     def on_observed(self, message: Message, observed: CsrObserved | CsrGone) -> None:
-        """The watcher said something newer."""
+        """Apply a newer observation of the watcher."""
         self._trace.observe(self.state)
         now = self._shared.monotonic()
         self._set_state(
-            knowledge.apply_observation(
+            request_state.apply_observation(
                 self.state, message, observed, now=now, intervals=self._shared.intervals
             )
         )
 
     def on_node_changed(self) -> None:
-        """Something else is known of the Node whose identity asks, or of its other requests."""
+        """Check again: the state of the requesting Node, or of its other requests, changed."""
         self._wakeup.set()
 
     def on_stored(self, event: EnrichedCsr) -> None:
-        """The stream holds that by now, and nothing that we know to be ours is newer."""
+        """Apply the newest message in the stream, unless it is our own."""
         if event not in (self._in_flight, self.state.published):
-            self._set_state(knowledge.apply_stored(self.state, event))
+            self._set_state(request_state.apply_stored(self.state, event))
 
     def on_unpublished(self) -> None:
-        """The stream holds nothing of what was said."""
-        self._set_state(knowledge.mark_unpublished(self.state))
+        """Handle that the stream has no message about this request."""
+        self._set_state(request_state.mark_unpublished(self.state))
 
     def on_stream_replaced(self) -> None:
-        """What was said is lost; wait until the stream names the request."""
-        self._set_state(knowledge.mark_stale(self.state))
+        """Forget the published message, which is lost, and wait until the stream has the request."""
+        self._set_state(request_state.mark_stale(self.state))
 
     def on_bus_reconnect(self) -> None:
-        """What the bus refused may be said now."""
+        """Publish within a second what the bus rejected before."""
         now, jitter = self._shared.monotonic(), self._shared.random.random()
-        self._set_state(knowledge.apply_bus_reconnect(self.state, now=now, jitter=jitter))
+        self._set_state(request_state.apply_bus_reconnect(self.state, now=now, jitter=jitter))
 
     async def run(self) -> None:
-        """Until the request is decided or gone and everybody was told."""
+        """Run until the request is decided, or is gone and EnrichedCsrGone is published."""
         with log_fields(csr=self._name, node=self.state.node_name):
             try:
                 while await self._step():
@@ -125,12 +117,12 @@ class RequestReconciler:
             case PublishCsr(event=event):
                 await self._publish(event)
             case PollNode():
-                self._set_state(knowledge.apply_poll_requested(self.state, now=now))
+                self._set_state(request_state.apply_poll_requested(self.state, now=now))
                 self._shared.expedite_poll(self.state.node_name)
             case DialBack() as dial_back:
                 self._dial_back(dial_back, now)
             case Wait(until=until):
-                self.latency.record_started()  # what was heard changes nothing, or has been judged
+                self.latency.record_started()  # the observation needs no other step
                 await self._wait(until)
             case Done():
                 self._shared.on_finished(self._name)
@@ -150,83 +142,85 @@ class RequestReconciler:
         except TimeoutError:
             return
 
-    # ---- who answers where others lay claim
+    # ---- contested addresses
 
-    def _dial_back(self, wanted: DialBack, now: float) -> None:
-        request, facts = wanted.request, wanted.facts
+    def _dial_back(self, step: DialBack, now: float) -> None:
+        request, facts = step.request, step.facts
         if self._dial_task is not None:
             self._dial_task.cancel()
         contested = find_contested_addresses(request, facts, self._shared.claims)
-        known = knowledge.apply_dial_started(self.state, facts, wanted.node_uid)
+        state = request_state.apply_dial_started(self.state, facts, step.node_uid)
         if not contested:
             again_at = now + _RECHECK_SECONDS if len(facts.addresses) > 1 else NEVER
-            self._set_state(knowledge.apply_dial_result(known, frozenset(), again_at=again_at))
+            self._set_state(request_state.apply_dial_result(state, frozenset(), again_at=again_at))
             return
-        self._set_state(known)
-        dialling = self._dial(request.node_name, contested)
-        self._dial_task = asyncio.create_task(dialling, name=f"dial back for {request.name}")
+        self._set_state(state)
+        dial = self._dial(request.node_name, contested)
+        self._dial_task = asyncio.create_task(dial, name=f"dial back for {request.name}")
 
     async def _dial(self, name: str, contested: tuple[str, ...]) -> None:
         with self._span("dial contested addresses", kind="client"):
             answered = await self._shared.dial_backs.filter_answering(name, contested)
         again_at = self._shared.monotonic() + ANSWER_TTL_SECONDS
-        self._set_state(knowledge.apply_dial_result(self.state, answered, again_at=again_at))
+        self._set_state(request_state.apply_dial_result(self.state, answered, again_at=again_at))
         fields = {"contested": list(contested), "answered": sorted(answered)}
         log.info("others claim addresses that are asked for: they were dialled", extra=fields)
 
-    # ---- what is said
+    # ---- publishing
 
     async def _publish(self, event: EnrichedCsr) -> None:
         self._in_flight = event
         began = self._shared.monotonic()
         try:
-            with self._sending(event):
+            with self._publish_span(event):
                 self.latency.record_started()
                 outcome, theirs = await self._publish_ordered(event)
         finally:
             self._in_flight = None
-        known, now, jitter = self.state, self._shared.monotonic(), self._shared.random.random()
-        if known.is_stale or known.observation.stream_id != event.stream_id:
-            return  # said to a stream that is no more
+        state, now, jitter = self.state, self._shared.monotonic(), self._shared.random.random()
+        if state.is_stale or state.observation.stream_id != event.stream_id:
+            return  # it was published to a stream that no longer exists
         self._log_published(event, outcome, now - began)
         match outcome:
             case EventError() if isinstance(event, EnrichedCsrGone):
                 self._set_state(
-                    knowledge.apply_published(
-                        known, event, now=now, intervals=self._shared.intervals, jitter=jitter
+                    request_state.apply_published(
+                        state, event, now=now, intervals=self._shared.intervals, jitter=jitter
                     )
                 )
             case EventError():
                 log.warning("what is attested makes the message too large", extra={"reason": str(outcome)})
-                self._set_state(knowledge.apply_oversized_message(known, event))
+                self._set_state(request_state.apply_oversized_message(state, event))
             case Exception():
-                self._set_state(knowledge.apply_publish_failure(known, now=now, jitter=jitter))
+                self._set_state(request_state.apply_publish_failure(state, now=now, jitter=jitter))
             case _:
                 self._set_state(
-                    knowledge.apply_published(
-                        known, event, now=now, intervals=self._shared.intervals, jitter=jitter
+                    request_state.apply_published(
+                        state, event, now=now, intervals=self._shared.intervals, jitter=jitter
                     )
                 )
                 if outcome is PublishOutcome.TIED:
-                    self._set_state(knowledge.apply_publish_conflict(self.state, event, theirs, now=now))
+                    self._set_state(request_state.apply_publish_conflict(self.state, event, theirs, now=now))
 
     def _log_published(self, event: EnrichedCsr, outcome: PublishOutcome | Exception, seconds: float) -> None:
-        """One line for each word; what was said like this before is only worth a debug line."""
+        """Log one line per published message, at DEBUG if it failed or repeats the last one."""
         failed = isinstance(outcome, Exception)
-        told = {
+        fields = {
             "event": type(event).__name__,
             "attempt": 1 + self.state.publish_failures,
             "outcome": "refused" if isinstance(outcome, Exception) else outcome.value,
             "reason": str(outcome) if failed else _publish_reason(event),
             "seconds": round(seconds, 4),
         }
-        again = failed or (self.state.published is not None and is_equivalent(self.state.published, event))
-        log.log(logging.DEBUG if again else logging.INFO, "handled", extra=told)
+        is_repeated = failed or (
+            self.state.published is not None and is_equivalent(self.state.published, event)
+        )
+        log.log(logging.DEBUG if is_repeated else logging.INFO, "handled", extra=fields)
 
     async def _publish_ordered(
         self, event: EnrichedCsr
     ) -> tuple[PublishOutcome | Exception, EnrichedCsr | None]:
-        """What became of it; on a tie also what the stream holds instead."""
+        """Publish and return the outcome; on a tie also the message that the stream has instead."""
         try:
             outcome = await self._shared.publisher.publish(event, headers=outgoing_headers())
             theirs = (
@@ -237,12 +231,12 @@ class RequestReconciler:
         return outcome, read_enriched_csr(theirs)
 
     def _span(self, name: str, *, kind: SpanKind) -> AbstractContextManager[Span]:
-        """Part of the journey that the newest observation began, or linked to it once that was answered."""
+        """Start a span in the trace of the newest observation, or linked to it once that is answered."""
         parent, links = self._trace.parent_and_links(self.state)
         attributes = {"k8s.node.name": self.state.node_name, "k8s.csr.name": self._name}
         return span(name, kind=kind, parent_headers=parent, links=links, attributes=attributes)
 
-    def _sending(self, event: EnrichedCsr) -> AbstractContextManager[Span]:
+    def _publish_span(self, event: EnrichedCsr) -> AbstractContextManager[Span]:
         parent, links = self._trace.parent_and_links(self.state)
         return self._shared.publisher.publish_span(event, parent_headers=parent, links=links)
 
@@ -260,7 +254,7 @@ def _publish_reason(event: EnrichedCsr) -> str:
 
 
 def read_enriched_csr(message: Message | None) -> EnrichedCsr | None:
-    """What a message says of a request, None if it says nothing that can be read."""
+    """Return the event of a message about a request, None if there is none or it cannot be decoded."""
     event = (
         message.event if message is not None and not isinstance(message.event, UnreadablePayload) else None
     )

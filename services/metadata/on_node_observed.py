@@ -1,4 +1,4 @@
-"""One Node, from its first observation until it is gone: look at its machine, say so, wait for news."""
+"""Reconciles one Node until it is gone: polls its machine, publishes the result, waits for changes."""
 
 import asyncio
 import logging
@@ -8,17 +8,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError, Message
+from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.observability.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
-from libs.talos.api import Part, WatchSnapshot
-from libs.talos.waiter_event import WaiterEvent
-from services.metadata import node_state as knowledge
-from services.metadata import poll_transitions, publish_transitions
+from services.metadata import node_state, poll_transitions, publish_transitions
 from services.metadata.identity import verify
 from services.metadata.inventory_polls import InventoryPoll, select_parts
 from services.metadata.latency import LatencyRecorder, TraceContext
@@ -38,38 +35,33 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCollaborators:
-    """What all Nodes share."""
+    """The objects that the reconcilers of all Nodes share."""
 
     talos: TalosClient
     publisher: OrderedPublisher
     slots: QuerySlots
     intervals: PollIntervals
     get_prefer_ipv6: Callable[[], bool]
-    get_needed_parts: Callable[[], frozenset[Part]]  # what rules name of the inventory
+    get_needed_parts: Callable[[], frozenset[Part]]  # the inventory that rules or ipam need
     query_timeout_seconds: float
     monotonic: Callable[[], float]
     now: Callable[[], datetime]
     random: random.Random
-    list_all_nodes: Callable[[], Iterable[Node] | None]  # all Nodes; None while not all are known
-    get_stored: Callable[
-        [str], EnrichedNode | None
-    ]  # what the stream holds of a Node, if somebody else said it
-    on_published: Callable[[str, EnrichedNode], None]  # the stream holds this word of ours on that Node
-    # who answers in its machine's place, given what other machines said where it was looked for
+    list_all_nodes: Callable[[], Iterable[Node] | None]  # None while not all Nodes are known
+    # the message in the stream about a Node, None if our last one is newer
+    get_stored: Callable[[str], EnrichedNode | None]
+    on_published: Callable[[str, EnrichedNode], None]  # the stream has this message of ours about the Node
+    # the machines that replace the Node's machine, given the facts of those that answered at its addresses
     detect_replacements: Callable[[Node, tuple[MachineFacts, ...]], Awaitable[tuple[ForeignMachine, ...]]]
-    record_sighting: Callable[
-        [MachineFacts], None
-    ]  # a machine that answered and was not believed to be the one
-    on_polled: Callable[[str, MachineFault | None, float], None]  # name, fault, when the look began
-    on_state_change: Callable[[str], None]  # something else is known of that Node
-    watch_machine: Callable[
-        [str, str], None
-    ]  # name, address of the machine to be watched from now on ("" = none)
-    on_finished: Callable[[str], None]  # nothing is left to do for that name
+    record_sighting: Callable[[MachineFacts], None]  # a machine answered, but it is not the Node's machine
+    on_polled: Callable[[str, MachineFault | None, float], None]  # name, fault, monotonic start of the poll
+    on_state_change: Callable[[str], None]  # the state of that Node changed
+    watch_machine: Callable[[str, str], None]  # name, address of the machine to watch ("" = none)
+    on_finished: Callable[[str], None]  # the Node of that name is gone and this is published
 
 
 class NodeReconciler:
-    """Holds what is known of one Node and takes one step after the other: never two looks at once."""
+    """Owns the state of one Node and takes its steps one by one: never two polls at once."""
 
     def __init__(self, name: str, state: NodeState, collaborators: NodeCollaborators) -> None:
         self.state = state
@@ -78,14 +70,14 @@ class NodeReconciler:
         self._wakeup = WaiterEvent()
         self.latency = LatencyRecorder(collaborators.now)
         self._trace = TraceContext()
-        self._discarded_polls = 0  # looks in a row whose addresses changed meanwhile
-        self._poll_began: float | None = None  # the look whose outcome is to be said
+        self._discarded_polls = 0  # in a row; the uid or dial targets changed during each
+        self._poll_began: float | None = None  # start of the poll whose result is not published yet
 
     def on_observed(self, message: Message, observed: NodeObserved | NodeGone) -> None:
-        """The watcher said something newer."""
+        """Apply a newer observation of the watcher."""
         self._trace.observe(self.state)
         self._set_state(
-            knowledge.apply_observation(
+            node_state.apply_observation(
                 self.state,
                 message,
                 observed,
@@ -97,33 +89,35 @@ class NodeReconciler:
         )
 
     def on_stream_replaced(self) -> None:
-        """What was said is lost; wait until the new stream names the Node."""
-        self._set_state(knowledge.mark_stale(self.state))
+        """Forget the published message, which is lost, and wait until the new stream has the Node."""
+        self._set_state(node_state.mark_stale(self.state))
 
     def on_bus_reconnect(self) -> None:
-        """What the bus refused may be said now."""
+        """Publish within a second what the bus rejected before."""
         now, jitter = self._shared.monotonic(), self._shared.random.random()
         self._set_state(publish_transitions.apply_bus_reconnect(self.state, now=now, jitter=jitter))
 
     def expedite_poll(self, within_seconds: float) -> None:
-        """Look within that time."""
+        """Poll within that time."""
         self._set_state(
             poll_transitions.expedite_poll(self.state, now=self._shared.monotonic(), within=within_seconds)
         )
 
     def on_rules_changed(self, within_seconds: float) -> None:
-        """The file says something else: look within that time for what is missing, by the right family."""
+        """Apply changed rules: poll within that time if a part or the address family is now another."""
         now = self._shared.monotonic()
-        known = knowledge.apply_address_family(
+        state = node_state.apply_address_family(
             self.state, prefer_ipv6=self._shared.get_prefer_ipv6(), now=now, within=within_seconds
         )
-        needed, pace = self._shared.get_needed_parts(), self._shared.intervals
+        needed, intervals = self._shared.get_needed_parts(), self._shared.intervals
         self._set_state(
-            poll_transitions.apply_needed_parts(known, needed, now=now, within=within_seconds, intervals=pace)
+            poll_transitions.apply_needed_parts(
+                state, needed, now=now, within=within_seconds, intervals=intervals
+            )
         )
 
     def on_unreachable(self) -> None:
-        """The stream says by now that the machine gives no facts."""
+        """Handle a NodeUnreachable in the stream, which may contradict the facts of this replica."""
         self._set_state(
             poll_transitions.apply_contradiction(
                 self.state, now=self._shared.monotonic(), intervals=self._shared.intervals
@@ -131,7 +125,7 @@ class NodeReconciler:
         )
 
     def on_watch_opened(self, snapshot: WatchSnapshot) -> None:
-        """A watch is live, and began with that."""
+        """Apply the snapshot with which a machine watch opened."""
         self._set_state(
             poll_transitions.apply_watch_opened(
                 self.state, snapshot, now=self._shared.monotonic(), intervals=self._shared.intervals
@@ -139,7 +133,7 @@ class NodeReconciler:
         )
 
     def on_machine_changed(self) -> None:
-        """A live watch says so."""
+        """Handle a change that a live watch reported."""
         self._set_state(
             poll_transitions.apply_machine_change(
                 self.state, now=self._shared.monotonic(), intervals=self._shared.intervals
@@ -147,7 +141,7 @@ class NodeReconciler:
         )
 
     def on_watch_ended(self, within_seconds: float) -> None:
-        """The watch is not live any more."""
+        """Handle the end of the watch: poll within that time."""
         self._set_state(
             poll_transitions.apply_watch_ended(
                 self.state, now=self._shared.monotonic(), within=within_seconds
@@ -155,7 +149,7 @@ class NodeReconciler:
         )
 
     async def run(self) -> None:
-        """Until the Node is gone and everybody was told."""
+        """Run until the Node is gone and EnrichedNodeGone is published."""
         with log_fields(node=self._name):
             while True:
                 self._wakeup.clear()
@@ -167,7 +161,7 @@ class NodeReconciler:
                     case PollMachine(addresses=addresses):
                         await self._poll(addresses)
                     case Wait(until=until):
-                        self.latency.record_started()  # what was heard changes nothing
+                        self.latency.record_started()  # the observation needs no other step
                         await self._wait(until)
                     case Done():
                         self._shared.on_finished(self._name)
@@ -209,7 +203,7 @@ class NodeReconciler:
                 )
                 answered_by = await self._detect_replacements(found)
         if self.state.dial_targets != addresses or self.state.uid != uid:
-            self._discarded_polls += 1  # asked on behalf of an observation that no longer holds
+            self._discarded_polls += 1  # the observation that caused the poll is outdated
             self._set_state(poll_transitions.apply_discarded_poll(self.state, self._discarded_polls))
             return
         self._discarded_polls = 0
@@ -254,71 +248,71 @@ class NodeReconciler:
         if isinstance(found, QueryResult) or not found.rejected or node is None:
             return ()
         answered_by = await self._shared.detect_replacements(node, found.rejected)
-        # Asked on behalf of the Node as it was: with other addresses, others would have been asked.
+        # The queried addresses are those of the old status: with another status, the result proves nothing.
         is_the_same = self.state.node is not None and self.state.node.status == node.status
         return answered_by if is_the_same else ()
 
     def _reject(self, facts: MachineFacts) -> MachineFault | None:
         node = self.state.node
-        judged = verify(node, facts, self._shared.list_all_nodes()) if node else None
-        if not isinstance(judged, MachineFault):
+        identity = verify(node, facts, self._shared.list_all_nodes()) if node else None
+        if not isinstance(identity, MachineFault):
             return None
         self._shared.record_sighting(facts)
-        return judged
+        return identity
 
     async def _publish(self, event: EnrichedNode) -> None:
-        with self._sending(event):
+        with self._publish_span(event):
             self.latency.record_started()
             outcome: PublishOutcome | Exception
             try:
                 outcome = await self._shared.publisher.publish(event, headers=outgoing_headers())
             except (BusError, TemporaryError, EventError) as error:
                 outcome = error
-        known, now, jitter = self.state, self._shared.monotonic(), self._shared.random.random()
-        if known.is_stale or known.observation.stream_id != event.stream_id:
-            return  # said to a stream that is no more
+        state, now, jitter = self.state, self._shared.monotonic(), self._shared.random.random()
+        if state.is_stale or state.observation.stream_id != event.stream_id:
+            return  # it was published to a stream that no longer exists
         self._log_published(event, outcome, now)
         match outcome:
             case EventError() if isinstance(event, EnrichedNodeGone):
                 self._shared.on_finished(self._name)
             case EventError():
                 self._set_state(
-                    publish_transitions.apply_oversized_message(known, str(outcome), now=now, jitter=jitter)
+                    publish_transitions.apply_oversized_message(state, str(outcome), now=now, jitter=jitter)
                 )
             case Exception():
-                self._set_state(publish_transitions.apply_publish_failure(known, now=now, jitter=jitter))
-            case PublishOutcome.TIED if known.dial_targets:
-                self._set_state(publish_transitions.apply_publish_conflict(known, event, now=now))
+                self._set_state(publish_transitions.apply_publish_failure(state, now=now, jitter=jitter))
+            case PublishOutcome.TIED if state.dial_targets:
+                self._set_state(publish_transitions.apply_publish_conflict(state, event, now=now))
             case _:
                 self._set_state(
                     publish_transitions.apply_published(
-                        known, event, now=now, intervals=self._shared.intervals, jitter=jitter
+                        state, event, now=now, intervals=self._shared.intervals, jitter=jitter
                     )
                 )
                 self._shared.on_published(self._name, event)
 
     def _log_published(self, event: EnrichedNode, outcome: PublishOutcome | Exception, now: float) -> None:
-        """One line for each word; what was said like this before is only worth a debug line."""
-        known, began = self.state, now if self._poll_began is None else self._poll_began
+        """Log one line per published message, at DEBUG if it failed or repeats the last one."""
+        state, began = self.state, now if self._poll_began is None else self._poll_began
         self._poll_began = None
         failed = isinstance(outcome, Exception)
-        told = {
+        fields = {
             "event": type(event).__name__,
-            "attempt": 1 + known.publish_failures,
+            "attempt": 1 + state.publish_failures,
             "outcome": "refused" if isinstance(outcome, Exception) else outcome.value,
-            "reason": str(outcome) if failed else _publish_reason(known),
+            "reason": str(outcome) if failed else _publish_reason(state),
             "seconds": round(now - began, 4),
         }
-        again = failed or (known.published is not None and is_equivalent(known.published, event))
-        log.log(logging.DEBUG if again else logging.INFO, "handled", extra=told)
+        is_repeated = failed or (state.published is not None and is_equivalent(state.published, event))
+        log.log(logging.DEBUG if is_repeated else logging.INFO, "handled", extra=fields)
 
     def _span(self, name: str, *, kind: SpanKind) -> AbstractContextManager[Span]:
-        """Part of the journey that the newest observation began, or linked to it once that was answered."""
+        """Start a span in the trace of the newest observation, or linked to it once that is answered."""
         parent, links = self._trace.parent_and_links(self.state)
         attributes = {"k8s.node.name": self._name, "k8s.node.uid": self.state.uid}
         return span(name, kind=kind, parent_headers=parent, links=links, attributes=attributes)
 
-    def _sending(self, event: EnrichedNode) -> AbstractContextManager[Span]:
+    def _publish_span(self, event: EnrichedNode) -> AbstractContextManager[Span]:
         parent, links = self._trace.parent_and_links(self.state)
         return self._shared.publisher.publish_span(event, parent_headers=parent, links=links)
 
@@ -330,18 +324,18 @@ def _publish_reason(state: NodeState) -> str:
 
 
 def _log_outcome(before: NodeState, after: NodeState) -> None:
-    """One line when the outcome changes; the same again is only worth a debug line."""
+    """Log the poll result; at DEBUG if it repeats the last one."""
     if after.fault is not None:
-        again = before.fault is not None and (before.fault.kind, before.fault.step) == (
+        is_repeated = before.fault is not None and (before.fault.kind, before.fault.step) == (
             after.fault.kind,
             after.fault.step,
         )
-        level = logging.DEBUG if again else logging.WARNING
+        level = logging.DEBUG if is_repeated else logging.WARNING
         fields = {"fault": after.fault.kind, "step": after.fault.step, "reason": after.fault.message}
         log.log(level, "the machine gives no facts", extra=fields)
         if after.foreign_machines and not before.foreign_machines:
-            there = {one.address: one.node_name for one in after.foreign_machines}
-            log.warning("other machines answer where the Node's should", extra={"answered_by": there})
+            answered_by = {each.address: each.node_name for each in after.foreign_machines}
+            log.warning("other machines answer where the Node's should", extra={"answered_by": answered_by})
     elif after.identity is not None:
         level = logging.INFO if before.identity != after.identity else logging.DEBUG
         log.log(level, "the machine says what it is", extra={"reason": after.identity.reason})

@@ -1,4 +1,4 @@
-"""All requests for certificates that the flow tells of; each has a task of its own while it is pending."""
+"""Runs one reconciler per CSR of the stream, each as a task of its own while the CSR is pending."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class RequestController:
-    """Hears of requests, and of whatever changes at the Nodes that ask."""
+    """Passes messages about CSRs, and changes of the requesting Nodes, to the request reconcilers."""
 
     def __init__(
         self,
@@ -61,19 +61,19 @@ class RequestController:
         )
 
     def on_message(self, message: Message) -> None:
-        """A message about a request, kept or not."""
+        """Handle a message about a CSR, kept or not."""
         match message.event:
             case CsrObserved() | CsrGone() if not self._stream_cache.is_replaying:
                 self._observe(message, live=True)
             case CsrEnriched() | EnrichedCsrGone() as event:
-                is_news = message.sequence > self._publisher.last_sequence_of(message.subject)
+                is_new = message.sequence > self._publisher.last_sequence_of(message.subject)
                 self._publisher.record_sequence(message.subject, message.sequence)
                 request = self._reconcilers.get(object_name_in(message.subject, ENRICHED_CSR))
-                if is_news and request is not None and not self._stream_cache.is_replaying:
+                if is_new and request is not None and not self._stream_cache.is_replaying:
                     request.on_stored(event)
 
     def should_keep(self, message: Message) -> bool:
-        """What is decided is nobody's business any more; what is said of requests is compared and let go."""
+        """Return whether the cache keeps it: pending requests always, enriched ones only while it replays."""
         match message.event:
             case CsrObserved(request=request):
                 return needs_attestation(request)
@@ -82,42 +82,42 @@ class RequestController:
         return True
 
     def on_caught_up(self) -> None:
-        """The table holds what the stream does."""
+        """Compare all requests with the stream cache, which now has all messages of the stream."""
         self._mark_lost_unpublished()
         for message in self._stream_cache.list_under(OBSERVED_CSR):
             self._observe(message)
-        unheard = set(self._reconcilers)
+        unpublished = set(self._reconcilers)
         for message in self._stream_cache.list_under(ENRICHED_CSR):
             name, event = object_name_in(message.subject, ENRICHED_CSR), read_enriched_csr(message)
             if name in self._reconcilers and event is not None:
-                unheard.discard(name)
+                unpublished.discard(name)
                 self._reconcilers[name].on_stored(event)
             self._stream_cache.forget(message.subject)
-        for name in unheard:
+        for name in unpublished:
             self._reconcilers[name].on_unpublished()
         self.forget_absent()
         for request in self._reconcilers.values():
             request.on_bus_reconnect()
 
     def _mark_lost_unpublished(self) -> None:
-        """A server that lost its last messages with a disk gives their sequences to others."""
+        """Mark requests stale whose observation the NATS server lost: it reuses the lost sequences."""
         for name, request in self._reconcilers.items():
             message = self._stream_cache.get(f"{OBSERVED_CSR}.{name}")
             if message is None or message.sequence < request.state.observed_sequence:
                 request.on_stream_replaced()
 
     def on_stream_replaced(self) -> None:
-        """Nothing that was said is left."""
+        """Mark all requests stale: their published messages are lost with the old stream."""
         for request in self._reconcilers.values():
             request.on_stream_replaced()
 
     def on_node_changed(self, name: str) -> None:
-        """Something else is known of that Node."""
+        """Update the claims of that Node and check its requests again."""
         self._claims.update(name)
         self._wake(name)
 
     def forget_absent(self) -> None:
-        """Once the present stream names every pending request, what it does not name has gone unseen."""
+        """Forget each request that the complete stream does not have: its end was not observed."""
         if not self._stream_cache.is_complete:
             return
         for name in [n for n in self._reconcilers if self._stream_cache.get(f"{OBSERVED_CSR}.{n}") is None]:
@@ -125,7 +125,7 @@ class RequestController:
             self._forget(name)
 
     async def close(self) -> None:
-        """Stop; what is being said may get lost, and is said at the next start."""
+        """Cancel all tasks. The next start publishes what this interrupts."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -148,7 +148,7 @@ class RequestController:
             if live and name in self._reconcilers:
                 self._reconcilers[name].latency.record_received(message)
         except Exception:
-            # Requests are written by others: one that breaks us must not keep us from all the rest.
+            # Other clients write CSRs: a CSR that raises here must not block the others.
             log.exception("an observation was not understood", extra={"subject": message.subject})
 
     def _start(self, name: str, message: Message, event: CsrObserved | CsrGone) -> None:
@@ -156,17 +156,17 @@ class RequestController:
         if isinstance(event, CsrObserved) and not needs_attestation(event.request):
             return
         if isinstance(event, CsrGone) and not self._publisher.last_sequence_of(subject):
-            return  # nobody was told of it
-        heard = self._stream_cache.get(subject)
-        age = (self._dependencies.now() - heard.published_at).total_seconds() if heard else 0.0
-        known = create_state(
+            return  # no message about it was published
+        stored = self._stream_cache.get(subject)
+        age = (self._dependencies.now() - stored.published_at).total_seconds() if stored else 0.0
+        state = create_state(
             message,
             event,
-            read_enriched_csr(heard),
+            read_enriched_csr(stored),
             republish_in=max(0.0, self._intervals.republish - max(0.0, age)),
             now=self._dependencies.monotonic(),
         )
-        request = self._reconcilers[name] = RequestReconciler(name, known, self._collaborators)
+        request = self._reconcilers[name] = RequestReconciler(name, state, self._collaborators)
         self._index(name, request)
         running = supervise(request.run, self._dependencies.random, csr=name)
         self._tasks[name] = asyncio.create_task(running, name=f"request {name}")
@@ -176,7 +176,7 @@ class RequestController:
         return any(is_superseded_by(state, other.state) for other in others)
 
     def _wake(self, node: str) -> None:
-        """Which of its requests is the newest may have changed, or what is known of the Node."""
+        """Check the requests of the Node again: its state or its newest request may have changed."""
         for request in self._names_by_node.get(node, {}).values():
             request.on_node_changed()
 

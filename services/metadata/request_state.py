@@ -1,6 +1,6 @@
-"""What metadata knows of one kubelet's request for a certificate, and how that changes.
+"""The state of one kubelet's CSR in metadata, and its transitions.
 
-Times are monotonic seconds that we noted ourselves: no clock of another machine takes part in a judgement.
+All times are monotonic seconds of this process: no decision depends on the clock of another machine.
 """
 
 from collections.abc import Mapping
@@ -18,37 +18,36 @@ from services.metadata.node_state import LONG_AGO, NEVER
 from services.metadata.node_step import has_same_facts
 from services.metadata.poll_schedule import PollIntervals
 
-FRESHNESS_SECONDS: Final = 10.0  # how much older than the request a look may be
-_POLL_FIRST_SECONDS: Final = 10.0  # after facts were said that have not led to a decision
+FRESHNESS_SECONDS: Final = 10.0  # how much older than the request a poll may be
+_POLL_FIRST_SECONDS: Final = 10.0  # after published facts that led to no decision
 _POLL_CAP_SECONDS: Final = 60.0
 
 
 class RequestState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one request, but what is known of its Node."""
+    """All data about one request, except the state of its Node."""
 
     observation: CsrObserved | CsrGone  # the newest observation
-    observed_sequence: int  # its place in the stream
+    observed_sequence: int  # its sequence in the stream
     trace_headers: Mapping[str, str] = {}  # its trace context
-    first_resource_version: int = 0  # the request's resourceVersion when we first heard of it
-    first_seen_at: float  # when we first heard of this request: it had been observed by then
-    fresh_from: float  # a look that began before proves nothing
-    is_answered: bool = False  # something was said since the newest observation came
-    is_stale: bool = False  # it is of a stream that is no more; the present one has not named the request yet
+    first_resource_version: int = 0  # the request's resourceVersion when first received
+    first_seen_at: float  # when metadata first received the request; the watcher observed it earlier
+    fresh_from: float  # a poll that began earlier proves nothing
+    is_answered: bool = False  # a message was published since the observation arrived
+    is_stale: bool = False  # it is from a lost stream; the present one does not have the request yet
 
-    published: EnrichedCsr | None = None  # what we, or our predecessor, said last
-    republish_at: float = NEVER  # when it is said again, unchanged
-    requested_polls: int = 0  # asked for because what was said has not led to a decision
-    next_poll_request_at: float  # when the next of them is
-    publish_failures: int = 0  # in a row, refusals of the bus
+    published: EnrichedCsr | None = None  # the last message of this replica or another one
+    republish_at: float = NEVER  # when it is published again, unchanged
+    requested_polls: int = 0  # requested because the published facts led to no decision
+    next_poll_request_at: float  # when the next such poll is due
+    publish_failures: int = 0  # in a row
     publish_after: float = LONG_AGO
-    oversized_facts: MachineFacts | None = None  # with these facts the message is larger than any may be
+    oversized_facts: MachineFacts | None = None  # facts that make the message too large
 
-    answering_addresses: frozenset[str] = (
-        frozenset()
-    )  # contested addresses at which the Node's own machine answered
-    dialled_facts: MachineFacts | None = None  # which facts had attested them
-    dialled_node_uid: str = ""  # of the Node that it was then
-    next_dial_at: float = LONG_AGO  # when it is judged again whether to dial
+    # contested addresses at which the Node's own machine answered
+    answering_addresses: frozenset[str] = frozenset()
+    dialled_facts: MachineFacts | None = None  # the facts that attested them
+    dialled_node_uid: str = ""  # the Node's uid at the time of the dial
+    next_dial_at: float = LONG_AGO  # when to check again for contested addresses
 
     @property
     def uid(self) -> str:
@@ -56,26 +55,26 @@ class RequestState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pending_request(self) -> SigningRequest | None:
-        """The request while nobody has decided it; None when it is decided, gone, or no business of ours."""
+        """The request while it needs an attestation; None if it is decided, gone or not a kubelet's."""
         request = self.observation.request if isinstance(self.observation, CsrObserved) else None
         return request if request is not None and needs_attestation(request) else None
 
     @property
     def node_name(self) -> str:
-        """Of the Node whose identity asks, "" once the request is gone."""
+        """The name of the requesting Node, "" once the request is gone."""
         return self.observation.request.node_name if isinstance(self.observation, CsrObserved) else ""
 
 
 def needs_attestation(request: SigningRequest) -> bool:
-    """Whether it waits for a decision that depends on what a machine says."""
+    """Return whether the request is a pending kubelet serving request, which needs facts of the machine."""
     return request.is_kubelet_serving and request.is_pending
 
 
 def is_superseded_by(one: RequestState, other: RequestState) -> bool:
-    """Whether `other` is a newer pending request of the same requester: csr answers only the newest.
+    """Return whether `other` is a newer pending request of the same requester: csr decides only the newest.
 
-    csr orders requests by the resourceVersion at which it first heard of each. What was written to a request
-    later makes that version larger for a replica that started later, so only a clear order counts.
+    csr orders requests by the resourceVersion at which it first received each. A later write to a request
+    makes that version larger for a replica that starts later, so only a clear order counts.
     """
     mine, theirs = one.pending_request, other.pending_request
     if mine is None or theirs is None or other.is_stale or mine.uid == theirs.uid:
@@ -91,7 +90,7 @@ def _created(request: SigningRequest) -> float:
 
 
 def get_uid(event: CsrObserved | CsrGone) -> str:
-    """Of the request that an observation is about."""
+    """Return the uid of the observed request."""
     return event.uid if isinstance(event, CsrGone) else event.request.uid
 
 
@@ -103,7 +102,7 @@ def create_state(
     republish_in: float,
     now: float,
 ) -> RequestState:
-    """A request that we know nothing of but what the stream holds (`heard`), and when it is said again."""
+    """Return the state of a new request. Its `stored` message is republished in `republish_in` seconds."""
     return RequestState(
         observation=observed,
         observed_sequence=message.sequence,
@@ -127,11 +126,11 @@ def apply_observation(
     now: float,
     intervals: PollIntervals,
 ) -> RequestState:
-    """Newer word of the watcher. Another uid is another request."""
+    """Return the state after a newer observation. Another uid is another request and starts a new state."""
     if get_uid(observed) != state.uid:
         return create_state(message, observed, state.published, republish_in=intervals.republish, now=now)
     if message.sequence <= state.observed_sequence and not state.is_stale:
-        return state  # read again from the beginning, after the connection was lost
+        return state  # a replay after the connection was lost
     return msgspec.structs.replace(
         state,
         observation=observed,
@@ -144,14 +143,14 @@ def apply_observation(
 
 
 def mark_stale(state: RequestState) -> RequestState:
-    """The stream is another one: what was said is lost."""
+    """Forget the published message and sequence, which are lost with the old stream."""
     return msgspec.structs.replace(
         state, is_stale=True, published=None, republish_at=NEVER, observed_sequence=0
     )
 
 
 def mark_unpublished(state: RequestState) -> RequestState:
-    """What was said is lost, the observation is not."""
+    """Forget the published message, which the stream lost. Keep the observation."""
     return (
         state
         if state.published is None
@@ -159,13 +158,13 @@ def mark_unpublished(state: RequestState) -> RequestState:
     )
 
 
-# ---- what became of something said
+# ---- publish results
 
 
 def apply_published(
     state: RequestState, event: EnrichedCsr, *, now: float, intervals: PollIntervals, jitter: float
 ) -> RequestState:
-    """The stream holds it, or something newer. A repetition puts off no look."""
+    """Return the state after a publish. A repeated message does not delay the next requested poll."""
     is_repetition = state.published is not None and is_equivalent(state.published, event)
     return msgspec.structs.replace(
         state,
@@ -181,7 +180,7 @@ def apply_published(
 
 
 def apply_publish_failure(state: RequestState, *, now: float, jitter: float) -> RequestState:
-    """The bus did not take it."""
+    """Return the state after a failed publish, with back-off."""
     wait = backoff_seconds(state.publish_failures + 1, jitter)
     return msgspec.structs.replace(
         state, publish_failures=state.publish_failures + 1, publish_after=now + wait
@@ -189,7 +188,7 @@ def apply_publish_failure(state: RequestState, *, now: float, jitter: float) -> 
 
 
 def apply_bus_reconnect(state: RequestState, *, now: float, jitter: float) -> RequestState:
-    """What could not be said may be said, within a second."""
+    """End the publish back-off: `jitter` in [0, 1) spreads the retries over a second."""
     return (
         msgspec.structs.replace(state, publish_failures=0, publish_after=now + jitter)
         if state.publish_failures
@@ -198,7 +197,7 @@ def apply_bus_reconnect(state: RequestState, *, now: float, jitter: float) -> Re
 
 
 def apply_oversized_message(state: RequestState, event: EnrichedCsr) -> RequestState:
-    """No message may be that large: it is told without the facts. Without any it is not told at all."""
+    """Publish again without the facts. A message that has none and is still too large is never published."""
     facts = event.facts if isinstance(event, CsrEnriched) else None
     return msgspec.structs.replace(
         state,
@@ -210,7 +209,10 @@ def apply_oversized_message(state: RequestState, event: EnrichedCsr) -> RequestS
 def apply_publish_conflict(
     state: RequestState, mine: EnrichedCsr, theirs: EnrichedCsr | None, *, now: float
 ) -> RequestState:
-    """Somebody else spoke of the same observation. Who has facts is right, of two the one who looks last."""
+    """Resolve a tie with another replica's message about the same observation.
+
+    The message with more data wins. If both have facts but differ, a new poll decides.
+    """
     if theirs is None or _count_answers(theirs) < _count_answers(mine):
         return msgspec.structs.replace(state, published=theirs)
     if not isinstance(mine, CsrEnriched) or mine.facts is None or _has_as_much(mine, theirs):
@@ -219,14 +221,14 @@ def apply_publish_conflict(
 
 
 def apply_stored(state: RequestState, theirs: EnrichedCsr) -> RequestState:
-    """The stream holds somebody else's newer word by now: if it says less than ours, ours is said again."""
+    """Apply another replica's newer message. If it has less data than ours, ours is published again."""
     if state.published is None or _count_answers(theirs) < _count_answers(state.published):
         return msgspec.structs.replace(state, published=theirs)
     return state
 
 
 def is_equivalent(one: EnrichedCsr, other: EnrichedCsr) -> bool:
-    """Whether two messages tell consumers the same: times, order and counts apart."""
+    """Return whether two events mean the same to consumers, apart from times, order and counts."""
     match one, other:
         case CsrEnriched(), CsrEnriched():
             same = (one.node_uid, one.answering_addresses, one.without_talos) == (
@@ -247,7 +249,7 @@ def is_equivalent(one: EnrichedCsr, other: EnrichedCsr) -> bool:
 
 
 def _has_as_much(mine: CsrEnriched, theirs: EnrichedCsr) -> bool:
-    """They may have dialled where we have not yet."""
+    """Return whether `theirs` equals `mine`, apart from addresses that only the other replica has dialled."""
     if not isinstance(theirs, CsrEnriched) or not set(theirs.answering_addresses) >= set(
         mine.answering_addresses
     ):
@@ -267,31 +269,35 @@ def _count_answers(event: EnrichedCsr) -> int:
     return 2 if event.facts is not None else 1 if event.fault is not None else 0
 
 
-# ---- what it has led to
+# ---- polls and dials
 
 
 def apply_poll_requested(state: RequestState, *, now: float) -> RequestState:
-    """A look was asked for; the next one later, should this one not lead to a decision."""
+    """Count a requested poll and set when the next one is due, if this one leads to no decision."""
     if now < state.next_poll_request_at:
         return state
-    looks = state.requested_polls + 1
+    polls = state.requested_polls + 1
     return msgspec.structs.replace(
-        state, requested_polls=looks, next_poll_request_at=now + _delay_until_poll(looks)
+        state, requested_polls=polls, next_poll_request_at=now + _delay_until_poll(polls)
     )
 
 
 def apply_dial_started(state: RequestState, facts: MachineFacts, node_uid: str) -> RequestState:
-    """The contested addresses of these facts are being dialled; what was answered before holds meanwhile."""
-    held = state.answering_addresses if state.dialled_node_uid == node_uid else frozenset()
+    """Start a dial for these facts. Earlier answers for the same Node uid hold until its result."""
+    previous = state.answering_addresses if state.dialled_node_uid == node_uid else frozenset()
     return msgspec.structs.replace(
-        state, answering_addresses=held, dialled_facts=facts, dialled_node_uid=node_uid, next_dial_at=NEVER
+        state,
+        answering_addresses=previous,
+        dialled_facts=facts,
+        dialled_node_uid=node_uid,
+        next_dial_at=NEVER,
     )
 
 
 def apply_dial_result(state: RequestState, answering: frozenset[str], *, again_at: float) -> RequestState:
-    """At these contested addresses the Node's own machine answered."""
+    """Set the contested addresses at which the Node's own machine answered."""
     return msgspec.structs.replace(state, answering_addresses=answering, next_dial_at=again_at)
 
 
-def _delay_until_poll(looks: int) -> float:
-    return exponential_step(looks + 1, first=_POLL_FIRST_SECONDS, cap=_POLL_CAP_SECONDS)
+def _delay_until_poll(requested_polls: int) -> float:
+    return exponential_step(requested_polls + 1, first=_POLL_FIRST_SECONDS, cap=_POLL_CAP_SECONDS)

@@ -1,4 +1,4 @@
-"""What follows from what is known of a request and of its Node: say it, look, dial, wait, or be done."""
+"""Decides the next step for one CSR from its state and its Node: publish, poll, dial, wait, or done."""
 
 from datetime import datetime
 from typing import Final
@@ -14,7 +14,7 @@ from services.metadata.node_state import NEVER, NodeState
 from services.metadata.node_step import Done, Wait
 from services.metadata.request_state import RequestState, is_equivalent
 
-NO_NODE_WAIT_SECONDS: Final = 1.0  # a Node and its first request come at the same time, in either order
+NO_NODE_WAIT_SECONDS: Final = 1.0  # a Node and its first request arrive together, in either order
 _NOT_QUERIED: Final = MachineFault(
     kind="bad_node_ip",
     step=STEP,
@@ -23,17 +23,17 @@ _NOT_QUERIED: Final = MachineFault(
 
 
 class PublishCsr(msgspec.Struct, frozen=True):
-    """Publish this."""
+    """Publish this event."""
 
     event: EnrichedCsr
 
 
 class PollNode(msgspec.Struct, frozen=True):
-    """Have the Node's machine looked at now."""
+    """Poll the machine of the Node now."""
 
 
 class DialBack(msgspec.Struct, frozen=True):
-    """See whether these facts' addresses are contested, and who answers there."""
+    """Find the contested addresses of these facts and dial them."""
 
     request: SigningRequest
     facts: MachineFacts
@@ -44,7 +44,7 @@ RequestStep = PublishCsr | PollNode | DialBack | Wait | Done
 
 
 class Attestation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be said of a request now, apart from its place in the order."""
+    """The facts for the request, or the fault that explains why there are none; neither without a machine."""
 
     node_uid: str = ""
     facts: MachineFacts | None = None
@@ -61,10 +61,10 @@ def decide_request_step(
     now: float,
     wall_time: datetime,
 ) -> RequestStep:
-    """`node`: what is known of the Node whose identity asks. `now` is monotonic, `at` the same as a time.
+    """Return the next step. `node` is the state of the requesting Node.
 
-    `superseded`: its requester has a newer pending request. Only that one carries facts: they are large, and
-    csr does not judge this one.
+    `now` is monotonic; `wall_time` is the same moment as wall clock time. `is_superseded`: the requester has
+    a newer pending request. Only the newest one gets facts: they are large, and csr decides only that one.
     """
     if state.is_stale:
         return Wait(NEVER)
@@ -87,19 +87,19 @@ def decide_request_step(
         return Wait(state.republish_at)
     if state.dialled_facts is not found.facts or now >= state.next_dial_at:
         return DialBack(state.pending_request, found.facts, found.node_uid)
-    look_due = state.next_poll_request_at if _may_request_poll(node, now) else NEVER
-    return Wait(min(state.republish_at, state.next_dial_at, look_due))
+    poll_due = state.next_poll_request_at if _may_request_poll(node, now) else NEVER
+    return Wait(min(state.republish_at, state.next_dial_at, poll_due))
 
 
 def attest(
     state: RequestState, node: NodeState | None, *, without_talos: bool, now: float
 ) -> Attestation | Wait:
-    """What the machine says or why it does not; Wait while that is about to be known."""
+    """Return the attestation for the request, or Wait while a poll may soon provide it."""
     if without_talos:
         return Attestation(without_talos=True)
     if node is None or node.node is None:
-        patience = state.first_seen_at + NO_NODE_WAIT_SECONDS
-        return Attestation() if now >= patience or state.published is not None else Wait(patience)
+        deadline = state.first_seen_at + NO_NODE_WAIT_SECONDS
+        return Attestation() if now >= deadline or state.published is not None else Wait(deadline)
     if node.is_stale:
         return Wait(NEVER)
     if node.facts is not None and node.facts is state.oversized_facts:
@@ -112,17 +112,20 @@ def attest(
 
 
 def is_fresh(state: RequestState, node: NodeState) -> bool:
-    """Whether what is known of the machine is a proof for this request: no older, or under a live watch."""
+    """Return whether the facts prove something for this request.
+
+    They do if they are recent enough, or if a live watch has reported no change since the poll.
+    """
     return node.polled_at >= state.fresh_from or (
         node.is_watched and node.machine_changed_at < node.polled_at
     )
 
 
 def needs_poll(state: RequestState, node: NodeState, *, now: float) -> bool:
-    """Whether nothing less than a look that nobody has asked for yet will do.
+    """Return whether the request needs a poll that is not due anyway.
 
-    What is stale proves nothing, unless a watch has one look again anyway. Where none tells of changes, a
-    request that stays undecided is looked after: it may wait for an address that the machine has by now.
+    Old facts prove nothing, but a live watch causes a poll by itself. Without a watch, a request that stays
+    undecided causes polls: it may wait for an address that the machine has received since.
     """
     if not _may_request_poll(node, now):
         return False
@@ -130,7 +133,7 @@ def needs_poll(state: RequestState, node: NodeState, *, now: float) -> bool:
 
 
 def _may_request_poll(node: NodeState, now: float) -> bool:
-    """Whether a look can be asked for that is not due anyway: whatever comes of that one wakes us."""
+    """Return whether a poll can be requested. A poll that is due anyway wakes the request with its result."""
     return bool(node.dial_targets) and node.next_poll_at > now and not node.is_watched and not node.is_stale
 
 
@@ -164,7 +167,10 @@ def _build_enriched(
 
 
 def _select_answering(state: RequestState, request: SigningRequest, found: Attestation) -> tuple[str, ...]:
-    """Where a machine of that very node name answered: an override of the host name proves no name."""
+    """Return the addresses at which the machine with the requested node name answered.
+
+    A machine verified by system UUID has another node name, so its answers prove no name.
+    """
     facts = found.facts
     if facts is None or facts.node_name != request.node_name:
         return ()

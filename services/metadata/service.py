@@ -1,4 +1,4 @@
-"""Follows observed nodes and requests, asks machines, and says what they say."""
+"""Follows observed Nodes and CSRs, polls machines and publishes what they report."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ from services.metadata.supervise import supervise
 
 
 class MetadataService:
-    """One replica; a second one for a while does no harm, the order of messages sees to that."""
+    """One replica of metadata. A second replica does no harm, because publishing is ordered."""
 
     spec = METADATA
 
@@ -41,7 +41,7 @@ class MetadataService:
             on_caught_up=self._on_caught_up,
         )
         self._publisher = OrderedPublisher(dependencies.bus)
-        pace = PollIntervals(
+        intervals = PollIntervals(
             poll=settings.node_status_update_frequency_seconds,
             watched_poll=settings.talos_resync_seconds,
             republish=settings.republish_interval_seconds,
@@ -54,7 +54,7 @@ class MetadataService:
             settings,
             talos=self._talos,
             slots=slots,
-            intervals=pace,
+            intervals=intervals,
             on_state_change=self._on_node_changed,
         )
         self._networks_poller = ClusterNetworksPoller(
@@ -62,7 +62,7 @@ class MetadataService:
             self._publisher,
             dependencies,
             talos=self._talos,
-            intervals=pace,
+            intervals=intervals,
             deadline_seconds=settings.query_timeout_seconds,
         )
         self._dial_backs = DialBackCache(
@@ -75,7 +75,7 @@ class MetadataService:
             self._stream_cache,
             self._publisher,
             dependencies,
-            intervals=pace,
+            intervals=intervals,
             without_talos=settings.without_talos,
             get_node_state=self._node_controller.get_state,
             expedite_poll=self._node_controller.expedite_poll,
@@ -83,7 +83,7 @@ class MetadataService:
         )
 
     async def run(self) -> None:
-        """Until cancelled. NATS or Talos may be down meanwhile, or at the start: both are waited for."""
+        """Run until cancelled. NATS and Talos may be down at the start or later: metadata waits for both."""
         metrics.LEADER_SILENCE.labels(METADATA.service).set_function(
             self._stream_cache.leader_silence_seconds
         )
@@ -104,7 +104,7 @@ class MetadataService:
             await self._talos.close()
 
     def problems(self) -> tuple[str, ...]:
-        """Why not ready: the flow is not followed, or no machine can be asked."""
+        """Return why this replica is not ready: the stream is not followed, or no machine can be queried."""
         talos = "" if self._without_talos else self._talos.problem()
         return (*self._stream_cache.problems(), *([f"Talos cannot be asked: {talos}"] if talos else []))
 
@@ -123,8 +123,8 @@ class MetadataService:
             self._request_controller.forget_absent()
 
     def _should_keep(self, message: Message) -> bool:
-        about = self._request_controller if is_csr_subject(message.subject) else self._node_controller
-        return about.should_keep(message)
+        controller = self._request_controller if is_csr_subject(message.subject) else self._node_controller
+        return controller.should_keep(message)
 
     def _on_caught_up(self) -> None:
         self._node_controller.on_caught_up()
