@@ -1,1 +1,1 @@
-"""Checks an installation, and says how to mend it."""
+"""`talos-ccm doctor`: checks an installation and suggests fixes."""

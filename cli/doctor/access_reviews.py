@@ -1,4 +1,4 @@
-"""Asks the API server who may do what: reviews, which it answers and does not store."""
+"""Queries the permissions of ServiceAccounts through access reviews, which the API server does not store."""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,9 +38,9 @@ class _SelfReview(msgspec.Struct, frozen=True):
 async def review_access(
     ask: KubeReader, namespace: str, reviews: Sequence[AccessReviewRequest]
 ) -> tuple[AccessReviewResult, ...]:
-    """Of ServiceAccounts of that namespace; who may not ask about others asks about itself.
+    """Return the result of each review, for ServiceAccounts of that namespace.
 
-    Raises KubeError.
+    A caller that may not review others can only review itself. Raises KubeError.
     """
     if not reviews:
         return ()

@@ -1,4 +1,4 @@
-"""A diagnosis for programs: every check, in the order of importance. Pure."""
+"""The diagnosis as JSON: every check, in the order of importance. Pure."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from cli.doctor.installation import Installation
 
 
 def diagnosis_to_json(diagnosis: Diagnosis, installation: Installation) -> dict[str, Any]:
-    """`state` is ok, wrong or unknown."""
+    """Return the JSON document; `state` is ok, wrong or unknown."""
     return {
         "namespace": installation.namespace,
         "release": installation.release,

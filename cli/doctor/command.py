@@ -1,4 +1,4 @@
-"""`talos-ccm doctor`: its words."""
+"""The click commands `talos-ccm doctor` and `talos-ccm inside talos`."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Every check, in the order of importance, and what is made of what was seen. Pure."""
+"""The table of checks in the order of importance, and their evaluation. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -22,7 +22,7 @@ from cli.doctor.installation_snapshot import InstallationSnapshot
 
 
 class CheckDefinition(msgspec.Struct, frozen=True):
-    """A check: its name for --only, its question, its judgement."""
+    """A check: its name for --only, its question, and the function that evaluates it."""
 
     name: str
     question: str
@@ -50,7 +50,7 @@ CHECKS: Final = (
 
 
 def diagnose(seen: InstallationSnapshot, only: Iterable[str] = ()) -> Diagnosis:
-    """`only` these checks, or all."""
+    """Run the checks named in `only`, or all of them."""
     wanted = frozenset(only) or frozenset(CHECK_NAMES)
     return Diagnosis(
         checks=tuple(

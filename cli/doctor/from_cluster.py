@@ -1,4 +1,4 @@
-"""Gathers what the checks need, with the caller's own rights. Writes nothing: reviews are not stored."""
+"""Gathers the data for the checks with the caller's permissions; writes nothing: reviews are not stored."""
 
 import asyncio
 import importlib.metadata
@@ -41,11 +41,11 @@ _TALOS: Final = "/apis/talos.dev/v1alpha1"
 
 
 class DoctorQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which installation, and by which way to ask."""
+    """The installation to check, with credentials and address."""
 
     kubeconfig: Path | None = None
     context: str = ""
-    namespace: str = ""  # "" = wherever it is
+    namespace: str = ""  # "" = any namespace
     release: str = ""
 
 
@@ -61,7 +61,7 @@ class _TalosObjects(msgspec.Struct, frozen=True):
 
 
 def gather_installation(source: DoctorQuery, only: frozenset[str]) -> InstallationSnapshot:
-    """What these checks need, or all. Raises ClusterUnavailable."""
+    """Return the data for these checks, or for all. Raises ClusterUnavailable."""
     return run_gathering(_gather(source, only))
 
 
@@ -111,7 +111,7 @@ async def _gather_kubernetes(
 async def _gather_remaining(
     ask_kube: KubeReader, source: DoctorQuery, seen: InstallationSnapshot, only: frozenset[str]
 ) -> InstallationSnapshot:
-    """What takes a question to somebody else, and only for the checks that need it."""
+    """Add the data from further sources, but only for checks that need it."""
     here = seen.installation
 
     def needed(*checks: str) -> bool:
@@ -159,7 +159,10 @@ def select_installation(
     *,
     everywhere: bool,
 ) -> Installation:
-    """Of those that were `found`. Raises ClusterUnavailable."""
+    """Return the requested installation, or an assumed one if workloads may not be listed.
+
+    Raises ClusterUnavailable if none matches.
+    """
     if isinstance(workloads, Unavailable):
         return assume_installation(source.namespace or SYSTEM, source.release, workloads.reason)
     here = choose_installation(found, source.namespace, source.release)
@@ -188,7 +191,7 @@ async def _list_requests(ask_kube: KubeReader) -> tuple[CertificateSigningReques
 
 
 async def _list_leases(ask_kube: KubeReader, namespace: str) -> tuple[LeaseItem, ...] | Unavailable:
-    """Those beside the watcher's, and those of kube-system, where other controllers have theirs."""
+    """Return the Leases in the watcher's namespace and in kube-system, where other controllers lead."""
     found: list[LeaseItem] = []
     for place in dict.fromkeys((namespace, SYSTEM)):
         path = f"/apis/coordination.k8s.io/v1/namespaces/{place}/leases"
@@ -233,7 +236,7 @@ async def _review_access(ask_kube: KubeReader, here: Installation) -> _ReviewRes
 
 
 async def _exists(ask_kube: KubeReader, path: str) -> bool | None:
-    """None if that may not be asked."""
+    """Return whether the object exists; None if it may not be read."""
     try:
         await ask_kube.get_bytes(path)
     except NotFound:
@@ -260,7 +263,7 @@ async def _read_talos_objects(ask_kube: KubeReader, here: Installation) -> _Talo
 
 
 async def _query_flow(source: DoctorQuery, here: Installation) -> FlowSnapshot | FlowUnavailable:
-    """A consumer is between two requests at times: one that seems to be missing is looked for again."""
+    """Query the flow; repeat once if a service seems absent, because a consumer may be between two pulls."""
     asked = FlowQuery(
         kubeconfig=source.kubeconfig,
         context=source.context,

@@ -1,4 +1,4 @@
-"""What is installed, from the workloads of a cluster: which services run, as whom, by which file. Pure."""
+"""The installation as found in the workloads: services, ServiceAccounts, configuration. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ from libs.common.settings.reference_flags import (
 )
 
 CHART: Final = "talos-cloud-controller-manager"
-PUBLISHED: Final = "ghcr.io/talos-ccm/"  # what the rendered files name, and nobody has published
+PUBLISHED: Final = "ghcr.io/talos-ccm/"  # the registry in the rendered files; no image is published there
 TALOS_VOLUME: Final = "talos-secrets"
 INSTANCE: Final = "app.kubernetes.io/instance"
 _SERVICE: Final = re.compile(r"services(?:\.(?P<name>\w+))?")
@@ -50,46 +50,46 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def service_account(self) -> str:
-        """Its ServiceAccount."""
+        """Return the name of its ServiceAccount."""
         return self.workload.pod.service_account_name or "default"
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """One release of the chart, or what was made of one."""
+    """One release of the chart, or of a rendered file."""
 
     namespace: str
     release: str
     processes: tuple[Process, ...]
     nats: Workload | None = None
-    assumed_reason: str = ""  # why it is the chart's default that is looked for, and not what there is
+    assumed_reason: str = ""  # why this is the chart's default instead of the actual installation
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
-        """All that runs pods."""
+        """Return all workloads that run pods."""
         return (*(process.workload for process in self.processes), *((self.nats,) if self.nats else ()))
 
     @property
     def services(self) -> tuple[str, ...]:
-        """The names of those that run, in the order of the flow."""
+        """Return the names of the running services, in the order of the flow."""
         running = {wiring.service for process in self.processes for wiring in process.services}
         return tuple(wiring.service for wiring in SERVICES if wiring.service in running)
 
     def runs_service(self, service: str) -> bool:
-        """Whether that service is part of it."""
+        """Whether that service is part of the installation."""
         return service in self.services
 
     def find_process(self, service: str) -> Process | None:
-        """Where that service runs."""
+        """Return the process that runs the service; None if there is none."""
         return next((p for p in self.processes if any(w.service == service for w in p.services)), None)
 
     @property
     def is_all_in_one(self) -> bool:
-        """Whether one process is everything, without NATS."""
+        """Whether one process runs all services, without NATS."""
         return any(len(process.services) > 1 for process in self.processes)
 
     @property
     def prefix(self) -> str:
-        """What the names of its objects begin with: the chart's full name."""
+        """Return the common prefix of its object names: the full name of the chart."""
         for process in self.processes:
             name = process.workload.name
             if len(process.services) == 1:
@@ -99,12 +99,12 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_helm_release(self) -> bool:
-        """Whether Helm has put it there, and not somebody the rendered file."""
+        """Whether Helm installed it, rather than `kubectl apply` of a rendered file."""
         return any("meta.helm.sh/release-name" in w.metadata.annotations for w in self.workloads)
 
     @property
     def reapply_command(self) -> str:
-        """The command that makes anew what somebody took away."""
+        """Return the command that restores missing objects."""
         if self.is_helm_release:
             upgrade = f"helm upgrade --namespace {self.namespace} --reuse-values {self.release}"
             return f"{upgrade} deploy/k8s/chart"
@@ -117,7 +117,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _profile(self) -> str:
-        """Which of the rendered files it is of."""
+        """Return the suffix of the rendered file for this installation."""
         if self.is_all_in_one:
             return "-all-in-one" if self.runs_service("ipam") else "-daemonset"
         if not self.talos_account:
@@ -126,12 +126,12 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kubectl(self) -> str:
-        """kubectl, where it is."""
+        """Return kubectl with the namespace of the installation."""
         return f"kubectl --namespace {self.namespace}"
 
     @property
     def lease(self) -> tuple[str, str]:
-        """Namespace and name of the watcher's Lease."""
+        """Return namespace and name of the watcher Lease."""
         process = self.find_process("watcher")
         return (
             get_lease_name(process.container, "watcher") if process else (LEASE_NAMESPACE, WATCHER_LEASE_NAME)
@@ -139,7 +139,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def config_file(self) -> tuple[str, str]:
-        """ConfigMap and key of the --cloud-config file; "" where it is none."""
+        """Return ConfigMap and key of the --cloud-config file; "" for both without one."""
         for process in self.processes:
             key = process.container.last_flag_value("cloud-config").rpartition("/")[2]
             maps = [v.config_map.name for v in process.workload.pod.volumes if v.config_map is not None]
@@ -150,7 +150,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def talos_account(self) -> str:
-        """The ServiceAccount of talos.dev whose Secret is mounted; "" where none is."""
+        """Return the ServiceAccount of talos.dev whose Secret is mounted; "" without one."""
         process = self.find_process("metadata")
         volumes = process.workload.pod.volumes if process else ()
         return next(
@@ -158,7 +158,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# By service: the flag that names its Lease, and the default.
+# The flag that names the Lease of a service, and its default.
 _LEASE_FLAGS: Final = {
     "watcher": ("leader-elect-resource-name", WATCHER_LEASE_NAME),
     "lifecycle": ("lifecycle-lease-name", LIFECYCLE_LEASE_NAME),
@@ -166,13 +166,13 @@ _LEASE_FLAGS: Final = {
 
 
 def get_lease_name(container: Container, service: str) -> tuple[str, str]:
-    """Namespace and name of the Lease that the service holds in that container."""
+    """Return namespace and name of the Lease that the service uses in that container."""
     namespace = container.last_flag_value("leader-elect-resource-namespace", LEASE_NAMESPACE)
     return namespace, container.last_flag_value(*_LEASE_FLAGS[service])
 
 
 def find_installations(workloads: Iterable[Workload]) -> tuple[Installation, ...]:
-    """Every one there is, by what its containers run: names and labels may be anybody's choice."""
+    """Return all installations, by the commands of their containers: names and labels are arbitrary."""
     processes: dict[tuple[str, str], list[Process]] = {}
     of_nats: dict[tuple[str, str], Workload] = {}
     for workload in workloads:
@@ -194,7 +194,7 @@ def find_installations(workloads: Iterable[Workload]) -> tuple[Installation, ...
 
 
 def assume_installation(namespace: str, release: str, why: str) -> Installation:
-    """The chart's defaults, for whoever may not look at what there is."""
+    """Return the chart's default installation, for a caller that may not list workloads."""
     prefix = release if CHART in release else f"{release}-{CHART}" if release else CHART
 
     def workload(kind: str, component: str, pod: PodSpec) -> Workload:
@@ -225,7 +225,7 @@ def assume_installation(namespace: str, release: str, why: str) -> Installation:
 
 
 def choose_installation(found: Sequence[Installation], namespace: str, release: str) -> Installation | None:
-    """The one that is meant; "" = any. None if it is none of them."""
+    """Return the first installation that matches; "" matches any. None if none matches."""
     fitting = [
         one
         for one in found
@@ -250,7 +250,7 @@ def _parse_process(workload: Workload) -> Process | None:
 
 
 def _list_all_in_one_services(container: Container) -> tuple[ServiceSpec, ...]:
-    """Which services run in the one process, by what it is told."""
+    """Return the services of an all-in-one process, by its flags."""
     said = container.last_flag_value("controllers", "*")
     items = tuple(item.strip() for item in said.split(",") if item.strip())
     allocate = container.last_flag_value("allocate-node-cidrs", "false").lower() in ("true", "t", "1")

@@ -1,4 +1,4 @@
-"""All that the checks are made of, as it was gathered; what was not, and why. Pure."""
+"""The data of all checks at one moment: each part, or why it is unavailable. Pure."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,75 +18,77 @@ T = TypeVar("T")
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """Why something could not be looked at."""
+    """A value that could not be read, with the reason and the missing permission."""
 
     reason: str
     required_permission: str = (
-        ""  # which one is missing, as `kubectl auth can-i` takes it: "list pods --namespace kube-system"
+        ""  # the missing permission in the form of `kubectl auth can-i`: "list pods --namespace kube-system"
     )
 
     @property
     def fix(self) -> str:
-        """What would make it known."""
+        """Return what would make the value known."""
         if self.required_permission:
             return "ask as somebody who may, or be given that right"
         return "ask again once that is mended"
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """How to see whether one may."""
+        """Return the command that shows whether the caller has the permission."""
         return (f"kubectl auth can-i {self.required_permission}",) if self.required_permission else ()
 
 
 class RemoteClock(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's clock, asked between two moments of ours."""
+    """A remote clock reading, bounded by two local timestamps."""
 
-    earliest: datetime  # what they say it is, at least
-    latest: datetime  # and at most
+    earliest: datetime  # the earliest possible remote time
+    latest: datetime  # the latest possible remote time
     requested_at: datetime
     responded_at: datetime
 
 
 class AbsentObject(msgspec.Struct, frozen=True):
-    """It was looked for, and it is not there."""
+    """An object that does not exist."""
 
 
 NOT_QUERIED = Unavailable(reason="nobody has asked")
 
 
 class InstallationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one installation, at one moment."""
+    """The data about one installation at one moment."""
 
     at: datetime
     version: str  # of this command
     installation: Installation
-    others: tuple[Installation, ...] = ()  # of ours, beside it
+    others: tuple[Installation, ...] = ()  # further installations of this project
     workloads: tuple[Workload, ...] = ()
     everywhere: bool = True  # the workloads of all namespaces are known
-    everywhere_why: str = ""  # why not
-    pods: tuple[Pod, ...] | Unavailable = NOT_QUERIED  # of its namespace
-    system_pods: tuple[Pod, ...] | Unavailable = NOT_QUERIED  # there and in kube-system
-    last_lines: Mapping[str, str] = {}  # of pods that are not ready, by name
-    events: tuple[PodEvent, ...] = ()  # of pods that are not ready
+    everywhere_why: str = ""  # why they are not known
+    pods: tuple[Pod, ...] | Unavailable = NOT_QUERIED  # in its namespace
+    system_pods: tuple[Pod, ...] | Unavailable = NOT_QUERIED  # in kube-system
+    last_lines: Mapping[str, str] = {}  # of unready pods, by name
+    events: tuple[PodEvent, ...] = ()  # of unready pods
     nodes: tuple[Node, ...] | Unavailable = NOT_QUERIED
     requests: tuple[CertificateSigningRequest, ...] | Unavailable = NOT_QUERIED
-    serving: Mapping[str, bool | Unavailable] = {}  # by Node without a request: its kubelet is to ask for one
+    # by Node without a request: whether its kubelet requests serving certificates
+    serving: Mapping[str, bool | Unavailable] = {}
     config: str | AbsentObject | Unavailable = NOT_QUERIED
     reviews: tuple[AccessReviewResult, ...] | Unavailable = NOT_QUERIED
-    objects_there: Mapping[str, bool] = {}  # Roles and bindings by path, of those that are missed
+    # Roles and bindings of missing permissions, by path: whether they exist
+    objects_there: Mapping[str, bool] = {}
     talos_account: TalosAccount | AbsentObject | Unavailable = NOT_QUERIED
-    talos_kind: bool = True  # whether the cluster knows ServiceAccounts of talos.dev
-    talos_service: bool | Unavailable = NOT_QUERIED  # whether default/talos is there
+    talos_kind: bool = True  # whether the cluster has the kind ServiceAccount of talos.dev
+    talos_service: bool | Unavailable = NOT_QUERIED  # whether the Service default/talos exists
     talos: TalosCredentialReport | Unavailable = NOT_QUERIED
     server_clock: RemoteClock | Unavailable = NOT_QUERIED
     pod_clock: RemoteClock | Unavailable = NOT_QUERIED
     flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason="nobody has asked")
-    authority: str | AbsentObject | Unavailable = NOT_QUERIED  # of NATS: its certificate, PEM
-    leases: tuple[LeaseItem, ...] | Unavailable = NOT_QUERIED  # of kube-system
+    authority: str | AbsentObject | Unavailable = NOT_QUERIED  # the certificate of the NATS authority, PEM
+    leases: tuple[LeaseItem, ...] | Unavailable = NOT_QUERIED  # of kube-system and the watcher's namespace
     namespace_labels: Mapping[str, str] | Unavailable = NOT_QUERIED
 
     @property
     def now(self) -> datetime:
-        """By the API server's clock, which those who write times keep to; by ours, where it is not known."""
+        """Return the time by the API server's clock, which most writers follow; else the local time."""
         clock = self.server_clock
         return self.at if isinstance(clock, Unavailable) else self.at + (clock.earliest - clock.responded_at)

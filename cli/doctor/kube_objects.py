@@ -1,4 +1,4 @@
-"""Workloads, pods and what else of Kubernetes an installation is made of, as far as it is looked at. Pure."""
+"""Workloads, pods and other Kubernetes objects of an installation, reduced to the fields in use. Pure."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from libs.common.settings.renamed_flags import list_spellings
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """metadata of what lies in a namespace."""
+    """The metadata of a namespaced object."""
 
     name: str
     namespace: str = ""
@@ -18,14 +18,14 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EnvVar(msgspec.Struct, frozen=True, kw_only=True):
-    """One variable; "" where its value comes from elsewhere."""
+    """One environment variable; "" if its value comes from elsewhere."""
 
     name: str
     value: str = ""
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
-    """One container of a pod's spec."""
+    """One container of a pod spec."""
 
     name: str
     image: str = ""
@@ -35,14 +35,11 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def command_line(self) -> tuple[str, ...]:
-        """The command line."""
+        """Return command and arguments."""
         return (*self.command, *self.args)
 
     def flag_values(self, flag: str) -> tuple[str, ...]:
-        """Every value that the flag is given, as `--flag=value` or `--flag value`; "true" without one.
-
-        The old name of a renamed flag counts too.
-        """
+        """Return all values of the flag, as `--flag=value` or `--flag value`; "true" without a value."""
         found: list[str] = []
         spellings = list_spellings(flag)
         words = self.command_line
@@ -55,7 +52,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     def last_flag_value(self, flag: str, default: str = "") -> str:
-        """The last word counts."""
+        """Return the last value of the flag, which takes effect."""
         return (self.flag_values(flag) or (default,))[-1]
 
 
@@ -66,13 +63,13 @@ class NameReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecretVolume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A volume that is a Secret."""
+    """A volume from a Secret."""
 
     secret_name: str = ""
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One volume."""
+    """One volume of a pod spec."""
 
     name: str
     config_map: NameReference | None = None
@@ -80,7 +77,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """spec of a pod."""
+    """The spec of a pod."""
 
     service_account_name: str = ""
     node_name: str = ""
@@ -100,20 +97,20 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """spec.template of a workload."""
+    """The field spec.template of a workload."""
 
     spec: PodSpec = PodSpec()
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """spec of a workload."""
+    """The spec of a workload."""
 
     replicas: int = 1
     template: PodTemplate = PodTemplate()
 
 
 class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """status of a workload; a DaemonSet counts nodes where others count replicas."""
+    """The status of a workload; a DaemonSet counts nodes, the others count replicas."""
 
     ready_replicas: int = 0
     desired_number_scheduled: int = 0
@@ -122,7 +119,7 @@ class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """A Deployment, DaemonSet or StatefulSet; `kind` is not in the items of a list."""
+    """A Deployment, DaemonSet or StatefulSet; `kind` is absent from the items of a list."""
 
     metadata: Meta
     spec: WorkloadSpec = WorkloadSpec()
@@ -143,12 +140,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def desired_pods(self) -> int:
-        """How many pods there are to be."""
+        """Return the desired number of pods."""
         return self.status.desired_number_scheduled if self.kind == "DaemonSet" else self.spec.replicas
 
     @property
     def ready_pods(self) -> int:
-        """How many are ready."""
+        """Return the number of ready pods."""
         return self.status.number_ready if self.kind == "DaemonSet" else self.status.ready_replicas
 
     def __str__(self) -> str:
@@ -156,7 +153,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingState(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a container does not run."""
+    """Why a container is waiting."""
 
     reason: str = ""
     message: str = ""
@@ -171,14 +168,14 @@ class TerminatedState(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them, or neither: it runs."""
+    """The state of a container; with neither field set, it runs."""
 
     waiting: WaitingState | None = None
     terminated: TerminatedState | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One container, as it is."""
+    """The status of one container."""
 
     name: str
     ready: bool = False
@@ -188,7 +185,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """status of a pod."""
+    """The status of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -210,7 +207,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
         return self.metadata.name
 
     def has_condition(self, condition: str) -> bool:
-        """Whether that condition is True."""
+        """Whether the pod has this condition with the status True."""
         return any(one.type == condition and one.status == "True" for one in self.status.conditions)
 
     @property
@@ -219,7 +216,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A Lease of a list."""
+    """A Lease from a list."""
 
     metadata: Meta
     spec: LeaseSpec = LeaseSpec()
@@ -232,13 +229,13 @@ class Namespace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TalosAccountSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """spec of a ServiceAccount of talos.dev."""
+    """The spec of a ServiceAccount of talos.dev."""
 
     roles: tuple[str, ...] = ()
 
 
 class TalosAccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """status of it."""
+    """The status of a ServiceAccount of talos.dev."""
 
     failure_reason: str = ""
 

@@ -1,4 +1,4 @@
-"""Reads of objects that services never look at; whatever is refused comes back as a value with the reason."""
+"""Reads objects that the services never read; a rejected request returns the reason as a value."""
 
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ class _ListResponse(msgspec.Struct, Generic[T], frozen=True):
 
 
 class KubeReader:
-    """One API server, asked as the caller."""
+    """A client of one API server with the caller's credentials."""
 
     def __init__(self, kube: KubeApi) -> None:
         self.kube = kube
@@ -36,7 +36,7 @@ class KubeReader:
     async def list_all(
         self, path: str, kind: type[T], query: Mapping[str, str] | None = None
     ) -> tuple[T, ...]:
-        """All of a collection. Raises KubeError."""
+        """Return all objects of a collection. Raises KubeError."""
         found: list[T] = []
         token = ""
         while True:
@@ -56,7 +56,7 @@ class KubeReader:
         seconds: float | None = None,
         most_bytes: int | None = None,
     ) -> bytes:
-        """One object, or what a server behind it says. Raises KubeError."""
+        """Return the body of an object or of a proxied server. Raises KubeError."""
         _, _, name = path.rpartition("/")
         request = Request(
             verb="get",
@@ -69,11 +69,11 @@ class KubeReader:
         return await self.kube.transport.call(request, deadline_seconds=seconds)
 
     async def get_object(self, path: str, kind: type[T]) -> T:
-        """One object. Raises KubeError."""
+        """Return one object. Raises KubeError."""
         return decode_answer(await self.get_bytes(path), kind, path)
 
     async def create_review(self, path: str, document: dict[str, Any], kind: type[T]) -> T:
-        """A question that is put as the creation of an object that nobody stores. Raises KubeError."""
+        """Create a review, which the API server answers and does not store. Raises KubeError."""
         resource = path.rpartition("/")[2]
         body = msgspec.json.encode(document)
         request = Request(verb="create", resource=resource, method="POST", path=path, body=body)
@@ -81,7 +81,7 @@ class KubeReader:
 
     @asynccontextmanager
     async def with_connections(self, connections: int) -> "AsyncIterator[KubeReader]":
-        """The same over so many connections of its own: of those asked at once none waits for another."""
+        """Return a reader with this many connections of its own, so that parallel requests do not wait."""
         kube = self.kube.with_own_connections(connections=connections)
         try:
             yield KubeReader(kube)
@@ -89,7 +89,7 @@ class KubeReader:
             await kube.close()
 
     async def read_clock(self) -> RemoteClock | Unavailable:
-        """What time the API server has, by the header of an answer that everybody may read."""
+        """Return the API server's clock, by the Date header of a response that every caller may read."""
         asked = datetime.now(UTC)
         try:
             await self.get_bytes("/version", seconds=5.0)
@@ -106,7 +106,7 @@ class KubeReader:
 
 
 async def get_or_unavailable(request: Awaitable[T], right: str) -> T | Unavailable:
-    """The answer, or why there is none. `right` is what it takes, as `kubectl auth can-i` says it."""
+    """Return the result, or why it is unavailable. `right` is the permission as in `kubectl auth can-i`."""
     try:
         return await request
     except Forbidden:
@@ -116,7 +116,7 @@ async def get_or_unavailable(request: Awaitable[T], right: str) -> T | Unavailab
 
 
 async def get_or_not_found(request: Awaitable[T], right: str) -> T | AbsentObject | Unavailable:
-    """The same of what may not be there."""
+    """Return the result, AbsentObject if the object does not exist, or why it is unavailable."""
 
     async def answer() -> T | AbsentObject:
         try:

@@ -1,4 +1,4 @@
-"""Whether kubelets ask for serving certificates, by their own settings, through the API server."""
+"""Queries through the API server whether kubelets request serving certificates."""
 
 import asyncio
 import json
@@ -9,15 +9,18 @@ from cli.doctor.kube_reader import KubeReader, get_or_unavailable
 from libs.common.contract.node import Node
 from libs.common.kube.errors import KubeError
 
-_MAX_KUBELETS: Final = 50  # that are asked
+_MAX_KUBELETS: Final = 50  # limit for queried kubelets
 _TIMEOUT_SECONDS: Final = 5.0
-_MAX_BYTES: Final = 2**20  # a kubelet's settings are some thousand; what it says is its own affair
+_MAX_BYTES: Final = 2**20  # a kubelet's settings have a few kB; a larger response is rejected
 
 
 async def query_serving_certificates(
     ask_kube: KubeReader, seen: InstallationSnapshot
 ) -> dict[str, bool | Unavailable]:
-    """Whether kubelets ask for serving certificates, of those whose request does not show it."""
+    """Return by Node whether its kubelet requests serving certificates.
+
+    Only ready Nodes without a request are queried.
+    """
     if isinstance(seen.nodes, Unavailable) or isinstance(seen.requests, Unavailable):
         return {}
     filed = {one.signing_request.node_name for one in seen.requests}
@@ -32,7 +35,7 @@ async def query_serving_certificates(
 
 
 async def query_server_tls_bootstrap(ask_kube: KubeReader, name: str) -> bool:
-    """As the kubelet's own settings say (--rotate-server-certificates is serverTLSBootstrap)."""
+    """Return serverTLSBootstrap of the kubelet's settings (flag --rotate-server-certificates)."""
     path = f"/api/v1/nodes/{name}/proxy/configz"
     text = await ask_kube.get_bytes(path, seconds=_TIMEOUT_SECONDS, most_bytes=_MAX_BYTES)
     try:

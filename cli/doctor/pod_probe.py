@@ -1,4 +1,4 @@
-"""Asks metadata's own pod what its Talos credential is worth: by exec, or here, where that is mounted."""
+"""Probes the Talos credential in a pod of metadata by exec, or in this process if it runs in a pod."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,12 +18,12 @@ from libs.common.kube.pod_exec import exec_in_pod
 from libs.talos.talosconfig import SERVICE_ACCOUNT_FILE
 
 _SECONDS: Final = 60.0
-_MAX_MACHINES: Final = 3  # that are asked
+_MAX_MACHINES: Final = 3  # limit for queried machines
 _MAX_OUTPUT: Final = 300
 
 
 class PodProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """What it says, and when by its clock."""
+    """The credential report, and the pod's clock."""
 
     talos: TalosCredentialReport | Unavailable
     clock: RemoteClock | Unavailable
@@ -32,7 +32,7 @@ class PodProbe(msgspec.Struct, frozen=True, kw_only=True):
 async def probe_in_pod(
     kube: KubeApi, installation: Installation, pods: Sequence[Pod] | Unavailable, nodes: Sequence[Node]
 ) -> PodProbe:
-    """Why not is told, too."""
+    """Return the probe; each part may be unavailable, with the reason."""
     arguments = _build_arguments(installation, nodes)
     if SERVICE_ACCOUNT_FILE.exists():
         from cli.doctor.talos_credential_probe import probe_credential  # noqa: PLC0415 - loaded where it is of use
@@ -62,7 +62,7 @@ def _build_arguments(installation: Installation, nodes: Sequence[Node]) -> dict[
 
 
 def _choose_pod(installation: Installation, pods: Sequence[Pod]) -> Pod | Unavailable:
-    """One that runs; ready or not, since a bad credential is what makes it unready."""
+    """Return a running pod, ready or not: an invalid credential makes it unready."""
     process = installation.find_process("metadata")
     name = f"{process.workload.name}-" if process else ""
     own = [pod for pod in pods if process and pod.name.startswith(name)]

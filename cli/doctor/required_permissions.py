@@ -1,4 +1,4 @@
-"""Which rights each ServiceAccount must have, which it must not have, and what is missing. Pure."""
+"""The permissions that each ServiceAccount must have and must not have. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -12,15 +12,15 @@ from services.bootstrap.resource_names import ResourceNames
 
 
 class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a ServiceAccount may or may not do."""
+    """One permission that a ServiceAccount must or must not have."""
 
-    service: str  # the name of the Role's last part: a service, "nats", or "" for all in one
+    service: str  # the suffix of the Role's name: a service, "nats", or "" for all-in-one
     service_account: str
     verb: str
     group: str
     resource: str  # with its subresource
     name: str = ""
-    namespace: str = ""  # "" = everywhere
+    namespace: str = ""  # "" = cluster-wide
     is_required: bool = True
 
     def __str__(self) -> str:
@@ -30,14 +30,14 @@ class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccessReviewResult(msgspec.Struct, frozen=True):
-    """What the API server says of it; `why_not` it could not be asked."""
+    """The answer of the API server to one review; `error` says why there is none."""
 
     request: AccessReviewRequest
     is_allowed: bool = False
     error: str = ""
 
 
-# What nobody of ours is given, and what is worth more than all that they are.
+# Permissions that no service needs and that are more powerful than all those that they need.
 _NEVER: Final = (
     ("", "secrets", ("get", "list", "create")),
     ("", "serviceaccounts/token", ("create",)),
@@ -50,7 +50,7 @@ _NEVER: Final = (
 
 
 def list_access_reviews(installation: Installation) -> tuple[AccessReviewRequest, ...]:
-    """All of them, service by service; metadata, too, which may do nothing."""
+    """Return all reviews, service by service; also for metadata, which needs no permission."""
     found: list[AccessReviewRequest] = []
     for process in installation.processes:
         rights = [right for wiring in process.services for right in wiring.policy_rules]
@@ -86,7 +86,7 @@ def _list_required(service: str, account: str, rights: Iterable[PolicyRule]) -> 
 def _list_forbidden(
     service: str, account: str, rights: Sequence[PolicyRule], namespace: str
 ) -> Iterator[AccessReviewRequest]:
-    """In the installation's own namespace, where somebody gives most easily too much."""
+    """Yield the forbidden permissions in the installation's namespace, where excess is most likely."""
     given = {(right.group, right.resource, verb) for right in rights for verb in right.verbs}
     for group, resource, verbs in _NEVER:
         for verb in verbs:
@@ -104,7 +104,7 @@ def _list_forbidden(
 
 
 def apply_lease_names(process: Process, right: PolicyRule) -> PolicyRule:
-    """By the names and the namespace of Leases that the process was told."""
+    """Return the rule with the Lease names and the namespace from the flags of the process."""
     if right.resource != "leases":
         return right
     namespace, watchers = get_lease_name(process.container, "watcher")

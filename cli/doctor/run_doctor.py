@@ -1,4 +1,4 @@
-"""Gathers, judges, shows. Writes to no cluster."""
+"""Gathers, evaluates and prints; writes nothing to the cluster."""
 
 from rich.console import Console
 
@@ -11,7 +11,7 @@ from cli.lines import print_json, print_lines
 
 
 def run_doctor(source: DoctorQuery, only: frozenset[str], *, as_json: bool) -> int:
-    """Show it; the exit status. Raises ClusterUnavailable."""
+    """Print the diagnosis and return the exit status. Raises ClusterUnavailable."""
     seen = gather_installation(source, only)
     diagnosis = diagnose(seen, only)
     if as_json:

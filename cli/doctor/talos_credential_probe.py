@@ -1,4 +1,4 @@
-"""Looks at the Talos credential as metadata does, where it is mounted, and asks who answers to it."""
+"""Probes the mounted Talos credential as metadata uses it: endpoints and machines."""
 
 import asyncio
 import os
@@ -16,11 +16,11 @@ from libs.talos.talosconfig import CredentialsError, list_candidate_files
 from services.metadata.query_machine import query_in_turn
 
 _TIMEOUT_SECONDS: Final = 5.0
-_MAX_ENDPOINTS: Final = 16  # that are asked
+_MAX_ENDPOINTS: Final = 16  # limit for queried endpoints
 
 
 async def probe_credential(node_ips: tuple[str, ...], endpoints: str) -> TalosCredentialReport:
-    """`at` is taken last: whoever asked knows until when."""
+    """Return the report; `at` is read last, so that the caller can bound the pod's clock."""
     paths = list_candidate_files(os.environ, _home())
     endpoints = endpoints or os.environ.get("TALOS_ENDPOINTS", "")
     store = CredentialStore(paths, endpoints=endpoints)
@@ -49,7 +49,7 @@ async def probe_credential(node_ips: tuple[str, ...], endpoints: str) -> TalosCr
 
 
 async def _probe_endpoint(paths: tuple[Path, ...], endpoint: str) -> ProbeResult:
-    """A question to that one, which every control plane answers of itself."""
+    """Query the endpoint for its members, which every control plane answers itself."""
     api = TalosApi(CredentialStore(paths, endpoints=endpoint), clock=_now)
     try:
         await api.list_member_names(deadline_seconds=_TIMEOUT_SECONDS)

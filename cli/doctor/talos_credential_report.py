@@ -1,6 +1,6 @@
-"""What the Talos credential is worth where it is mounted, as it travels from the pod. Pure.
+"""The permissions of the mounted Talos credential, as JSON from the pod. Pure.
 
-The two ends may be of different versions: fields are only added, each with a default.
+Pod and caller may have different versions: fields are only added, each with a default.
 """
 
 from typing import Final
@@ -11,20 +11,20 @@ from libs.common.contract.timestamp import Timestamp
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An endpoint, or a machine by the address of its Node; `fault` "" if it has answered."""
+    """The answer of an endpoint, or of a machine by a Node's address; `fault` is "" if it answered."""
 
     address: str
     fault: str = ""
-    name: str = ""  # of the machine's node
+    name: str = ""  # the node name of the machine
 
 
 class TalosCredentialReport(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="TalosSeen.v1"
 ):
-    """The credential, and who answers to it. `at` by the clock of the pod."""
+    """The credential and the answers to it; `at` is by the pod's clock."""
 
     at: Timestamp
-    problem: str = ""  # why there is none, or none that is valid
+    problem: str = ""  # why there is no valid credential
     source: str = ""  # the file
     roles: tuple[str, ...] = ()
     not_before: Timestamp | None = None
@@ -37,7 +37,7 @@ _DECODER: Final[msgspec.json.Decoder[TalosCredentialReport]] = msgspec.json.Deco
 
 
 def decode_report(data: bytes) -> TalosCredentialReport:
-    """Raises ValueError on what is none."""
+    """Decode the report. Raises ValueError if it is invalid."""
     try:
         return _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""A diagnosis in words, the same on a terminal and in a pipe but for where lines break. Pure."""
+"""The diagnosis as text: the same on a terminal and in a pipe, except for line breaks. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,7 +17,7 @@ _COLUMN: Final = 7
 
 
 def format_diagnosis(diagnosis: Diagnosis, where: str) -> Iterator[Line]:
-    """What is wrong first, then what cannot be told, then what is well."""
+    """Yield the lines: wrong checks first, then unknown ones, then ok."""
     yield Line(0, Text(where, style="bold"))
     before: CheckState | None = None
     for check in diagnosis.worst_first:

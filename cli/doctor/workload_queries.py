@@ -1,4 +1,4 @@
-"""What runs in a cluster, and of what does not, its events and last words."""
+"""Lists the workloads of a cluster, and the Events and last log lines of unready pods."""
 
 import asyncio
 from typing import Final
@@ -10,15 +10,19 @@ from cli.doctor.kube_objects import COLLECTIONS, Pod, PodEvent, Workload
 from cli.doctor.kube_reader import KubeReader, get_or_unavailable
 from libs.common.kube.errors import Forbidden, KubeError
 
-_UNREADY: Final = 10  # pods whose last line is asked for
+_UNREADY: Final = 10  # limit for pods whose last log line is read
 _LOG_SECONDS: Final = 5.0
-_LOG_BYTES: Final = 64 * 2**10  # of one line, which kubelets pass on at any length
+_LOG_BYTES: Final = 64 * 2**10  # limit for one log line, which a kubelet returns at any length
 
 
 async def list_workloads(
     ask_kube: KubeReader, namespace: str
 ) -> tuple[tuple[Workload, ...] | Unavailable, bool]:
-    """Of the whole cluster, or of that namespace; whether it is the whole. Raises KubeError but Forbidden."""
+    """Return the workloads, and whether they are those of the whole cluster.
+
+    Without the permission to list them cluster-wide, they are those of the namespace. Raises KubeError,
+    except Forbidden.
+    """
     for place, everywhere in (("", True), (f"/namespaces/{namespace}", False)):
         try:
             return await list_workloads_at(ask_kube, place), everywhere
@@ -29,7 +33,7 @@ async def list_workloads(
 
 
 async def list_workloads_at(ask_kube: KubeReader, place: str) -> tuple[Workload, ...]:
-    """Those of `/namespaces/NAME`, or of the whole cluster where `place` is "". Raises KubeError."""
+    """Return the workloads of `/namespaces/NAME`, or of the cluster if `place` is "". Raises KubeError."""
     lists = await asyncio.gather(
         *(ask_kube.list_all(f"/apis/apps/v1{place}/{plural}", Workload) for plural in COLLECTIONS.values())
     )
@@ -38,7 +42,7 @@ async def list_workloads_at(ask_kube: KubeReader, place: str) -> tuple[Workload,
 
 
 async def list_pods(ask_kube: KubeReader, namespace: str) -> tuple[Pod, ...] | Unavailable:
-    """All of them."""
+    """Return all pods of the namespace."""
     listing = ask_kube.list_all(f"/api/v1/namespaces/{namespace}/pods", Pod)
     return await get_or_unavailable(listing, f"list pods --namespace {namespace}")
 
@@ -46,7 +50,7 @@ async def list_pods(ask_kube: KubeReader, namespace: str) -> tuple[Pod, ...] | U
 async def fetch_last_messages(
     ask_kube: KubeReader, seen: InstallationSnapshot
 ) -> tuple[tuple[PodEvent, ...], dict[str, str]]:
-    """Events and last lines of what is not ready; of what may not be read there are none."""
+    """Return Events and last log lines of unready pods; none for those that the caller may not read."""
     if isinstance(seen.pods, Unavailable):
         return (), {}
     names = tuple(f"{workload.name}-" for workload in seen.installation.workloads)
@@ -59,13 +63,14 @@ async def fetch_last_messages(
         events = await ask_kube.list_all(f"{place}/events", PodEvent, query)
     except KubeError:
         events = ()
-    async with ask_kube.with_connections(len(pods)) as ask:  # a kubelet each: that of a dead machine hangs
+    # one connection per kubelet: the one of a dead machine hangs
+    async with ask_kube.with_connections(len(pods)) as ask:
         lines = await asyncio.gather(*(_fetch_last_line(ask, place, pod) for pod in pods))
     return events, {pod.name: line for pod, line in zip(pods, lines, strict=True) if line}
 
 
 async def _fetch_last_line(ask_kube: KubeReader, place: str, pod: Pod) -> str:
-    """Of the container that does not run, or is not ready; "" if nobody tells."""
+    """Return the last log line of the first container that is not ready; "" if it cannot be read."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         if status.ready or (status.state.terminated and not status.state.terminated.exit_code):
             continue

@@ -1,1 +1,1 @@
-"""Each check judges what was seen. Pure."""
+"""The checks: each evaluates one aspect of the installation snapshot. Pure."""

@@ -1,4 +1,4 @@
-"""Who else does the same work: allocators, cloud controllers, approvers. Pure."""
+"""Other controllers that do the same work: pod CIDR allocators, cloud controllers, CSR approvers. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ _POD_CIDRS: Final = (
 
 
 def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """Two who give pod CIDRs give different ones."""
+    """Check that only one controller allocates pod CIDRs; two would allocate different ones."""
     if seen.installation.assumed_reason:
         yield report_assumed_installation(seen)
         return
@@ -83,7 +83,7 @@ def _is_controller_manager(container: Container) -> bool:
 
 
 def allocates_pod_cidrs(container: Container) -> bool:
-    """As kube-controller-manager reads its flags: a name, or "-name", wins over "*"."""
+    """Whether kube-controller-manager allocates pod CIDRs; a name, or "-name", takes precedence over "*"."""
     if container.last_flag_value("allocate-node-cidrs", "false").lower() not in ("true", "t", "1"):
         return False
     said = container.last_flag_value("controllers", "*")
@@ -97,7 +97,7 @@ def allocates_pod_cidrs(container: Container) -> bool:
 
 
 def check_cloud_controllers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """Whoever else takes the taint off, labels or deletes Nodes."""
+    """Check that no other cloud controller removes the taint, labels Nodes or deletes them."""
     found = [*_check_lease_holder(seen), *_find_duplicate_installations(seen), *_find_other_managers(seen)]
     yield from found
     if not found:
@@ -159,7 +159,7 @@ def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 
 def _list_own_pods(seen: InstallationSnapshot, pods: tuple[Pod, ...]) -> list[Pod]:
-    """On the host network a pod's host name is its node's."""
+    """Return own pods on the host network: the host name of such a pod is that of its node."""
     names = tuple(f"{process.workload.name}-" for process in seen.installation.processes)
     return [pod for pod in pods if pod.spec.host_network and pod.name.startswith(names)]
 
@@ -206,7 +206,7 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 
 def _is_cloud_manager(container: Container) -> bool:
-    """One whose cloud-node controller is off touches no Node."""
+    """Whether the container is a cloud controller manager; with cloud-node disabled it writes no Node."""
     said = container.last_flag_value("controllers", "*")
     runs = is_controller_selected(tuple(item.strip() for item in said.split(",")), CLOUD_NODE)
     return runs and _CLOUD.search(_get_program(container)) is not None
@@ -218,7 +218,7 @@ def _get_program(container: Container) -> str:
 
 
 def _find_other_leases(seen: InstallationSnapshot, *, shared: bool) -> Iterator[CheckFinding]:
-    """A static pod, or a process beside the cluster, shows by its Lease alone."""
+    """Yield other leaders. A static pod or a process outside the cluster shows only by its Lease."""
     if isinstance(seen.leases, Unavailable) or shared:
         return
     for lease in seen.leases:
@@ -238,7 +238,7 @@ def _get_lease_key(lease: LeaseItem) -> tuple[str, str]:
 
 
 def _is_held(lease: LeaseItem, at: datetime, *, slack: timedelta = _SLACK) -> bool:
-    """Renewed within its duration, and some slack for clocks."""
+    """Whether the Lease was renewed within its duration plus some slack for clock differences."""
     spec = lease.spec
     if not spec.holder_identity or not spec.renew_time:
         return False
@@ -250,7 +250,7 @@ def _is_held(lease: LeaseItem, at: datetime, *, slack: timedelta = _SLACK) -> bo
 
 
 def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """A request that two judge is approved by the one who asks less."""
+    """Check that only csr approves: of two approvers, the less strict one decides."""
     if not seen.installation.runs_service("csr"):
         yield report_ok("nobody approves here (node-csr-approval is not among enabledControllers)")
         return
@@ -269,7 +269,7 @@ def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     if read_ownership_of(seen, CSR_APPROVAL) != Ownership():
-        return  # it may be there for the Nodes of others
+        return  # it may approve for Nodes of other controllers
     for workload in seen.workloads:
         images = [each.image for each in workload.pod.containers if _APPROVERS.search(_get_program(each))]
         if images and workload.desired_pods:
@@ -302,7 +302,7 @@ def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[CheckFinding
 
 
 def _list_foreign_nodes(seen: InstallationSnapshot) -> frozenset[str]:
-    """Which csr leaves to another approver, by the file."""
+    """Return the Nodes whose requests csr leaves to another approver, by the file."""
     ownership = read_ownership_of(seen, CSR_APPROVAL)
     nodes = () if isinstance(seen.nodes, Unavailable) else seen.nodes
     return frozenset(node.name for node in nodes if why_not_owned(ownership, node))

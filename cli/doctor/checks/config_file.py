@@ -1,4 +1,4 @@
-"""Is the --cloud-config file one that the services take? Pure."""
+"""Whether the services accept the --cloud-config file. Pure."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _MAX_SHOWN = 5
 
 
 def check_config_file(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """As `talos-ccm config check` judges it."""
+    """Check the file by the rules of `talos-ccm config check`."""
     name, key = seen.installation.config_file
     if not name:
         yield report_ok("no --cloud-config is given: there are no rules")
@@ -45,7 +45,7 @@ def check_config_file(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 
 def read_ownership_of(seen: InstallationSnapshot, controller: str) -> Ownership:
-    """Whose Nodes are ours, as the file says, as far as it can be read."""
+    """Return the ownership section of the file, as far as it can be parsed."""
     if not isinstance(seen.config, str):
         return Ownership()
     try:
@@ -55,7 +55,7 @@ def read_ownership_of(seen: InstallationSnapshot, controller: str) -> Ownership:
 
 
 def _escape_jsonpath(key: str) -> str:
-    """As jsonpath takes a key with dots."""
+    """Escape the dots of a key for jsonpath."""
     return key.replace(".", "\\.")
 
 

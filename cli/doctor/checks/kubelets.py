@@ -1,4 +1,4 @@
-"""Do kubelets wait for a cloud controller, say where they are, and ask for serving certificates? Pure."""
+"""Whether kubelets use an external cloud provider, announce an address and request certificates. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -19,7 +19,10 @@ _PATCH: Final = (
 
 
 def check_kubelets(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """The annotation is there where a kubelet is external and says its address: on Talos, always."""
+    """Check that each Node has a valid provided-node-ip annotation.
+
+    An external kubelet with --node-ip writes it; on Talos it always has one.
+    """
     if isinstance(seen.nodes, Unavailable):
         yield report_unknown(f"no Node is known: {seen.nodes.reason}", seen.nodes.fix, *seen.nodes.commands)
         return
@@ -36,14 +39,17 @@ def check_kubelets(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 
 def _is_foreign(node: Node, ownership: Ownership) -> bool:
-    """A Node without a providerID may become anybody's: it counts."""
+    """Whether another controller owns the Node. A Node without a providerID may still become ours."""
     if not node.spec.provider_id:
         return bool(why_not_selected(ownership, node))
     return bool(why_not_owned(ownership, node))
 
 
 def _find_not_external(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
-    """Such a kubelet sets no taint, takes the annotation off, and never gives a providerID."""
+    """Yield Nodes whose kubelet has no external cloud provider.
+
+    Such a kubelet sets no taint, removes the annotation, and never sets a providerID.
+    """
     bare = [n.name for n in nodes if not n.provided_node_ip and n.is_initialized and not n.spec.provider_id]
     if bare:
         yield report_wrong(
@@ -88,7 +94,10 @@ def _find_invalid_address(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
 
 
 def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """A kubelet that asks has filed a request within the hour, or says that it does (serverTLSBootstrap)."""
+    """Check that kubelets request serving certificates.
+
+    Such a kubelet has created a request within the last hour, or has serverTLSBootstrap enabled.
+    """
     if not seen.installation.runs_service("csr"):
         yield report_ok("nobody approves here (node-csr-approval is not among enabledControllers)")
         return

@@ -1,4 +1,4 @@
-"""Is NATS there, its stream and durables as they must be, and are the services connected? Pure."""
+"""Whether NATS has its stream, consumers, certificates and connected services. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -13,13 +13,14 @@ from libs.common.contract.subjects import STREAM
 
 _LEADER_SILENT_SECONDS: Final = 30.0
 _ALMOST_FULL: Final = 0.9
-_SOON: Final = timedelta(days=365)  # nobody renews the authority
-_UNRENEWED: Final = timedelta(days=90)  # the keeper renews the server's when a third of a year is left
+_SOON: Final = timedelta(days=365)  # nothing renews the authority automatically
+# the keeper renews the server certificate a third of a year before its end
+_UNRENEWED: Final = timedelta(days=90)
 _OF_THE_SERVER: Final = "nats-server"
 
 
 def check_nats(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """As the reader's key sees it."""
+    """Check NATS, as seen with the reader's key."""
     if seen.installation.is_all_in_one:
         yield report_ok("one process is everything: there is no NATS")
         return
@@ -74,7 +75,7 @@ def _check_flow(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 
 def _find_missing_consumers(seen: InstallationSnapshot, flow: FlowSnapshot) -> Iterator[CheckFinding]:
-    """Those that are installed, have a queue, and take nothing from it."""
+    """Yield installed services that have a consumer and do not pull from it."""
     running, prefix = seen.installation.services, seen.installation.prefix
     for one in flow.services:
         there = one.service in running and any(q.service == one.service and q.exists for q in flow.queues)
@@ -96,7 +97,10 @@ def _check_stream(seen: InstallationSnapshot, stream: StreamSnapshot) -> Iterato
 
 
 def _check_authority(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """The one certificate that nobody renews; the server's own the keeper does."""
+    """Check the certificate of the authority, the only one without automatic renewal.
+
+    The keeper renews the server certificate.
+    """
     if seen.installation.nats is None:
         return
     name, kubectl = f"{seen.installation.prefix}-nats-ca", seen.installation.kubectl
@@ -117,7 +121,7 @@ def _check_authority(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 
 def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """What the server shows to whoever connects."""
+    """Check the certificate that the server presents to clients."""
     shown = seen.flow.certificates if isinstance(seen.flow, FlowSnapshot) else ()
     for one in shown:
         if one.name != _OF_THE_SERVER or one.expires_at - seen.at >= _UNRENEWED:

@@ -1,4 +1,4 @@
-"""Does each service have the rights that it declares, and none that it must not have? Pure."""
+"""Whether each service has its declared permissions, and none of the forbidden ones. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def check_permissions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """By SubjectAccessReviews, which store nothing."""
+    """Check the permissions by access reviews, which the API server does not store."""
     if isinstance(seen.reviews, Unavailable):
         told = seen.reviews
         yield report_unknown(f"nobody's rights are known: {told.reason}", told.fix, *told.commands)
@@ -37,13 +37,13 @@ def check_permissions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 
 def get_role_name(installation: Installation, asked: AccessReviewRequest) -> str:
-    """What the chart calls the Role and its binding. In the one process, each service has its own."""
+    """Return the chart's name of Role and binding; in an all-in-one process, each service has its own."""
     service = asked.service or _find_service(installation, asked)
     return f"{installation.prefix}-{service}"
 
 
 def get_role_paths(installation: Installation, asked: AccessReviewRequest) -> tuple[str, str]:
-    """Where the API server has the Role (or ClusterRole) of that right, and its binding."""
+    """Return the API paths of the Role (or ClusterRole) of that permission, and of its binding."""
     name = get_role_name(installation, asked)
     if asked.namespace:
         place = f"{_RBAC}/namespaces/{asked.namespace}"
@@ -65,7 +65,7 @@ def _find_service(installation: Installation, asked: AccessReviewRequest) -> str
 def _report_missing(
     seen: InstallationSnapshot, missing: Sequence[AccessReviewRequest]
 ) -> Iterator[CheckFinding]:
-    """One for each Role."""
+    """Yield one finding per Role."""
     by_role: dict[tuple[str, str], list[AccessReviewRequest]] = {}
     for asked in missing:
         by_role.setdefault((asked.namespace, get_role_name(seen.installation, asked)), []).append(asked)

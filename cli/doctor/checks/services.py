@@ -1,4 +1,4 @@
-"""Do the services run, all of one version, and does the namespace let them? Pure."""
+"""Whether the services run, have one version, and are admitted by the namespace. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ _VERSION: Final = "app.kubernetes.io/version"
 _COMPONENT: Final = "app.kubernetes.io/component"
 _RELEASED: Final = re.compile(r"v?\d+\.\d+\.\d+([-+].*)?")
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
-_LONGEST: Final = 300  # characters of somebody else's message
+_LONGEST: Final = 300  # maximum characters of a message from outside
 _NEEDED: Final = ("watcher", "metadata")
 
 
 def check_services(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """Is every pod ready, and if not, why?"""
+    """Check that every pod is ready; otherwise report the reason."""
     if seen.installation.assumed_reason:
         yield report_assumed_installation(seen)
         return
@@ -44,7 +44,7 @@ def check_services(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 
 def report_assumed_installation(seen: InstallationSnapshot) -> CheckFinding:
-    """Of an installation that is assumed nothing is known to be well."""
+    """Return an unknown finding, because the actual installation could not be read."""
     installation = seen.installation
     return report_unknown(
         f"what is installed is not known: {installation.assumed_reason}",
@@ -93,7 +93,7 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> CheckFind
 
 
 def select_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
-    """Those that it has made: of the same release and component."""
+    """Return the pods of the workload: the same release and component."""
     labels = workload.metadata.labels
     same = ("app.kubernetes.io/instance", _COMPONENT)
     return [
@@ -105,7 +105,7 @@ def select_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
 
 
 def _explain_pod(pod: Pod, events: Sequence[PodEvent], lines: Mapping[str, str]) -> tuple[str, ...]:
-    """What is the matter with a pod; what to do; commands."""
+    """Return the problem of a pod, the fix and the commands; commands contain {kubectl}."""
     describe = f"{{kubectl}} describe pod {pod.name}"
     status = pod.status
     for container in (*status.init_container_statuses, *status.container_statuses):
@@ -193,13 +193,13 @@ def _describe_phase(pod: Pod) -> str:
 
 
 def _truncate_line(text: str) -> str:
-    """One line of somebody else's."""
+    """Return the message in one line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
 def check_versions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """Is everything of one version, and this command, too?"""
+    """Check that all workloads and this command have the same version."""
     installation = seen.installation
     if installation.assumed_reason:
         yield report_assumed_installation(seen)
@@ -264,7 +264,10 @@ def _format_differences(by_name: Mapping[str, str]) -> str:
 
 
 def check_pod_security(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """Does the namespace take the pods? All are `restricted`, but those on the host network."""
+    """Check that the namespace admits the pods.
+
+    All comply with `restricted`, except those on the host network.
+    """
     installation = seen.installation
     if installation.assumed_reason:
         yield report_assumed_installation(seen)

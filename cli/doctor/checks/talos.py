@@ -1,4 +1,4 @@
-"""Is there a Talos credential, does it suffice, and does a machine answer to it? And the clocks. Pure."""
+"""Whether the Talos credential exists, suffices and works, and whether the clocks agree. Pure."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ _PATCH: Final = (
 
 
 def check_credential(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """Does Talos write the credential that metadata mounts?"""
+    """Check that Talos writes the credential that metadata mounts."""
     name, namespace = seen.installation.talos_account, seen.installation.namespace
     if not name:
         yield report_ok("no machine is asked (talos.enabled=false), and no credential is needed")
@@ -78,7 +78,7 @@ def _check_service_account(
 
 
 def check_access(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """What metadata's own pod is told by Talos."""
+    """Check the answers of the Talos API to metadata's pod."""
     if not seen.installation.talos_account:
         yield report_ok("no machine is asked (talos.enabled=false)")
         return
@@ -143,7 +143,7 @@ def _describe_faults(asked: list[ProbeResult]) -> str:
 
 
 def check_clocks(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """Do API server, pod and we agree on the time, and the certificate with them?"""
+    """Check that the clocks of API server, pod and this computer agree, and the certificate with them."""
     if isinstance(seen.server_clock, Unavailable):
         yield report_unknown(
             f"the API server's time is not known: {seen.server_clock.reason}", seen.server_clock.fix
@@ -181,7 +181,7 @@ def check_clocks(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 
 def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[CheckFinding]:
-    """By the API server's clock, whatever the pod's says."""
+    """Check that the certificate is already valid by the API server's clock, not by the pod's."""
     if talos.not_before is not None and talos.not_before - _TOLERATED > now:
         yield report_wrong(
             f"the Talos certificate is valid from {talos.not_before:%FT%TZ} on, which is to come: "
@@ -193,12 +193,12 @@ def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[
 
 
 def _compute_offset(moment: RemoteClock) -> tuple[timedelta, timedelta]:
-    """How far they are ahead of us, at least and at most."""
+    """Return how far the remote clock is ahead of the local one: minimum and maximum."""
     return moment.earliest - moment.responded_at, moment.latest - moment.requested_at
 
 
 def _excess_offset(offset: tuple[timedelta, timedelta]) -> timedelta | None:
-    """How far at least, if that is more than is tolerated; its sign says who is ahead."""
+    """Return the minimal offset if it exceeds the tolerance, else None; positive: the remote is ahead."""
     low, high = offset
     if low > _TOLERATED:
         return low
