@@ -1,1 +1,1 @@
-"""`talos-ccm config`: the --cloud-config file, judged before a cluster runs it."""
+"""`talos-ccm config`: checks of the --cloud-config file before a cluster uses it."""

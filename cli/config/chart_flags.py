@@ -1,4 +1,4 @@
-"""The chart's values -> what each process would say of the flags that they give it. Pure."""
+"""Checks the flags that the chart's values give to each process. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _BUS: Final = "--bus=memory works only with daemonSet.enabled: separate processe
 
 
 class ChartFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What the values give to the processes."""
+    """The parts of the values that become flags or environment of the processes."""
 
     controllers: tuple[str, ...]
     common_flags: tuple[str, ...]  # extraArgs
@@ -49,12 +49,12 @@ class ChartFlags(msgspec.Struct, frozen=True, kw_only=True):
     is_single_process: bool = False  # daemonSet.enabled
 
     def arguments_for(self, *names: str) -> tuple[str, ...]:
-        """Flags of a process that runs these services."""
+        """Return the flags of a process that runs these services."""
         return (*self.common_flags, *(flag for name in names for flag in self.service_flags.get(name, ())))
 
 
 def list_services(given: ChartFlags) -> tuple[str, ...]:
-    """Names of the services that the chart installs."""
+    """Return the names of the services that the chart installs."""
     runs = {
         "labeler": is_controller_selected(given.controllers, CLOUD_NODE),
         "ipam": allocates_pod_cidrs(
@@ -68,14 +68,14 @@ def list_services(given: ChartFlags) -> tuple[str, ...]:
 
 
 def is_switched_on(flag: str, arguments: Sequence[str], *, default: bool = False) -> bool:
-    """Whether a boolean flag is true there; the last one counts."""
+    """Whether a boolean flag is true; the last occurrence counts."""
     pattern = re.compile(rf"--?{flag.replace('-', '[-_]')}(=.*)?")
     found = [word for word in arguments if pattern.fullmatch(word)]
     return not re.search("=(0|f|false)$", found[-1], re.IGNORECASE) if found else default
 
 
 def check_flags(given: ChartFlags) -> ChartFindings:
-    """Judge the flags of every process that the chart installs."""
+    """Check the flags of every process that the chart installs."""
     names = list_services(given)
     processes = [names] if given.is_single_process else [(name,) for name in names]
     judged = [_check_process(given, each) for each in processes]
@@ -95,14 +95,14 @@ def check_flags(given: ChartFlags) -> ChartFindings:
 
 
 class _ProcessMessages(msgspec.Struct, frozen=True):
-    """Path and words of each."""
+    """Messages of one process, each with the path of the value."""
 
     mistakes: list[tuple[str, str]] = []
     warnings: list[tuple[str, str]] = []
 
 
 def _check_process(given: ChartFlags, names: Sequence[str]) -> _ProcessMessages:
-    """What each source adds: what the process says without it, is told elsewhere."""
+    """Return the messages that each source of flags adds, compared with the sources before it."""
     fixed = [f"--controllers={','.join(given.controllers)}"]
     if not given.queries_machines and {"metadata", "csr"} & {*names}:
         fixed.append("--without-talos")
@@ -140,7 +140,7 @@ def _find_more_mistakes(reading: ParsedSettings, given: ChartFlags) -> Iterator[
 def _group_by_text(
     told: Iterator[tuple[Sequence[str], list[tuple[str, str]]]],
 ) -> dict[tuple[str, str], list[str]]:
-    """Path and words -> the services that say so."""
+    """Return the services that report each message, by path and text."""
     found: dict[tuple[str, str], list[str]] = {}
     for names, words in told:
         for each in words:
@@ -149,19 +149,19 @@ def _group_by_text(
 
 
 def _name_services(told: str, who: Sequence[str], names: Sequence[str]) -> str:
-    """The words, and which services say so unless all do; for a flag of another service, where it belongs."""
+    """Return the message with the affected services, unless all are; and where the flag belongs."""
     some = "" if len(who) in (1, len(names)) else f" ({', '.join(who)})"
     places = " or ".join(f"services.{name}.extraArgs" for name in _list_accepting_services(told))
     return f"{told}{some}" + (f". Set it in {places}" if places else "")
 
 
 def _strip_suggestion(told: str) -> str:
-    """Without "did you mean", for a flag of another service."""
+    """Remove "did you mean" if another service accepts the flag."""
     return told.partition(", did you mean")[0] if _list_accepting_services(told) else told
 
 
 def _list_accepting_services(told: str) -> list[str]:
-    """The services that accept the flag which is unknown to one."""
+    """Return the services that accept a flag that another one reports as unknown."""
     unknown = re.match(r"unknown flag --([^\s,]+)", told)
     return [name for name in SETTINGS_TYPES if unknown and _accepts_flag(name, unknown[1])]
 

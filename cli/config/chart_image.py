@@ -1,4 +1,4 @@
-"""The image that the chart's values name -> whether it can be the image of this controller. Pure."""
+"""Checks whether the image in the chart's values can be an image of this controller. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ _NUMBER: Final = re.compile(r"[0-9]+")
 
 
 def find_image_mistakes(image: dict[str, Any]) -> Iterator[Finding]:
-    """What the chart refuses."""
+    """Yield mistakes that the chart rejects."""
     repository, tag = _parse_repository(image), _parse_tag(image)
     if image.get("digest"):
-        return  # it names one exact image
+        return  # a digest names one exact image
     if _REFERENCE_IMAGE.search(repository):
         problem = f"{truncate_line(repository)} is the reference's image. Set your own image"
         if not repository.startswith("ghcr.io/"):
@@ -31,13 +31,13 @@ def find_image_mistakes(image: dict[str, Any]) -> Iterator[Finding]:
 
 
 def find_image_warnings(image: dict[str, Any]) -> Iterator[Finding]:
-    """Tags that may not exist."""
+    """Yield tags that may not exist."""
     repository, tag = _parse_repository(image), _parse_tag(image)
     if image.get("digest") or tag in ("", CHART["appVersion"]):
         return
     is_version = _has_other_major(tag)
     if is_version and repository == CHART["repository"]:
-        return  # a mistake
+        return  # reported as a mistake
     why = f" is not a version of this controller ({CHART['appVersion']})" if is_version else ""
     yield make_finding(
         "image.tag", f"{truncate_line(tag)}{why}: remove it unless you have pushed an image with this tag"
@@ -53,9 +53,9 @@ def _parse_tag(image: dict[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""  # the schema refuses others
+    return value if isinstance(value, str) else ""  # the schema rejects other types
 
 
 def _has_other_major(tag: str) -> bool:
-    """Whether the tag is a version whose major number is not that of this chart; the chart's own rule."""
+    """Whether the tag is a version with another major number than this chart, by the chart's own rule."""
     return bool(_VERSION.match(tag)) and _NUMBER.findall(tag)[0] != _NUMBER.findall(CHART["appVersion"])[0]

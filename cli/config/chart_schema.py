@@ -1,7 +1,7 @@
-"""The chart's values against its schema, as Helm judges them. Pure.
+"""Checks the chart's values against its schema, as Helm does. Pure.
 
-The schema is a generated copy: the chart is not installed with this command. Of JSON Schema, it knows the
-keywords that the chart's schema has; a test compares the verdicts with those of a complete validator.
+The schema is a generated copy, because the chart is not installed with this command. Only the JSON Schema
+keywords of the chart's schema are supported. A test compares the results with those of a complete validator.
 """
 
 import json
@@ -23,8 +23,9 @@ _NAMES: Final = {
     "integer": "a whole number",
     "boolean": "true or false",
 }
-_OTHER_RULES: Final = {"global", "useDaemonSet"}  # Helm's own; refused elsewhere, with a better sentence
-_DEFAULTED: Final = {  # a null means the default, does no harm, or is judged elsewhere
+# keys of Helm itself, and one that is rejected elsewhere with a better message
+_OTHER_RULES: Final = {"global", "useDaemonSet"}
+_DEFAULTED: Final = {  # null means the default, is harmless, or is checked elsewhere
     "enabledControllers",
     "podAnnotations",
     "metrics",
@@ -42,19 +43,19 @@ _DEFAULTED: Final = {  # a null means the default, does no harm, or is judged el
 
 
 class ChartFindings(msgspec.Struct, frozen=True):
-    """What the schema refuses, and what has no effect."""
+    """Values that the schema rejects, and values without effect."""
 
     mistakes: list[Finding] = []
     warnings: list[Finding] = []
 
 
 def make_finding(path: str, sentence: str) -> Finding:
-    """A finding whose text is `path: sentence`."""
+    """Return a finding whose text is `path: sentence`."""
     return Finding(path=f"{path}:", problem=sentence)
 
 
 def check_schema(values: dict[str, Any]) -> ChartFindings:
-    """Judge the types, forms and keys of all values."""
+    """Check the types, formats and keys of all values."""
     judged = ChartFindings(mistakes=[], warnings=[])
     _check_value(values, CHART["schema"], "", judged)
     return judged
@@ -92,9 +93,9 @@ def _check_known_keys(item: Any, schema: dict[str, Any], path: str, judged: Char
         _check_value(item, schema, path, judged)
     elif path in _DEFAULTED:
         return
-    elif "properties" in schema:  # the chart reads keys of it
+    elif "properties" in schema:  # the chart reads keys of this mapping
         judged.mistakes.append(make_finding(path, "must be a mapping, but has no value. Remove the key"))
-    else:  # Helm removes the default of such a key, and then judges without it
+    else:  # Helm removes the default of such a key before it validates
         risk = ": the install may fail" if "." in path else ""
         text = f"has no value, which removes the chart's default{risk}"
         judged.warnings.append(make_finding(path, text))

@@ -1,4 +1,4 @@
-"""A values file of the chart -> what of it cannot work here, or works otherwise, and its rules. Pure."""
+"""Checks a values file of the chart, with its flags, image and rules. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ _NOT_CHECKED: Final = (
 
 
 def check_values(text: str | bytes, source: str) -> FileReport:
-    """Judge the schema, the image, controllers, flags and rules of a values file, without lines."""
+    """Check schema, image, controllers, flags and rules of a values file; findings have no lines."""
     try:
         found: Any = read_yaml(text.encode() if isinstance(text, str) else text, object)
     except YamlError as error:
@@ -43,7 +43,7 @@ def _check(values: dict[str, Any], source: str) -> FileReport:
     schema, rules = check_schema(values), check_config(_extract_cloud_config(values), source)
     given, image = _read_flags(values), _mapping(values.get("image"))
     chosen, flags = select_controllers(given.controllers), check_flags(given)
-    wrong_name = bool(chosen.mistakes)  # told with the names that there are, not with the schema's pattern
+    wrong_name = bool(chosen.mistakes)  # reported with the valid names, instead of the schema's pattern
     return FileReport(
         source=source,
         mistakes=(
@@ -69,7 +69,7 @@ def _check(values: dict[str, Any], source: str) -> FileReport:
 
 
 def _extract_cloud_config(values: dict[str, Any]) -> str:
-    """The --cloud-config file that the chart makes of them; other types and keys are judged by the schema."""
+    """Return the --cloud-config file that the chart renders; the schema check covers other types and keys."""
     known = CHART["schema"]["properties"]["config"]["properties"]
     config = {key: value for key, value in _mapping(values.get("config")).items() if key in known}
     rules = values.get("transformations")
@@ -99,7 +99,7 @@ def _check_daemon_set(values: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _check_templates(values: dict[str, Any], given: ChartFlags) -> Iterator[Finding]:
-    """What the chart's templates refuse."""
+    """Yield values that the chart's templates reject."""
     names = list_services(given)
     args = given.arguments_for("metadata")
     is_without = is_switched_on("without-talos", args, default=not given.queries_machines)
@@ -129,7 +129,7 @@ def _check_controllers(given: ChartFlags) -> Iterator[Finding]:
 
 
 def _report_controllers(told: Iterable[str]) -> Iterator[Finding]:
-    """Of --controllers."""
+    """Yield the messages about --controllers as findings."""
     return (make_finding("enabledControllers", each.removeprefix("--controllers: ")) for each in told)
 
 

@@ -1,4 +1,4 @@
-"""Reads the files, has them checked, says what was found."""
+"""Reads files, checks them and prints the findings."""
 
 import sys
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ EXIT_VALID, EXIT_INVALID, EXIT_NOT_CHECKED = 0, 1, 2
 def check_files(
     files: Sequence[Path], *, chart_values: bool, as_text: bool, strict: bool, differences: bool
 ) -> int:
-    """Check them all; the exit status."""
+    """Check all files, print the findings and return the exit status."""
     judge = check_values if chart_values else _check_config
     checked: list[FileReport] = []
     unreadable: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""`talos-ccm config`: its words."""
+"""The click commands `talos-ccm config` and `talos-ccm config check`."""
 
 import signal
 import sys

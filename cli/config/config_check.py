@@ -1,4 +1,4 @@
-"""A config file's text -> all that its author should know before a cluster runs it. Pure."""
+"""Checks the text of a config file before a cluster uses it. Pure."""
 
 from collections.abc import Sequence
 
@@ -14,17 +14,17 @@ from services.labeler.rules import RulesError, compile_rules
 
 
 class FileReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in one file, each in the order of its lines."""
+    """The findings of one file, each kind ordered by line."""
 
     source: str
     mistakes: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
     differences: tuple[Finding, ...] = ()
-    rules: tuple[str, ...] = ()  # their names, "" for one without
-    not_checked: str = ""  # what of the file was not judged
+    rules: tuple[str, ...] = ()  # their names; "" for an unnamed one
+    not_checked: str = ""  # the parts that were not checked
 
     def rule_name_of(self, finding: Finding) -> str:
-        """The name of the rule that it is about, "" if it has none or there is none."""
+        """Return the name of the rule that the finding concerns; "" without one."""
         head, _, rest = finding.path.partition("[")
         number = rest.partition("]")[0]
         is_rule = head == "transformations" and number.isdecimal() and int(number) < len(self.rules)
@@ -32,9 +32,7 @@ class FileReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_config(text: str | bytes, source: str) -> FileReport:
-    """Everything at once: what the reader finds, what templates give on samples, what differs from the
-    reference.
-    """
+    """Check syntax, the templates on samples, and the differences from the reference."""
     mistakes: tuple[Finding, ...] = ()
     try:
         config = parse_cloud_config(text, source)
@@ -58,7 +56,7 @@ def check_config(text: str | bytes, source: str) -> FileReport:
 
 
 def add_values_file_hint(checked: FileReport) -> FileReport:
-    """Say first that the file looks like a values file of the chart, if it does."""
+    """Add a first finding if the file looks like a values file of the chart."""
     keys = ('has no key "image"', 'has no key "replicaCount"')
     if not any(each.path == "the file" and each.problem.startswith(keys) for each in checked.mistakes):
         return checked
@@ -67,7 +65,7 @@ def add_values_file_hint(checked: FileReport) -> FileReport:
 
 
 def _find_exceeded_limits(config: CloudConfig) -> tuple[Finding, ...]:
-    """Why the labeler would not even begin with so many rules; templates are judged one by one elsewhere."""
+    """Return limits for which the labeler rejects all rules; templates are checked elsewhere."""
     try:
         compile_rules(config)
     except RulesError as error:

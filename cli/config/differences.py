@@ -1,4 +1,4 @@
-"""What the rules of a file do here that they do not do in the reference controller: defects not kept. Pure.
+"""Effects of rules that the reference controller does not have, because its defects are not copied. Pure.
 
 docs/rules.md explains each.
 """
@@ -23,7 +23,7 @@ _ESCAPED: Final = {"&": "&amp;", "+": "&#43;", "'": "&#39;", '"': "&#34;", "<": 
 _TABLE: Final = str.maketrans(_ESCAPED)
 _IN_TEMPLATES_OF_REFERENCE: Final = frozenset(field.name for field in FIELDS if field.in_reference)
 _OURS: Final = frozenset(field.name for field in FIELDS) - _IN_TEMPLATES_OF_REFERENCE
-# There the reference looks for public addresses itself.
+# On these platforms, the reference discovers public addresses by default.
 _DISCOVERING: Final = frozenset({"nocloud", "metal", "openstack", "oracle"})
 _CONTINUOUS: Final = (
     "sets what is kept right for as long as a node lives: it changes with its rule and its machine, and "
@@ -34,7 +34,7 @@ _CONTINUOUS: Final = (
 
 
 def report_differences(rules: Sequence[Rule], entries: Sequence[EntryTrials], findings: Findings) -> None:
-    """Tell each effect that differs, at its line."""
+    """Report each different effect at its line."""
     if rules:
         findings.add_difference(0, "", _CONTINUOUS)
     for rule in rules:
@@ -67,7 +67,7 @@ def _report_discovery(rule: Rule, path: str, findings: Findings) -> None:
     }
     new = about - _DISCOVERING
     if about and not new:
-        return  # the platform has it anyway
+        return  # the platform discovers addresses anyway
     where = f" (of the samples: {format_platforms(sorted(new))})" if new else ""
     told = (
         "takes effect, which it never did in the reference: a public address on a link of such a machine "
@@ -141,6 +141,6 @@ def _report_escapes(one: EntryTrials, findings: Findings) -> None:
 
 
 def _extract_literal_text(template: str) -> str:
-    """What stands outside the actions."""
+    """Return the text outside the template actions."""
     parts = [part.rpartition("}}")[2] for part in template.split("{{")]
     return "".join(parts)

@@ -1,4 +1,4 @@
-"""What was found in a config file, as lines that editors and CI understand, or as JSON. Pure."""
+"""The findings of a config file as lines for editors and CI, or as JSON. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -13,7 +13,7 @@ COLOURS: Final = {"error": "bold red", "warning": "bold yellow", "differs": "bol
 
 
 def format_report(checked: FileReport, *, differences: bool) -> Iterator[Line]:
-    """`where: kind: words`: errors, then warnings, then what differs from the reference; then how many."""
+    """Yield lines `where: kind: text`: errors, warnings, differences, then a summary."""
     kinds = [("error", checked.mistakes), ("warning", checked.warnings)]
     if differences:
         kinds.append(("differs", checked.differences))
@@ -40,7 +40,7 @@ def _format_summary(checked: FileReport, *, differences: bool) -> str:
 
 
 def report_to_json(checked: Sequence[FileReport], unreadable: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """`usable`: whether a controller would take the file."""
+    """Return the JSON document; `usable` says whether a controller accepts the file."""
     files = [
         {
             "file": one.source,

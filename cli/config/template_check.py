@@ -1,4 +1,4 @@
-"""What is wrong or odd with a rule's templates, from what they gave on the samples. Pure."""
+"""Checks the templates of a rule by their results on the samples. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -17,12 +17,12 @@ from services.labeler.rules.value_validation import (
 )
 
 _NAMES: Final = [field.name for field in FIELDS]
-# Wrong on any machine, even if the samples of some platforms do not come to that part of the template.
+# Wrong on any machine, even if some samples do not reach that part of the template.
 _OF_THE_TEMPLATE: Final = ("wrong number of args", "wrong type for value", "can't evaluate field")
 
 
 def check_entry(one: EntryTrials, findings: Findings) -> None:
-    """Tell what is wrong with one entry."""
+    """Report the problems of one entry."""
     if one.parse_error is not None:
         told = f"is no template that Go takes: {_describe_error(one.parse_error, one.entry.template)}"
         findings.add_mistake(one.entry.line, one.path, told)
@@ -33,12 +33,12 @@ def check_entry(one: EntryTrials, findings: Findings) -> None:
         findings.add_mistake(one.entry.line, one.path, told)
     if not unknown:
         _report_errors(one, findings)
-    if not why_reserved(one.kind, one.entry.key):  # told already
+    if not why_reserved(one.kind, one.entry.key):  # already reported
         _report_values(one, findings)
 
 
 def find_value_problem(one: EntryTrials, text: str) -> str:
-    """Why Kubernetes does not take what the template gave; "" if it does."""
+    """Return why Kubernetes rejects the result of the template; "" if it accepts it."""
     if one.kind == "labels":
         return label_value_problem(text)
     try:
@@ -55,9 +55,9 @@ def find_value_problem(one: EntryTrials, text: str) -> str:
 
 
 def list_invalid_values(one: EntryTrials) -> list[tuple[Trial, str]]:
-    """The samples that the rule is about and whose value Kubernetes does not take, and why not."""
+    """Return the matching samples whose value Kubernetes rejects, with the reason."""
     if "{{" not in one.entry.template:
-        return []  # judged as the file was read
+        return []  # checked when the file was parsed
     given = [
         (trial, find_value_problem(one, trial.text)) for trial in one.matching_trials if trial.error is None
     ]
@@ -65,13 +65,13 @@ def list_invalid_values(one: EntryTrials) -> list[tuple[Trial, str]]:
 
 
 def format_platforms(platforms: Iterable[str]) -> str:
-    """In words, of many only some."""
+    """Return the names as text; of many only some."""
     names = list(platforms)
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def format_example(trials: Sequence[Trial]) -> str:
-    """What the first of them gave, and on what."""
+    """Return the result of the first trial and the platforms with the same problem."""
     first, *others = trials
     likewise = f" (likewise {format_platforms(t.platform for t in others)})" if others else ""
     return f'gives "{truncate_line(first.text)}" for a machine of {first.platform}{likewise}'
@@ -116,6 +116,6 @@ def _describe_error(error: TemplateError, source: str) -> str:
 
 
 def format_long_value(text: str) -> str:
-    """One line, of which more is needed than of a value."""
+    """Return the text in one line, with a higher limit than for values."""
     line = " ".join(text.split())
     return line if len(line) <= 200 else line[:199] + "…"

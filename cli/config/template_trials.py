@@ -1,4 +1,4 @@
-"""Each template of a config file, tried on a sample machine of each platform. Pure."""
+"""Renders each template of a config file for a sample machine of each platform. Pure."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -17,22 +17,22 @@ _GO_NAMES = {OVERRIDABLE[field.key]: field.name for field in FIELDS if field.key
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """What a template gave on one sample."""
+    """The result of a template for one sample."""
 
     platform: str
-    is_match: bool  # whether the rule is about that machine
+    is_match: bool  # whether the rule selects that machine
     text: str = ""
     error: TemplateError | None = None
 
 
 class EntryTrials(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a rule, and what it gives."""
+    """An entry of a rule and its results."""
 
     rule: Rule
     kind: Kind
     entry: RuleEntry
-    template: Template | None = None  # None for a plain text, and for what is no template
-    parse_error: TemplateError | None = None  # why it is none
+    template: Template | None = None  # None for a plain text, and for an invalid template
+    parse_error: TemplateError | None = None  # why the template is invalid
     trials: tuple[Trial, ...] = ()
 
     @property
@@ -42,18 +42,18 @@ class EntryTrials(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def matching_trials(self) -> tuple[Trial, ...]:
-        """Those of machines that the rule is about."""
+        """Return the trials on machines that the rule selects."""
         return tuple(trial for trial in self.trials if trial.is_match)
 
 
 @cache
 def load_sample_machines() -> dict[str, MachineData]:
-    """What rules see of the sample of each platform."""
+    """Return the data of each platform's sample as rules see it."""
     return {platform: MachineData(node.facts) for platform, node in load_samples().items()}
 
 
 def run_trials(rules: Sequence[Rule]) -> list[EntryTrials]:
-    """Every entry of every rule, on every sample, whether or not the rule matches it."""
+    """Render every entry of every rule for every sample, whether or not the rule matches."""
     machines = load_sample_machines()
     matched = {
         (rule.index, platform): match_selector(rule.selector, machine.fields.texts).is_match

@@ -1,1 +1,1 @@
-"""`talos-ccm render`: what the rules of a config file would do, before they do it."""
+"""`talos-ccm render`: a preview of what the rules of a config file do."""

@@ -1,4 +1,4 @@
-"""Previews and comparisons as JSON, for programs. Pure."""
+"""Previews and comparisons as JSON. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +17,10 @@ from services.labeler.rules import RuleResult
 def previews_to_json(
     previews: Sequence[Preview], untold: Sequence[SkippedNode], used: CompiledConfig
 ) -> dict[str, Any]:
-    """`patch` is the JSON Patch of the Node, `statusPatch` the strategic merge patch of its status."""
+    """Return the JSON document.
+
+    `patch` is the JSON Patch of the Node, `statusPatch` the strategic merge patch of its status.
+    """
     return {
         "config": used.source,
         "nodes": [_preview_to_json(preview, used) for preview in previews],
@@ -26,7 +29,7 @@ def previews_to_json(
 
 
 def comparison_to_json(comparison: Comparison, untold: Sequence[SkippedNode]) -> dict[str, Any]:
-    """Only the nodes that would change; the others by name."""
+    """Return the nodes that would change in full, the others by name."""
     return {
         "config": comparison.new,
         "against": comparison.old,

@@ -1,4 +1,4 @@
-"""`talos-ccm render`: its words."""
+"""The click command `talos-ccm render`."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""What another config file would change on nodes that the present one has settled. Pure."""
+"""Compares two config files: the changes on nodes on which the old one is fully applied. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,16 +12,16 @@ from services.labeler.plan import Notice, plan_node
 
 
 class NodeDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What would become of one node."""
+    """The changes of one node."""
 
     name: str
     platform: str
     changes: tuple[NodeChange, ...] = ()
-    notices: tuple[Notice, ...] = ()  # Events that the new file leads to and the old one does not
+    notices: tuple[Notice, ...] = ()  # Events that only the new file causes
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All nodes."""
+    """The changes of all nodes."""
 
     old: str
     new: str
@@ -30,7 +30,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(nodes: Sequence[DescribedNode], old: CompiledConfig, new: CompiledConfig) -> Comparison:
-    """Each node is brought to where `old` leaves it, then `new` takes over: what differs is the change's."""
+    """Apply `old` to each node until it is stable, then `new`; the difference is the effect of the change."""
     judged = [_compare_node(node, old, new) for node in nodes]
     return Comparison(
         old=old.source,
@@ -41,7 +41,7 @@ def compare(nodes: Sequence[DescribedNode], old: CompiledConfig, new: CompiledCo
 
 
 def group_equal(different: Iterable[NodeDifference]) -> list[list[NodeDifference]]:
-    """Nodes with the very same changes together, in the order of the first of them."""
+    """Group nodes with equal changes, in the order of their first node."""
     groups: dict[tuple[tuple[NodeChange, ...], tuple[Notice, ...]], list[NodeDifference]] = {}
     for each in different:
         groups.setdefault((each.changes, each.notices), []).append(each)

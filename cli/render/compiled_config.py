@@ -1,4 +1,4 @@
-"""A config file as the labeler uses it, or every mistake in it. Pure."""
+"""A config file, parsed and compiled as in the labeler. Pure."""
 
 import msgspec
 
@@ -10,14 +10,14 @@ from services.labeler.rules import compile_rules
 
 
 class CompiledConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One file, read and compiled."""
+    """One file, parsed and compiled."""
 
     source: str
     document: CloudConfig
     config: ClusterConfig
 
     def get_template(self, rule: int, kind: str, key: str) -> str:
-        """What the file says for that key of a rule; "" if it says nothing."""
+        """Return the template of that key of a rule; "" if there is none."""
         found = next((each for each in self.document.rules if each.index == rule), None)
         for entry_kind, entry in found.entries() if found else ():
             if entry_kind.rstrip("s") == kind and _normalize_key(entry.key) == _normalize_key(key):
@@ -26,7 +26,7 @@ class CompiledConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_config(text: str | bytes, source: str) -> CompiledConfig:
-    """Raises CloudConfigError and RulesError, each with all mistakes that it knows."""
+    """Parse and compile the file. Raises CloudConfigError or RulesError with all known mistakes."""
     written = parse_cloud_config(text, source)
     config = ClusterConfig(
         cluster_name=written.cluster_name or "",
@@ -38,5 +38,5 @@ def compile_config(text: str | bytes, source: str) -> CompiledConfig:
 
 
 def _normalize_key(key: str) -> str:
-    """Metadata goes by its field's name in the file's reading, and by Go's in what is told of it."""
+    """Normalize a metadata key: the parser uses field names, results use Go's names."""
     return key.replace("_", "").lower()

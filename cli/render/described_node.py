@@ -1,4 +1,4 @@
-"""A Node and what its machine says: what a preview is made of. Pure."""
+"""A Node with the facts of its machine, the input of a preview. Pure."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from libs.common.contract.node import Node
 
 
 class DescribedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of `NodeEnriched` that decides what becomes of a Node: a stored event can be read as one."""
+    """A Node and its facts, a subset of `NodeEnriched`: a stored event can be decoded as one."""
 
     node: Node
     facts: MachineFacts

@@ -1,4 +1,4 @@
-"""A file of nodes and what their machines say -> described nodes, or why it is none. Pure."""
+"""Parses a file with nodes and machine facts into described nodes. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,14 +18,14 @@ from libs.common.contract.machine import (
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node, ObjectMeta
 from libs.common.safe_yaml import YamlError, read_yaml
 
-# A file written by hand need not say when its machine was looked at: long after its Node was made.
+# The query time of facts without one: long after the Node was created.
 _QUERIED_AT: Final = datetime(2100, 1, 1, tzinfo=UTC)
 _TAINT: Final = {"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}
 _ONE: Final = 'one node ({"node": ..., "facts": ...}, as in a NodeEnriched message) or a list of them'
 
 
 class FactsError(Exception):
-    """The file describes no node; says what was expected, and where."""
+    """The file describes no node; the text says what was expected and where."""
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -35,9 +35,9 @@ class _Item(msgspec.Struct, frozen=True):
 
 
 def parse_facts(content: bytes) -> tuple[DescribedNode, ...]:
-    """JSON, JSON lines or YAML. Raises FactsError.
+    """Parse JSON, JSON lines or YAML. Raises FactsError.
 
-    `node` may be absent: then it is what the machine's kubelet would register.
+    Without `node`, the result has the Node that the machine's kubelet would register.
     """
     found = _decode(content)
     if isinstance(found, dict) and "nodes" in found:
@@ -52,7 +52,7 @@ def parse_facts(content: bytes) -> tuple[DescribedNode, ...]:
 
 
 def encode_facts(nodes: Sequence[DescribedNode]) -> bytes:
-    """The content of a file from which `parse_facts` gives these nodes."""
+    """Return the content of a file that `parse_facts` parses into these nodes."""
     file = {"nodes": [msgspec.to_builtins(each) for each in nodes]}
     return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
 
@@ -90,7 +90,7 @@ def _describe_node(item: Any, where: str) -> DescribedNode:
 
 
 def _find_unknown_field(facts: dict[str, Any]) -> str:
-    """The path of a field that we do not know: in a file written by hand that is a misspelled one."""
+    """Return the path of an unknown field, or ""; in a handwritten file it is a misspelled one."""
     inventory = facts.get("inventory")
     parts: list[tuple[str, type[msgspec.Struct], Any]] = [
         ("", MachineFacts, facts),
@@ -111,7 +111,7 @@ def _find_unknown_field(facts: dict[str, Any]) -> str:
 
 
 def _make_registered_node(facts: MachineFacts, at: str) -> Node:
-    """What the kubelet of a machine that joins registers; its address and name must be told."""
+    """Return the Node that a joining kubelet registers; the facts must contain address and name."""
     if not facts.node_ip or not facts.node_name:
         raise FactsError(f"{at}without a node, facts must say node_name and node_ip")
     metadata = ObjectMeta(

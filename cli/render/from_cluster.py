@@ -1,4 +1,4 @@
-"""Nodes as a cluster has them, and what their machines say now: read with the caller's own credentials."""
+"""Reads Nodes from the cluster and facts from their machines, with the caller's credentials."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,9 +22,10 @@ from services.metadata.identity import MachineIdentity, verify
 def gather_from_cluster(
     wanted: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
 ) -> GatheredNodes:
-    """The Nodes that are wanted; `resources` is what rules ask of machines. Raises NodesUnavailable.
+    """Return the selected Nodes; only reads. Raises NodesUnavailable.
 
-    Only reads: one list from Kubernetes, and of each machine what metadata would ask.
+    It lists the Nodes once and queries each machine as metadata does. `resources` are the Talos resources
+    that the rules need.
     """
     try:
         return asyncio.run(_read(wanted, prefer_ipv6, resources))
@@ -84,5 +85,5 @@ async def _describe_node(
     if resources:
         facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
     by = verify(node, facts, nodes)
-    assert isinstance(by, MachineIdentity)  # or it would have been a fault
+    assert isinstance(by, MachineIdentity)  # otherwise the query would have returned a fault
     return DescribedNode(node=node, facts=facts, verified_by=by.method)

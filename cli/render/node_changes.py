@@ -1,4 +1,4 @@
-"""How one state of a Node differs from another, key by key. Pure."""
+"""The difference between two states of a Node, key by key. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
@@ -18,23 +18,26 @@ ChangeKind = Literal[
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that changes; None is not there."""
+    """One change; None means that the value is absent."""
 
     kind: ChangeKind
-    key: str = ""  # of a taint with its effect, as Kubernetes has one for each: key:Effect
+    key: str = ""  # for a taint key:Effect, because Kubernetes allows one per effect
     before: str | None
     after: str | None
 
     @property
     def diff_mark(self) -> str:
-        """As in a diff: + and - for what comes and goes, ~ for another value."""
+        """Return + for an added, - for a removed and ~ for a changed value."""
         if self.before is None:
             return "+"
         return "-" if self.after is None else "~"
 
 
 def diff_nodes(before: Node, after: Node) -> tuple[NodeChange, ...]:
-    """In the order in which people look for them; our own record only where nothing else changes."""
+    """Return the changes in reading order.
+
+    The ownership record appears only if nothing else changes.
+    """
     found = [
         *_diff_maps(
             "label",
@@ -72,7 +75,7 @@ def _exclude_keys(ours: str, keys: dict[str, str]) -> dict[str, str]:
 
 
 def _format_taints(node: Node) -> dict[str, str]:
-    """Kubernetes allows a key once for each effect."""
+    """Return the taints by key and effect, because Kubernetes allows a key once per effect."""
     return {f"{taint.key}:{taint.effect}": taint.value for taint in node.spec.taints}
 
 

@@ -1,4 +1,4 @@
-"""The nodes that a command line names, from wherever it says that they are."""
+"""Collects the nodes that the command line selects: samples, facts files and cluster Nodes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from libs.common.cloud_config.fact_fields import TalosResource
 
 
 class NodeSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which nodes."""
+    """Which nodes `render` shows: samples, facts files or cluster Nodes."""
 
     samples: tuple[str, ...] = ()
     all_samples: bool = False
@@ -27,13 +27,13 @@ class NodeSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_any_selected(self) -> bool:
-        """Whether it names nodes at all."""
+        """Whether any node is selected."""
         in_cluster = self.from_cluster or self.all_nodes
         return bool(self.samples or self.all_samples or self.facts or in_cluster)
 
 
 class SkippedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node that cannot be previewed, and why. `expected`: it is none of ours."""
+    """A Node that cannot be previewed, with the reason; `expected`: another controller owns it."""
 
     name: str
     reason: str
@@ -41,30 +41,30 @@ class SkippedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatheredNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found."""
+    """The selected nodes, and those that were skipped."""
 
     nodes: tuple[DescribedNode, ...] = ()
     skipped: tuple[SkippedNode, ...] = ()
 
 
-_MAX_BYTES: Final = 256 << 20  # --save-facts of 10,000 nodes with all that may be known of them
+_MAX_BYTES: Final = 256 << 20  # more than --save-facts writes for 10,000 nodes with all facts
 
 
 class NodesUnavailable(Exception):
-    """The nodes cannot be had; says why, and what to do about it."""
+    """The nodes cannot be read; the text gives the reason and what to do."""
 
 
 def gather_nodes(
     wanted: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
 ) -> GatheredNodes:
-    """Every node, in the order of the command line. Raises NodesUnavailable."""
+    """Return every node, in the order of the command line. Raises NodesUnavailable."""
     shipped = load_samples()
     nodes = [shipped[name] for name in (shipped if wanted.all_samples else wanted.samples)]
     for path in wanted.facts:
         nodes += _read_file(path)
     untold: tuple[SkippedNode, ...] = ()
     if wanted.from_cluster or wanted.all_nodes:
-        # Only now: what is offline need not load the clients of Kubernetes and Talos.
+        # Imported here, so that offline use does not load the Kubernetes and Talos clients.
         from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415
 
         read = gather_from_cluster(wanted, prefer_ipv6=prefer_ipv6, resources=resources)
@@ -76,7 +76,7 @@ def gather_nodes(
 
 def _read_file(path: Path) -> Sequence[DescribedNode]:
     try:
-        with path.open("rb") as file:  # a pipe will do, and need not end
+        with path.open("rb") as file:  # a pipe is allowed and may be endless
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise NodesUnavailable(f"{path}: it is longer than {_MAX_BYTES >> 20} MiB")

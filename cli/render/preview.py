@@ -1,4 +1,4 @@
-"""What the labeler would do to a Node under a config file: decided by the labeler's own plan. Pure."""
+"""What the labeler would do to a Node under a config file, by the labeler's own plan. Pure."""
 
 from datetime import datetime
 from typing import Final
@@ -23,12 +23,12 @@ _MAX_ROUNDS: Final = 5
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """One Node, what the rules say of its machine, and what would be written."""
+    """One Node, the effects of the rules, and the patches that would be written."""
 
     described: DescribedNode
     effects: RuleEffects
     plan: Plan
-    after: Node  # the Node with that written
+    after: Node  # the Node with the patches applied
     node_patch: list[Operation]
     status_patch: StatusPatch
 
@@ -42,7 +42,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def preview_node(described: DescribedNode, used: CompiledConfig, *, now: datetime) -> Preview:
-    """What would become of the Node. `now` is the time in a status that says why a Node waits."""
+    """Return the preview of a Node. `now` is the time in the status patch."""
     node, facts = described.node, described.facts
     plan = plan_node(node, facts, described.verified_by, used.config)
     return Preview(
@@ -61,7 +61,7 @@ def preview_node(described: DescribedNode, used: CompiledConfig, *, now: datetim
 
 
 def apply_until_stable(described: DescribedNode, used: CompiledConfig) -> DescribedNode:
-    """The Node once the labeler has nothing more to do under that config."""
+    """Apply plans until the labeler has no further change under that config."""
     for _ in range(_MAX_ROUNDS):
         plan = plan_node(described.node, described.facts, described.verified_by, used.config)
         after = apply_plan(described.node, plan)
@@ -72,7 +72,7 @@ def apply_until_stable(described: DescribedNode, used: CompiledConfig) -> Descri
 
 
 def apply_plan(node: Node, plan: Plan) -> Node:
-    """The Node as the API server would have it after what the plan writes."""
+    """Return the Node as the API server would return it after the plan is written."""
     changes = plan.changes
     metadata = msgspec.structs.replace(
         node.metadata,
@@ -98,7 +98,7 @@ def _merge(present: dict[str, str], changes: dict[str, str | None]) -> dict[str,
 
 
 def _merge_taints(present: tuple[Taint, ...], changes: NodeChanges) -> tuple[Taint, ...]:
-    """As in a patch: matched by key and effect; values replaced in place, new ones at the end."""
+    """Apply taints as a patch does: matched by key and effect, replaced in place, new ones last."""
     wanted = {(taint.key, taint.effect): taint for taint in changes.set_taints}
     gone = {(taint.key, taint.effect) for taint in changes.remove_taints}
     kept = [wanted.pop((taint.key, taint.effect), taint) for taint in present]

@@ -1,4 +1,4 @@
-"""Reads the files, gathers the nodes, shows what would become of them. Writes to no cluster."""
+"""Reads the files, gathers the nodes and prints the previews; writes nothing to the cluster."""
 
 import sys
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ _EVERYTHING: Final[frozenset[TalosResource]] = frozenset(field.resource for fiel
 
 
 class RenderOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to show of which file and which nodes."""
+    """The files, the nodes and the output of one run."""
 
     file: Path
     against: Path | None
@@ -48,11 +48,11 @@ class RenderOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenderError(Exception):
-    """It cannot be shown; each line of the text says why."""
+    """Nothing can be shown; each line of the text gives a reason."""
 
 
 def run_render(asked: RenderOptions) -> int:
-    """Show it; the exit status. Raises Refused."""
+    """Print the previews or the comparison and return the exit status. Raises RenderError."""
     used = read_config(asked.file)
     old = read_config(asked.against) if asked.against else None
     gathered = _gather_nodes(asked, [each for each in (used, old) if each])
@@ -67,7 +67,7 @@ def run_render(asked: RenderOptions) -> int:
 
 
 def print_samples() -> None:
-    """One line for each."""
+    """Print one line per sample."""
     from cli.render.samples import load_samples  # noqa: PLC0415 - needed by nobody else here
 
     rows = [("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")]
@@ -80,7 +80,7 @@ def print_samples() -> None:
 
 
 def read_config(path: Path) -> CompiledConfig:
-    """The config file at that path, or on standard input for `-`. Raises Refused with every mistake."""
+    """Read the config file at that path, or standard input for `-`. Raises RenderError with every mistake."""
     source = "standard input" if str(path) == "-" else str(path)
     content = sys.stdin.buffer.read(MAX_BYTES + 1) if str(path) == "-" else read_config_file(path)
     if isinstance(content, UnreadableFile):
@@ -89,7 +89,7 @@ def read_config(path: Path) -> CompiledConfig:
 
 
 def parse_config(content: str | bytes, source: str) -> CompiledConfig:
-    """What stands in it. Raises Refused with every mistake."""
+    """Parse and compile a config file. Raises RenderError with every mistake."""
     try:
         return compile_config(content, source)
     except CloudConfigError as error:

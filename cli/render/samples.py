@@ -1,4 +1,4 @@
-"""The sample nodes that come with the command: one per platform that Talos knows, as it joins."""
+"""The shipped sample nodes: one joining node per platform of Talos."""
 
 from functools import cache
 from importlib import resources
@@ -14,6 +14,6 @@ class _File(msgspec.Struct, frozen=True):
 
 @cache
 def load_samples() -> dict[str, DescribedNode]:
-    """By platform, in alphabetical order."""
+    """Return the samples by platform, in alphabetical order."""
     content = resources.files("cli.render").joinpath("samples.json").read_bytes()
     return {each.facts.platform.platform: each for each in msgspec.json.decode(content, type=_File).nodes}

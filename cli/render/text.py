@@ -1,4 +1,4 @@
-"""A preview in words: sentences and indented lines, the same on a terminal and in a pipe. Pure."""
+"""Previews and comparisons as text, the same on a terminal and in a pipe. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ _LONGEST: Final = 200
 
 
 def format_preview(preview: Preview, used: CompiledConfig) -> Iterator[Line]:
-    """One node: each rule and what it gave, then what would be written."""
+    """Yield the lines of one node: each rule with its result, then the changes."""
     said = preview.platform
     place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
     yield Line(0, Text.assemble((preview.name, "bold"), f"  {place}"))
@@ -32,7 +32,7 @@ def format_preview(preview: Preview, used: CompiledConfig) -> Iterator[Line]:
 
 
 def format_comparison(comparison: Comparison) -> Iterator[Line]:
-    """Nodes with the same changes together, then how many do not change."""
+    """Yield the lines: nodes grouped by equal changes, then the counts."""
     for group in group_equal(comparison.different):
         yield from _format_group(group)
         yield Line(0, Text())
@@ -43,7 +43,7 @@ def format_comparison(comparison: Comparison) -> Iterator[Line]:
 
 
 def format_skipped(untold: Sequence[SkippedNode]) -> Iterator[Line]:
-    """Nodes that cannot be previewed, those with the same reason together."""
+    """Yield the skipped nodes, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for each in untold:
         reasons.setdefault(each.reason, []).append(each.name)
@@ -97,7 +97,7 @@ def _format_group(group: Sequence[NodeDifference]) -> Iterator[Line]:
 
 
 def _format_totals(different: Sequence[NodeDifference]) -> Iterator[Line]:
-    """How many nodes each key changes on: of a thousand nodes this is what one can read."""
+    """Yield how many nodes each key changes on: the only readable view of a thousand nodes."""
     if len(group_equal(different)) < 2:
         return
     counts: Counter[tuple[str, str]] = Counter()
@@ -142,7 +142,7 @@ def _describe_change(change: NodeChange) -> str:
 
 
 def _format_taint(key: str, value: str, effect: str) -> str:
-    """As kubectl writes it."""
+    """Return the taint in the notation of kubectl."""
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
@@ -152,7 +152,7 @@ def _format_names(names: Sequence[str]) -> str:
 
 
 def _quote(value: str) -> str:
-    """As it is where that cannot be misread."""
+    """Return the value, quoted unless it is unambiguous."""
     plain = value and value.isprintable() and " " not in value.strip() and value == value.strip()
     return _to_one_line(value) if plain else f'"{_to_one_line(value)}"'
 
