@@ -1,1 +1,1 @@
-"""`talos-ccm demo`: simulated Talos nodes join a real cluster on this machine and become usable."""
+"""`talos-ccm demo`: simulated Talos nodes join a real or simulated cluster on this machine."""

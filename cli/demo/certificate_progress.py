@@ -1,4 +1,4 @@
-"""What becomes of the kubelets' requests for serving certificates. Pure: times come in with what happened."""
+"""The progress of the kubelets' requests for serving certificates. Pure: times are arguments."""
 
 from datetime import datetime
 
@@ -15,17 +15,17 @@ class _RequestProgress(msgspec.Struct):
 
 
 class CertificateProgress:
-    """Of all nodes that ask, one request each."""
+    """The progress of one request per node."""
 
     def __init__(self) -> None:
         self._asked: dict[str, _RequestProgress] = {}  # by node
 
     def add_request(self, node: str, at: datetime) -> None:
-        """Its kubelet files a request."""
+        """Record that the kubelet creates a request."""
         self._asked[node] = _RequestProgress(at)
 
     def update_request(self, request: SigningRequest, at: datetime) -> None:
-        """Kubernetes holds that request like this."""
+        """Record the current state of a request."""
         asked = self._asked.get(request.node_name)
         if asked is None:
             return
@@ -37,17 +37,17 @@ class CertificateProgress:
 
     @property
     def are_all_issued(self) -> bool:
-        """Whether every node that asked has its certificate."""
+        """Whether every requesting node has its certificate."""
         return all(asked.issued_at for asked in self._asked.values())
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to wait for: each is issued, or never will be."""
+        """Whether each request is issued or will never be."""
         return all(asked.issued_at or asked.trouble for asked in self._asked.values())
 
     @property
     def missing(self) -> list[tuple[str, str]]:
-        """Nodes that asked and have none, and why."""
+        """Return the requesting nodes without a certificate, with the reason."""
         return [
             (node, asked.trouble or "patience was over")
             for node, asked in self._asked.items()
@@ -56,7 +56,7 @@ class CertificateProgress:
 
     @property
     def summary(self) -> str:
-        """In one line: how many, and how long that took from the asking."""
+        """Return one line: the number of certificates and the time since the request."""
         seconds = [
             max(0.0, (asked.issued_at - asked.requested_at).total_seconds())
             for asked in self._asked.values()

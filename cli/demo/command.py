@@ -1,4 +1,4 @@
-"""`talos-ccm demo`: its words."""
+"""The click command `talos-ccm demo`."""
 
 import sys
 from pathlib import Path
@@ -72,7 +72,7 @@ def demo(**asked: Any) -> None:
     if wanted.option_conflict:
         raise click.UsageError(wanted.option_conflict)
     if wanted.cloud_config is not None:
-        read_rule_keys(wanted.cloud_config)  # a mistake is told before anything starts
+        read_rule_keys(wanted.cloud_config)  # reports a mistake before anything starts
     if wanted.keep_logs is not None:
         create_log_directory(wanted.keep_logs)
     sys.exit(run_to_exit_status(wanted))

@@ -1,4 +1,4 @@
-"""What a demo runs on: an API server, NATS, Talos machines and our services, all of it on this machine."""
+"""The cluster of a demo: API server, NATS, Talos machines and services, all on this machine."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
 
-ProgressCallback = Callable[[str, float], None]  # what has started, and how many seconds that took
+ProgressCallback = Callable[[str, float], None]  # a started component, and the seconds that this took
 ComponentT = TypeVar("ComponentT")
 ApiServer = ControlPlane | SimApiServer
 
 
 class DemoCluster(NamedTuple):
-    """Everything that runs."""
+    """The running components."""
 
     api_server: ApiServer
     nats: NatsServer | None  # None on the memory bus
@@ -34,14 +34,14 @@ class DemoCluster(NamedTuple):
 
 
 class ClusterStarter:
-    """Starts parts and tells each; what has started ends with the stack, also when another one fails."""
+    """Starts components and reports each; they end with the stack, also if another one fails."""
 
     def __init__(self, stack: contextlib.AsyncExitStack, told: ProgressCallback) -> None:
         self._stack = stack
         self._told = told
 
     async def start(self, what: str, component: AbstractAsyncContextManager[ComponentT]) -> ComponentT:
-        """Wait for one part."""
+        """Start one component and wait until it is ready."""
         begun = time.monotonic()
         started = await self._stack.enter_async_context(component)
         self._told(what, time.monotonic() - begun)
@@ -52,10 +52,10 @@ class ClusterStarter:
 async def start_cluster(
     run_dir: Path, wanted: DemoOptions, told: ProgressCallback
 ) -> AsyncIterator[DemoCluster]:
-    """Start first what does not need each other, at once, then the services; end in the opposite order.
+    """Start the independent components concurrently, then the services; stop in reverse order.
 
-    `real`: the control plane and Talos machines built from Kubernetes' and Talos's own source. Otherwise both
-    are simulated, and pass the same contract suites.
+    With `real`, control plane and Talos machines are built from the sources of Kubernetes and Talos.
+    Otherwise both are simulated, and pass the same contract suites.
     """
     async with contextlib.AsyncExitStack() as stack:
         starting = ClusterStarter(stack, told)

@@ -1,4 +1,4 @@
-"""How a demo ends: with a status, told to by a signal, or with an error that needs no traceback."""
+"""How a demo ends: with an exit status, by a signal, or with an error without traceback."""
 
 import asyncio
 import signal
@@ -14,7 +14,7 @@ _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignal(Exception):
-    """Told to end by that signal."""
+    """The signal that ended the demo."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)
@@ -22,7 +22,10 @@ class StopSignal(Exception):
 
 
 def run_to_exit_status(wanted: DemoOptions) -> int:
-    """Run the demo; its exit status. Raises ClickException for an error that words explain."""
+    """Run the demo and return its exit status.
+
+    Raises ClickException for an error that needs no traceback.
+    """
     try:
         import cli.demo.run_demo as running  # noqa: PLC0415 - `--help` need not load all of it
     except ModuleNotFoundError as error:
@@ -53,13 +56,13 @@ def _print_ended(wanted: DemoOptions) -> None:
 
 
 async def _run_until_stopped(running: Coroutine[None, None, bool]) -> bool:
-    """`kill` and a closed terminal end the demo as orderly as Ctrl-C does."""
+    """Run the demo; SIGTERM and SIGHUP end it as orderly as Ctrl-C does."""
     loop = asyncio.get_running_loop()
     told: list[signal.Signals] = []
     task = asyncio.ensure_future(running)
 
     def end(number: signal.Signals) -> None:
-        if not told:  # a second one must not cut the clean-up short
+        if not told:  # a second signal must not interrupt the clean-up
             task.cancel()
         told.append(number)
 
@@ -74,7 +77,10 @@ async def _run_until_stopped(running: Coroutine[None, None, bool]) -> bool:
 
 
 def create_log_directory(directory: Path) -> None:
-    """Make the directory for --keep-logs; what an earlier run left there would be taken for this one's."""
+    """Create the directory for --keep-logs.
+
+    It must be empty: files of an earlier run would look like files of this one.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         taken = any(directory.iterdir())
@@ -85,7 +91,7 @@ def create_log_directory(directory: Path) -> None:
 
 
 def _explain_error(error: Exception) -> list[str]:
-    """What to say of an error that needs no traceback; empty if one of them does."""
+    """Return the message of an error that needs no traceback; empty if any part needs one."""
     from libs.testbed.child_process import ChildExited  # noqa: PLC0415 - as above
     from libs.testbed.control_plane.build import BuildError  # noqa: PLC0415
     from libs.testbed.kubelets import RequestRejected  # noqa: PLC0415

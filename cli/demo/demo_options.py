@@ -1,20 +1,20 @@
-"""What the user asked for, and whether it contradicts itself. Pure."""
+"""The options of the demo, and whether they conflict. Pure."""
 
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
-MAX_NODES: Final = 5000  # the addresses of `cast` are enough for more, this machine is not
+MAX_NODES: Final = 5000  # make_machines has addresses for more, but this computer is too slow
 
 
 class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the demo, as they came in."""
+    """The options of the demo."""
 
     nodes: int = 20
     real: bool = False
     bus: Literal["nats", "memory"] = "nats"
-    all_in_one: bool | None = None  # None = whatever the bus allows
+    all_in_one: bool | None = None  # None = by the bus
     exit_when_ready: bool = False
     patience_seconds: float = 120
     keep_logs: Path | None = None
@@ -22,12 +22,12 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_single_process(self) -> bool:
-        """Whether all services share a process; on the memory bus there is no other way."""
+        """Whether all services share a process, which the memory bus requires."""
         return self.bus == "memory" if self.all_in_one is None else self.all_in_one
 
     @property
     def option_conflict(self) -> str:
-        """Why this cannot be had, "" if it can."""
+        """Return why the options conflict; "" if they do not."""
         if self.bus == "memory" and not self.is_single_process:
             return (
                 "--bus memory with --separate: that bus is the memory of one process, so separate processes "
@@ -37,7 +37,7 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def suggest_next_runs(wanted: DemoOptions, *, all_ready: bool) -> list[tuple[str, str]]:
-    """What to try next: a command or an option, and what for. Never what has just been run."""
+    """Return commands or options to try next, with their purpose; never those of this run."""
     if not all_ready:
         longer = f"--patience {2 * wanted.patience_seconds:g}"
         return [(longer, "wait longer"), ("--keep-logs DIRECTORY", "keep what every part has logged")]

@@ -1,4 +1,4 @@
-"""The lines of the services' JSON logs that tell how far a node has come. Pure."""
+"""The log lines of the services that show the progress of a node. Pure."""
 
 from datetime import datetime
 from typing import Final
@@ -7,9 +7,9 @@ import msgspec
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that matter here; a line has others, and not all of these."""
+    """The fields of a JSON log line that the demo uses; a line may lack some."""
 
-    time: datetime  # UTC, to the millisecond: when the service wrote it
+    time: datetime  # UTC, in milliseconds: when the service wrote the line
     message: str
     node: str
     service: str
@@ -21,7 +21,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def milestone(self) -> str:
-        """The hop that the node has passed with this line, "" for none."""
+        """Return the milestone that the node reached with this line; "" for none."""
         match self:
             case LogLine(message="node observed", event="NodeObserved", outcome="published"):
                 return "observed"
@@ -31,7 +31,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trouble(self) -> str | None:
-        """Why the node does not move on; "" when it moves on again, None when the line is not about that."""
+        """Return why the node is stuck; "" if it continues, None if the line says neither."""
         match self:
             case LogLine(message="the machine gives no facts"):
                 return f"{self.step}: {self.reason}"
@@ -48,7 +48,7 @@ _DECODER: Final = msgspec.json.Decoder(LogLine)
 
 
 def parse_log_line(line: bytes) -> LogLine | None:
-    """None for a line about no node, and for what a process writes that is no line of its log."""
+    """Parse a log line; None if it is not about a node or not JSON."""
     try:
         return _DECODER.decode(line)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""How far each joining node has come, and how long each hop took. Pure: times come in with what happened."""
+"""The progress of each joining node and the time to each milestone. Pure: times are arguments."""
 
 import math
 from collections import Counter
@@ -11,24 +11,24 @@ import msgspec
 from cli.demo.log_line import LogLine
 from libs.common.contract.node import Node
 
-MILESTONES: Final = ("observed", "answered", "ready")  # in the order in which a node passes them
+MILESTONES: Final = ("observed", "answered", "ready")  # in the order in which a node reaches them
 
 
 class NodeProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One node's way; None where it has not come yet."""
+    """The progress of one node; None for a milestone that it has not reached."""
 
     name: str
     platform: str
-    joined_at: datetime  # the kubelet began to register
-    is_registered: bool = False  # Kubernetes shows the node
-    observed_at: datetime | None = None  # the watcher has published it
-    answered_at: datetime | None = None  # its machine has told metadata what it is
-    ready_at: datetime | None = None  # Kubernetes shows the node without the uninitialized taint
-    trouble: str = ""  # the last reason why it does not move on
+    joined_at: datetime  # the kubelet started to register
+    is_registered: bool = False  # the Node exists in Kubernetes
+    observed_at: datetime | None = None  # the watcher published it
+    answered_at: datetime | None = None  # its machine answered metadata
+    ready_at: datetime | None = None  # the Node has no uninitialized taint
+    trouble: str = ""  # the last reason why it is stuck
 
     @property
     def state(self) -> str:
-        """A word for the hop at which the node is."""
+        """Return the state: the last milestone, or blocked."""
         if self.ready_at:
             return "ready"
         if self.trouble:
@@ -37,7 +37,7 @@ class NodeProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def why_not_ready(self) -> str:
-        """In words, for a node that is not ready when patience is over."""
+        """Return why the node is not ready at the timeout."""
         if self.trouble:
             return self.trouble
         return (
@@ -47,13 +47,13 @@ class NodeProgress(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def seconds_until(self, milestone: str) -> float | None:
-        """Time from joining until that hop, None while it has not been passed."""
+        """Return the seconds from joining to that milestone; None before it."""
         passed = getattr(self, f"{milestone}_at")
         return None if passed is None else max(0.0, (passed - self.joined_at).total_seconds())
 
 
 class DemoProgress:
-    """All nodes of a run, in the order in which they joined."""
+    """The progress of all nodes of a run, in the order in which they joined."""
 
     def __init__(self) -> None:
         self._journeys: dict[str, NodeProgress] = {}
@@ -65,34 +65,34 @@ class DemoProgress:
         return len(self._journeys)
 
     def add_node(self, name: str, platform: str, at: datetime) -> None:
-        """A kubelet begins to register that node."""
+        """Record that a kubelet starts to register."""
         self._journeys[name] = NodeProgress(name=name, platform=platform, joined_at=at)
 
     def apply_log_line(self, line: LogLine) -> None:
-        """A service has logged that: the first line of its kind for a node marks the hop."""
+        """Record a log line; the first line of its kind sets the milestone."""
         if line.milestone:
             self._record_first(line.node, **{f"{line.milestone}_at": line.time})
         if line.trouble is not None:
             self._update(line.node, trouble=line.trouble)
 
     def apply_node(self, node: Node, at: datetime) -> None:
-        """Kubernetes holds the node like this."""
+        """Record the current state of a Node in Kubernetes."""
         self._update(node.name, is_registered=True)
         if node.is_initialized:
             self._record_first(node.name, ready_at=at)
 
     def count_states(self) -> Counter[str]:
-        """How many nodes are in which state."""
+        """Return the number of nodes per state."""
         return Counter(journey.state for journey in self._journeys.values())
 
     @property
     def ready_names(self) -> frozenset[str]:
-        """Names of the nodes that are ready."""
+        """Return the names of the ready nodes."""
         return frozenset(journey.name for journey in self._journeys.values() if journey.ready_at)
 
     @property
     def are_all_ready(self) -> bool:
-        """Whether nothing is left to wait for."""
+        """Whether all nodes are ready."""
         return all(journey.ready_at for journey in self._journeys.values())
 
     def _record_first(self, name: str, **first: datetime) -> None:
@@ -106,14 +106,17 @@ class DemoProgress:
 
 
 def compute_percentile(values: list[float], percent: float) -> float:
-    """Nearest rank: the smallest value that at least that share of all does not exceed. NaN of nothing."""
+    """Return the percentile by nearest rank, NaN for no values.
+
+    It is the smallest value that is not exceeded by that share of all values.
+    """
     if not values:
         return math.nan
     return sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]
 
 
 def compute_milestone_percentiles(journeys: Iterable[NodeProgress]) -> dict[str, dict[str, float]]:
-    """Seconds from joining to each hop: hop -> p50, p90, p99, max over the nodes that have passed it."""
+    """Return p50, p90, p99 and max of the seconds from joining, per milestone."""
     passed = list(journeys)
     result = {}
     for hop in MILESTONES:

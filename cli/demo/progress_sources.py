@@ -1,4 +1,4 @@
-"""Sees how far the nodes have come: in Kubernetes, and in what the services log. The same on both buses."""
+"""Reads the progress of the nodes from Kubernetes and from the services' logs, on either bus."""
 
 import asyncio
 import contextlib
@@ -15,19 +15,19 @@ from libs.common.kube.objects import Item, Resource, UnreadableObject
 from libs.common.kube.reflector import Reflector
 from libs.common.kube.watch_events import Changed, ListSnapshot, WatchEvent
 
-# What makes the services log every hop, in lines that `log_line` reads.
+# The services log every milestone with these flags, in lines that `parse_log_line` parses.
 LOG_FLAGS = ("--v=3", "--logging-format=json")
 
 
 class LogFollower:
-    """Log files that grow; each line is read once, when it is complete."""
+    """Reads growing log files; each line is read once, when it is complete."""
 
     def __init__(self, files: Iterable[BinaryIO], journeys: DemoProgress) -> None:
         self._rests = dict.fromkeys(files, b"")
         self._journeys = journeys
 
     def read_new_lines(self) -> None:
-        """Tell the journeys what has been logged since the last time."""
+        """Pass the new lines to the progress."""
         for file, rest in self._rests.items():
             *lines, self._rests[file] = (rest + file.read()).split(b"\n")
             for line in filter(None, map(parse_log_line, lines)):
@@ -36,7 +36,7 @@ class LogFollower:
 
 @contextlib.contextmanager
 def follow_logs(paths: Iterable[Path], journeys: DemoProgress) -> Iterator[LogFollower]:
-    """The log files, from their beginnings."""
+    """Open the log files at their beginning."""
     with contextlib.ExitStack() as files:
         yield LogFollower([files.enter_context(path.open("rb")) for path in paths], journeys)
 
@@ -45,7 +45,7 @@ def follow_logs(paths: Iterable[Path], journeys: DemoProgress) -> Iterator[LogFo
 async def watch_objects(
     kubeconfig: Path, resource: Resource[Item], on_object: Callable[[Item, datetime], None]
 ) -> AsyncIterator[None]:
-    """Watch the objects as Kubernetes holds them: what is done is what Kubernetes says."""
+    """Watch objects in Kubernetes and pass each one with the time to the callback."""
     api = KubeApi(load_kube_config(kubeconfig, {}), user_agent="talos-ccm-demo")
 
     async def see(happening: WatchEvent[Item]) -> None:

@@ -1,4 +1,4 @@
-"""What the rules of a file have given the nodes of the demo."""
+"""The values that the rules of a file gave to the nodes of the demo."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,10 @@ import click
 
 
 def read_rule_keys(file: Path) -> frozenset[tuple[str, str]]:
-    """Kind and key of all that the rules set. Raises click.UsageError with every mistake of the file."""
+    """Return kind and key of everything that the rules set.
+
+    Raises click.UsageError with every mistake of the file.
+    """
     from cli.render.run_render import RenderError, read_config  # noqa: PLC0415 - `--help` need not load all of it
 
     try:
@@ -20,7 +23,7 @@ def read_rule_keys(file: Path) -> frozenset[tuple[str, str]]:
 
 
 def format_rule_values(keys: frozenset[tuple[str, str]], nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What the nodes have under these keys, and how many of them."""
+    """Return the values of these keys on the nodes, with the number of nodes."""
     counted = Counter(each for node in nodes for each in _list_node_values(node) if each[:2] in keys)
     told = [
         f"{count:5} node{'s' if count > 1 else ' '}  {kind.rstrip('s')} {key}{value}"

@@ -1,4 +1,4 @@
-"""The demo itself: start the parts, let nodes join, show them, tell what it took, leave nothing behind."""
+"""Runs the demo: starts the components, lets nodes join, shows the progress, and cleans up."""
 
 import asyncio
 import contextlib
@@ -31,9 +31,9 @@ _SECONDS_BETWEEN_LINES = 1.0
 
 
 async def run_demo(wanted: DemoOptions, console: Console) -> bool:
-    """Run it; whether every node became ready and has its certificate.
+    """Run the demo and return whether every node became ready and has its certificate.
 
-    Cancelled (Ctrl-C), it ends everything it started.
+    When cancelled (Ctrl-C), it ends everything that it started.
     """
     with open_run_directory("demo", wanted.keep_logs) as run_dir:
         console.print(Text("Starting a cluster on this machine", style="bold"))
@@ -71,7 +71,7 @@ async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console)
                 journeys.add_node(machine.name, _platform(machine), datetime.now(UTC))
             joining = group.create_task(parts.kubelets.join_all(map(SimKubelet.of_machine, machines)))
             await _show_progress(wanted, journeys, told, console, begun)
-            joining.cancel()  # patience bounds the joins too; when all nodes are ready they are over
+            joining.cancel()  # the timeout also limits joins; they are done once all nodes are ready
             took = time.monotonic() - begun
         told.read_new_lines()
     console.print(view.format_progress(journeys, seconds=took), highlight=False)
@@ -92,9 +92,10 @@ async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console)
 async def _request_certificates(
     wanted: DemoOptions, parts: DemoCluster, journeys: DemoProgress, console: Console
 ) -> CertificateProgress:
-    """Each ready node's kubelet asks, all at once; back when each is answered for good, or patience is over.
+    """Request a certificate for each ready node; wait until all are settled, or until the timeout.
 
-    Kubelets ask while they join. These wait until all are ready, so that the times above are of joins.
+    Real kubelets request certificates while they join. Here they wait until all nodes are ready, so that the
+    times of joins are not distorted.
     """
     certificates, begun = CertificateProgress(), time.monotonic()
     kubelets = [
@@ -134,7 +135,7 @@ def _pluralize_nodes(nodes: int) -> str:
 async def _show_progress(
     wanted: DemoOptions, journeys: DemoProgress, logs: LogFollower, console: Console, begun: float
 ) -> None:
-    """Draw until every node is ready or patience ends: a picture on a terminal, lines in a pipe."""
+    """Show the progress until every node is ready or the timeout: live on a terminal, lines in a pipe."""
     on_terminal = console.is_terminal and not console.is_dumb_terminal
     screen = Live(console=console, auto_refresh=False, transient=True) if on_terminal else None
     next_line = _SECONDS_BETWEEN_LINES
@@ -155,12 +156,12 @@ async def _show_progress(
 async def _print_result(
     parts: DemoCluster, journeys: DemoProgress, console: Console, machines: list[SimMachineFacts]
 ) -> None:
-    """What it took, and what became of one node; or which nodes are stuck, and why."""
+    """Print the summary and the changes of one node, then the nodes that are stuck."""
     console.print()
     console.print(view.render_summary(journeys))
     if shown := next((machine for machine in machines if machine.name in journeys.ready_names), None):
         kubelet = SimKubelet.of_machine(shown)
-        before = build_registered_node(kubelet, datetime.now(UTC))  # what its kubelet registered
+        before = build_registered_node(kubelet, datetime.now(UTC))  # as the kubelet registered it
         after = await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")
         console.print()
         console.print(view.render_node_changes(kubelet.name, diff_node_lines(before, after.body)))
@@ -171,8 +172,8 @@ async def _print_result(
 
 
 async def _keep_running(wanted: DemoOptions, parts: DemoCluster, console: Console, run_dir: Path) -> None:
-    """Keep the cluster for whoever wants to look around, until Ctrl-C."""
-    kubeconfig = run_dir / "kubeconfig"  # a short name for what is to be copied from the terminal
+    """Keep the cluster for manual inspection until Ctrl-C."""
+    kubeconfig = run_dir / "kubeconfig"  # a short path for commands to copy from the terminal
     kubeconfig.symlink_to(parts.api_server.kubeconfig().resolve())
     talosconfig = run_dir / "talosconfig"
     talosconfig.symlink_to(parts.machines.write_talosconfig().resolve())
@@ -195,6 +196,6 @@ async def _keep_running(wanted: DemoOptions, parts: DemoCluster, console: Consol
     console.print()
     console.print(view.render_commands("The cluster stays up until Ctrl-C. Look at", rows), soft_wrap=True)
     told_to_end = asyncio.Event()
-    # From here on Ctrl-C is no interruption, but the end that was announced: it does not change the status.
+    # From here on, Ctrl-C is the announced end and does not change the exit status.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told_to_end.set)
     await told_to_end.wait()

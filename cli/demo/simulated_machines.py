@@ -1,4 +1,4 @@
-"""Who joins: machines of several platforms, each with a name and an address of its own. Pure."""
+"""The joining machines: several platforms, each machine with its own name and address. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,13 +6,13 @@ from typing import Any, Final
 from libs.common.contract.node import FIELD_OWNERSHIP_DIGEST_LABEL
 from libs.testbed.machine_fleet import SimMachineFacts, make_machine
 
-# What an ordinary mixed fleet looks like; every platform gives its node another kind of providerID.
+# A mixed fleet: each platform has its own providerID format.
 PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
 _OUR_TAINTS: Final = "node.cloudprovider.kubernetes.io/"
 
 
 def make_machines(count: int) -> list[SimMachineFacts]:
-    """`count` dual-stack machines, platforms in turn."""
+    """Return `count` dual-stack machines; platforms take turns."""
     return [_make_machine(number) for number in range(1, count + 1)]
 
 
@@ -29,7 +29,7 @@ def _make_machine(number: int) -> SimMachineFacts:
 
 
 def format_node(node: Mapping[str, Any]) -> list[str]:
-    """What a cloud controller manager writes of a Node, as the API server encodes it: one line each."""
+    """Return one line per field that a cloud controller manager writes, from a Node of the API server."""
     metadata, spec, status = node["metadata"], node["spec"], node["status"]
     taints = [taint for taint in spec.get("taints", []) if taint["key"].startswith(_OUR_TAINTS)]
     return [
@@ -38,14 +38,14 @@ def format_node(node: Mapping[str, Any]) -> list[str]:
         *(
             f"label      {key}={value}"
             for key, value in sorted(metadata.get("labels", {}).items())
-            if key != FIELD_OWNERSHIP_DIGEST_LABEL  # a number for ourselves
+            if key != FIELD_OWNERSHIP_DIGEST_LABEL  # an internal digest
         ),
         *(f"taint      {taint['key']}:{taint['effect']}" for taint in taints),
     ]
 
 
 def diff_node_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What has become of a Node: "+", "-" or " " (kept), and the line; labels that were kept are left out."""
+    """Return the lines of a Node with "+", "-" or " " (unchanged), without unchanged labels."""
     old, new = format_node(before), format_node(after)
     gone = [("-", line) for line in old if line not in new]
     return [

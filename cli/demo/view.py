@@ -1,4 +1,4 @@
-"""How the demo looks: a live table on a terminal, one line a second in a pipe, a summary at the end."""
+"""The output of the demo: a live table on a terminal, lines in a pipe, and a summary."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -25,8 +25,8 @@ _LINES_AROUND_ROWS = 5  # bar, states, table heading, hidden, prompt line
 
 
 def render_progress(journeys: DemoProgress, *, seconds: float, width: int, height: int) -> RenderableType:
-    """The picture while nodes join: how many are where, and the nodes that moved last."""
-    # The unfinished are what one watches; the rest of the room shows who arrived last.
+    """Return the live view: the counts, the unfinished nodes and the latest finished ones."""
+    # Unfinished nodes come first; the remaining lines show the latest finished ones.
     unfinished = [journey for journey in journeys if not journey.ready_at]
     finished = [journey for journey in journeys if journey.ready_at]
     finished.sort(key=lambda journey: journey.seconds_until("ready") or 0, reverse=True)
@@ -60,7 +60,7 @@ def _render_rows(shown: Iterable[NodeProgress], *, with_trouble: bool) -> Table:
 
 
 def _render_heading(journeys: DemoProgress, seconds: float, width: int) -> RenderableType:
-    """Two lines in which nothing moves: how far all are, and how many are in which state."""
+    """Return two lines of fixed layout: the overall progress, and the number of nodes per state."""
     counts, nodes = journeys.count_states(), len(journeys)
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
@@ -77,14 +77,14 @@ def _render_heading(journeys: DemoProgress, seconds: float, width: int) -> Rende
 
 
 def format_progress(journeys: DemoProgress, *, seconds: float) -> str:
-    """The same in one line, for a pipe."""
+    """Return the progress in one line, for a pipe."""
     counts = journeys.count_states()
     others = ", ".join(f"{counts[state]} {state}" for state in COLOURS if counts[state] and state != "ready")
     return f"{seconds:6.1f} s  {counts['ready']}/{len(journeys)} ready" + (f"  ({others})" if others else "")
 
 
 def render_summary(journeys: DemoProgress) -> RenderableType:
-    """Percentiles of the way from joining to each hop."""
+    """Return the percentiles of the time from joining to each milestone."""
     table = Table(box=None, pad_edge=False, header_style="")
     table.add_column("Time from joining until", no_wrap=True, header_style="bold")
     percentiles = compute_milestone_percentiles(journeys)
@@ -96,24 +96,24 @@ def render_summary(journeys: DemoProgress) -> RenderableType:
 
 
 def render_node_changes(name: str, compared: Iterable[tuple[str, str]]) -> RenderableType:
-    """What has become of one node since its kubelet registered it."""
+    """Return the changes of one Node since its kubelet registered it."""
     rows = [Text(f"{mark} {line}", style=_MARKS[mark]) for mark, line in compared]
     return Group(Text(f"Node {name} since its kubelet registered it", style="bold"), *rows)
 
 
 def render_list(heading: str, lines: Sequence[str]) -> RenderableType:
-    """One line for each."""
+    """Return a heading and one line per entry."""
     return Group(Text(heading, style="bold"), *(Text(f"  {line}") for line in lines))
 
 
 def render_commands(heading: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
-    """Two columns, one of which is to be copied; its lines are never broken."""
+    """Return two columns with commands to copy; the lines never wrap."""
     width = max(len(left) for left, _ in rows)
     return Group(Text(heading, style="bold"), *(Text(f"  {left:<{width}}  {right}") for left, right in rows))
 
 
 def render_problems(journeys: Sequence[NodeProgress]) -> RenderableType:
-    """Which nodes did not become ready, and why."""
+    """Return the nodes that are not ready, with the reason."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("NOT READY", no_wrap=True)
     table.add_column("STATE")
@@ -125,7 +125,7 @@ def render_problems(journeys: Sequence[NodeProgress]) -> RenderableType:
 
 
 def render_missing_certificates(nodes: Sequence[tuple[str, str]]) -> RenderableType:
-    """Which nodes asked for a certificate and have none, and why."""
+    """Return the nodes without the requested certificate, with the reason."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("NO CERTIFICATE", no_wrap=True)
     table.add_column("WHY", overflow="fold")
@@ -136,7 +136,7 @@ def render_missing_certificates(nodes: Sequence[tuple[str, str]]) -> RenderableT
 
 
 def print_step(console: Console, what: str, seconds: float) -> None:
-    """One finished step of the preparation."""
+    """Print one finished step of the start."""
     console.print(Text.assemble(("  ✓ ", "green"), f"{what:<52}", (f"{seconds:5.1f} s", "dim")))
 
 

@@ -1,1 +1,1 @@
-"""Runs `talos-ccm` where the services are."""
+"""Runs `talos-ccm` in a pod of a service."""

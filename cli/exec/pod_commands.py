@@ -1,4 +1,4 @@
-"""Runs `talos-ccm` in a pod of a service, with the caller's own right to do so."""
+"""Runs `talos-ccm` in a pod of a service, with the caller's permissions."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from libs.common.kube.pod_exec import ExecResult, exec_in_pod
 from libs.common.kube.pods import Pod, pod_resource
 from libs.common.service.service_spec import ServiceName
 
-CHART: Final = "talos-cloud-controller-manager"  # what the chart calls itself, unless it is told another name
+CHART: Final = "talos-cloud-controller-manager"  # the name label of the chart, unless nameOverride changes it
 NAME: Final = "app.kubernetes.io/name"
 INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
@@ -20,7 +20,7 @@ _SECONDS: Final = 30.0
 
 
 class ClusterAccess(Protocol):
-    """By which way to ask."""
+    """The kubeconfig and its context."""
 
     @property
     def kubeconfig(self) -> Path | None: ...
@@ -29,7 +29,7 @@ class ClusterAccess(Protocol):
 
 
 class AllInOneError(AccessError):
-    """All services run in one process: there is no pod of one of them, and no NATS."""
+    """All services run in one process: there is no pod per service, and no NATS."""
 
 
 async def run_in_pod(
@@ -40,9 +40,9 @@ async def run_in_pod(
     namespace: str = "kube-system",
     release: str = "",
 ) -> ExecResult:
-    """`python -m cli ARGUMENTS` in a ready pod of the chart. Raises AccessError that says what to do.
+    """Run `python -m cli ARGUMENTS` in a ready pod of the service and return its output.
 
-    `release` may be left out where there is but one.
+    Raises AccessError with advice. `release` may be "" if there is only one.
     """
     kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-exec")
     try:
@@ -53,7 +53,7 @@ async def run_in_pod(
 
 
 async def find_ready_pod(kube: KubeApi, service: ServiceName, namespace: str, release: str) -> str:
-    """The name of one. Raises AccessError."""
+    """Return the name of a ready pod. Raises AccessError."""
     try:
         there = await list_pods(kube, namespace, release)
     except Forbidden as error:
@@ -64,17 +64,17 @@ async def find_ready_pod(kube: KubeApi, service: ServiceName, namespace: str, re
 
 
 async def list_pods(kube: KubeApi, namespace: str, release: str) -> list[Pod]:
-    """All pods of the chart, those of NATS among them. Raises KubeError."""
+    """Return all pods of the chart, including those of NATS. Raises KubeError."""
     return await list_all(kube, pod_resource(namespace, build_label_selector(release)))
 
 
 def build_label_selector(release: str) -> Mapping[str, str]:
-    """What all its pods bear: of a named release it does not matter what the chart was told to be called."""
+    """Return the labels of all pods of the chart; with a release, the chart's name is irrelevant."""
     return {INSTANCE: release} if release else {NAME: CHART}
 
 
 def choose_pod(pods: Sequence[Pod], service: ServiceName, namespace: str, release: str) -> str:
-    """The pod to run in. Raises AccessError that says why there is none."""
+    """Return the name of the pod to use. Raises AccessError with the reason if there is none."""
     where = f"in namespace {namespace}"
     releases = sorted({pod.metadata.labels.get(INSTANCE, "") for pod in pods})
     if len(releases) > 1:

@@ -1,1 +1,1 @@
-"""What the services' messages tell, asked with the reader's key: here, or in the watcher's pod."""
+"""Reads the messages of the services with the reader's key, here or in the watcher's pod."""

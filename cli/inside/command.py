@@ -1,4 +1,4 @@
-"""`talos-ccm inside`: what other commands ask of the watcher's pod. Not for people, so it is hidden."""
+"""`talos-ccm inside`: commands that other commands run in the watcher's pod; hidden from people."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Asks what the reader sees of the flow: NATS where it can be reached, else by exec in the watcher's pod."""
+"""Queries the flow: from NATS if it is configured, else by exec in the watcher's pod."""
 
 import os
 from typing import Final
@@ -16,11 +16,11 @@ from libs.common.kube.pod_exec import ExecResult
 
 __all__ = ["FlowQuery", "fetch_certificates", "query_flow"]
 
-_MAX_OUTPUT: Final = 500  # characters of what a command that failed has said
+_MAX_OUTPUT: Final = 500  # maximum characters of a failed command's output
 
 
 async def query_flow(source: FlowQuery) -> FlowSnapshot | FlowUnavailable:
-    """What there is to see, or why that cannot be told; raises nothing that NATS or Kubernetes cause."""
+    """Return the flow, or why it is unavailable; failures of NATS or Kubernetes raise nothing."""
     nats = resolve_nats_access(source, os.environ)
     if nats is None:
         return await _query_watcher_pod(source)
@@ -30,11 +30,11 @@ async def query_flow(source: FlowQuery) -> FlowSnapshot | FlowUnavailable:
 
 
 async def fetch_certificates(source: FlowQuery) -> tuple[CertificateSnapshot, ...]:
-    """Of metadata's way to the machines, by exec in its pod; () where that cannot be told."""
+    """Return metadata's Talos certificate by exec in its pod; () if it is unavailable."""
     from cli.exec.pod_commands import run_in_pod  # noqa: PLC0415 - loaded where it is of use
 
     if resolve_nats_access(source, os.environ) is not None:
-        return ()  # there are no pods to ask, or we are in one that may not
+        return ()  # there are no pods to query, or this process may not exec
     try:
         ran = await run_in_pod(
             "metadata",

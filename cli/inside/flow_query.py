@@ -1,4 +1,4 @@
-"""By which way the flow is asked of."""
+"""The objects that a flow query reads, and its credentials and addresses."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,26 +12,26 @@ from libs.common.settings.flag_values import parse_list
 
 
 class FlowQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """By which way to ask, and of which objects."""
+    """The objects that a command reads, with its credentials and addresses."""
 
     objects: tuple[FlowObject, ...] = ()
-    nats_servers: tuple[str, ...] = ()  # where none is said: NATS_URL, else the watcher's pod is asked
+    nats_servers: tuple[str, ...] = ()  # (): use NATS_URL, else the watcher's pod
     nats_nkey_file: Path | None = None
     nats_ca_file: Path | None = None
     kubeconfig: Path | None = None
     context: str = ""
     namespace: str = "kube-system"
-    release: str = ""  # of the chart; "" = whichever there is
+    release: str = ""  # of the chart; "" = any
 
 
 def resolve_nats_access(source: FlowQuery, environment: Mapping[str, str]) -> NatsAccess | None:
-    """Where NATS is and who we are there, as the watcher's pod has it; None where nobody says."""
+    """Return address and credentials of NATS, as configured in the watcher's pod; None without an address."""
     servers = source.nats_servers or parse_list(environment.get("NATS_URL", ""))
     if not servers:
         return None
     return NatsAccess(
         servers=servers,
-        service=READER_USER,  # its key may hear that name's inbox, and no other
+        service=READER_USER,  # this key may receive only on the inbox of this user
         nkey_seed_file=source.nats_nkey_file or _path(environment.get("NATS_NKEY_FILE")),
         tls_ca_file=source.nats_ca_file or _path(environment.get("NATS_CA_FILE")),
     )

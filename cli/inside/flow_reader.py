@@ -1,4 +1,4 @@
-"""Reads from NATS what there is to see of the flow, with the reader's key. Publishes and consumes nothing."""
+"""Reads the flow from NATS with the reader's key; publishes and consumes nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -39,10 +39,10 @@ from libs.common.contract.subjects import (
 )
 from libs.common.service.service_spec import DURABLES, SERVICES
 
-_SECONDS: Final = 5.0  # for connecting, and for each answer
-_MAX_DEAD_LETTERS: Final = 50  # dead letters that are read; there may be one for every object
-_RETRY_DELAYS: Final = (0.1, 0.3)  # between looks at a queue from which nobody seems to take
-_MAX_CONCURRENT: Final = 32  # questions
+_SECONDS: Final = 5.0  # for the connection, and for each response
+_MAX_DEAD_LETTERS: Final = 50  # limit for dead letters that are read; there can be one per object
+_RETRY_DELAYS: Final = (0.1, 0.3)  # between queries of a consumer without waiting pulls
+_MAX_CONCURRENT: Final = 32  # requests
 _OBSERVED: Final = {"node": OBSERVED_NODE, "csr": OBSERVED_CSR}
 _ENRICHED: Final = {"node": ENRICHED_NODE, "csr": ENRICHED_CSR}
 
@@ -78,14 +78,14 @@ class _Consumer(msgspec.Struct, frozen=True):
 
 
 async def read_flow(nats: NatsAccess, objects: Sequence[FlowObject] = ()) -> FlowSnapshot:
-    """What there is, and the last words about `objects`. Raises BusError."""
+    """Return the flow and the last messages about `objects`. Raises BusError."""
     async with _connect(nats) as connection:
         seen = await _FlowReader(connection).read_snapshot(objects)
         return msgspec.structs.replace(seen, certificates=tuple(_list_certificates(nats, connection)))
 
 
 async def query_nats(nats: NatsAccess, objects: tuple[FlowObject, ...]) -> FlowSnapshot | FlowUnavailable:
-    """The same, or why NATS does not tell."""
+    """Return the flow, or why NATS does not return it."""
     try:
         return await read_flow(nats, objects)
     except BusError as error:
@@ -94,7 +94,7 @@ async def query_nats(nats: NatsAccess, objects: tuple[FlowObject, ...]) -> FlowS
 
 @asynccontextmanager
 async def _connect(nats: NatsAccess) -> AsyncIterator[Connection]:
-    """To the first server that lets us in."""
+    """Connect to the first server that accepts the connection."""
     problems = []
     for server in nats.servers:
         try:
@@ -113,7 +113,7 @@ async def _connect(nats: NatsAccess) -> AsyncIterator[Connection]:
 
 
 class _FlowReader:
-    """Asks one server, some questions at a time."""
+    """Reads from one server, with a limited number of concurrent requests."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -148,7 +148,7 @@ class _FlowReader:
         )
 
     async def _read_stream(self) -> _Stream:
-        """With the subjects of dead letters; of more than 100,000 the server names no more."""
+        """Return the stream with the subjects of dead letters; the server lists at most 100,000."""
         return await call(
             self._connection, f"STREAM.INFO.{STREAM}", {"subjects_filter": f"{DEAD_LETTERS}.>"}, _Stream
         )  # fmt: skip
@@ -170,7 +170,10 @@ class _FlowReader:
         )
 
     async def _read_consumer(self, name: str) -> _Consumer:
-        """Between two of its requests a consumer that is there has none: that nobody is, some looks tell."""
+        """Return the consumer state; query again if it seems idle.
+
+        Between two pulls, an active consumer has no waiting request.
+        """
         for pause in (*_RETRY_DELAYS, None):
             info = await call(self._connection, f"CONSUMER.INFO.{STREAM}.{name}", None, _Consumer)
             if pause is None or info.num_waiting or info.num_ack_pending:
@@ -198,7 +201,7 @@ class _FlowReader:
         async with self._room:
             try:
                 message = await fetch_last(self._connection, subject, seconds=_SECONDS)
-            except NoStream:  # gone since we looked
+            except NoStream:  # deleted since the stream was read
                 return None
         if message is None:
             return None
@@ -210,7 +213,7 @@ class _FlowReader:
 
 
 def _list_certificates(nats: NatsAccess, connection: Connection) -> Iterator[CertificateSnapshot]:
-    """Of the server that we speak to, and what we trust it by."""
+    """Yield the certificates of the connected server and of its authority."""
     if (until := connection.server_certificate_not_after) is not None:
         yield CertificateSnapshot(name="nats-server", expires_at=until)
     if nats.tls_ca_file is not None:

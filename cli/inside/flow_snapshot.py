@@ -1,6 +1,6 @@
-"""What the reader sees of the flow, as it travels from the watcher's pod to whoever asks. Pure.
+"""The flow as the reader sees it, as JSON from the watcher's pod. Pure.
 
-The two ends may be of different versions: fields are only added, each with a default.
+Pod and caller may have different versions: fields are only added, each with a default.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _KINDS: Final[tuple[Kind, ...]] = ("node", "csr")
 
 
 class FlowObject(msgspec.Struct, frozen=True):
-    """A Node or a CertificateSigningRequest of which one asks."""
+    """A Node or a CertificateSigningRequest to query."""
 
     kind: Kind
     name: str
@@ -27,7 +27,7 @@ class FlowObject(msgspec.Struct, frozen=True):
 
 
 class LastMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last message under a subject, and when the server stored it."""
+    """The last message of one subject and the time at which the server stored it."""
 
     subject: str
     published_at: Timestamp
@@ -36,31 +36,31 @@ class LastMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class StreamSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The stream; `incarnation` is when it was made."""
+    """The state of the stream; its ID is the creation time (JSON key `incarnation`)."""
 
     stream_id: str = msgspec.field(name="incarnation")
     messages: int = 0
     bytes: int = 0
-    max_bytes: int = 0  # 0: without bound
+    max_bytes: int = 0  # 0: unlimited
     last_sequence: int = 0
 
 
 class ConsumerSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A durable: what waits in it, and whether anybody takes from it."""
+    """The state of a durable consumer: pending messages, and whether a client pulls."""
 
     name: str
     service: str
     exists: bool = True
     pending: int = 0  # not delivered yet
-    unacknowledged: int = 0  # delivered, and being handled
-    redelivered: int = 0  # of them: those that came more than once
-    waiting: int = 0  # requests for more: a consumer that is there has one, but while it has its hands full
+    unacknowledged: int = 0  # delivered, being processed
+    redelivered: int = 0  # of the unacknowledged ones: delivered more than once
+    waiting: int = 0  # open pull requests; an active consumer has one unless it is at its limit
     delivered_at: Timestamp | None = None
     acknowledged_at: Timestamp | None = None
 
 
 class ServicePresence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether somebody does a service's part; None: messages do not tell."""
+    """Whether a service is running; None if its messages and consumers do not show it."""
 
     service: str
     is_present: bool | None = msgspec.field(default=None, name="here")
@@ -68,62 +68,62 @@ class ServicePresence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class CertificateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something by which one is trusted, and until when."""
+    """A certificate and its expiry."""
 
     name: str  # "nats-server", "nats-authority", "talos"
     expires_at: Timestamp
 
 
 class ObjectMessages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last words about an object, those of the services in the order of the flow."""
+    """The last messages about an object; those of the services are in the order of the flow."""
 
     object: FlowObject
-    observed: LastMessage | None = None  # the watcher's
-    enriched: LastMessage | None = None  # metadata's
+    observed: LastMessage | None = None  # from the watcher
+    enriched: LastMessage | None = None  # from metadata
     decided: tuple[LastMessage, ...] = ()
     dead: tuple[LastMessage, ...] = ()
 
 
 class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="FlowSeen.v1"):
-    """All of it, at one moment of the reader's clock."""
+    """The flow at one moment of the reader's clock."""
 
     at: Timestamp
-    stream: StreamSnapshot | None = None  # None: NATS is there, and the stream is not
+    stream: StreamSnapshot | None = None  # None: NATS answers, and the stream does not exist
     queues: tuple[ConsumerSnapshot, ...] = ()
-    leading: LastMessage | None = None  # who leads: the event is a Leading
+    leading: LastMessage | None = None  # the last leader heartbeat: its event is a Leading
     snapshot: LastMessage | None = None  # the watcher's last SnapshotComplete
-    networks: LastMessage | None = None  # the cluster's networks, as metadata heard them
-    dead: tuple[LastMessage, ...] = ()  # dead letters, the newest first, some at most
-    dead_count: int = 0  # how many there are
+    networks: LastMessage | None = None  # the cluster networks that metadata published
+    dead: tuple[LastMessage, ...] = ()  # the dead letters that were read, newest first
+    dead_count: int = 0  # the number of all dead letters
     services: tuple[ServicePresence, ...] = ()
     objects: tuple[ObjectMessages, ...] = ()
-    certificates: tuple[CertificateSnapshot, ...] = ()  # of NATS, where it speaks TLS
+    certificates: tuple[CertificateSnapshot, ...] = ()  # of NATS, if it uses TLS
 
     @property
     def leader(self) -> Leading | None:
-        """Who leads, as they said last."""
+        """Return the last leader heartbeat; None without one."""
         return self.leading.event if self.leading and isinstance(self.leading.event, Leading) else None
 
     @property
     def leader_heartbeat_seconds(self) -> float | None:
-        """How old their last word is."""
+        """Return the age of the last leader heartbeat."""
         return (self.at - self.leading.published_at).total_seconds() if self.leading else None
 
     @property
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """Those of `dead` that can be read."""
+        """Return the readable ones of `dead`."""
         return tuple(word.event for word in self.dead if isinstance(word.event, DeadLetter))
 
     def find_object(self, kind: Kind, name: str) -> ObjectMessages | None:
-        """What was said of an object, None if nobody asked."""
+        """Return the messages about an object; None if it was not queried."""
         return next((one for one in self.objects if one.object == FlowObject(kind, name)), None)
 
 
 class FlowUnavailable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Unknown.v1"):
-    """It cannot be told; says why, and what to do about it."""
+    """The flow is unavailable; `reason` also says what to do."""
 
     reason: str
-    # there are no messages to see: the services run in one process
+    # all services run in one process, so there are no messages
     is_all_in_one: bool = msgspec.field(default=False, name="all_in_one")
 
 
@@ -132,7 +132,7 @@ _decoder: Final[msgspec.json.Decoder[FlowResult]] = msgspec.json.Decoder(FlowRes
 
 
 def parse_objects(words: Sequence[str]) -> tuple[FlowObject, ...]:
-    """Of "node/web-1" and the like. Raises ValueError."""
+    """Parse words such as "node/web-1". Raises ValueError."""
     return tuple(map(_parse_object, words))
 
 
@@ -145,17 +145,17 @@ def _parse_object(word: str) -> FlowObject:
 
 
 def is_addressable(about: FlowObject) -> bool:
-    """Whether messages can name it."""
+    """Whether the name can be part of a subject."""
     return is_publishable_name(about.name)
 
 
 def encode_result(answer: FlowResult) -> bytes:
-    """As it travels."""
+    """Encode the result as JSON."""
     return msgspec.json.encode(answer)
 
 
 def decode_result(data: bytes) -> FlowResult:
-    """Raises ValueError on what is none."""
+    """Decode the result. Raises ValueError if it is invalid."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -163,12 +163,12 @@ def decode_result(data: bytes) -> FlowResult:
 
 
 def encode_certificates(certificates: tuple[CertificateSnapshot, ...]) -> bytes:
-    """As they travel."""
+    """Encode the certificates as JSON."""
     return msgspec.json.encode(certificates)
 
 
 def decode_certificates(data: bytes) -> tuple[CertificateSnapshot, ...]:
-    """Raises ValueError on what is none."""
+    """Decode the certificates. Raises ValueError if they are invalid."""
     try:
         return msgspec.json.decode(data, type=tuple[CertificateSnapshot, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Which services are there, as far as their messages and their consumers tell. Pure."""
+"""Whether each service is running, as far as its messages and consumers show. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,7 +10,7 @@ from libs.common.service.service_spec import SERVICES, ServiceSpec
 def list_service_presence(
     queues: Iterable[ConsumerSnapshot], leading: LastMessage | None, at: datetime
 ) -> tuple[ServicePresence, ...]:  # fmt: skip
-    """One for each service that there could be, installed or not."""
+    """Return one entry per known service, installed or not."""
     by_service = {queue.service: queue for queue in queues}
     return tuple(_check_presence(wiring, by_service.get(wiring.service), leading, at) for wiring in SERVICES)
 
@@ -20,7 +20,7 @@ def _check_presence(
 ) -> ServicePresence:
     if wiring.provisions_stream:
         return _check_leader(wiring.service, leading, at)
-    if queue is None:  # it only follows: its consumers have names that the reader does not know
+    if queue is None:  # a follower's consumers have names that the reader does not know
         return ServicePresence(service=wiring.service, why="it has no durable by which one could tell")
     if not queue.exists:
         return ServicePresence(
