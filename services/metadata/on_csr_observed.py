@@ -8,12 +8,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-from libs.common.bus.protocol import BusError, Message, UnreadablePayload
 from libs.common.bus.delivery import TemporaryError
-from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsr, EnrichedCsrGone, EventError
 from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.bus.protocol import BusError, Message, UnreadablePayload
+from libs.common.contract.events import (
+    CsrEnriched,
+    CsrGone,
+    CsrObserved,
+    EnrichedCsr,
+    EnrichedCsrGone,
+    EventError,
+)
 from libs.common.contract.subjects import subject_of
 from libs.common.observability.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
+from libs.talos.waiter_event import WaiterEvent
 from services.metadata import request_state
 from services.metadata.contested_addresses import AddressClaimIndex, find_contested_addresses
 from services.metadata.dial_back import ANSWER_TTL_SECONDS, DialBackCache

@@ -8,13 +8,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
-from libs.common.bus.protocol import BusError, Message
 from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
+from libs.common.bus.protocol import BusError, Message
 from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
-from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.observability.telemetry import Span, SpanKind, log_fields, outgoing_headers, span
+from libs.talos.machine_events import WatchSnapshot
+from libs.talos.resources import Part
+from libs.talos.waiter_event import WaiterEvent
 from services.metadata import node_state, poll_transitions, publish_transitions
 from services.metadata.identity import verify
 from services.metadata.inventory_polls import InventoryPoll, select_parts
