@@ -1,4 +1,4 @@
-"""Go's base64.StdEncoding, with the byte at which Go stops reading what is wrong."""
+"""Decodes base64 like Go's base64.StdEncoding, with Go's position of the first error."""
 
 import base64
 import re
@@ -11,7 +11,7 @@ _BREAKS: Final = b"\r\n"  # Go skips them anywhere
 
 
 def decode(encoded: bytes) -> bytes:
-    """The decoded bytes; FunctionError in Go's words, padding being needed."""
+    """Return the decoded bytes; padding is required. Raises FunctionError with Go's message."""
     wrong = _wrong_byte(encoded)
     if wrong is not None:
         raise FunctionError(f"illegal base64 data at input byte {wrong}")
@@ -31,7 +31,10 @@ def _wrong_byte(encoded: bytes) -> int | None:
 
 
 def _wrong_end(encoded: bytes, position: int, digits: int) -> int | None:
-    """What is wrong from the first = on, which stands before this position and after so many digits."""
+    """Return the position of an error in the padding, or None.
+
+    The first = is before `position`, after `digits` digits of its group.
+    """
     if digits < 2:
         return position - 1
     if digits == 2:

@@ -1,4 +1,4 @@
-"""What Go checks before a function is called: how many arguments, and of which type."""
+"""Checks number and types of arguments before a function call, like Go."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ _EXPECTED = {"string": "string", "int": "integer", "bool": "bool"}
 
 
 class Mismatch(FunctionError):
-    """An argument is none that the function takes: an error of the template, not of the function."""
+    """The function does not accept an argument: an error of the template, not of the function."""
 
 
 def check_count(name: str, function: Function, written: int, piped: bool) -> None:
-    """Refuse a wrong number of arguments."""
+    """Raise Mismatch for a wrong number of arguments."""
     fixed, given = len(function.parameters), written + piped
     if function.rest is not None:
         if given < fixed:
@@ -25,13 +25,13 @@ def check_count(name: str, function: Function, written: int, piped: bool) -> Non
 
 
 def parameters(function: Function, count: int) -> Sequence[Parameter]:
-    """The type of each of so many arguments."""
+    """Return the parameter types for `count` arguments."""
     fixed = function.parameters
     return fixed if function.rest is None else (*fixed, *(function.rest,) * (count - len(fixed)))
 
 
 def assignable(value: Value, parameter: Parameter) -> Value:
-    """The value, if a parameter of this type takes it."""
+    """Return the value if a parameter of this type accepts it. Raises Mismatch."""
     if parameter == "any":
         return value
     if value is None:
@@ -42,7 +42,10 @@ def assignable(value: Value, parameter: Parameter) -> Value:
 
 
 def constant(node: Operand, parameter: Parameter) -> Value:
-    """A constant as an argument of this type; a float such as 1.0 is an integer where one is wanted."""
+    """Return a constant as an argument of this type. Raises Mismatch.
+
+    A float constant such as 1.0 is valid for an integer parameter.
+    """
     if isinstance(node, Nil):
         if parameter != "any":
             raise Mismatch(f"cannot assign nil to {parameter}")
@@ -59,7 +62,7 @@ def constant(node: Operand, parameter: Parameter) -> Value:
 
 
 def ideal(node: Operand) -> Value:
-    """A constant where nothing says which type is wanted: its syntax decides."""
+    """Return the value of an untyped constant; its syntax decides its type."""
     if isinstance(node, Bool | String):
         return node.value
     assert isinstance(node, NumberConstant)

@@ -1,4 +1,4 @@
-"""eq, ne, lt, le, gt, ge: by Go's basic kinds, which never mix, except int with uint8."""
+"""Implements eq, ne, lt, le, gt, ge on Go's basic kinds, which never mix, except int with uint8."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -15,7 +15,7 @@ _BAD_TYPE: Final = "invalid type for comparison"
 
 
 def equal(arguments: Sequence[Value]) -> bool:
-    """eq: whether the first equals any of the others."""
+    """Return whether the first argument equals any of the others (eq)."""
     first, others = arguments[0], arguments[1:]
     if not others:
         raise FunctionError("missing argument for comparison")
@@ -23,7 +23,7 @@ def equal(arguments: Sequence[Value]) -> bool:
 
 
 def less(left: Value, right: Value) -> bool:
-    """Whether left comes before right: lt."""
+    """Return whether left is less than right (lt)."""
     kind = _KINDS.get(type(left))
     other = _KINDS.get(type(right))
     if kind is None or other is None:
@@ -36,7 +36,7 @@ def less(left: Value, right: Value) -> bool:
 
 
 def less_or_equal(left: Value, right: Value) -> bool:
-    """Whether left does not come after right: le."""
+    """Return whether left is less than or equal to right (le)."""
     return less(left, right) or equal((left, right))
 
 
@@ -52,7 +52,7 @@ def _same(left: Value, right: Value) -> bool:
 
 
 def _same_composite(left: Value, right: Value) -> bool:
-    """Maps, slices and structs: comparable with nil, and structs with one another."""
+    """Compare maps, slices and structs with nil, and structs with each other."""
     if left is not None and right is not None and type(left) is not type(right):
         types = type_name(left).encode(), type_name(right).encode()
         raise _refused(b"non-comparable types %s: %s, %s: %v", left, types[0], types[1], right)

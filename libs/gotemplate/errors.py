@@ -1,30 +1,30 @@
-"""Why a template is wrong or gave nothing, with its place in the template."""
+"""The errors of parsing and rendering, with their place in the template."""
 
 from bisect import bisect_left
 from typing import Final, Literal
 
 ErrorKind = Literal["parse", "exec", "bound"]
 
-# Characters that an error shows: it goes into an Event, which has 1024, and may quote what a machine says.
+# Characters in an error: it goes into an Event, which has at most 1024, and may quote values of a machine.
 _LONGEST_CONTEXT: Final = 120
 _LONGEST_REASON: Final = 400
 
 
 class FunctionError(Exception):
-    """A function of a template refuses its arguments, in Go's words."""
+    """A template function rejects its arguments; the message is Go's."""
 
 
 class TemplateError(Exception):
     """`line:column: reason`; the column counts bytes from 0, as Go's does.
 
-    kind: "parse" when the configuration is read, "exec" while it is rendered, "bound" when it costs too much.
+    `kind` is "parse" for an error in the source, "exec" for one of rendering, "bound" for an exceeded bound.
     """
 
     def __init__(self, kind: ErrorKind, place: tuple[int, int], reason: str, context: str = "") -> None:
         self.kind: Final = kind
         self.line, self.column = place
         self.reason: Final = reason
-        self.context: Final = context  # the part of the template that was being evaluated, as Go prints it
+        self.context: Final = context  # the node that was evaluated, as Go prints it
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -37,18 +37,18 @@ def _cut(text: str, longest: int) -> str:
 
 
 class Places:
-    """Where in a source a position is."""
+    """Converts positions in a source to lines and columns."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._newlines = [index for index, character in enumerate(source) if character == "\n"]
 
     def line(self, position: int) -> int:
-        """The line, from 1."""
+        """Return the line, from 1."""
         return bisect_left(self._newlines, position) + 1
 
     def place(self, position: int) -> tuple[int, int]:
-        """Line from 1, and column in bytes from 0."""
+        """Return the line, from 1, and the column in bytes, from 0."""
         line = self.line(position)
         start = self._newlines[line - 2] + 1 if line > 1 else 0
         return line, len(self._source[start:position].encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""html, js and urlquery: escaping that a template asks for by name; nothing is escaped by itself."""
+"""Implements html, js and urlquery; nothing is escaped unless a template calls them."""
 
 from typing import Final
 from urllib.parse import quote_plus
@@ -14,12 +14,12 @@ _JS: Final = {
 
 
 def html(text: bytes) -> bytes:
-    """Go's HTMLEscaper."""
+    """Escape like Go's HTMLEscaper."""
     return b"".join(_HTML.get(byte, bytes((byte,))) for byte in text)
 
 
 def js(text: bytes) -> bytes:
-    """Go's JSEscaper."""
+    """Escape like Go's JSEscaper."""
     return raw("".join(map(_js, characters(text))))
 
 
@@ -34,5 +34,5 @@ def _js(character: str) -> str:
 
 
 def urlquery(text: bytes) -> bytes:
-    """Go's URLQueryEscaper."""
+    """Escape like Go's URLQueryEscaper."""
     return quote_plus(text).encode()

@@ -1,4 +1,4 @@
-"""Pipelines to values: variables, fields, calls. Errors name the node that was evaluated last, as Go's do."""
+"""Evaluates pipelines: variables, fields, calls. Like Go's, errors name the node evaluated last."""
 
 from collections.abc import Sequence
 from typing import Final, NoReturn
@@ -25,7 +25,7 @@ from libs.gotemplate.values import GoMap, Record, Value, size, truth, type_name
 
 
 class _Missing:
-    """No value comes in through the pipe: not the same as nil coming in."""
+    """The pipe passes no value, which differs from nil."""
 
 
 _MISSING: Final = _Missing()
@@ -34,7 +34,7 @@ _Place = Operand | Command | Item
 
 
 class Evaluator:
-    """The state of one rendering: variables, the place for errors, and what is left of the budget."""
+    """The state of one rendering: variables, the place for errors, and the remaining budget."""
 
     def __init__(self, places: Places, data: Value, budget: Budget) -> None:
         self._places = places
@@ -44,19 +44,19 @@ class Evaluator:
         self._depth = 0
 
     def fail(self, reason: str, kind: ErrorKind = "exec") -> NoReturn:
-        """Fail at the node that was evaluated last."""
+        """Raise TemplateError at the node that was evaluated last."""
         at = self.at
         place = self._places.place(at.position) if at is not None else (1, 0)
         raise TemplateError(kind, place, reason, "" if at is None else str(at))
 
     def deeper(self) -> None:
-        """Enter a block, a parenthesis or a template; the caller leaves it by `shallower`."""
+        """Enter a block, a parenthesis or a template; the caller leaves it with `shallower`."""
         self._depth += 1
         if self._depth > MAX_RUN_DEPTH:
             raise BoundExceeded(f"is nested deeper than MAX_RUN_DEPTH = {MAX_RUN_DEPTH}")
 
     def shallower(self) -> None:
-        """Leave what `deeper` entered."""
+        """Leave a block, a parenthesis or a template."""
         self._depth -= 1
 
     def set_variable(self, name: str, value: Value) -> None:
@@ -68,7 +68,7 @@ class Evaluator:
         self.fail(f"undefined variable: {name}")
 
     def pipeline(self, dot: Value, pipe: Pipe | None) -> Value:
-        """The value of a pipeline, which may declare or assign variables."""
+        """Evaluate a pipeline, which may declare or assign variables, and return its value."""
         if pipe is None:
             return None
         self.at = pipe
@@ -123,7 +123,7 @@ class Evaluator:
     def _path(
         self, dot: Value, node: Field | Chain | Variable, arguments: Sequence[Operand], final: _Final
     ) -> Value:
-        """`.A.B`, `$x.A` or `(pipeline).A`."""
+        """Evaluate `.A.B`, `$x.A` or `(pipeline).A`."""
         self.at = node
         names = node.names
         if isinstance(node, Field):
@@ -141,7 +141,7 @@ class Evaluator:
         return self._field(value, names[-1], has_arguments=given)
 
     def _field(self, receiver: Value, name: str, *, has_arguments: bool) -> Value:
-        """A field of a struct or an entry of a map; a missing entry and a field of nil are no value."""
+        """Return a field of a struct or an entry of a map; None for a missing entry or a field of nil."""
         if receiver is None:
             return None
         if isinstance(receiver, Record) and name in receiver.fields:
@@ -160,7 +160,7 @@ class Evaluator:
         return value
 
     def _operand(self, dot: Value, node: Operand) -> Value:
-        """An argument that is evaluated and not a constant."""
+        """Evaluate an argument that is not a constant."""
         self.at = node
         match node:
             case Dot():
@@ -225,7 +225,7 @@ class Evaluator:
             self.fail(str(error))
 
     def _logic(self, dot: Value, name: str, arguments: Sequence[Operand], final: _Final) -> Value:
-        """and, or: the first argument that decides, the rest unevaluated."""
+        """Evaluate `and` or `or` up to the first argument that decides."""
         value: Value = None
         for node in arguments:
             value = self._argument(dot, "any", node)
@@ -236,7 +236,7 @@ class Evaluator:
     def _call(
         self, whole: Command | Identifier, arguments: Sequence[Operand], given: Sequence[Value]
     ) -> NoReturn:
-        """call: no value of ours is a function."""
+        """Fail for `call`, because no value is a function."""
         if given[0] is None:
             reason = "call of nil"
         else:

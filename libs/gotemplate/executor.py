@@ -1,4 +1,4 @@
-"""A parsed template and data to text: what each item writes."""
+"""Executes a parsed template: writes the output of each item."""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -15,7 +15,7 @@ from libs.gotemplate.values import NO_VALUE, GoList, GoMap, Uint8, Value, size, 
 
 
 class _Leaving(Enum):
-    """How items end: all written, or out of this iteration, or out of the loop."""
+    """How the execution of items ends: normally, by `continue` or by `break`."""
 
     NOT = 0
     ITERATION = 1
@@ -23,14 +23,14 @@ class _Leaving(Enum):
 
 
 def execute(definitions: Mapping[str, Items], places: Places, data: Value, budget: Budget) -> bytes:
-    """The output; TemplateError for what Go refuses to execute, and for each bound."""
+    """Return the output. Raises TemplateError where Go fails, and for an exceeded bound."""
     evaluator = Evaluator(places, data, budget)
     execution = _Execution(definitions, evaluator)
     try:
         execution.items(data, definitions[ROOT])
     except BoundExceeded as error:
         evaluator.fail(str(error), "bound")
-    except RecursionError as error:  # the caller's own stack was nearly full
+    except RecursionError as error:  # the caller's stack was nearly full
         raise TemplateError("bound", (1, 0), "is nested too deeply for the stack") from error
     return bytes(execution.output)
 
@@ -42,7 +42,7 @@ class _Execution:
         self.output = bytearray()
 
     def items(self, dot: Value, items: Items) -> _Leaving:
-        """Write all items, or those up to a break or continue."""
+        """Write all items, up to a break or continue."""
         for item in items:
             self._evaluator.budget.spend()
             leaving = self._item(dot, item)
@@ -88,7 +88,7 @@ class _Execution:
             self._write(sprint([value]))
 
     def _if(self, dot: Value, block: If) -> _Leaving:
-        """The first branch that holds; with `with`, its value is dot."""
+        """Execute the first branch whose value is true; for `with`, the value becomes dot."""
         scope = len(self._evaluator.variables)
         self._evaluator.deeper()
         for branch in block.branches:
@@ -123,13 +123,13 @@ class _Execution:
                 break
         if empty:
             leaving = self.items(dot, block.otherwise)
-            if leaving is _Leaving.LOOP:  # as in Go: of the loop around this one only `continue` gets hold
+            if leaving is _Leaving.LOOP:  # as in Go: only `continue` affects the enclosing loop
                 leaving = _Leaving.NOT
         self._leave(scope)
         return leaving
 
     def _elements(self, value: Value, declared: int) -> Iterator[tuple[Value, Value]]:
-        """Key and element of each iteration; of an int only the element."""
+        """Yield key and element of each iteration; an int gives only elements."""
         evaluator = self._evaluator
         match value:
             case GoList():
@@ -158,7 +158,7 @@ class _Execution:
                 yield None, number
 
     def _bind(self, block: Range, key: Value, element: Value) -> None:
-        """Give an iteration's variables their values; a single one is the element."""
+        """Set the variables of an iteration; a single one is the element."""
         evaluator, names = self._evaluator, block.pipe.declared
         values = (element,) if len(names) == 1 else (key, element)
         for offset, (name, value) in enumerate(zip(names, values, strict=False)):
@@ -168,7 +168,7 @@ class _Execution:
                 evaluator.variables[len(evaluator.variables) - len(names) + offset] = (name, value)
 
     def _template(self, dot: Value, call: Call) -> None:
-        """{{template}}: its pipeline is dot and $, and no other variable is seen."""
+        """Execute {{template}}; its pipeline becomes dot and $, and other variables are out of scope."""
         evaluator = self._evaluator
         evaluator.at = call
         if call.name not in self._definitions:

@@ -1,4 +1,4 @@
-"""Every function that a template may call: text/template's own, and the reference's."""
+"""The functions that a template may call: those of text/template and of the reference controller."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def _coalesce(given: Sequence[Value]) -> Value:
 
 def _replace(given: Sequence[Value], budget: Budget) -> Value:
     old, new, whole = map(text, given)
-    if not old:  # Go puts the new text around each rune
+    if not old:  # Go inserts the new text around each rune
         count = len(characters(whole)) + 1
         fits(len(whole) + count * len(new))
         return raw(characters(new).join(["", *characters(whole), ""]))
@@ -44,7 +44,7 @@ def _get_value(source: bytes, key: bytes) -> Value:
 
 
 def _printable(given: Sequence[Value]) -> bytes:
-    """What html, js and urlquery escape."""
+    """Return the text of the arguments that html, js and urlquery escape."""
     return sprint([NO_VALUE if value is None else value for value in given])
 
 
@@ -68,7 +68,7 @@ def _replace_all(given: Sequence[Value], budget: Budget) -> Value:
 
 
 _OF_GO: Final = {
-    # `and`, `or` and `call` have their own rules in the evaluator; here is what they take
+    # the evaluator implements `and`, `or` and `call`; these entries define their parameters
     "and": of_any(1, lambda _, __: None, rest=True),
     "or": of_any(1, lambda _, __: None, rest=True),
     "call": of_any(1, lambda _, __: None, rest=True),

@@ -1,4 +1,4 @@
-"""len, index and slice: strings by bytes, lists by position, maps by key."""
+"""Implements len, index and slice: strings by bytes, lists by position, maps by key."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ from libs.gotemplate.values import GoList, GoMap, Uint8, Value, type_name, zero_
 
 
 def length(value: Value) -> int:
-    """The number of bytes, elements or entries."""
+    """Return the number of bytes, elements or entries."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, GoList):
@@ -21,7 +21,7 @@ def length(value: Value) -> int:
 
 
 def index(item: Value, indexes: Sequence[Value]) -> Value:
-    """`index x 1 2` is x[1][2]; a missing key gives the zero value."""
+    """Return x[1][2] for `index x 1 2`; a missing key gives the zero value."""
     if item is None:
         raise FunctionError("index of untyped nil")
     for key in indexes:
@@ -48,7 +48,7 @@ def _element(item: Value, key: Value) -> Value:
 
 
 def cut(item: Value, indexes: Sequence[Value]) -> Value:
-    """`slice x 1 2` is x[1:2]."""
+    """Return x[1:2] for `slice x 1 2`."""
     if item is None:
         raise FunctionError("slice of untyped nil")
     if len(indexes) > 3:

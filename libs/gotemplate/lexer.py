@@ -1,4 +1,4 @@
-"""Source to tokens, lazily: an error comes when the parser reaches it, as in Go's text/template."""
+"""Splits a source into tokens lazily, so that the parser reports the same first error as Go."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ SPACES: Final = " \t\r\n"
 
 
 class Kind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     ERROR = "error"
     BOOL = "bool"
@@ -71,7 +71,7 @@ _NUMBER: Final = re.compile(
 
 
 class Token(NamedTuple):
-    """A piece of the source and where it begins, in characters."""
+    """A part of the source and its start, in characters."""
 
     kind: Kind
     text: str
@@ -94,7 +94,7 @@ class _Lexer:
         self._inside = False
 
     def tokens(self) -> Iterator[Token]:
-        """All tokens, the last one EOF or ERROR."""
+        """Yield all tokens; the last one is EOF or ERROR."""
         while True:
             token = self._action() if self._inside else self._text()
             if token is not None:
@@ -110,7 +110,7 @@ class _Lexer:
         return Token(Kind.ERROR, message, self._position)
 
     def _text(self) -> Token | None:
-        """Text up to the next action; None for a comment or for text that was trimmed away."""
+        """Return the text up to the next action; None for a comment or text that trimming removes."""
         source, start = self._source, self._position
         delimiter = source.find("{{", start)
         if delimiter < 0:
@@ -146,7 +146,7 @@ class _Lexer:
         return position < len(self._source) and self._source[position] in SPACES
 
     def _right_delimiter(self, position: int) -> int | None:
-        """Where a }} with or without trim marker at this position has its braces."""
+        """Return the position of the braces of a }}, with or without trim marker, or None."""
         if self._is_space(position) and self._source.startswith("-}}", position + 1):
             return position + 2
         return position if self._source.startswith("}}", position) else None
@@ -219,7 +219,7 @@ class _Lexer:
         return self._name(Kind.IDENTIFIER, Kind.IDENTIFIER)
 
     def _name(self, kind: Kind, bare: Kind) -> Token:
-        """A field, variable or identifier; `bare` when nothing follows the . or $."""
+        """Return a field, variable or identifier; `bare` is the kind if nothing follows the . or $."""
         end = self._position + 1
         while end < len(self._source) and is_word(self._source[end]):
             end += 1
@@ -251,7 +251,7 @@ class _Lexer:
 
     def _number_end(self, position: int) -> int | None:
         match = _NUMBER.match(self._source, position)
-        assert match is not None  # it matches nothing, too
+        assert match is not None  # the pattern also matches the empty text
         end = match.end()
         return None if end < len(self._source) and is_word(self._source[end]) else end
 
@@ -266,7 +266,7 @@ class _Lexer:
 
 
 def tokens(source: str) -> Iterator[Token]:
-    """The tokens of a template; never raises: what is wrong is a token of kind ERROR."""
+    """Yield the tokens of a template. Never raises: an error is a token of kind ERROR."""
     return _Lexer(source).tokens()
 
 

@@ -1,4 +1,4 @@
-"""Numbers as Go's fmt writes them: flags, width and precision applied, padding left to the caller."""
+"""Formats numbers like Go's fmt with flags, width and precision; the caller adds the padding."""
 
 from math import isfinite, isnan
 from typing import Final
@@ -14,7 +14,7 @@ _SHORTEST_EXPONENT: Final = 6  # %v and %g without precision write an exponent f
 
 
 class Flags(msgspec.Struct):
-    """What stands between % and the verb."""
+    """The flags, width and precision between % and the verb."""
 
     minus: bool = False
     plus: bool = False
@@ -28,7 +28,7 @@ class Flags(msgspec.Struct):
 
 
 def format_integer(value: int, base: int, verb: str, flags: Flags) -> str:
-    """An integer in a base; "" for %.0d of 0."""
+    """Format an integer in a base; "" for %.0d of 0."""
     if flags.precision == 0 and value == 0:
         return ""
     signed = value < 0 or flags.plus or flags.space
@@ -49,7 +49,7 @@ def format_integer(value: int, base: int, verb: str, flags: Flags) -> str:
 
 
 def format_unicode(value: int, flags: Flags) -> str:
-    """%U: U+0078, with # the character too."""
+    """Format for %U: U+0078, and with # also the character."""
     precision = max(4, flags.precision or 0)
     fits(precision)
     code = value % 2**64
@@ -60,7 +60,7 @@ def format_unicode(value: int, flags: Flags) -> str:
 
 
 def format_float(value: float, verb: str, precision: int | None, flags: Flags) -> str:
-    """A float with its sign if it needs one; never padded."""
+    """Format a float with its sign if it needs one, without padding."""
     precision = precision if flags.precision is None else flags.precision
     fits(precision or 0)
     if not isfinite(value):
@@ -104,7 +104,7 @@ def _unsigned(value: float, verb: str, precision: int | None) -> str:
 
 
 def _shortest(value: float) -> tuple[str, int]:
-    """The fewest digits that mean this float, and where the point stands before the first of them."""
+    """Return the shortest digits that identify this float, and the position of the point before them."""
     mantissa, _, exponent = f"{value!r}".partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -133,7 +133,7 @@ def _plain(value: float) -> str:
 
 
 def _general(value: float, precision: int | None) -> str:
-    """%g: as %e for large and small exponents, else as %f, without trailing zeros."""
+    """Format for %g: like %e for large and small exponents, otherwise like %f; no trailing zeros."""
     if precision is None:
         digits, point = _shortest(value)
         threshold = _SHORTEST_EXPONENT
@@ -155,7 +155,7 @@ def _general(value: float, precision: int | None) -> str:
 
 
 def _binary(value: float) -> str:
-    """%b: mantissa and power of two."""
+    """Format for %b: mantissa and power of two."""
     numerator, denominator = value.as_integer_ratio()
     exponent = 1 - denominator.bit_length()
     if value == 0:
@@ -168,7 +168,7 @@ def _binary(value: float) -> str:
 
 
 def _hexadecimal(value: float, precision: int | None) -> str:
-    """%x: 0x1.8p+01."""
+    """Format for %x: 0x1.8p+01."""
     mantissa, _, exponent = value.hex().partition("p")
     fraction = mantissa.partition(".")[2].rstrip("0")
     lead, power = int(mantissa[2]), int(exponent)
@@ -192,7 +192,7 @@ def _hexadecimal(value: float, precision: int | None) -> str:
 
 
 def _with_point(text: str, verb: str, precision: int | None) -> str:
-    """What # adds: a decimal point, and for %g the zeros that it would drop."""
+    """Apply #: add a decimal point and, for %g, the zeros that it would drop."""
     wanted = 0
     if verb in "gGx":
         wanted = 6 if precision is None else precision

@@ -1,4 +1,4 @@
-"""Go's number constants, and which type a constant has where nothing says what is wanted."""
+"""Parses Go's number and character constants, and derives the type of an untyped constant."""
 
 import re
 from typing import Final
@@ -19,11 +19,11 @@ _DIGITS: Final = r"[0-9](?:_?[0-9])*"
 _FLOAT: Final = re.compile(rf"[+-]?(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?")
 _HEX: Final = r"[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 _HEX_FLOAT: Final = re.compile(rf"[+-]?0[xX]_?(?:{_HEX}\.?(?:{_HEX})?|\.{_HEX})[pP][+-]?{_DIGITS}")
-_LONGEST: Final = 1000  # digits of a constant; more only cost time
+_LONGEST: Final = 1000  # characters of a constant; longer ones only cost time
 
 
 class Number(msgspec.Struct, frozen=True):
-    """A constant: its integer where it has one, its float always, and what it is by its looks."""
+    """A constant: its integer value or None, its float value, and whether its syntax is that of a float."""
 
     integer: int | None
     floating: float
@@ -31,7 +31,7 @@ class Number(msgspec.Struct, frozen=True):
 
 
 def parse_number(text: str) -> Number:
-    """A number or character constant; ValueError in Go's words."""
+    """Parse a number or character constant. Raises ValueError with Go's message."""
     if text.startswith("'"):
         rune = unquote_character(text)
         return Number(rune, float(rune))

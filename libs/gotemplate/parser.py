@@ -1,4 +1,4 @@
-"""Parsing around actions: text, control structures, definitions. The grammar is Go's text/template/parse."""
+"""Parses text, control structures and definitions by the grammar of Go's text/template/parse."""
 
 from typing import Final
 
@@ -24,13 +24,13 @@ from libs.gotemplate.tree import (
     is_blank,
 )
 
-ROOT: Final = "\x00"  # the name of the template itself, which no {{template}} means
+ROOT: Final = "\x00"  # the name of the template itself, which {{template}} cannot refer to
 
 _NAMES: Final = (Kind.STRING, Kind.RAW_STRING)
 
 
 class _Parser:
-    """One tree: the template itself, or one definition in it."""
+    """Parses one tree: the template itself or one definition in it."""
 
     def __init__(self, stream: TokenStream, definitions: dict[str, Items], depth: int) -> None:
         self._stream = stream
@@ -40,7 +40,7 @@ class _Parser:
         self._ranges = 0
 
     def root(self) -> None:
-        """The template itself, up to the end of the source."""
+        """Parse the template itself, up to the end of the source."""
         stream, items = self._stream, list[Item]()
         while stream.peek().kind is not Kind.EOF:
             if stream.peek().kind is Kind.LEFT_DELIMITER:
@@ -57,7 +57,7 @@ class _Parser:
         self._add(ROOT, tuple(items))
 
     def definition(self, name: str, context: str) -> None:
-        """The body of a define or block."""
+        """Parse the body of a define or block."""
         self._pipelines.deeper()
         items, end = self._items()
         if end != "{{end}}":
@@ -87,7 +87,7 @@ class _Parser:
             self._stream.fail(str(error))
 
     def _items(self) -> tuple[Items, str]:
-        """Items up to an end or else, which is named."""
+        """Return the items up to the next end or else, and which of the two it is."""
         items: list[Item] = []
         while self._stream.peek_visible().kind is not Kind.EOF:
             item = self._item()
@@ -97,7 +97,7 @@ class _Parser:
         return self._stream.fail("unexpected EOF")
 
     def _item(self) -> Item | str:
-        """Text or an action; "{{end}}" and "{{else}}" by their names."""
+        """Return the next text or action; for end and else, the text "{{end}}" or "{{else}}"."""
         token = self._stream.next_visible()
         if token.kind is Kind.TEXT:
             return Text(token.position, encoded(token.text))
@@ -146,7 +146,7 @@ class _Parser:
         return Break(token.position) if token.kind is Kind.BREAK else Continue(token.position)
 
     def _if(self, keyword: Kind) -> If | With:
-        """An if or with; `else if` is one more branch, and sees the variables of those before it."""
+        """Parse an if or with; an `else if` is a branch that sees the variables of earlier branches."""
         scope = len(self._pipelines.variables)
         self._pipelines.deeper()
         branches: list[Branch] = []
@@ -182,7 +182,7 @@ class _Parser:
         self._pipelines.depth -= 1
 
     def _last(self) -> Items:
-        """What follows the last else."""
+        """Return the items after the last else."""
         items, end = self._items()
         if end != "{{end}}":
             self._stream.fail(f"expected end; found {end}")
@@ -209,10 +209,10 @@ class _Parser:
 
 
 def parse_source(source: str, places: Places) -> dict[str, Items]:
-    """The template under ROOT, and those that it defines; TemplateError for what Go refuses to parse."""
+    """Return the template under ROOT, and its definitions. Raises TemplateError where Go's parser fails."""
     definitions: dict[str, Items] = {}
     try:
         _Parser(TokenStream(source, places), definitions, 0).root()
-    except RecursionError as error:  # the caller's own stack was nearly full
+    except RecursionError as error:  # the caller's stack was nearly full
         raise TemplateError("bound", (1, 0), "is nested too deeply for the stack") from error
     return definitions

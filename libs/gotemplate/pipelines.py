@@ -1,4 +1,4 @@
-"""Parsing inside an action: pipelines, commands, operands."""
+"""Parses the content of an action: pipelines, commands, operands."""
 
 from typing import Final
 
@@ -34,7 +34,7 @@ _LITERALS: Final = (Bool, String, NumberConstant, Nil, Dot)
 
 
 class PipelineParser:
-    """Parses pipelines from a stream and knows which variables are in scope."""
+    """Parses pipelines from a stream and tracks the variables in scope."""
 
     def __init__(self, stream: TokenStream) -> None:
         self.stream: Final = stream
@@ -42,13 +42,13 @@ class PipelineParser:
         self.depth = 0  # of blocks and parentheses
 
     def deeper(self) -> None:
-        """Enter a block or a parenthesis; the caller leaves it by `depth -= 1`."""
+        """Enter a block or a parenthesis; the caller leaves it with `depth -= 1`."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.stream.fail(f"is nested deeper than MAX_DEPTH = {MAX_DEPTH}", kind="bound")
 
     def pipeline(self, context: str, end: Kind) -> Pipe:
-        """A pipeline up to and with the token that ends it."""
+        """Parse a pipeline and consume the token that ends it."""
         position = self.stream.peek_visible().position
         declared, assigns = self._declarations(context)
         commands: list[Command] = []
@@ -68,7 +68,7 @@ class PipelineParser:
         return Pipe(position, tuple(commands), tuple(declared), assigns)
 
     def _declarations(self, context: str) -> tuple[list[str], bool]:
-        """`$x :=`, `$x =`, and for range `$i, $x :=`; nothing consumed where there is none."""
+        """Parse `$x :=`, `$x =` and, for range, `$i, $x :=`; consume nothing if there is no declaration."""
         declared: list[str] = []
         stream = self.stream
         while stream.peek_visible().kind is Kind.VARIABLE:
@@ -98,7 +98,7 @@ class PipelineParser:
             )
 
     def _command(self) -> Command:
-        """Operands up to a pipe symbol, which is consumed, or an end, which is not."""
+        """Parse operands up to a pipe symbol, which is consumed, or an end, which is not."""
         stream = self.stream
         position = stream.peek_visible().position
         arguments: list[Operand] = []
@@ -120,7 +120,7 @@ class PipelineParser:
         return Command(position, tuple(arguments))
 
     def _operand(self) -> Operand | None:
-        """A term and the fields after it; None if the next token is no operand."""
+        """Parse a term and the fields after it; None if the next token is not an operand."""
         term = self._term()
         first = self.stream.peek()
         if term is None or first.kind is not Kind.FIELD:

@@ -1,4 +1,4 @@
-"""Go's Sprintf: how a format is read. What a verb makes of a value is in `printing`."""
+"""Parses formats like Go's Sprintf; `printing` formats the values."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,12 +8,12 @@ from libs.gotemplate.printing import Printer
 from libs.gotemplate.runes import character_at
 from libs.gotemplate.values import Uint8, Value, type_name
 
-_LARGEST: Final = 1_000_000  # Go's own bound of widths and precisions; ours is that of the text
+_LARGEST: Final = 1_000_000  # Go's limit of widths and precisions; MAX_TEXT is lower
 _FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
 
 
 def sprintf(template: bytes, arguments: Sequence[Value]) -> bytes:
-    """fmt.Sprintf, with Go's texts for what does not fit, such as `%!d(string=x)` and `%!s(MISSING)`."""
+    """Implement fmt.Sprintf, with Go's texts for errors, such as `%!d(string=x)` and `%!s(MISSING)`."""
     formatter = _Formatter(template, arguments)
     while formatter.literal():
         formatter.directive()
@@ -28,12 +28,12 @@ class _Formatter:
         self._arguments = arguments
         self._position = 0
         self._argument = 0
-        self._reordered = False  # an index was used: unused arguments are no mistake then
+        self._reordered = False  # an index was used, so unused arguments are no error
         self._good_index = True
         self._after_index = False
 
     def literal(self) -> bool:
-        """Copy up to the next directive and step over its %; whether there is one."""
+        """Copy the text up to the next directive and skip its %; return whether there is a directive."""
         percent = self._template.find(b"%", self._position)
         end = len(self._template) if percent < 0 else percent
         self.printer.write(self._template[self._position : end])
@@ -41,7 +41,7 @@ class _Formatter:
         return percent >= 0
 
     def directive(self) -> None:
-        """One verb with its flags."""
+        """Format one verb with its flags."""
         flags = self.printer.flags = Flags()
         self._good_index, self._after_index = True, False
         while self._here() in _FLAGS:
@@ -60,7 +60,7 @@ class _Formatter:
         self._verb(verb, flags)
 
     def extra(self) -> None:
-        """What no verb has used."""
+        """Append the error for arguments that no verb has used."""
         unused = self._arguments[self._argument :]
         if self._reordered or not unused:
             return
@@ -93,7 +93,7 @@ class _Formatter:
             self._argument += 1
 
     def _index(self) -> None:
-        """`[n]`: which argument comes next."""
+        """Parse `[n]`, which selects the next argument."""
         self._after_index = False
         if self._here() != "[":
             return
@@ -113,7 +113,7 @@ class _Formatter:
             self._good_index = False
 
     def _digits(self) -> int | None:
-        """A number in the format; None where there is none, or where Go calls it crazy and gives up."""
+        """Parse a number in the format; None if there is none or it is too large for Go."""
         start = self._position
         while self._here().isdecimal():
             self._position += 1
@@ -125,7 +125,7 @@ class _Formatter:
         return number
 
     def _star(self) -> int | None:
-        """A width or precision that is an argument; None if that is no int or too large."""
+        """Return a width or precision from the next argument; None if it is not an int or too large."""
         self._position += 1
         self._after_index = False
         if self._argument >= len(self._arguments):
@@ -166,7 +166,7 @@ class _Formatter:
 
 
 def _number(digits: bytes) -> int | None:
-    """As Go's parsenum: it gives up when a digit follows a number over a million."""
+    """Parse digits like Go's parsenum, which fails when a digit follows a number over a million."""
     number = 0
     for digit in digits:
         if number > _LARGEST:

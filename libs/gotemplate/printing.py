@@ -1,4 +1,4 @@
-"""Go's fmt for one value: what each verb makes of each type, into a text that cannot outgrow its bound."""
+"""Formats one value like Go's fmt, by verb and type, into a text of limited length."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -17,20 +17,20 @@ _FLOATS: Final[dict[str, tuple[str, int | None]]] = {
 
 
 class Printer:
-    """One formatted text in the making."""
+    """Builds one formatted text."""
 
     def __init__(self) -> None:
         self.text = bytearray()
         self.flags = Flags()
 
     def write(self, piece: bytes) -> None:
-        """Append as it is."""
+        """Append a piece unchanged. Raises BoundExceeded."""
         if len(self.text) + len(piece) > MAX_TEXT:
             raise BoundExceeded(f"a text is longer than MAX_TEXT = {MAX_TEXT} bytes")
         self.text += piece
 
     def pad(self, piece: bytes, *, zeros: bool = True) -> None:
-        """Append with the width of the flags."""
+        """Append a piece, padded to the width of the flags."""
         width = self.flags.width or 0
         fits(width)
         missing = max(0, width - len(characters(piece))) if width else 0
@@ -40,7 +40,7 @@ class Printer:
             self.write((b"0" if zeros and self.flags.zero else b" ") * missing + piece)
 
     def argument(self, value: Value, verb: str) -> None:
-        """A value as an argument of print or printf."""
+        """Append a value as an argument of print or printf."""
         if value is None:
             if verb in "Tv":
                 self.pad(b"<nil>")
@@ -52,7 +52,7 @@ class Printer:
             self._value(value, verb)
 
     def bad_verb(self, value: Value, verb: str) -> None:
-        """`%!d(string=text)`"""
+        """Append a value that the verb does not support, such as `%!d(string=text)`."""
         self.write(f"%!{verb}(".encode("utf-8", "replace"))
         if value is None:
             self.write(b"<nil>")
@@ -184,7 +184,7 @@ class Printer:
     def _pieces(
         self, opening: bytes, closing: bytes, pieces: Iterable[tuple[object, Value]], verb: str
     ) -> None:
-        """Elements, each with what writes its name or key before it."""
+        """Append the elements; each comes with a function that writes its name or key first."""
         self.write(opening)
         for position, (write_name, element) in enumerate(pieces):
             if position:
@@ -197,7 +197,7 @@ class Printer:
 
 
 def sprint(values: Sequence[Value]) -> bytes:
-    """fmt.Sprint: a space between two operands if neither is a string."""
+    """Implement fmt.Sprint: a space between two operands if neither is a string."""
     printer = Printer()
     previous = True
     for value in values:
@@ -210,7 +210,7 @@ def sprint(values: Sequence[Value]) -> bytes:
 
 
 def sprintln(values: Sequence[Value]) -> bytes:
-    """fmt.Sprintln."""
+    """Implement fmt.Sprintln."""
     printer = Printer()
     for position, value in enumerate(values):
         if position:

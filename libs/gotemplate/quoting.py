@@ -1,4 +1,4 @@
-"""Go's quoted strings and characters: read from a template, written by %q."""
+"""Parses Go's quoted strings and characters in templates, and writes them for %q."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ INVALID: Final = "invalid syntax"
 
 
 def unquote(literal: str) -> bytes:
-    """What a quoted or raw string of a template says; ValueError in Go's words."""
+    """Return the value of a quoted or raw string of a template. Raises ValueError with Go's message."""
     if literal[0] == "`":
         return encoded(literal[1:-1].replace("\r", ""))
     value = bytearray()
@@ -32,7 +32,7 @@ def unquote(literal: str) -> bytes:
 
 
 def unquote_character(literal: str) -> int:
-    """The rune of a character constant; ValueError in Go's words."""
+    """Return the rune of a character constant. Raises ValueError with Go's message."""
     if literal == "''":
         raise ValueError(INVALID)
     if literal[1] == "\\":
@@ -46,7 +46,7 @@ def unquote_character(literal: str) -> int:
 
 
 def quote(text: bytes, *, ascii_only: bool = False) -> bytes:
-    """strconv.Quote, or QuoteToASCII."""
+    """Implement strconv.Quote and QuoteToASCII."""
     body = "".join(
         f"\\x{ord(c) - 0xDC00:02x}" if is_invalid(c) else _escaped(c, '"', ascii_only)
         for c in characters(text)
@@ -55,22 +55,22 @@ def quote(text: bytes, *, ascii_only: bool = False) -> bytes:
 
 
 def quote_character(rune: int, *, ascii_only: bool = False) -> bytes:
-    """strconv.QuoteRune, or QuoteRuneToASCII."""
+    """Implement strconv.QuoteRune and QuoteRuneToASCII."""
     return f"'{_escaped(as_character(rune), chr(39), ascii_only)}'".encode()
 
 
 def as_character(rune: int) -> str:
-    """The rune as text; U+FFFD for what is none."""
+    """Return the rune as text; U+FFFD for an invalid rune."""
     return chr(rune) if 0 <= rune < 0xD800 or 0xE000 <= rune <= 0x10FFFF else "\ufffd"
 
 
 def can_backquote(text: bytes) -> bool:
-    """Whether %#q writes this text between backquotes."""
+    """Return whether %#q writes this text between backquotes."""
     return not any(is_invalid(c) or c in "`\x7f\ufeff" or (c < " " and c != "\t") for c in characters(text))
 
 
 def _escape(literal: str, position: int, delimiter: str) -> tuple[bytes | int, int]:
-    """One escape: a byte for hexadecimal and octal, else a rune; and where it ends."""
+    """Parse one escape: a byte for hexadecimal and octal, otherwise a rune; also return its end."""
     match = _ESCAPE.match(literal, position)
     if match is None:
         raise ValueError(INVALID)

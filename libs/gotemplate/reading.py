@@ -1,4 +1,4 @@
-"""Which fields of its data a template reads, for a check of a configuration against the fields there are."""
+"""Finds the fields that a template reads, so that a configuration can be checked for unknown fields."""
 
 from collections.abc import Mapping
 
@@ -20,9 +20,9 @@ from libs.gotemplate.tree import (
 
 
 def fields_read(definitions: Mapping[str, Items], root: str) -> frozenset[str]:
-    """The first name of each `.X` and `$.X` that stands where dot and $ are the template's data.
+    """Return the first name of each `.X` and `$.X` where dot and $ are the template's data.
 
-    What a variable or a changed dot is asked for is not known before it runs, and not named.
+    Fields of variables or of a changed dot are unknown before execution and are not included.
     """
     reader = _Reader(definitions)
     reader.items(definitions[root], dot=True, dollar=True)
@@ -36,7 +36,7 @@ class _Reader:
         self.names: set[str] = set()
 
     def items(self, items: Items, *, dot: bool, dollar: bool) -> None:
-        """`dot` and `dollar`: whether they are the data here."""
+        """Collect the names in the items; `dot` and `dollar`: whether dot and $ are the data here."""
         for item in items:
             self._item(item, dot, dollar)
 
@@ -86,7 +86,7 @@ class _Reader:
 
 
 def _is_data(pipe: Pipe, dot: bool, dollar: bool) -> bool:
-    """Whether the pipeline is `.` or `$` and these are the data."""
+    """Return whether the pipeline is `.` or `$` and refers to the data."""
     if len(pipe.commands) != 1 or len(pipe.commands[0].arguments) != 1:
         return False
     operand = pipe.commands[0].arguments[0]

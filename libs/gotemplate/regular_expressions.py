@@ -1,6 +1,7 @@
-"""Go's regexp on RE2, which has the same syntax and no backtracking; each search is paid for before it runs.
+r"""Implements Go's regexp with RE2, which has the same syntax and no backtracking.
 
-They differ in two things: Go refuses the escape C (any byte), and only Go matches invalid UTF-8.
+The budget is charged before each search. Two differences: Go rejects \C (any byte), and only Go matches
+invalid UTF-8.
 """
 
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from libs.gotemplate.runes import (
 )
 
 _TOO_LARGE: Final = "pattern too large"
-# What RE2 says and what Go says of the same mistake: the documentation that users find is Go's.
+# RE2's and Go's message for the same error: users find Go's documentation.
 _IN_GO: Final = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
@@ -54,7 +55,7 @@ _OPTIONS: Final = _options()
 
 
 class _Pattern:
-    """A compiled pattern whose searches are counted."""
+    """A compiled pattern whose searches are charged to the budget."""
 
     def __init__(self, pattern: bytes, budget: Budget) -> None:
         if len(pattern) > MAX_REGEX:
@@ -75,20 +76,20 @@ class _Pattern:
         self.groups: dict[bytes, int] = self._compiled.groupindex
 
     def search(self, text: bytes, start: int = 0) -> list[_Span] | None:
-        """The leftmost match from a byte on: the spans of the whole and of each group, (-1, -1) for none."""
+        """Return the spans of the leftmost match from a byte on and of each group, (-1, -1) for none."""
         self._budget.spend(1 + self._instructions * (len(text) - start) // REGEX_WORK_PER_STEP)
         match = self._compiled.search(text, start)
         return None if match is None else [match.span(n) for n in range(self._compiled.groups + 1)]
 
 
 def find(pattern: bytes, text: bytes, group: int, budget: Budget) -> bytes:
-    """What a group matched first; nothing if it did not, or if there is no such group."""
+    """Return the first match of a group; empty if it did not match or does not exist."""
     spans = _Pattern(pattern, budget).search(text)
     return _matched(text, spans, group) if spans else b""
 
 
 def replace_all(pattern: bytes, text: bytes, replacement: bytes, budget: Budget) -> bytes:
-    """Go's ReplaceAllString, with `$1`, `${1}` and `${name}`, and with Go's rule for empty matches."""
+    """Implement ReplaceAllString, with `$1`, `${1}` and `${name}`, and Go's rule for empty matches."""
     compiled = _Pattern(pattern, budget)
     template = list(_template(replacement))
     result = bytearray()
@@ -115,7 +116,7 @@ def replace_all(pattern: bytes, text: bytes, replacement: bytes, budget: Budget)
 def _in_go(said: str, pattern: bytes) -> str:
     mistake, _, where = said.partition(": ")
     if mistake == "invalid UTF-8":
-        text = characters(pattern)  # Go shows what follows the valid part
+        text = characters(pattern)  # Go shows the part after the valid one
         where = valid(raw("".join(dropwhile(lambda c: not is_invalid(c), text))))
     return f"error parsing regexp: {_IN_GO.get(mistake, mistake)}: `{where}`"
 
@@ -133,7 +134,7 @@ def _named(text: bytes, spans: list[_Span], name: str, groups: dict[bytes, int])
 
 
 def _template(replacement: bytes) -> Iterator[bytes | str]:
-    """A replacement as literal bytes and the names of groups, as Go's Expand reads it."""
+    """Yield the literal bytes and group names of a replacement, like Go's Expand."""
     text = characters(replacement)
     position = 0
     while (dollar := text.find("$", position)) >= 0:

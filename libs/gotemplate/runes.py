@@ -1,4 +1,4 @@
-"""Go's view of text: bytes that are usually UTF-8, read rune by rune, each invalid byte as U+FFFD."""
+"""Handles text like Go: bytes, usually UTF-8, read by rune, with U+FFFD for each invalid byte."""
 
 from typing import Final
 
@@ -9,27 +9,27 @@ _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".j
 
 
 def encoded(text: str) -> bytes:
-    """Python's text as Go's; lone surrogates become invalid bytes, as they would in Go."""
+    """Encode Python's text as Go's; lone surrogates become invalid bytes, as in Go."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def characters(text: bytes) -> str:
-    """One character for each rune; an invalid byte is a lone surrogate, which `raw` turns back."""
+    """Return one character for each rune; an invalid byte becomes a lone surrogate, which `raw` reverts."""
     return text.decode("utf-8", "surrogateescape")
 
 
 def raw(text: str) -> bytes:
-    """The inverse of `characters`."""
+    """Return the bytes from which `characters` made this text."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def is_invalid(character: str) -> bool:
-    """Whether this character of `characters` stands for an invalid byte."""
+    """Return whether this character of `characters` represents an invalid byte."""
     return "\udc80" <= character <= "\udcff"
 
 
 def valid(text: bytes) -> str:
-    """The text with U+FFFD for each invalid byte."""
+    """Return the text with U+FFFD for each invalid byte."""
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError:
@@ -37,7 +37,7 @@ def valid(text: bytes) -> str:
 
 
 def character_at(text: bytes, position: int) -> tuple[str, int]:
-    """The rune that begins at a byte, and its width in bytes."""
+    """Return the rune that begins at a byte, and its width in bytes."""
     for width in range(1, 5):
         try:
             return text[position : position + width].decode("utf-8"), width
@@ -47,22 +47,22 @@ def character_at(text: bytes, position: int) -> tuple[str, int]:
 
 
 def is_word(character: str) -> bool:
-    """Go's letter, decimal digit or underscore: what names are made of."""
+    """Return whether Go accepts the character in a name: letter, decimal digit or underscore."""
     return character == "_" or character.isalpha() or character.isdecimal()
 
 
 def upper(text: bytes) -> bytes:
-    """strings.ToUpper: rune by rune, so that no text becomes longer than its runes do."""
+    """Implement strings.ToUpper by rune, so that each rune stays one rune."""
     return "".join(_upper(c) for c in valid(text)).encode() if not text.isascii() else text.upper()
 
 
 def lower(text: bytes) -> bytes:
-    """strings.ToLower, rune by rune: no final sigma."""
+    """Implement strings.ToLower by rune, without a final sigma."""
     return "".join(_lower(c) for c in valid(text)).encode() if not text.isascii() else text.lower()
 
 
 def trim(text: bytes) -> bytes:
-    """strings.TrimSpace."""
+    """Implement strings.TrimSpace."""
     return raw(characters(text).strip(_SPACE))
 
 

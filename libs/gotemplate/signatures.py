@@ -1,4 +1,4 @@
-"""A template function: which arguments it takes, in Go's types, and how it is run."""
+"""Describes template functions: their parameters in Go's types, and the function to run."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -8,12 +8,12 @@ import msgspec
 from libs.gotemplate.bounds import Budget
 from libs.gotemplate.values import Value
 
-# "any" is interface{} or reflect.Value: takes everything, nil included.
+# "any" is interface{} or reflect.Value: it accepts every value, including nil.
 Parameter = Literal["string", "int", "bool", "any"]
 
 
 class Function(msgspec.Struct, frozen=True):
-    """`rest` is the type of further arguments; None where their number is fixed."""
+    """A template function; `rest` is the type of variadic arguments, None if there are none."""
 
     parameters: tuple[Parameter, ...]
     run: Callable[[Sequence[Value], Budget], Value]
@@ -21,13 +21,13 @@ class Function(msgspec.Struct, frozen=True):
 
 
 def of_strings(count: int, run: Callable[..., Value]) -> Function:
-    """A function of so many strings that does nothing costly."""
+    """Return a cheap function with `count` string parameters."""
     strings: Parameter = "string"
     return Function((strings,) * count, lambda given, _: run(*given))
 
 
 def of_any(count: int, run: Callable[..., Value], *, rest: bool = False) -> Function:
-    """A function of values of any type; with `rest`, further ones come as one sequence."""
+    """Return a function with `count` parameters of any type; `rest` passes further ones as one sequence."""
 
     def call(given: Sequence[Value], _: Budget) -> Value:
         return run(*given[:count], given[count:]) if rest else run(*given)
@@ -37,6 +37,6 @@ def of_any(count: int, run: Callable[..., Value], *, rest: bool = False) -> Func
 
 
 def text(value: Value) -> bytes:
-    """An argument that its parameter's type has made sure is a string."""
+    """Narrow an argument whose parameter type is string."""
     assert isinstance(value, bytes)
     return value

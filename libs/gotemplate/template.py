@@ -1,4 +1,4 @@
-"""What a caller does with templates: parse one when the configuration is read, render it for each machine."""
+"""Parses templates when the configuration is loaded, and renders them for each machine."""
 
 from collections.abc import Mapping
 
@@ -18,16 +18,16 @@ class Template(msgspec.Struct, frozen=True):
     """A parsed template."""
 
     source: str
-    fields: frozenset[str]  # the fields of its data that it reads, as far as they can be known unrendered
-    definitions: Mapping[str, Items]  # itself, and what it defines
+    fields: frozenset[str]  # the fields of its data that it reads, as far as they are known before rendering
+    definitions: Mapping[str, Items]  # the template itself and those that it defines
     places: Places
 
 
 def parse(source: str) -> Template:
-    """A template; TemplateError of kind "parse" for bad syntax or an unknown name, "bound" for its size.
+    """Parse a template.
 
-    What Go notices only when it runs (a wrong number of arguments, a field that does not exist) is an
-    error of `render`.
+    Raises TemplateError of kind "parse" for bad syntax or an unknown name, and "bound" for its size. `render`
+    raises the errors that Go reports only at execution: a wrong number of arguments, an unknown field.
     """
     size = len(encoded(source))
     if size > MAX_SOURCE:
@@ -38,9 +38,8 @@ def parse(source: str) -> Template:
 
 
 def render(template: Template, data: Record, budget: Budget | None = None) -> str:
-    """The plain text that the template makes of the data; TemplateError of kind "exec" or "bound".
+    """Render the template as plain text without escaping. Raises TemplateError of kind "exec" or "bound".
 
-    Nothing is escaped. What is no UTF-8 comes out as U+FFFD. The budget, of MAX_STEPS if none is given, tells
-    afterwards what is left of it.
+    Invalid UTF-8 becomes U+FFFD. The default budget is MAX_STEPS; afterwards `budget.left` is the rest.
     """
     return valid(execute(template.definitions, template.places, data, budget or Budget()))

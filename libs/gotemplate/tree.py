@@ -1,4 +1,4 @@
-"""The parsed template. Each node prints as Go's does, because errors quote it."""
+"""The nodes of a parsed template. Each prints like Go's node, because errors quote it."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from libs.gotemplate.numbers import Number
 
 
 class Node(msgspec.Struct, frozen=True):
-    """Where it begins in the source, in characters."""
+    """A node with its start in the source, in characters."""
 
     position: int
 
@@ -93,7 +93,7 @@ class Chain(Node, frozen=True):
 
 
 class Command(Node, frozen=True):
-    """An operand and what it is given."""
+    """An operand and its arguments."""
 
     arguments: tuple["Operand", ...]
 
@@ -118,7 +118,7 @@ Operand = Dot | Nil | Bool | NumberConstant | String | Field | Variable | Identi
 
 
 class Text(Node, frozen=True):
-    """What stands outside actions."""
+    """The text outside actions."""
 
     value: bytes
 
@@ -136,25 +136,25 @@ class Action(Node, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """One `if` or `else if`, `with` or `else with`, and what it guards."""
+    """One `if` or `else if`, `with` or `else with`, with its condition and body."""
 
     pipe: Pipe
     body: tuple["Item", ...]
 
 
 class If(Node, frozen=True):
-    """The branches are flat, so that a table of a hundred `else if` is not a hundred levels deep."""
+    """`if` with its branches; they are flat, so that a hundred `else if` do not nest a hundred levels."""
 
     branches: tuple[Branch, ...]
     otherwise: tuple["Item", ...] = ()
 
 
 class With(If, frozen=True):
-    """As `if`, with the value as dot."""
+    """Like `if`, but the value becomes dot."""
 
 
 class Range(Node, frozen=True):
-    """`range`, and `else` for nothing to range over."""
+    """`range`, and `else` for an empty value."""
 
     pipe: Pipe
     body: tuple["Item", ...]
@@ -162,7 +162,7 @@ class Range(Node, frozen=True):
 
 
 class Call(Node, frozen=True):
-    """`{{template "name" pipeline}}`, also where a `block` stands."""
+    """`{{template "name" pipeline}}`; also the use of a `block`."""
 
     quoted: str
     name: str
@@ -185,5 +185,5 @@ Items = tuple[Item, ...]
 
 
 def is_blank(items: Items) -> bool:
-    """Whether nothing but space stands here: such a template may be defined again."""
+    """Return whether the items contain only space; such a template may be redefined."""
     return all(isinstance(item, Text) and not item.value.strip() for item in items)

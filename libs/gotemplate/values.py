@@ -1,4 +1,4 @@
-"""Values as Go's templates see them: which type each has, what counts as empty, how data comes in."""
+"""Models the values of Go's templates: their types, emptiness, and the conversion of input data."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
@@ -10,7 +10,7 @@ from libs.gotemplate.runes import encoded
 
 
 class Uint8(msgspec.Struct, frozen=True):
-    """One byte of a string, which Go does not take for an int."""
+    """One byte of a string, a type that Go does not treat as int."""
 
     value: int
 
@@ -32,15 +32,15 @@ class GoMap(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A struct with a fixed set of fields, in their order."""
+    """A struct with a fixed, ordered set of fields."""
 
     type_name: str
     fields: Mapping[str, "Value"]
 
 
-# A string is bytes, as in Go. None is nil, and what a missing map key gives.
+# A string is bytes, as in Go. None is nil, and also the value of a missing map key.
 Value: TypeAlias = bool | int | float | bytes | Uint8 | GoList | GoMap | Record | None
-# What a caller may give as a field's value.
+# The types that a caller may pass as a field's value.
 Given: TypeAlias = str | bool | int | float | Mapping[str, str] | Sequence[str] | Record
 
 NO_VALUE: Final = b"<no value>"
@@ -51,9 +51,10 @@ _ZERO: Final[dict[str, Value]] = {"string": b"", "bool": False, "int": 0, "float
 
 
 def record(type_name: str, fields: Mapping[str, Given]) -> Record:
-    """Data for a template: str, bool, int, float, map[string]string, []string or a record for each field.
+    """Build the data for a template from str, bool, int, float, mapping, sequence or record fields.
 
-    An empty mapping or sequence is Go's nil one: what Talos does not report is not there.
+    An empty mapping or sequence becomes Go's nil map or slice, because Talos has not reported it. Raises
+    ValueError for an int beyond 64 bits.
     """
     return Record(type_name, {name: _value(given) for name, given in fields.items()})
 
@@ -75,7 +76,7 @@ def _value(given: Given) -> Value:
 
 
 def type_name(value: Value) -> str:
-    """Go's name of the value's type."""
+    """Return Go's name of the value's type."""
     if isinstance(value, Record):
         return value.type_name
     if isinstance(value, GoMap):
@@ -86,12 +87,12 @@ def type_name(value: Value) -> str:
 
 
 def zero_of(element: str) -> Value:
-    """The zero value of a map's elements."""
+    """Return the zero value of an element type."""
     return _ZERO.get(element)
 
 
 def truth(value: Value) -> bool:
-    """Go's truth: false, 0, "", nil and what has no elements are false; a struct is true."""
+    """Return Go's truth: false, 0, "", nil and empty collections are false; a struct is true."""
     if isinstance(value, GoMap):
         return bool(value.entries)
     if isinstance(value, GoList):
@@ -102,7 +103,10 @@ def truth(value: Value) -> bool:
 
 
 def is_zero(value: Value) -> bool:
-    """Whether it is the zero value of its type: of a struct each field, of a collection nil and not empty."""
+    """Return whether this is the zero value of its type.
+
+    A struct is zero if all its fields are. A collection is zero if it is nil, not if it is only empty.
+    """
     if isinstance(value, Record):
         return all(is_zero(field) for field in value.fields.values())
     if isinstance(value, GoMap | GoList):
@@ -111,12 +115,12 @@ def is_zero(value: Value) -> bool:
 
 
 def is_nil(value: Value) -> bool:
-    """Whether it is nil, or a nil map or slice."""
+    """Return whether the value is nil, or a nil map or slice."""
     return value is None or (isinstance(value, GoMap | GoList) and value.nil)
 
 
 def size(value: Value) -> int:
-    """About how many bytes reading the whole of it costs."""
+    """Return the approximate number of bytes to read the whole value."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, GoList):
