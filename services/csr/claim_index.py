@@ -1,4 +1,4 @@
-"""Who lays claim to which address and name: all Nodes, and what all machines attest."""
+"""Indexes the addresses and names that Nodes claim, by the Node objects and the facts of the machines."""
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
@@ -19,27 +19,27 @@ from services.csr.attested_identity import (
 
 
 class ClaimRank(IntEnum):
-    """How well founded a claim is."""
+    """How strong a claim is; a higher rank wins."""
 
-    NODE_OBJECT = 1  # in the Node object, and facts of its machine do not say so
-    UNVERIFIED = 2  # in the Node object, and nothing is known of its machine: it may well be the rightful one
-    ATTESTED = 3  # by the machine, now or when it last answered
-    ANSWERED = 4  # of addresses: the machine of that node name answered there
-    NODE_NAME_PREFIX = 5  # of names: a dot after the node's own name begins the rest of it
-    NODE_NAME = 6  # of names: it is the node's own
+    NODE_OBJECT = 1  # in the Node object, but not in the facts of its machine
+    UNVERIFIED = 2  # in the Node object; the machine was never queried, so the claim may be rightful
+    ATTESTED = 3  # by the machine, now or in its last response
+    ANSWERED = 4  # addresses only: the machine of that node name answered there
+    NODE_NAME_PREFIX = 5  # names only: the name begins with the node's own name and a dot
+    NODE_NAME = 6  # names only: the name is the node's own name
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """One existing Node's claim to one address or name."""
+    """The claim of one existing Node to one address or name."""
 
     node: str
     rank: ClaimRank
-    is_unreachable: bool = False  # its machine does not answer now
-    was_answered: bool = False  # of addresses: that is where it answered when it last did
+    is_unreachable: bool = False  # the machine does not answer now
+    was_answered: bool = False  # addresses only: the machine answered there in its last response
 
 
 class _IndexEntry(msgspec.Struct, frozen=True):
-    """What was last said of one name."""
+    """The last known Node and the last report about its machine, for one node name."""
 
     node: Node | None = None
     enriched: NodeEnriched | NodeUnreachable | None = None
@@ -50,47 +50,47 @@ _ClaimsByKey = dict[str, Claim]
 
 
 class ClaimIndex:
-    """An index, fed with what was last said of each Node, in any order. Only existing Nodes have claims."""
+    """Indexes the last known state of each Node, in any order. Only existing Nodes have claims."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _IndexEntry] = {}
         self._claims_by_node: dict[
             str, tuple[_ClaimsByKey, _ClaimsByKey]
-        ] = {}  # node -> its claims by address and by name
+        ] = {}  # node -> its claims by address, and by name
         self._by_address: dict[str, _ClaimsByKey] = {}  # address -> node -> claim
         self._by_name: dict[str, _ClaimsByKey] = {}
 
     def upsert_node(self, node: Node) -> None:
-        """The Node is so now."""
+        """Store the Node's current state."""
         self._update(node.name, msgspec.structs.replace(self._entry(node.name), node=node))
 
     def remove_node(self, name: str) -> None:
-        """No Node of that name exists any more."""
+        """Record that no Node of that name exists."""
         self._update(name, msgspec.structs.replace(self._entry(name), node=None))
 
     def upsert_report(self, event: NodeEnriched | NodeUnreachable) -> None:
-        """Metadata's last word of the Node's machine."""
+        """Store metadata's last report about the Node's machine."""
         self._update(event.node.name, msgspec.structs.replace(self._entry(event.node.name), enriched=event))
 
     def remove_report(self, name: str) -> None:
-        """Metadata has nothing to say of a Node of that name."""
+        """Drop metadata's report about a Node of that name."""
         self._update(name, msgspec.structs.replace(self._entry(name), enriched=None))
 
     def clear(self) -> None:
-        """Nothing is known."""
-        for held in (self._entries, self._claims_by_node, self._by_address, self._by_name):
-            held.clear()
+        """Drop all Nodes and reports."""
+        for index in (self._entries, self._claims_by_node, self._by_address, self._by_name):
+            index.clear()
 
     def get_node(self, name: str) -> Node | None:
-        """The Node of that name, None if there is none."""
+        """Return the Node of that name; None if there is none."""
         return self._entry(name).node
 
     def find_by_address(self, ip: str) -> tuple[Claim, ...]:
-        """Every Node's claim to an address in canonical form, sorted by node."""
+        """Return every Node's claim to an address in canonical form, sorted by node."""
         return _sort_by_node(self._by_address.get(ip, {}).values())
 
     def find_by_name(self, dns: str) -> tuple[Claim, ...]:
-        """Every Node's claim to a DNS name in any case, sorted by node; a Node's highest one."""
+        """Return each Node's strongest claim to a DNS name in any case, sorted by node."""
         name = dns.lower()
         claims = dict(self._by_name.get(name, {}))
         for owner in _iterate_prefixes(name):
@@ -127,7 +127,7 @@ def _derive_claims(entry: _IndexEntry) -> tuple[_ClaimsByKey, _ClaimsByKey]:
     node = entry.node
     if node is None:
         return {}, {}
-    # what was said of an earlier Node of that name says nothing of this one
+    # A report about an earlier Node of that name does not apply to this Node.
     enriched = entry.enriched if entry.enriched and entry.enriched.node.uid == node.uid else None
     if isinstance(enriched, NodeEnriched):
         return _derive_address_claims(node, enriched.facts, False), _derive_name_claims(
@@ -143,7 +143,7 @@ def _derive_address_claims(node: Node, facts: MachineFacts | None, unreachable: 
     answered = ""
     if facts is not None:
         ranks.update(dict.fromkeys(collect_attested_ips(facts), ClaimRank.ATTESTED))
-        # recognized by its UUID only, a machine has not answered as this node
+        # A machine that is identified only by its UUID has not answered as this node.
         answered = normalize_ip(facts.node_ip) if facts.node_name == node.name else ""
         if answered and not unreachable:
             ranks[answered] = ClaimRank.ANSWERED
@@ -168,13 +168,13 @@ def _derive_name_claims(node: Node, facts: MachineFacts | None, unreachable: boo
 
 
 def parse_provided_ips(node: Node) -> frozenset[str]:
-    """The node IPs in the kubelet's annotation, in canonical form; none if it is malformed."""
+    """Return the node IPs in the kubelet's annotation, in canonical form; none if it is malformed."""
     provided = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
     return frozenset() if isinstance(provided, InvalidNodeIP) else frozenset(map(str, provided))
 
 
 def collect_object_ips(node: Node) -> frozenset[str]:
-    """Every address that a Node object names, in canonical form."""
+    """Return every address in a Node object, in canonical form."""
     return frozenset(_iterate_object_ips(node))
 
 
@@ -184,7 +184,7 @@ def _iterate_object_ips(node: Node) -> Iterator[str]:
 
 
 def collect_object_names(node: Node) -> frozenset[str]:
-    """Every name that a Node object's status gives it, in lower case."""
+    """Return every DNS name in a Node object's status, in lower case."""
     return frozenset(_iterate_object_names(node))
 
 
@@ -195,7 +195,7 @@ def _iterate_object_names(node: Node) -> Iterator[str]:
 
 
 def _iterate_prefixes(name: str) -> Iterator[str]:
-    """What stands before each dot of a name."""
+    """Yield the part of a name before each dot."""
     at = name.find(".")
     while at >= 0:
         yield name[:at]

@@ -1,4 +1,4 @@
-"""Whether a kubelet gets the certificate that it asks for: permanent faults first, then what it is."""
+"""Decides whether a kubelet gets the requested certificate: permanent faults first, then attestation."""
 
 from typing import Final
 
@@ -14,21 +14,21 @@ from services.csr.request_checks import check_request, why_ignored
 
 __all__ = ["ApprovalPolicy", "Approve", "Check", "Decision", "Deny", "Evaluation", "Ignore", "Wait", "decide"]
 
-# The reference's own words: dashboards and people look for them.
+# The texts of the reference controller: dashboards and operators search for them.
 _APPROVED_REASON: Final = "Approved by TalosCloudControllerManager"
 _DENIED_REASON: Final = "Denied by TalosCloudControllerManager"
 _APPROVED_MESSAGE: Final = "This CSR was approved by Talos Cloud Controller Manager"
 _DENIED_MESSAGE: Final = "This CSR was denied by Talos Cloud Controller Manager, Reason: "
 _BY_MACHINE: Final = "every name and address is attested by the machine through Talos"
 _BY_NODE_OBJECT: Final = "attested by the Node object only"
-_MAX_MESSAGE_LENGTH: Final = 1000  # characters of a message
+_MAX_MESSAGE_LENGTH: Final = 1000  # characters of a condition's message
 
 
 def decide(enriched: CsrEnriched, claim_index: ClaimIndex, policy: ApprovalPolicy) -> Evaluation:
-    """What becomes of a pending request, and every check that was made. No input raises."""
-    not_ours = why_ignored(enriched.request)
-    if not_ours:
-        return Evaluation(decision=Ignore(reason=not_ours))
+    """Return the decision about a pending request, with every check. No input raises."""
+    ignore_reason = why_ignored(enriched.request)
+    if ignore_reason:
+        return Evaluation(decision=Ignore(reason=ignore_reason))
     checks = _run_checks(enriched, claim_index, policy)
     return Evaluation(decision=_make_decision(checks, enriched), checks=checks)
 

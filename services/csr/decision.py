@@ -1,4 +1,4 @@
-"""What can be decided about a request: values that carry their reason and all that was looked at."""
+"""The possible decisions about a request, with their reasons and all checks."""
 
 import msgspec
 
@@ -6,13 +6,13 @@ from services.csr.api_endpoint import ApiEndpoint
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """One check of a request and its result."""
 
-    name: str  # a class of reasons, such as "addresses": label of metrics and key of events
-    passed: bool | None  # None: it may still become right
-    text: str  # what was found, in words an operator can act on
-    nodes: frozenset[str] = frozenset()  # whose change can make it right
-    rivals: tuple[str, ...] = ()  # Nodes that claim the same, sorted
+    name: str  # a class of reasons, such as "addresses": label of metrics and part of the key of Events
+    passed: bool | None  # None: it may pass later
+    text: str  # the result, in words that an operator can act on
+    nodes: frozenset[str] = frozenset()  # a change of one of these nodes can make it pass
+    rivals: tuple[str, ...] = ()  # Nodes with the same claim, sorted
 
 
 class Approve(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,8 @@ class Approve(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str
     message: str
-    is_by_node_object_only: bool = False  # no machine attested anything (metadata runs without Talos)
+    # no machine attested the names and addresses (metadata runs without Talos)
+    is_by_node_object_only: bool = False
 
 
 class Deny(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,17 +33,18 @@ class Deny(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing is written; judged again when one of `nodes`, or what csr knows of the cluster, changes."""
+    """csr writes nothing, and evaluates again when one of `nodes` or csr's data about the cluster changes."""
 
     reason: str  # name of the check that waits
     message: str
     nodes: frozenset[str]
     rivals: tuple[str, ...] = ()
-    retry_after_seconds: float | None = None  # by itself; None: it needs a change
+    # seconds until it can pass without a change; None: it needs a change
+    retry_after_seconds: float | None = None
 
 
 class Ignore(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing of ours: never written, not even denied."""
+    """csr does not manage this request: it neither approves nor denies it."""
 
     reason: str
 
@@ -51,17 +53,17 @@ Decision = Approve | Deny | Wait | Ignore
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, and every check in the order in which it was made."""
+    """A decision, and every check in the order of evaluation."""
 
     decision: Decision
     checks: tuple[Check, ...] = ()
 
 
 class ApprovalPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator allows, and what is known of the cluster."""
+    """The operator's configuration for approvals, and csr's data about the cluster."""
 
     allowed_networks: tuple[str, ...] = ()  # CIDRs; for requests that no machine attests
-    service_networks: tuple[str, ...] | None = None  # CIDRs of the cluster's Services; None: not known
+    service_networks: tuple[str, ...] | None = None  # CIDRs of the cluster's Services; None: unknown
     api_endpoint: ApiEndpoint = ApiEndpoint()  # of the Kubernetes API
     min_expiration_seconds: int | None = None
     max_expiration_seconds: int | None = None

@@ -1,4 +1,4 @@
-"""A node's request and what its machine says of itself: approve it, deny it, or wait for what is missing."""
+"""Handles an enriched request: approve it, deny it, or wait for what is missing."""
 
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -21,15 +21,14 @@ from services.csr.rate_limiter import NodeRateLimiter
 from services.csr.request_evaluator import Drop, Pause, RequestAction, RequestEvaluator, SkipRequest
 from services.csr.waiting_requests import WaitingRequest, WaitingRequests
 
-RETRY_SECONDS: Final = 30.0  # a safety net: what a request waits for is heard of when it happens
-FENCE_RETRY_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
-_MAX_WAIT_NODES: Final = (
-    64  # that one wait is ended by: an address that everybody claims must not cost a square
-)
+# only a fallback: the change that a request waits for triggers the next evaluation
+RETRY_SECONDS: Final = 30.0
+FENCE_RETRY_SECONDS: Final = 5.0  # by then the watcher has published the current state in Kubernetes
+_MAX_WAIT_NODES: Final = 64  # that can end one wait; limits the cost of an address that every Node claims
 
 
 class OnCsrEnriched:
-    """Gather the newest view, decide, write, tell. What is gone or decided by now gets nothing."""
+    """Gathers the current state, decides, writes and publishes. Deleted or decided requests get no write."""
 
     def __init__(
         self,
@@ -56,13 +55,11 @@ class OnCsrEnriched:
         self._decision_publisher = decision_publisher
         self._event_recorder = event_recorder
         self._clock = clock
-        self._skipped_nodes: set[str] = set()  # Nodes, since they last changed
-        self._fence_failures: dict[
-            str, int
-        ] = {}  # request -> sequence of the message that failed at the fence
+        self._skipped_nodes: set[str] = set()  # Nodes with a skipped request since their last change
+        self._fence_failures: dict[str, int] = {}  # request -> sequence of the message whose fence failed
 
     async def __call__(self, message: Message) -> None:
-        """Raises RequeueAfter while it waits, TemporaryError for what the world may cure."""
+        """Process a message. Raises RequeueAfter for a wait, TemporaryError for a temporary failure."""
         event = message.event
         if not isinstance(event, CsrEnriched | EnrichedCsrGone):
             raise PermanentError(f"{type(event).__name__} is no event about an enriched request")
@@ -70,45 +67,46 @@ class OnCsrEnriched:
             raise PermanentError(f"{message.subject} speaks of another request, {_name_of(event)}")
         is_known = event.stream_id == self._stream_cache.stream_id
         await self._cache_sync.wait_for(message.sequence if is_known else 0)
-        verdict = self._evaluator.evaluate(message, event)
-        if isinstance(verdict, Approve | Deny):
-            verdict = await self._write(message, event)
-        await self._apply_action(event, verdict)
+        action = self._evaluator.evaluate(message, event)
+        if isinstance(action, Approve | Deny):
+            action = await self._write(message, event)
+        await self._apply_action(event, action)
 
     def forget(self, name: str) -> None:
-        """The request is gone, or decided."""
+        """Forget a request that is deleted or decided."""
         self._evaluator.forget(name)
         self._fence_failures.pop(name, None)
 
     def forget_all(self) -> None:
-        """Another stream: sequences mean something else from here on."""
+        """Forget everything, after the stream was replaced: its sequences start again."""
         self._evaluator.forget_all()
         self._fence_failures.clear()
         self._skipped_nodes.clear()
 
     def take_skipped(self, node: str) -> bool:
-        """Whether a request of that Node, which has changed, was none of ours; said once of each change."""
+        """Whether csr skipped a request of that changed Node as not its own; True once per change."""
         is_so = node in self._skipped_nodes
         self._skipped_nodes.discard(node)
         return is_so
 
-    # ---- write, tell
+    # ---- write and publish
 
     async def _write(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> RequestAction:
-        """Write what holds once a slot is free; return it, whether or not it was written."""
+        """Evaluate and write once a slot is free; return the action, whether or not it was written."""
         request = _request_of(event)
         try:
-            verdict = await self._approval_writer.write(
+            action = await self._approval_writer.write(
                 request, lambda: self._evaluator.evaluate(message, event)
             )
         except (FenceFailed, NotFound) as error:
             self._rate_limiter.record_write(request.node_name, self._clock())
             self._raise_fence_failure(message, request, error)
-        if isinstance(verdict, Approve | Deny):
+        if isinstance(action, Approve | Deny):
             self._rate_limiter.record_write(request.node_name, self._clock())
-            if request.name in self._pending_requests.by_name:  # else the watcher has told of it already
+            # otherwise the watcher has already reported it
+            if request.name in self._pending_requests.by_name:
                 self._evaluator.record_write(request)
-        return verdict
+        return action
 
     async def _apply_action(self, event: CsrEnriched | EnrichedCsrGone, action: RequestAction) -> None:
         match action:
@@ -143,7 +141,7 @@ class OnCsrEnriched:
         await self._publish_decision(request, outcome, decision.message, changes=(change,))
 
     async def _wait(self, request: SigningRequest, wait: Wait) -> NoReturn:
-        """Raises RequeueAfter."""
+        """Record the wait and publish it. Raises RequeueAfter."""
         seconds = wait.retry_after_seconds
         waits = WaitingRequest(
             name=request.name,
@@ -168,9 +166,10 @@ class OnCsrEnriched:
     def _raise_fence_failure(
         self, message: Message, request: SigningRequest, error: FenceFailed | NotFound
     ) -> NoReturn:
-        """It is decided, it is another one, or a message says what is not so: the watcher will tell.
+        """Raise for a failed fence: the request is decided, another one, or the message is wrong.
 
-        Raises RequeueAfter at first, and if it still seems pending then, TemporaryError.
+        The watcher will publish the current state. Raises RequeueAfter at first, and TemporaryError if the
+        request still seems pending then.
         """
         self._waiting_requests.remove(request.name)
         again = self._fence_failures.get(request.name) == message.sequence
@@ -183,13 +182,13 @@ class OnCsrEnriched:
 
 
 def _limit_nodes(nodes: frozenset[str], requester: str) -> frozenset[str]:
-    """A change of one of the rest is met with when it is looked at again anyway."""
+    """Limit the Nodes of a wait; a change of another one takes effect at the next periodic evaluation."""
     others = sorted(nodes - {requester})[: _MAX_WAIT_NODES - 1]
     return frozenset(others) | (nodes & {requester})
 
 
 def _request_of(event: CsrEnriched | EnrichedCsrGone) -> SigningRequest:
-    """What is gone is settled, and gets no other verdict."""
+    """Return the request of an event whose action is not Drop; a deleted request always gets Drop."""
     assert isinstance(event, CsrEnriched)
     return event.request
 

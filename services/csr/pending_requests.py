@@ -1,4 +1,4 @@
-"""Whose requests are pending, and which of them is the newest: only that one is decided."""
+"""Tracks pending requests, and the newest one of each node: csr decides only that one."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -8,55 +8,56 @@ import msgspec
 
 from libs.common.contract.signing_request import SigningRequest
 
-MAX_REQUESTERS: Final = 50_000  # identities whose requests are long gone must not pile up
+MAX_REQUESTERS: Final = 50_000  # requesters whose requests are long deleted must not accumulate
 _NO_TIMESTAMP: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class RequestOrder(NamedTuple):
-    """Where a request stands among those of its requester. Clocks go back; versions, if etcd is restored."""
+    """Orders the requests of one requester. Clocks can go back; versions can, if etcd is restored."""
 
-    version: int  # of the first word of it: what is written to it later does not make it newer
+    version: int  # at the first observation: later writes do not make a request newer
     created_at: datetime  # in whole seconds
     name: str
 
 
 class _DecidedRequest(NamedTuple):
-    """The newest request of a node that was decided."""
+    """The newest decided request of a node."""
 
     order: RequestOrder
-    was_pending: bool  # else its version is that of a later write
+    was_pending: bool  # False: its version is that of a later write
 
     def supersedes(self, pending: RequestOrder) -> bool:
-        """Whether that is older for certain: a request that waits for ever is worse than one too many."""
+        """Whether `pending` is certainly older; in doubt both are decided, so that none waits forever."""
         if self.order.created_at == pending.created_at:
             return self.was_pending and self.order > pending
         return self.order.created_at > pending.created_at and self.order.version >= pending.version
 
 
 class PendingCsr(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that nobody has decided."""
+    """A request without a decision."""
 
     uid: str
-    node: str  # whose identity asks
+    node: str  # the requester
     order: RequestOrder
 
 
 class PendingRequests:
-    """Kept from what the watcher says."""
+    """Follows the watcher's observations of requests."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, PendingCsr] = {}  # by the name of the request
-        self.awaiting_signer: set[str] = set()  # approved, and the signer has not answered yet
+        self.awaiting_signer: set[str] = set()  # approved, and the signer has not issued the certificate yet
         self._orders_by_node: dict[str, dict[str, RequestOrder]] = {}
-        self._decided: dict[str, _DecidedRequest] = {}  # by node; it may have gone since
+        self._decided: dict[str, _DecidedRequest] = {}  # by node; the request may be deleted since
 
     def upsert(self, request: SigningRequest) -> str:
-        """The request is so now; the one that is to be looked at on account of that, "" if none.
+        """Store the request's current state; return the other request to evaluate because of it, "" if none.
 
-        It was the newest before and is superseded, or it is the newest now that this one is decided.
+        That is the former newest request if this one supersedes it, or the new newest one if this one is
+        decided.
         """
         if not request.is_requested_by_node:
-            return ""  # it is never answered, and must not keep the node's own from it
+            return ""  # csr never answers it, and it must not supersede the node's own request
         before = self.find_newest(request.node_name)
         known = self.by_name.get(request.name)
         if known is not None and (known.uid, known.node) != (request.uid, request.node_name):
@@ -72,7 +73,7 @@ class PendingRequests:
         return before if before in self.by_name and before != newest else ""
 
     def remove(self, name: str) -> str:
-        """The request is no more; the older one that is to be decided now, as nobody has decided this."""
+        """Remove a request; return the older one to decide now if the removed one was the newest, else ""."""
         self.awaiting_signer.discard(name)
         pending = self.by_name.get(name)
         was_newest = pending is not None and self.find_newest(pending.node) == name
@@ -80,14 +81,14 @@ class PendingRequests:
         return self.find_newest(pending.node) if pending and was_newest else ""
 
     def find_newest(self, node: str) -> str:
-        """The name of the request of that node that is to be decided, "" if there is none."""
+        """Return the name of the node's request to decide; "" if there is none."""
         places, decided = self._orders_by_node.get(node, {}).values(), self._decided.get(node)
         left = (place for place in places if decided is None or not decided.supersedes(place))
         newest = max(left, default=None)
         return newest.name if newest else ""
 
     def find_superseding(self, name: str) -> str:
-        """The newer request of the same node, decided or not, on account of which this one gets no write."""
+        """Return the newer request of the same node, decided or not, that supersedes this one; "" if none."""
         pending = self.by_name.get(name)
         if pending is None:
             return ""
@@ -95,17 +96,17 @@ class PendingRequests:
         return newest if newest != name else ""
 
     def count_superseded(self) -> int:
-        """How many pending requests there are that get no write."""
+        """Return the number of superseded pending requests."""
         return len(self.by_name) - sum(1 for _ in self.iterate_newest())
 
     def iterate_newest(self) -> Iterator[PendingCsr]:
-        """The requests that are to be decided, one of each node."""
+        """Yield the requests to decide, one per node."""
         for node in self._orders_by_node:
             if name := self.find_newest(node):
                 yield self.by_name[name]
 
     def clear(self) -> None:
-        """Everything known is void."""
+        """Drop everything."""
         for known in (self.by_name, self.awaiting_signer, self._orders_by_node, self._decided):
             known.clear()
 
@@ -142,5 +143,6 @@ def _decided_order(decided: _DecidedRequest) -> tuple[datetime, bool, RequestOrd
 
 def _request_order(request: SigningRequest) -> RequestOrder:
     created = request.metadata.creation_timestamp or _NO_TIMESTAMP
-    created = created if created.tzinfo else created.replace(tzinfo=UTC)  # two kinds could not be compared
+    # naive and aware times cannot be compared
+    created = created if created.tzinfo else created.replace(tzinfo=UTC)
     return RequestOrder(request.resource_version_number, created, request.name)

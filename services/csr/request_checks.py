@@ -1,4 +1,4 @@
-"""What is wrong with a request whoever asks: permanent faults, decided by the request alone."""
+"""Checks for permanent faults, which depend on the request alone and not on the requester."""
 
 import re
 from collections.abc import Iterator
@@ -13,15 +13,16 @@ from services.csr.decision import ApprovalPolicy, Check
 
 _REQUIRED_USAGES: Final = frozenset({"digital signature", "server auth"})
 _ALLOWED_USAGES: Final = _REQUIRED_USAGES | {"key encipherment"}
-_MAX_NAME_LENGTH: Final = 253  # of a DNS name
+_MAX_NAME_LENGTH: Final = 253  # characters of a DNS name
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\Z", re.IGNORECASE | re.ASCII)
-_NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")  # RFC 1123, as the API server has it
+# RFC 1123, as the API server validates it
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 _NUMBER: Final = re.compile(r"([0-9]+|0x[0-9a-f]*)\Z", re.IGNORECASE | re.ASCII)
 _MAX_LISTED: Final = 3  # values shown of a list
 
 
 def why_ignored(request: SigningRequest) -> str:
-    """Why such a request is never touched, not even denied; "" for a node's own serving certificate."""
+    """Return why csr never decides such a request; "" for a node's own serving certificate."""
     if not request.is_kubelet_serving:
         return (
             f"signer {quote_untrusted(request.spec.signer_name)} and user "
@@ -37,7 +38,7 @@ def why_ignored(request: SigningRequest) -> str:
 def check_request(
     request: SigningRequest, requested: CertificateRequest, policy: ApprovalPolicy
 ) -> Iterator[Check]:
-    """Each of them passed or failed for ever."""
+    """Yield the permanent checks; each passes or fails, and no change of the cluster alters the result."""
     checks = {
         "request": next(iter(requested.problems), ""),
         "key": requested.key_problem,
@@ -57,7 +58,7 @@ def check_request(
 
 
 def find_name_problem(dns: str, node_name: str) -> str:
-    """Why no node may have that name in a certificate, whatever its machine attests."""
+    """Return why no node may have that name in a certificate, even if attested; "" if allowed."""
     lower = dns.lower().rstrip(".")
     if "*" in dns:
         return f"DNS name {quote_untrusted(dns)} is a wildcard"
@@ -71,27 +72,27 @@ def find_name_problem(dns: str, node_name: str) -> str:
     if len(dns) > _MAX_NAME_LENGTH or not all(_LABEL.match(label) for label in labels):
         return f"DNS name {quote_untrusted(dns)} is no host name"
     if parse_ip(dns) is not None or (_NUMBER.match(labels[-1]) and dns != node_name):
-        # 10.1, 0x7f000001: some clients take them for one
+        # some clients parse 10.1 or 0x7f000001 as an address
         return f"DNS name {quote_untrusted(dns)} is an address"
     return ""
 
 
 def find_address_problem(text: str, service_networks: tuple[str, ...] = ()) -> str:
-    """Why no node may have that address in a certificate, whatever its machine attests."""
+    """Return why no node may have that address in a certificate, even if attested; "" if allowed."""
     ip = ip_address(text)
     if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
         return f"IP address {text} is IPv4-mapped: a Go client would take it for {ip.ipv4_mapped}"
     if not is_global_unicast(ip):
         return f"IP address {text} is not a unicast address that others can reach"
     if any(ip in network for network in parse_networks(service_networks)):
-        # the first of them is the API server's, and pods may trust the signer's CA to tell them who that is
+        # The first address is the API server's, and pods may trust the signer's CA to authenticate it.
         return f"IP address {text} is a Service's"
     return ""
 
 
 @lru_cache(maxsize=8)
 def parse_networks(cidrs: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
-    """The networks in these texts; whatever is none is left out."""
+    """Parse these CIDRs; invalid ones are left out."""
     return tuple(network for text in cidrs if (network := _parse_network(text)) is not None)
 
 
@@ -103,7 +104,7 @@ def _parse_network(text: str) -> IPv4Network | IPv6Network | None:
 
 
 def format_list(values: tuple[str, ...]) -> str:
-    """A few values of somebody else's, in words; those of a request are shown already."""
+    """Join the first few values, which must already be quoted if untrusted."""
     more = f" and {len(values) - _MAX_LISTED} more" if len(values) > _MAX_LISTED else ""
     return ", ".join(values[:_MAX_LISTED]) + more
 

@@ -1,4 +1,4 @@
-"""What becomes of an enriched request by all that is known now. Nothing is written without this verdict."""
+"""Evaluates an enriched request by the current state. csr writes nothing without this evaluation."""
 
 from collections.abc import Callable
 from typing import Final, Literal
@@ -19,7 +19,8 @@ from services.csr.metadata_reports import MetadataReports
 from services.csr.pending_requests import PendingRequests
 from services.csr.rate_limiter import BURST, NodeRateLimiter
 
-_WRITE_TTL_SECONDS: Final = 60.0  # what we have written; an etcd restored from a backup goes back
+# for own writes; after this time the observed state counts again: etcd may be restored from a backup
+_WRITE_TTL_SECONDS: Final = 60.0
 _RATE_LIMITED: Final = "TooManyRequests"
 _RATE_LIMITED_TEXT: Final = (
     f"more than {BURST} requests of this node were answered lately, one more is each minute; other nodes "
@@ -28,19 +29,19 @@ _RATE_LIMITED_TEXT: Final = (
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Nothing is left to do for this message."""
+    """The message needs no further processing."""
 
     reason: str
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Nothing may be decided now, for any request."""
+    """csr may decide no request now."""
 
     reason: str
 
 
 class SkipRequest(msgspec.Struct, frozen=True):
-    """The request gets no answer of ours."""
+    """csr does not answer this request."""
 
     outcome: Literal["not-ours", "superseded", "ignored"]
     reason: str
@@ -50,7 +51,7 @@ RequestAction = Drop | Pause | SkipRequest | Wait | Approve | Deny
 
 
 class RequestEvaluator:
-    """Reads the followed state and changes nothing but its memory of what was written."""
+    """Reads the cached state, and records only csr's own writes."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class RequestEvaluator:
         why_undecided: Callable[[], tuple[str, ...]],
         clock: Callable[[], float],
     ) -> None:
-        """`why_undecided` returns why no request may be decided now; `clock` is monotonic, in seconds."""
+        """`why_undecided` returns why csr may decide no request now; `clock` is monotonic, in seconds."""
         self._stream_cache = stream_cache
         self._pending_requests = pending_requests
         self._claim_index = claim_index
@@ -75,13 +76,13 @@ class RequestEvaluator:
         self._ownership = ownership
         self._why_undecided = why_undecided
         self._clock = clock
-        self._written: dict[str, tuple[str, float]] = {}  # request -> uid, when
+        self._written: dict[str, tuple[str, float]] = {}  # request -> uid and time of the write
 
     def evaluate(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> RequestAction:
-        """By everything that is known at this moment; call it again after each wait."""
-        settled = self._why_dropped(message, event)
-        if settled or isinstance(event, EnrichedCsrGone):
-            return Drop(settled or "the request is gone")
+        """Evaluate by the current state. Call it again after each await."""
+        drop_reason = self._why_dropped(message, event)
+        if drop_reason or isinstance(event, EnrichedCsrGone):
+            return Drop(drop_reason or "the request is gone")
         if undecided := self._why_undecided():
             return Pause("; ".join(undecided))
         request = event.request
@@ -101,15 +102,15 @@ class RequestEvaluator:
         return self._convert_decision(event, self._decide_by_fresh_facts(message, event))
 
     def record_write(self, request: SigningRequest) -> None:
-        """Note an answer of ours: it is believed until the watcher reports it."""
+        """Record an own write; it counts as decided until the watcher reports it."""
         self._written[request.name] = (request.uid, self._clock())
 
     def forget(self, name: str) -> None:
-        """The request is gone, or decided."""
+        """Forget a request that is deleted or decided."""
         self._written.pop(name, None)
 
     def forget_all(self) -> None:
-        """Everything known is void."""
+        """Forget all own writes."""
         self._written.clear()
 
     def _decide_by_fresh_facts(self, message: Message, event: CsrEnriched) -> Decision:
@@ -118,7 +119,7 @@ class RequestEvaluator:
         why = self._reports.why_stale(message, self._clock()) if is_final else ""
         if not why:
             return decision
-        # Facts that are too old are none. What the request itself forbids stays denied.
+        # Ignore facts that are too old. A request with a permanent fault stays denied.
         without_facts = msgspec.structs.replace(event, facts=None, fault=None, without_talos=False)
         decision = decide(without_facts, self._claim_index, self._policy()).decision
         return decision if isinstance(decision, Deny) else Wait(reason="age", message=why, nodes=frozenset())
@@ -128,7 +129,7 @@ class RequestEvaluator:
             case Ignore(reason=reason):
                 return SkipRequest("ignored", reason)
             case Wait() if event.facts is None and not event.without_talos:
-                # no Node that changes ends it, but what metadata says of it next
+                # Metadata's next message ends this wait, not a change of a Node.
                 return msgspec.structs.replace(decision, nodes=frozenset())
             case Deny(message=why) if self._may_be_excluded(event.request):
                 return _wait_for_node(event.request, why)
@@ -161,12 +162,12 @@ class RequestEvaluator:
         return why_not_owned(self._ownership(), node) if node is not None else ""
 
     def _may_be_excluded(self, request: SigningRequest) -> bool:
-        """Whether its Node may turn out to be another's: there is none yet, and not every Node is ours."""
+        """Whether the Node does not exist yet and another controller may manage it (restricted ownership)."""
         return self._ownership().is_restricted and self._claim_index.get_node(request.node_name) is None
 
 
 def _wait_for_node(request: SigningRequest, why: str) -> Wait:
-    """A refusal is final, and a Node that does not exist yet may be another's."""
+    """Return a wait: a denial is final, and another controller may manage a Node that does not exist yet."""
     text = (
         f"Node {request.node_name} does not exist, so whose it will be is not known: not denied yet, though: "
     )

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class CsrService:
-    """Any number of replicas share the work; each follows the flow for itself."""
+    """Any number of replicas share the work; each has its own stream cache."""
 
     spec = CSR
 
@@ -65,8 +65,8 @@ class CsrService:
         self._dependencies = dependencies
         self._settings = settings
         self._leader_seen = asyncio.Event()
-        self._failed_subjects: set[str] = set()  # subjects of which we do not know what they say
-        self._was_paused = False  # something was handed back because nothing may be decided
+        self._failed_subjects: set[str] = set()  # subjects whose last message could not be applied
+        self._was_paused = False  # a message was requeued because csr may not decide now
         self._reports = MetadataReports(
             repeat_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
         )
@@ -110,7 +110,7 @@ class CsrService:
             kube, claims.get_node, is_foreign=self._is_foreign, now=dependencies.now, observe_only=dry
         )
         budget = NodeRateLimiter()
-        judge = RequestEvaluator(
+        evaluator = RequestEvaluator(
             stream_cache=table,
             pending_requests=self._pending_requests,
             claim_index=claims,
@@ -124,7 +124,7 @@ class CsrService:
         self._on_csr_enriched = OnCsrEnriched(
             stream_cache=table,
             cache_sync=self._cache_sync,
-            evaluator=judge,
+            evaluator=evaluator,
             rate_limiter=budget,
             pending_requests=self._pending_requests,
             waiting_requests=self._waiting_requests,
@@ -153,7 +153,7 @@ class CsrService:
         )
 
     async def run(self) -> None:
-        """Work until cancelled; what is in flight is finished."""
+        """Run until cancelled; finish messages in flight."""
         metrics.LEADER_SILENCE.labels(CSR.service).set_function(self._stream_cache.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -166,7 +166,7 @@ class CsrService:
             await self._event_recorder.flush()
 
     def problems(self) -> tuple[str, ...]:
-        """Why nothing is decided now, or not by the newest file."""
+        """Return why csr decides nothing now, or does not apply the newest configuration file."""
         return (
             *self._why_undecided(),
             *self._reports.problems(),
@@ -180,7 +180,7 @@ class CsrService:
         return (*self._cache_sync.problems(), *((paused,) if paused else ()))
 
     async def _run_consumers(self) -> None:
-        await self._leader_seen.wait()  # before that every message would only be handed back
+        await self._leader_seen.wait()  # without a leader, csr would requeue every message
         [durable] = CSR.durables
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._waiting_request_reconciler.run())
@@ -197,7 +197,7 @@ class CsrService:
             raise
 
     def _why_paused(self) -> str:
-        """Why nothing may be written."""
+        """Return why csr may write nothing; "" if it may."""
         if self._failed_subjects:
             return f"defect: no sense could be made of {min(self._failed_subjects)}, so claims may be missing"
         if self._settings.observe_only:
@@ -205,7 +205,7 @@ class CsrService:
         return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
 
     def _build_policy(self) -> ApprovalPolicy:
-        """What the operator allows, and what is known of the cluster now."""
+        """Build the policy from the operator's settings and the current data about the cluster."""
         return msgspec.structs.replace(
             self._settings.policy,
             service_networks=self._service_networks.cidrs,
@@ -213,19 +213,19 @@ class CsrService:
         )
 
     def _is_foreign(self, name: str) -> bool:
-        """Whether that Node is another's."""
+        """Whether another controller manages the Node of that name."""
         node = self._claim_index.get_node(name)
         return node is not None and bool(why_not_owned(self._ownership_reloader.ownership(), node))
 
-    # ---- what the flow says
+    # ---- messages of the flow
 
     def _on_message(self, message: Message) -> None:
         try:
             self._apply_event(message.event)
             self._failed_subjects.discard(message.subject)
         except Exception:
-            # Whoever wrote it must neither end the process nor hide a claim: until it is replaced or gone,
-            # nothing is approved.
+            # A wrong message must neither end the process nor hide a claim. Until the stream replaces or
+            # drops it, csr approves nothing.
             self._failed_subjects.add(message.subject)
             log.exception("a message could not be taken in", extra={"subject": message.subject})
         if self._settings.observe_only or (
@@ -241,7 +241,7 @@ class CsrService:
             self._enqueue_all()
         self._cache_sync.wake_waiters()
         if self._was_paused and not self._why_undecided():
-            self._enqueue_all()  # what was handed back may come again in a minute only
+            self._enqueue_all()  # the bus may deliver requeued messages only after a minute
 
     def _apply_event(self, event: object) -> None:
         self._service_networks.apply(event)
@@ -263,7 +263,7 @@ class CsrService:
                 self._on_request_gone(name)
 
     def _on_expired(self, subject: str) -> None:
-        """The stream holds it no more: that is how long it has been gone."""
+        """Handle a subject that the stream no longer contains: its object is long gone."""
         self._failed_subjects.discard(subject)
         if subject == NETWORKS:
             self._service_networks.forget_report()
@@ -278,13 +278,13 @@ class CsrService:
             self._enqueue_all()
 
     def _on_caught_up(self) -> None:
-        """What was said before has been handled by somebody, or not."""
+        """End the replay: evaluate all pending requests, since the old messages may not be redelivered."""
         self._reports.handle_caught_up(is_complete=self._stream_cache.is_complete)
         self._enqueue_all()
         self._cache_sync.wake_waiters()
 
     def _enqueue_all(self) -> None:
-        """At each pending request that is to be decided."""
+        """Enqueue each pending request that no newer one supersedes."""
         self._was_paused = False
         self._waiting_request_reconciler.enqueue(
             [pending.order.name for pending in self._pending_requests.iterate_newest()]
@@ -321,7 +321,7 @@ class CsrService:
         self._waiting_request_reconciler.enqueue([superseded] if superseded else ())
 
     def _on_requester_answered(self, request: SigningRequest) -> None:
-        """By us, by another replica, or by a person: should its node wait again, that is another wait."""
+        """End the requester's wait after any decision, by csr or a person; a later wait starts from zero."""
         self._waiting_requests.finish(request.name, request.node_name)
         if request.find_condition("Approved"):
             self._event_recorder.forget_reasons(request)
@@ -339,7 +339,7 @@ class CsrService:
 
 
 def _is_cacheable(message: Message) -> bool:
-    """A request that is not there is gone; that it is gone one kubelet can have said without end."""
+    """Whether to cache a message; not a deletion, since one kubelet can cause any number of them."""
     return not isinstance(message.event, CsrGone | EnrichedCsrGone)
 
 

@@ -1,4 +1,4 @@
-"""Decides again what waits, as soon as anything changes on which it waits; tells of what waits for long."""
+"""Evaluates waiting requests again when a change may end the wait, and records Events for long waits."""
 
 import asyncio
 import logging
@@ -22,14 +22,14 @@ from services.csr.waiting_requests import WaitingRequests
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_SECONDS: Final = 1.0
-BATCH_SECONDS: Final = 0.1  # what changes within it leads to one decision
+BATCH_SECONDS: Final = 0.1  # changes within it lead to one evaluation
 _WORKERS: Final = 8
-_MAX_EVENTS_PER_CHECK: Final = 20  # an outage must not become a storm of Events on the API server
+_MAX_EVENTS_PER_CHECK: Final = 20  # an outage must not flood the API server with Events
 _MAX_RETRY_SECONDS: Final = 60.0
 
 
 class WaitingRequestReconciler:
-    """Every replica does it; who writes second fails at the fence, which harms nobody."""
+    """Runs in every replica; the fence rejects the second write, which does no harm."""
 
     def __init__(
         self,
@@ -54,27 +54,28 @@ class WaitingRequestReconciler:
         self._now = now
         self._queue: dict[str, None] = {}
         self._wakeup = asyncio.Event()
-        self._retry_at: dict[str, float] = {}  # what nobody will deliver again, and when to look at it
+        # requests that the bus will not redeliver -> time of the next evaluation
+        self._retry_at: dict[str, float] = {}
         self._reasons: set[str] = set()
 
     def enqueue(self, names: Iterable[str]) -> None:
-        """Look at these soon."""
+        """Evaluate these requests soon."""
         self._queue.update(dict.fromkeys(names))
         if self._queue:
             self._wakeup.set()
 
     def forget(self, name: str) -> None:
-        """The request is gone, or decided."""
+        """Forget a request that is deleted or decided."""
         self._queue.pop(name, None)
         self._retry_at.pop(name, None)
 
     def forget_all(self) -> None:
-        """Everything known is void."""
+        """Forget everything."""
         self._queue.clear()
         self._retry_at.clear()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run the workers and the periodic checks until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_WORKERS):
                 tasks.create_task(self._run_worker())
@@ -94,9 +95,9 @@ class WaitingRequestReconciler:
         message = self._stream_cache.get(f"{ENRICHED_CSR}.{name}")
         if message is None or name not in self._pending_requests.by_name:
             return
-        verdict = await self._handle(message)
-        if isinstance(verdict, Nak) and name in self._pending_requests.by_name:
-            self._retry_at[name] = self._clock() + min(verdict.delay_seconds, _MAX_RETRY_SECONDS)
+        disposition = await self._handle(message)
+        if isinstance(disposition, Nak) and name in self._pending_requests.by_name:
+            self._retry_at[name] = self._clock() + min(disposition.delay_seconds, _MAX_RETRY_SECONDS)
         else:
             self._retry_at.pop(name, None)
 
@@ -106,7 +107,7 @@ class WaitingRequestReconciler:
             self.run_periodic_checks()
 
     def run_periodic_checks(self) -> None:
-        """One pass: what is due is looked at, what waits for long is told, and all is counted."""
+        """Enqueue the due requests, record Events for long waits and update the metrics."""
         at = self._clock()
         due = [name for name, when in self._retry_at.items() if when <= at]
         for name in due:
@@ -114,7 +115,7 @@ class WaitingRequestReconciler:
         self.enqueue([*due, *self._waiting_requests.find_due(at)])
         self._update_metrics()
         if self._cache_sync.problems():
-            return  # what is known may be half of it: conclude nothing
+            return  # the cache may be incomplete: draw no conclusions
         for waiting in islice(self._waiting_requests.take_unreported(at), _MAX_EVENTS_PER_CHECK):
             observed = self._last_event(f"{OBSERVED_CSR}.{waiting.name}")
             if isinstance(observed, CsrObserved) and observed.request.uid == waiting.uid:

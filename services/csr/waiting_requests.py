@@ -1,25 +1,25 @@
-"""The requests that wait: for what, on which nodes, and since when. Found by the node that changes."""
+"""The waiting requests: reason, nodes that can end the wait, and start. Found by node."""
 
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-MAX_WAITING: Final = 20_000  # beyond it the oldest is left to its next delivery
-LONG_WAIT_SECONDS: Final = 30.0  # a wait of one reason that lasts longer is told on the Node
+MAX_WAITING: Final = 20_000  # beyond it the oldest waits for its next delivery
+LONG_WAIT_SECONDS: Final = 30.0  # a longer wait for one reason is recorded on the Node
 
 
 class WaitingRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request that could not be decided."""
+    """A request that csr could not decide yet."""
 
     name: str
     uid: str
-    requester: str  # the node whose identity asks
-    reason: str  # a word that stays the same while the wait does
+    requester: str  # the node that filed the request
+    reason: str  # the name of a check, constant during the wait
     message: str
-    nodes: frozenset[str]  # a change of any of them may end it
-    rivals: tuple[str, ...] = ()  # nodes that claim the same, with the same right
-    retry_at: float | None = None  # when it ends by itself, in monotonic seconds
+    nodes: frozenset[str]  # a change of any of them may end the wait
+    rivals: tuple[str, ...] = ()  # nodes with an equally strong claim
+    retry_at: float | None = None  # when the wait ends without a change, in monotonic seconds
 
 
 class _RequesterWait(msgspec.Struct):
@@ -29,17 +29,15 @@ class _RequesterWait(msgspec.Struct):
 
 
 class WaitingRequests:
-    """By the name of the request; a requester's wait goes on while the reason is the same."""
+    """Stores waiting requests by name. A requester's wait continues while the reason is the same."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, WaitingRequest] = {}
         self._names_by_node: dict[str, set[str]] = {}  # node -> names of requests
-        self._waits_by_requester: dict[
-            str, _RequesterWait
-        ] = {}  # requester -> how long it has waited for the same thing
+        self._waits_by_requester: dict[str, _RequesterWait] = {}  # requester -> reason and start of its wait
 
     def add(self, request: WaitingRequest, at: float) -> None:
-        """It could not be decided, at that monotonic time."""
+        """Add a request that could not be decided, at that monotonic time."""
         self._forget(request.name)
         if len(self.by_name) >= MAX_WAITING:
             self._forget(next(iter(self.by_name)))
@@ -53,30 +51,30 @@ class WaitingRequests:
                 del self._waits_by_requester[next(iter(self._waits_by_requester))]
 
     def remove(self, name: str) -> None:
-        """It is gone, or a newer one of its requester has its place: the wait may go on with that."""
+        """Remove a deleted or superseded request; the requester's wait may continue with another request."""
         self._forget(name)
 
     def finish(self, name: str, requester: str) -> None:
-        """It waits no more, and neither does its requester."""
+        """End the wait of a request and of its requester."""
         self._forget(name)
         self._waits_by_requester.pop(requester, None)
 
     def on_node_gone(self, node: str) -> None:
-        """Another one may come to have its name, and has not waited yet."""
+        """End the wait of a deleted Node: a new Node of that name has not waited yet."""
         self._waits_by_requester.pop(node, None)
 
     def find_by_node(self, node: str) -> frozenset[str]:
-        """The requests that wait on that node."""
+        """Return the requests that wait on that node."""
         return frozenset(self._names_by_node.get(node, ()))
 
     def find_due(self, at: float) -> list[str]:
-        """The requests whose wait has ended by itself."""
+        """Return the requests whose retry time has passed."""
         return [
             name for name, each in self.by_name.items() if each.retry_at is not None and each.retry_at <= at
         ]
 
     def take_unreported(self, at: float) -> Iterator[WaitingRequest]:
-        """Those whose wait has become a long one, each once until its reason changes."""
+        """Yield the requests with a long wait, each once until its reason changes."""
         for request in self.by_name.values():
             wait = self._waits_by_requester.get(request.requester)
             is_same = wait is not None and wait.reason == request.reason
@@ -85,7 +83,7 @@ class WaitingRequests:
                 yield request
 
     def clear(self) -> None:
-        """Everything known is void."""
+        """Drop everything."""
         self.by_name.clear()
         self._names_by_node.clear()
         self._waits_by_requester.clear()
