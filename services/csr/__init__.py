@@ -1,1 +1,1 @@
-"""Approves what a kubelet may serve with: what its machine is attested to be, and nothing else."""
+"""Approves the serving certificates of kubelets, for names and addresses that their machines attest."""

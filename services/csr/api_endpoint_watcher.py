@@ -1,4 +1,4 @@
-"""Reads the API server's certificate now and then, on a connection of its own: no right is needed."""
+"""Reads the API server's certificate periodically, on a separate connection that needs no permission."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from services.csr.api_endpoint import ApiEndpoint, ServerIdentityCache
 log = logging.getLogger(__name__)
 
 READ_INTERVAL_SECONDS: Final = 60.0  # each handshake may reach another API server, or a renewed certificate
-# At the start, so that the API servers behind a load balancer are known within seconds.
+# A short interval at the start finds the API servers behind a load balancer within seconds.
 FIRST_READS: Final = 10
 FIRST_READ_INTERVAL_SECONDS: Final = 1.0
 _MAX_BACKOFF_SECONDS: Final = 30.0
@@ -22,13 +22,13 @@ _NOT_READ: Final = "the certificate of the API server has not been read yet"
 
 
 class ServerIdentityReader(Protocol):
-    """What is needed of it; `kube_api.KubeApi` does it."""
+    """The call that the watcher needs; implemented by `kube_api.KubeApi`."""
 
     async def fetch_server_identity(self) -> ServerIdentity: ...
 
 
 class ApiEndpointWatcher:
-    """Keeps the identities of the API servers. A failed handshake changes nothing that is known."""
+    """Keeps the identities of the API servers. A failed handshake keeps the known identities."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ApiEndpointWatcher:
         clock: Callable[[], float],
         random: Random,
     ) -> None:
-        """`changed` is called when other identities are known than before; `clock` is monotonic."""
+        """`on_change` is called when the set of known identities changes; `clock` is monotonic."""
         self._kube = kube
         self._on_change = on_change
         self._clock = clock
@@ -49,13 +49,13 @@ class ApiEndpointWatcher:
         self.endpoint = ApiEndpoint()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Read the certificate periodically until cancelled."""
         while True:
             wait_seconds = await self.read()
             await asyncio.sleep(wait_seconds)
 
     async def read(self) -> float:
-        """Read the certificate once; return the seconds until the next time."""
+        """Read the certificate once; return the seconds until the next read."""
         try:
             identity = await self._kube.fetch_server_identity()
         except KubeError as error:
@@ -73,7 +73,7 @@ class ApiEndpointWatcher:
         return FIRST_READ_INTERVAL_SECONDS if self._reads < FIRST_READS else READ_INTERVAL_SECONDS
 
     def problems(self) -> tuple[str, ...]:
-        """Why requests wait until an operator acts, or the API server answers."""
+        """Return why requests wait until an operator acts or the API server answers."""
         if self.endpoint.identities:
             return ()
         why = f" ({self.endpoint.fault})" if self.endpoint.fault else ""

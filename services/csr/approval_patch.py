@@ -1,4 +1,4 @@
-"""The one write of csr: a condition on exactly the request that was judged."""
+"""The only write of csr: a condition on exactly the request that csr evaluated."""
 
 import base64
 from typing import Any
@@ -7,11 +7,12 @@ from libs.common.contract.signing_request import SigningRequest, SigningRequestC
 
 
 def build_approval_patch(request: SigningRequest, condition: SigningRequestCondition) -> list[dict[str, Any]]:
-    """JSON Patch (RFC 6902) for the subresource `approval`, which applies only to what was judged.
+    """Build a JSON Patch (RFC 6902) for the subresource `approval`, fenced to the evaluated request.
 
-    It tests all that a decision rests upon, and that nobody has decided yet: whatever the messages said,
-    nothing is approved that Kubernetes does not hold. A `test` for null passes where nothing is. The time of
-    the condition is the server's. Raises ValueError for an approval of what the message does not hold.
+    It tests every field that csr evaluated, and that the request has no conditions yet. So a wrong message
+    cannot approve a request that differs from the one in Kubernetes. A `test` for null passes where the field
+    is missing. The API server sets the time of the condition. Raises ValueError for an approval if the
+    message does not contain the PKCS #10 request.
     """
     spec = request.spec
     if condition.type == "Approved" and not spec.request:
@@ -23,7 +24,7 @@ def build_approval_patch(request: SigningRequest, condition: SigningRequestCondi
         _test("/spec/signerName", spec.signer_name),
         _test("/spec/usages", list(spec.usages) or None),
         _test("/spec/expirationSeconds", spec.expiration_seconds),
-        # published without it when oversized: then nothing can be approved, only denied, by its uid
+        # An oversized request is published without these bytes: csr can only deny it, fenced by its uid.
         *([_test("/spec/request", base64.b64encode(spec.request).decode())] if spec.request else []),
         _test("/status/conditions", None),
         {"op": "add", "path": "/status/conditions", "value": [_encode_condition(condition)]},

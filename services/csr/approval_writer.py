@@ -1,4 +1,4 @@
-"""The one write: a request's approval or denial, fenced by all that was decided on. Nothing is ever read."""
+"""Writes approvals and denials, fenced by every field that csr evaluated. Never reads."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from services.csr.decision import Approve, Deny
 
 ActionT = TypeVar("ActionT")
 
-MAX_CONCURRENT_WRITES: Final = 16  # in one process with the labeler, Nodes need connections, too
+MAX_CONCURRENT_WRITES: Final = 16  # Nodes need connections too if the labeler runs in the same process
 
 
 class ApprovalClient(Protocol):
-    """What csr may do there; `kube_api.KubeApi` does it."""
+    """The calls that csr makes; implemented by `kube_api.KubeApi`."""
 
     async def patch_signing_request_approval(
         self, name: str, json_patch: Sequence[dict[str, Any]], /
@@ -26,7 +26,7 @@ class ApprovalClient(Protocol):
 
 
 class ApprovalWriter:
-    """Writes conditions, or in observe-only mode nothing."""
+    """Writes conditions; in observe-only mode, nothing."""
 
     def __init__(self, kube: ApprovalClient, *, observe_only: bool) -> None:
         self._kube = kube
@@ -34,27 +34,27 @@ class ApprovalWriter:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
 
     async def write(self, request: SigningRequest, evaluate: Callable[[], ActionT]) -> ActionT:
-        """Write the verdict that `judge` returns once a slot is free; return that verdict.
+        """Wait for a free slot, write the action that `evaluate` then returns, and return that action.
 
-        Nothing but Approve and Deny is written. Waiting for a slot takes up to a minute while the API server
-        is slow, so an earlier verdict counts for nothing. Raises KubeError; FenceFailed means that Kubernetes
-        holds another request, or a decided one.
+        Only Approve and Deny are written. While the API server is slow, the wait takes up to a minute, so an
+        earlier evaluation is out of date. Raises KubeError; FenceFailed means that the request in Kubernetes
+        differs or is already decided.
         """
         if self._observe_only:
             return evaluate()
         async with self._slots:
-            verdict = evaluate()
-            if not isinstance(verdict, Approve | Deny):
-                return verdict
-            patch = build_approval_patch(request, build_condition(verdict))
+            action = evaluate()
+            if not isinstance(action, Approve | Deny):
+                return action
+            patch = build_approval_patch(request, build_condition(action))
             await self._kube.patch_signing_request_approval(request.name, patch)
-        metrics.CSR_APPROVALS.inc("approve" if isinstance(verdict, Approve) else "deny")
-        if isinstance(verdict, Approve) and verdict.is_by_node_object_only:
+        metrics.CSR_APPROVALS.inc("approve" if isinstance(action, Approve) else "deny")
+        if isinstance(action, Approve) and action.is_by_node_object_only:
             metrics.CSR_APPROVED_WITHOUT_TALOS.inc()
-        return verdict
+        return action
 
 
 def build_condition(decision: Approve | Deny) -> SigningRequestCondition:
-    """The condition that is written for a decision."""
+    """Return the condition that csr writes for a decision."""
     kind = "Approved" if isinstance(decision, Approve) else "Denied"
     return SigningRequestCondition(type=kind, reason=decision.reason, message=decision.message)

@@ -1,4 +1,4 @@
-"""Whether a node is what its request asks for: by its machine's word, against every other Node's claim."""
+"""Checks a request against the facts of the node's machine and the claims of all other Nodes."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,7 +13,7 @@ from services.csr.claim_index import Claim, ClaimIndex, ClaimRank
 from services.csr.decision import Check
 from services.csr.endpoint_checks import check_endpoint_address, check_endpoint_name
 
-_MAX_FAULT_LENGTH: Final = 300  # characters of a fault's message, which quotes what a machine sent
+_MAX_FAULT_LENGTH: Final = 300  # characters of a fault's message, which quotes the machine's response
 _RANK_TEXTS: Final = {
     ClaimRank.NODE_OBJECT: "has it in its status only",
     ClaimRank.UNVERIFIED: "has it in its status, and its machine has never been asked",
@@ -27,7 +27,7 @@ _RANK_TEXTS: Final = {
 def check_against_machine(
     enriched: CsrEnriched, requested: CertificateRequest, claim_index: ClaimIndex, endpoint: ApiEndpoint
 ) -> Iterator[Check]:
-    """Facts first; with them, each name and each address on its own."""
+    """Check the facts first; if there are facts, check each name and each address separately."""
     name = enriched.request.node_name
     facts = enriched.facts
     node = claim_index.get_node(name)
@@ -120,7 +120,7 @@ def _check_address(
 
 
 def _check_rivals(what: str, check: str, name: str, rank: ClaimRank, others: tuple[Claim, ...]) -> Check:
-    """My claim of that rank beside those of others."""
+    """Check a claim of `rank` by Node `name` against the claims of other Nodes."""
     rivals = tuple(claim for claim in others if _is_rival(claim.rank, rank))
     if not rivals:
         how = "answered there" if rank is ClaimRank.ANSWERED else "says so"
@@ -133,7 +133,8 @@ def _check_rivals(what: str, check: str, name: str, rank: ClaimRank, others: tup
 
 
 def _is_rival(other: ClaimRank, mine: ClaimRank) -> bool:
-    # What was never asked may attest it when it is: it loses to what stands above attestation only.
+    # A machine that was never queried may attest the claim later. An answered address or a node name ranks
+    # higher.
     return other >= mine or (other is ClaimRank.UNVERIFIED and mine is ClaimRank.ATTESTED)
 
 

@@ -1,4 +1,4 @@
-"""Which addresses and names a machine's facts attest."""
+"""The addresses and names that a machine's facts attest."""
 
 from functools import lru_cache
 from typing import Final
@@ -6,32 +6,31 @@ from typing import Final
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node_ips import parse_ip
 
-_MAX_ADDRESS_LENGTH: Final = (
-    64  # characters; what is longer is none, and would be remembered by whoever parses it
-)
+# characters; no address is longer, and the parser's cache would keep the text
+_MAX_ADDRESS_LENGTH: Final = 64
 _CACHE_SIZE: Final = 16_384  # addresses
-_MAX_NAME_LENGTH: Final = 253  # of a DNS name
+_MAX_NAME_LENGTH: Final = 253  # characters of a DNS name
 
 
 def collect_attested_ips(facts: MachineFacts) -> frozenset[str]:
-    """Every address on the machine, in canonical form; whatever is none is left out."""
+    """Return every address on the machine in canonical form, without invalid ones."""
     return frozenset(ip for status in facts.addresses if (ip := normalize_ip(status.address)))
 
 
 def collect_attested_names(facts: MachineFacts) -> frozenset[str]:
-    """Every full name of the machine, in lower case. A first label is a name only if it is told as one."""
+    """Return every reported name of the machine, in lower case; a bare first label only if reported."""
     platform = facts.platform
-    told = (facts.node_name, platform.hostname, platform.internal_dns, platform.external_dns)
-    return frozenset(name.lower() for name in told if is_possible_name(name))
+    reported_names = (facts.node_name, platform.hostname, platform.internal_dns, platform.external_dns)
+    return frozenset(name.lower() for name in reported_names if is_possible_name(name))
 
 
 def is_possible_name(text: str) -> bool:
-    """Whether it is worth keeping as somebody's claim to a name."""
+    """Whether the text is short enough to index as a claim to a name, and not empty."""
     return 0 < len(text) <= _MAX_NAME_LENGTH
 
 
 def normalize_ip(address: str) -> str:
-    """An address in canonical form, without its prefix length; "" if it is none."""
+    """Return an address in canonical form, without its prefix length; "" if it is invalid."""
     if len(address) > _MAX_ADDRESS_LENGTH:
         return ""
     return _canonical(address.partition("/")[0])
@@ -39,7 +38,7 @@ def normalize_ip(address: str) -> str:
 
 @lru_cache(
     maxsize=_CACHE_SIZE
-)  # asked for each address of a machine at each word of it: a third of all our work
+)  # csr parses each address of a machine in each message about it: a third of its CPU time
 def _canonical(text: str) -> str:
     ip = parse_ip(text)
     return "" if ip is None else str(ip)

@@ -1,6 +1,7 @@
-"""What a kubelet's PKCS #10 request asks for. The bytes are the kubelet's: no bytes may raise, or take long.
+"""Parses a kubelet's PKCS #10 request. The bytes are untrusted: no input may raise or take long.
 
-The API server and the signer read them with Go; where two parsers could read two things, we read nothing.
+The API server and the signer parse the same bytes with Go. This parser rejects bytes that two parsers could
+read differently.
 """
 
 import base64
@@ -16,45 +17,46 @@ from cryptography.x509.oid import ExtensionOID, NameOID
 from libs.common.contract.signing_request import REQUEST_LIMIT
 from services.csr.public_keys import inspect_key
 
-MAX_SANS: Final = 100  # names and addresses; a kubelet asks for as many as its Node has, some ten at most
-_MAX_QUOTED_LENGTH: Final = 80  # characters of a value in a text
+MAX_SANS: Final = 100  # names and addresses; a kubelet requests as many as its Node has, about ten at most
+_MAX_QUOTED_LENGTH: Final = 80  # characters of a quoted value
 
-# One block, and nothing around it: Go takes the first block of any label, others the first that fits.
+# Exactly one block: Go takes the first block of any label, other parsers the first one with this label.
 _PEM: Final = re.compile(
     rb"\s*-----BEGIN CERTIFICATE REQUEST-----\r?\n([A-Za-z0-9+/=\r\n]+)-----END CERTIFICATE REQUEST-----\s*"
 )
 
 
 class CertificateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a request asks for, and what is wrong with it in itself."""
+    """Everything that a request asks for, and its problems."""
 
     common_names: tuple[str, ...] = ()
     organizations: tuple[str, ...] = ()
-    other_subject_attributes: tuple[str, ...] = ()  # "OID=value", values shown
+    other_subject_attributes: tuple[str, ...] = ()  # "OID=value", values quoted
     dns_names: tuple[str, ...] = ()
     ips: tuple[str, ...] = ()  # canonical; an IPv4-mapped address stays IPv6
     other_sans: tuple[str, ...] = ()  # "e-mail 'a@b'", "URI ..."
     key: str  # "ECDSA P-256"
     key_problem: str = ""
-    is_signature_valid: bool | None = None  # None: its key is none that we accept, so nobody looked
+    # None: csr does not accept the key, so the signature was not verified
+    is_signature_valid: bool | None = None
     problems: tuple[str, ...] = ()
 
 
 class MalformedRequest(msgspec.Struct, frozen=True):
-    """Bytes that are no request, and what is wrong with them, in printable words."""
+    """Bytes that are no request, with the reason in printable characters."""
 
     reason: str
 
 
 def parse_request(pem: bytes) -> CertificateRequest | MalformedRequest:
-    """The request in these bytes."""
+    """Parse the request in these PEM bytes."""
     return parse_with(_parse_der, pem)
 
 
 def parse_with(
     parse: Callable[[bytes], CertificateRequest], pem: bytes
 ) -> CertificateRequest | MalformedRequest:
-    """What that parser of DER makes of the bytes of one PEM block."""
+    """Parse exactly one PEM block with that DER parser."""
     if not pem:
         return MalformedRequest(f"it is empty, or larger than {REQUEST_LIMIT} bytes")
     if len(pem) > REQUEST_LIMIT:
@@ -64,14 +66,15 @@ def parse_with(
         return MalformedRequest("it is not exactly one PEM block CERTIFICATE REQUEST")
     try:
         return parse(base64.b64decode(b"".join(block[1].split()), validate=True))
-    except Exception as error:  # noqa: BLE001 the parser documents no list of what it raises, and it is long:
+    except Exception as error:  # noqa: BLE001 the parser does not document its long list of exceptions:
         # ValueError, TypeError, OverflowError, InvalidVersion, DuplicateExtension, UnsupportedAlgorithm,
-        # UnsupportedGeneralNameType, InternalError... Each says that these bytes are no request for us.
+        # UnsupportedGeneralNameType, InternalError... Each means that csr cannot parse these bytes.
         return _make_malformed(error)
     except BaseException as error:
         if type(error).__module__ != "pyo3_runtime":
-            raise  # a signal, the end of the process
-        return _make_malformed(error)  # PanicException: a broken assertion inside the parser, which goes on
+            raise  # a signal or the end of the process
+        # PanicException: a failed assertion inside the parser, which remains usable
+        return _make_malformed(error)
 
 
 def _make_malformed(error: BaseException) -> MalformedRequest:
@@ -81,14 +84,14 @@ def _make_malformed(error: BaseException) -> MalformedRequest:
 
 
 def quote_untrusted(text: str, limit: int = _MAX_QUOTED_LENGTH) -> str:
-    """A text of somebody else's, bounded and printable."""
+    """Quote an untrusted text, bounded and printable."""
     return ascii(text if len(text) <= limit else text[:limit] + "...")
 
 
 def _parse_der(der: bytes) -> CertificateRequest:
     csr = x509.load_der_x509_csr(der)
     key, key_problem = inspect_key(csr)
-    subject, extensions = csr.subject, csr.extensions  # parsed anew at each access
+    subject, extensions = csr.subject, csr.extensions  # each access parses them again
     problems = [
         *_find_unexpected_attributes(csr),
         *_find_unexpected_extensions(extensions),
@@ -113,7 +116,7 @@ def _parse_der(der: bytes) -> CertificateRequest:
 
 
 def _find_unexpected_attributes(csr: x509.CertificateSigningRequest) -> Iterator[str]:
-    """A kubelet's request has one attribute, the extensions. Microsoft's twin of it is none to Go."""
+    """Find other attributes than the extensions. Go ignores Microsoft's variant of the extension request."""
     oids = [attribute.oid for attribute in csr.attributes]
     for oid in oids:
         if oid != _EXTENSION_REQUEST:
@@ -155,7 +158,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _is_one_address(name: x509.GeneralName) -> bool:
-    # eight or 32 bytes are a network, which stands in name constraints only
+    # An address of 8 or 32 bytes is a network, which only name constraints may contain.
     return isinstance(name, x509.IPAddress) and isinstance(name.value, IPv4Address | IPv6Address)
 
 

@@ -1,4 +1,4 @@
-"""What a node may not have although its machine reports it: it belongs to Services or to the API server."""
+"""Checks for names and addresses of Services and API servers, which a node may not have in a certificate."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Interface, ip_interface
@@ -24,7 +24,7 @@ _NOT_REPORTED_YET = "no control plane has reported them yet"
 def check_cluster_knowledge(
     requested: CertificateRequest, name: str, policy: ApprovalPolicy, *, without_talos: bool
 ) -> Iterator[Check]:
-    """What must be known of the cluster before these names and addresses can be approved."""
+    """Check that the cluster data that these names and addresses require is available."""
     if requested.ips and policy.service_networks is None:
         text = _NETWORKS_UNKNOWN.format(_UNREPORTED_WITHOUT_TALOS if without_talos else _NOT_REPORTED_YET)
         yield _make_undecided("networks", text, name)
@@ -36,14 +36,14 @@ def check_cluster_knowledge(
 
 
 def asks_for_more_than_name(requested: CertificateRequest, name: str) -> bool:
-    """Whether it may ask for a name or address of the API server: a Node may always have its own name."""
+    """Whether the request contains more than the Node's own name, which every Node may have."""
     return bool(requested.ips) or any(dns != name for dns in requested.dns_names)
 
 
 def check_endpoint_name(dns: str, node: Node, api_endpoint: ApiEndpoint) -> Check | None:
-    """Why `node` may not have an API server's host name; None if it may, or if it is no such name.
+    """Check a host name of an API server; None if `node` may have it or if it is not such a name.
 
-    A control plane gets a full name below its node name, if its machine attests that.
+    A control plane may have a full name below its node name if its machine attests that name.
     """
     if not api_endpoint.has_name(dns):
         return None
@@ -61,10 +61,10 @@ def check_endpoint_name(dns: str, node: Node, api_endpoint: ApiEndpoint) -> Chec
 def check_endpoint_address(
     ip: str, node: Node, facts: MachineFacts, answered_ips: frozenset[str], api_endpoint: ApiEndpoint
 ) -> Check | None:
-    """Why `node` may not have an API server's address; None if it may, or if it is no such address.
+    """Check an address of an API server; None if `node` may have it or if it is not such an address.
 
-    Its node IPs pass. A control plane also gets other addresses of its machine, but no virtual IP.
-    `answered` are the addresses at which the machine answered.
+    The Node's own node IPs pass. A control plane may also have other addresses of its machine, but no virtual
+    IP. `answered_ips` are the addresses at which the machine answered.
     """
     if not api_endpoint.has_address(ip) or ip in _node_ips(node, facts, answered_ips):
         return None
@@ -84,7 +84,7 @@ def check_endpoint_address(
 def check_endpoint_without_talos(
     name: str, api_endpoint: ApiEndpoint, *, dns: str = "", ip: str = ""
 ) -> Check | None:
-    """The same for one DNS name or IP address that no machine can attest."""
+    """Check one DNS name or IP address that no machine can attest, as the checks above do."""
     if dns and api_endpoint.has_name(dns):
         if not _is_below(dns, name):
             return _deny_name(dns)
@@ -97,7 +97,7 @@ def check_endpoint_without_talos(
 
 
 def is_control_plane(node: Node) -> bool:
-    """Whether its Node has the label of control planes, which NodeRestriction keeps kubelets from writing."""
+    """Whether the Node has the control plane label, which NodeRestriction prevents kubelets from writing."""
     return CONTROL_PLANE_LABEL in node.labels
 
 
@@ -114,19 +114,20 @@ def _deny_name(dns: str) -> Check:
 
 
 def _node_ips(node: Node, facts: MachineFacts, answered: frozenset[str]) -> frozenset[str]:
-    """The node IPs that the machine is known to have.
+    """Return the node IPs that the machine is known to have.
 
-    A kubelet writes the annotation, and a hostile machine attests anything. So attestation alone counts for
-    control planes only; of any other Node the machine must have answered there.
+    A kubelet writes the annotation, and a hostile machine attests anything. So attestation alone suffices
+    only for control planes; the machine of any other Node must have answered at the address.
     """
     known = answered | collect_attested_ips(facts) if is_control_plane(node) else answered
     return frozenset({normalize_ip(facts.node_ip)}) | (parse_provided_ips(node) & known)
 
 
 def _is_virtual_ip(ip: str, statuses: tuple[AddressStatus, ...]) -> bool:
-    """Whether it is an IPv4 /32 on a link that has another address in whose subnet it is.
+    """Whether the address is an IPv4 /32 inside the subnet of another address on its link.
 
-    Talos sets a virtual IP like that. IPv6 is left out: DHCPv6 gives a /128 inside the link's /64, too.
+    Talos sets a virtual IP like that. IPv6 is excluded because DHCPv6 also assigns a /128 inside the link's
+    /64.
     """
     own = [status for status in statuses if normalize_ip(status.address) == ip]
     if any(status.link == EXTERNAL_LINK or not _is_host_route(status) for status in own):

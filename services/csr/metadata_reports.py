@@ -1,4 +1,4 @@
-"""What metadata has reported so far: on every machine, on this request lately, or that it asks no machine."""
+"""Tracks metadata's reports: whether all machines are known, and the age of the report on each request."""
 
 from typing import Final
 
@@ -8,17 +8,17 @@ from libs.common.service.startup_gate import StartupGate
 from services.csr.enrichment_ages import EnrichmentAges
 
 _MAX_AGE_IN_INTERVALS: Final = 2  # one repetition may get lost
-# The same for all requests and reports: each change of the text would publish and log every request again.
+# One constant text for all requests and reports: each change would publish and log every request again.
 _REPORTS_MISSING: Final = "not every machine is known yet: csr waits for metadata's first reports"
 
 
 class MetadataReports:
-    """Kept from every message of the flow. `at` is monotonic time in seconds throughout."""
+    """Follows every message of the flow. `now` is monotonic time in seconds."""
 
     def __init__(self, *, repeat_seconds: float, without_talos: bool) -> None:
-        """`repeat_seconds`: how often metadata publishes unchanged enrichments.
+        """`repeat_seconds`: the interval at which metadata publishes unchanged enrichments.
 
-        `without_talos`: whether metadata asks no machine, until it says so itself with each request.
+        `without_talos`: whether metadata queries no machine; each enriched request updates it.
         """
         self._gate = StartupGate()
         self._ages = EnrichmentAges()
@@ -26,16 +26,16 @@ class MetadataReports:
         self.without_talos = without_talos
 
     def problems(self) -> tuple[str, ...]:
-        """Why no machine's word leads to an approval, in words for /readyz."""
+        """Return why csr cannot approve by machine facts yet, in words for /readyz."""
         closed = "" if self.without_talos else self._gate.why_closed()
         return (closed,) if closed else ()
 
     def why_reports_missing(self) -> str:
-        """Why a rival may be unknown; "" if metadata has reported on every machine."""
+        """Return why a rival may be unknown; "" if metadata has reported on every machine."""
         return "" if self._gate.is_open else _REPORTS_MISSING
 
     def why_stale(self, message: Message, now: float) -> str:
-        """Why nothing may be decided by that enriched request; "" if it was published lately."""
+        """Return why csr may not decide by that enriched request; "" if it was published recently."""
         seconds = self._ages.age_seconds(message, now)
         if seconds is not None and seconds <= self._max_age_seconds:
             return ""
@@ -44,10 +44,13 @@ class MetadataReports:
             since = f"for more than {self._max_age_seconds:g} s (twice --metadata-republish-interval)"
         return f"metadata has not published what it knows of this request {since}: csr waits until it does"
 
-    # ---- what the flow says
+    # ---- messages of the flow
 
     def apply(self, message: Message, *, now: float, is_live: bool, is_complete: bool) -> bool:
-        """Take in a message; `is_complete`: the flow is, with it. Whether it opened the startup gate."""
+        """Apply a message; return whether it opened the startup gate.
+
+        `is_complete`: the cache is complete with this message.
+        """
         self._ages.apply(message, now=now, is_live=is_live)
         if isinstance(message.event, CsrEnriched):
             self.without_talos = message.event.without_talos
@@ -56,18 +59,18 @@ class MetadataReports:
         return self._gate.apply(message.event)
 
     def handle_expired(self, subject: str) -> bool:
-        """The stream holds that subject no more. Whether that opened the startup gate."""
+        """Drop a subject that the stream no longer contains; return whether that opened the startup gate."""
         self._ages.handle_expired(subject)
         return self._gate.handle_expired(subject)
 
     def handle_caught_up(self, *, is_complete: bool) -> None:
-        """The flow was read from its beginning; `is_complete`: it holds all Nodes."""
+        """Handle the end of the replay; `is_complete`: the cache contains all Nodes."""
         if is_complete:
             self._gate.set()
         else:
             self._gate.unset()
 
     def clear(self) -> None:
-        """Another stream: everything known is void."""
+        """Drop everything, after the stream was replaced."""
         self._gate.clear()
         self._ages.clear()

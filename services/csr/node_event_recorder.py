@@ -1,4 +1,4 @@
-"""Events on the Nodes whose requests are denied, or wait for long: one at a time, behind the decisions."""
+"""Records Events on Nodes whose requests are denied or wait for long, one at a time after the decisions."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -10,12 +10,12 @@ from libs.common.kube.event_recorder import EventRecorder, EventWriter
 from libs.common.kube.events import ObjectEvent, node_reference
 
 COMPONENT: Final = "talos-ccm-csr"
-MAX_RIVALS: Final = 4  # other Nodes on which one wait is told: some addresses are on every machine
+MAX_RIVALS: Final = 4  # other Nodes that get an Event for one wait: some addresses are on every machine
 _MAX_RECORDED: Final = 50_000
 
 
 class NodeEventRecorder:
-    """Says each thing once, for as long as the last word about that Node of that kind was the same."""
+    """Records each Event once, until its cause for that Node and reason changes."""
 
     def __init__(
         self,
@@ -26,27 +26,28 @@ class NodeEventRecorder:
         now: Callable[[], datetime],
         observe_only: bool,
     ) -> None:
-        """`node` is the Node of that name, None if there is none: then nobody is told.
+        """`get_node` returns the Node of that name; None if there is none, then no Event is recorded.
 
-        `is_foreign`: whether it is there and another's: nothing is told on it.
+        `is_foreign`: whether the Node exists and another controller manages it; such a Node gets no Event.
         """
         self._is_foreign = is_foreign
         self._queue = EventRecorder(kube, is_foreign=is_foreign)
         self._get_node = get_node
         self._now = now
         self._observe_only = observe_only
-        self._recorded: dict[tuple[str, str], str] = {}  # uid and reason of the Event -> why
+        self._recorded: dict[tuple[str, str], str] = {}  # uid and reason of the Event -> cause
 
     def record_denied(self, request: SigningRequest, cause: str, message: str) -> None:
-        """On the Node whose kubelet asked; `why` is what makes it another thing to be told of."""
+        """Record a denial on the requesting Node; a different `cause` makes it a new Event."""
         self._record(request.node_name, "CSRDenied", cause, f"{request.name}: {message}", self._now())
 
     def record_waiting(
         self, request: SigningRequest, cause: str, message: str, other_nodes: tuple[str, ...]
     ) -> None:
-        """On the Node whose kubelet asked, and on the first few of those that claim the same.
+        """Record a wait on the requesting Node and on the first few Nodes with the same claim.
 
-        Dated when the request was filed: every replica gives the Event one name, and it is written once.
+        The Event's time is the creation time of the request: all replicas then use one Event name, and only
+        one Event is created.
         """
         filed = request.metadata.creation_timestamp or self._now()
         rivals = [node for node in other_nodes if node != request.node_name]
@@ -55,15 +56,15 @@ class NodeEventRecorder:
             self._record(node, "CSRWaiting", f"{request.node_name}: {cause}", text, filed)
 
     def forget_reasons(self, request: SigningRequest) -> None:
-        """What kept this Node's requests from it is no more: should it come again, it is news."""
+        """Forget the requesting Node's recorded causes, so that a returning cause is recorded again."""
         self._forget(request.node_name)
 
     async def run(self) -> None:
-        """Write what is to be told, until cancelled."""
+        """Write the queued Events until cancelled."""
         await self._queue.run()
 
     async def flush(self) -> None:
-        """The process ends: what is left is told, if that takes but a moment."""
+        """Write the remaining Events at the end of the process, as far as that takes only a moment."""
         await self._queue.flush()
 
     def _record(self, name: str, reason: str, cause: str, message: str, at: datetime) -> None:

@@ -1,7 +1,7 @@
-"""Whether a node is what its request asks for, where no machine is ever asked: by its Node object alone.
+"""Checks a request against its Node object alone, where metadata queries no machine.
 
-That is written by the kubelet itself, so it counts within networks that the operator names, and only if no
-other Node says the same.
+The kubelet itself writes the Node object. So an address counts only within networks that the operator
+configures, and only if no other Node has it.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from services.csr.request_checks import parse_networks
 def check_against_node_object(
     name: str, requested: CertificateRequest, claim_index: ClaimIndex, policy: ApprovalPolicy
 ) -> Iterator[Check]:
-    """The Node first; with it, each name and each address on its own."""
+    """Check the Node first; if it exists, check each name and each address separately."""
     node = claim_index.get_node(name)
     if node is None:
         yield _make_undecided("node", f"there is no Node {name} yet", name)

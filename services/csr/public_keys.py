@@ -1,4 +1,4 @@
-"""Which public keys a serving certificate may have: known to Go's TLS, large enough, cheap to verify with."""
+"""Validates public keys for serving certificates: supported by Go's TLS, strong, cheap to verify with."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,23 +8,24 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 _CURVES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
 _RSA_BITS: Final = range(2048, 8192 + 1)
-_MAX_RSA_EXPONENT: Final = 2**31 - 1  # of Go's crypto/rsa; a large one makes verifying as slow as signing
+# the limit of Go's crypto/rsa; a large exponent makes verifying as slow as signing
+_MAX_RSA_EXPONENT: Final = 2**31 - 1
 
 
 def inspect_key(csr: x509.CertificateSigningRequest) -> tuple[str, str]:
-    """The key in words, and what is wrong with it. Raises what the parser raises."""
-    oid = csr.public_key_algorithm_oid.dotted_string  # type: ignore[attr-defined] # only its stub lacks it
-    look = _INSPECTORS.get(oid)
-    if look is None:  # never parsed: DSA and the like have parameters of any size
+    """Return the key in words, and its problem or "". Raises whatever the parser raises."""
+    oid = csr.public_key_algorithm_oid.dotted_string  # type: ignore[attr-defined] # only the stub lacks it
+    inspector = _INSPECTORS.get(oid)
+    if inspector is None:  # not parsed: DSA and similar keys have parameters of any size
         name = f"algorithm {oid}"
         return name, f"its key is of {name}, none of RSA, ECDSA, Ed25519"
-    return look(csr)
+    return inspector(csr)
 
 
 def _inspect_rsa(csr: x509.CertificateSigningRequest) -> tuple[str, str]:
     try:
         key = csr.public_key()
-    except ValueError as error:  # too small for the library to touch
+    except ValueError as error:  # too small for the library to parse
         return "RSA", f"its RSA key is not usable: {error}"
     if not isinstance(key, rsa.RSAPublicKey):
         return "RSA", "its key is not the RSA key that it says"

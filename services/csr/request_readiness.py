@@ -1,4 +1,4 @@
-"""Whether requests can be decided by the table: it is complete, and the watcher watches requests."""
+"""Whether csr can decide by the stream cache: the cache is complete, and the watcher watches requests."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _REQUESTS_NOT_WATCHED: Final = (
 
 
 def find_readiness_problems(table: StreamCache) -> tuple[str, ...]:
-    """Why no request can be decided, in words for /readyz."""
+    """Return why csr can decide no request, in words for /readyz."""
     problems = table.problems()
     if problems:
         return problems

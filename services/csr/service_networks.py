@@ -1,4 +1,4 @@
-"""The cluster's Service networks, as far as they are known: no node's address is in one."""
+"""The cluster's Service networks, as far as known: no node address may be in one."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,9 +15,9 @@ _UNKNOWN_WITHOUT_TALOS: Final = (
 def merge_service_networks(
     configured: Sequence[str], reported: ClusterNetworksObserved | None
 ) -> tuple[str, ...] | None:
-    """Those of --service-cluster-ip-range and those that a control plane reports; None while unknown.
+    """Merge the networks of --service-cluster-ip-range and of a control plane's report; None while unknown.
 
-    A report without a network, or with one that cannot be read, is no knowledge.
+    A report with no network or an invalid one does not count.
     """
     cidrs = reported.service_cidrs if reported is not None else ()
     if configured:
@@ -26,25 +26,25 @@ def merge_service_networks(
 
 
 class ServiceNetworks:
-    """Follows what metadata reports."""
+    """Follows metadata's reports of the cluster networks."""
 
     def __init__(self, configured: Sequence[str], *, on_change: Callable[[], None]) -> None:
-        """`changed` is called when other networks are known than before."""
+        """`on_change` is called when the known networks change."""
         self._configured = tuple(configured)
         self._on_change = on_change
         self.cidrs = merge_service_networks(self._configured, None)
 
     def apply(self, event: object) -> None:
-        """An event of the flow; every other kind is ignored."""
+        """Apply an event of the flow; ignore other kinds."""
         if isinstance(event, ClusterNetworksObserved):
             self._update(event)
 
     def forget_report(self) -> None:
-        """What was reported is void."""
+        """Drop the report."""
         self._update(None)
 
     def problems(self, *, without_talos: bool) -> tuple[str, ...]:
-        """Why requests wait until an operator acts: where metadata asks no machine, no report will come."""
+        """Return why requests wait until an operator acts: without Talos, metadata reports no networks."""
         return (_UNKNOWN_WITHOUT_TALOS,) if without_talos and self.cidrs is None else ()
 
     def _update(self, reported: ClusterNetworksObserved | None) -> None:

@@ -1,4 +1,4 @@
-"""What csr can be told."""
+"""Settings of csr."""
 
 import ipaddress
 from pathlib import Path
@@ -22,7 +22,7 @@ from services.csr.request_checks import parse_networks
 
 
 class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What csr can be told."""
+    """Settings of csr."""
 
     observe_only: Annotated[bool, OBSERVE_ONLY] = False
     allowed_networks: Annotated[
@@ -55,22 +55,23 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=600.0,
         ),
     ] = None
-    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: whose Nodes are ours may change
-    file: CloudConfig = CloudConfig()  # what it said at the start
+    # reloaded at runtime: ownership of Nodes may change
+    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    file: CloudConfig = CloudConfig()  # its content at startup
     cloud_config_poll_seconds: float = 1.0
-    # Nothing is written while no leader has been heard for that long: another one may be at work elsewhere.
+    # csr writes nothing after that long without Leading: another leader may be at work elsewhere.
     leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
         int, Flag("csr-in-flight", "Requests decided at the same time.", CERTIFICATES, at_least=1)
     ] = 64
-    # Half of how old metadata's word on a request may be.
+    # csr accepts a report on a request up to twice this old.
     republish_interval_seconds: Annotated[float, METADATA_REPUBLISH_INTERVAL] = 300.0
-    # Readiness only: whether a request waits for its machine, metadata says with the request.
+    # Used for readiness only: each enriched request itself reports whether metadata queries machines.
     without_talos: Annotated[bool, WITHOUT_TALOS] = False
 
     @property
     def policy(self) -> ApprovalPolicy:
-        """What `decide` needs of it."""
+        """The part that `decide` needs."""
         least, most = self.min_expiration_seconds, self.max_expiration_seconds
         return ApprovalPolicy(
             allowed_networks=self.allowed_networks,
@@ -79,7 +80,7 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def problems(self) -> tuple[str, ...]:
-        """What cannot be obeyed, or contradicts itself."""
+        """Return the invalid and contradictory settings."""
         found = [
             f'--csr-allowed-networks: "{text}" is not a network such as 10.0.0.0/8 or fd00::/8'
             for text in self.allowed_networks
