@@ -1,4 +1,4 @@
-"""What follows from an error: handlers return or raise, and this one table decides; they never ack."""
+"""The disposition for each result of a handler. Handlers return or raise; they never acknowledge."""
 
 from typing import Final
 
@@ -6,15 +6,16 @@ import msgspec
 
 RETRY_FIRST_SECONDS: Final = 0.5
 RETRY_CAP_SECONDS: Final = 60.0
-# An unforeseen exception this often in a row is a defect, not the world's mood.
+# So many unexpected exceptions in a row are a defect, not a temporary failure of the environment.
 MAX_UNCLASSIFIED_ATTEMPTS: Final = 10
 
 
 class TemporaryError(Exception):
-    """The world's fault: retried for ever with capped, jittered back-off.
+    """The environment failed: the message is retried without a limit, with capped, jittered backoff.
 
-    `reason` is a short stable word group ("Kubernetes refused the patch twice"): attempts are counted per
-    reason. `retry_after_seconds` is what the other side asked for (429 Retry-After), None if it did not.
+    `reason` is a short constant phrase ("Kubernetes refused the patch twice"): attempts are counted per
+    reason. `retry_after_seconds` is the wait that the server requested (429 Retry-After), None if it
+    requested none.
     """
 
     def __init__(self, reason: str, detail: str = "", *, retry_after_seconds: float | None = None) -> None:
@@ -24,9 +25,10 @@ class TemporaryError(Exception):
 
 
 class RequeueAfter(TemporaryError):
-    """Nothing failed: what the message needs is not there yet. It comes again after that many seconds.
+    """A handler's request to deliver the message again after `retry_after_seconds`, without a failure.
 
-    Whoever raises it hears when that changes and acts at once; the delivery is what nothing can lose.
+    The handler waits for missing data. It also watches for that data and acts at once when it arrives. The
+    redelivery ensures that the message is not lost.
     """
 
     def __init__(self, reason: str, detail: str = "", *, retry_after_seconds: float) -> None:
@@ -34,22 +36,22 @@ class RequeueAfter(TemporaryError):
 
 
 class PermanentError(Exception):
-    """The message's own fault: no retry can help, it is put aside with the reason."""
+    """The message is wrong: no retry can help, so it is published as a dead letter with the reason."""
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """Handled; forget it."""
+    """The message was handled: acknowledge it."""
 
 
 class Nak(msgspec.Struct, frozen=True):
-    """To be delivered again after that many seconds."""
+    """Deliver the message again after `delay_seconds`."""
 
     delay_seconds: float
     reason: str
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """To be published as a DeadLetter with this reason, then acknowledged."""
+    """Publish the message as a DeadLetter with this reason, then acknowledge it."""
 
     reason: str
 
@@ -58,10 +60,11 @@ Disposition = Ack | Nak | Reject
 
 
 def classify_error(error: Exception | None, attempt: int, jitter: float) -> Disposition:
-    """What becomes of a message whose handler ended like this.
+    """Return the disposition for a message whose handler raised `error`, or returned (None).
 
-    `attempt` counts consecutive failures of the same (kind, name, reason), from 1; `jitter` is uniform in
-    [0, 1). Only permanent errors and a long row of unforeseen exceptions end as a dead letter.
+    `attempt` counts consecutive failures of the same (kind, name, reason), from 1. `jitter` is uniform in [0,
+    1). Only permanent errors and MAX_UNCLASSIFIED_ATTEMPTS unexpected exceptions in a row lead to a dead
+    letter.
     """
     match error:
         case None:
@@ -69,8 +72,8 @@ def classify_error(error: Exception | None, attempt: int, jitter: float) -> Disp
         case RequeueAfter():
             return Nak(clamp_retry_after(error.retry_after_seconds) or RETRY_CAP_SECONDS, str(error))
         case TemporaryError():
-            asked = clamp_retry_after(error.retry_after_seconds)
-            return Nak(max(backoff_seconds(attempt, jitter), asked), str(error))
+            requested = clamp_retry_after(error.retry_after_seconds)
+            return Nak(max(backoff_seconds(attempt, jitter), requested), str(error))
         case PermanentError():
             return Reject(str(error))
         case _ if attempt >= MAX_UNCLASSIFIED_ATTEMPTS:
@@ -80,7 +83,7 @@ def classify_error(error: Exception | None, attempt: int, jitter: float) -> Disp
 
 
 def clamp_retry_after(requested_seconds: float | None) -> float:
-    """The wait that a server or proxy asks for, within [0, 60] s; 0 for None and NaN.
+    """Return the wait that a server or proxy requests, limited to [0, 60] s; 0 for None and NaN.
 
     A Retry-After of an hour must not stop the work for an hour.
     """
@@ -90,16 +93,16 @@ def clamp_retry_after(requested_seconds: float | None) -> float:
 
 
 def backoff_seconds(attempt: int, jitter: float) -> float:
-    """0.5 s doubling to 60 s, of which a random half is waited: within [half, whole] of the step."""
+    """Return the wait before a retry: between half and all of a step that doubles from 0.5 s to 60 s."""
     step = exponential_step(attempt, first=RETRY_FIRST_SECONDS, cap=RETRY_CAP_SECONDS)
     return step * (0.5 + 0.5 * jitter)
 
 
 def exponential_step(attempt: int, *, first: float, cap: float) -> float:
-    """The step of a back-off: `first` for attempt 1, twice as much each time, never beyond the cap."""
-    return float(min(cap, first * 2.0 ** min(attempt - 1, 16)))  # an exponent without bound overflows
+    """Return the step of a backoff: `first` for attempt 1, doubled for each further one, at most `cap`."""
+    return float(min(cap, first * 2.0 ** min(attempt - 1, 16)))  # a larger exponent could overflow
 
 
 def failure_reason(error: Exception) -> str:
-    """The stable key under which consecutive failures are counted."""
+    """Return the constant key by which consecutive failures are counted."""
     return error.reason if isinstance(error, TemporaryError) else type(error).__name__

@@ -1,4 +1,4 @@
-"""What Talos says of one machine: facts, and why there are none."""
+"""The facts that Talos returns about one machine, or the fault if it returns none."""
 
 from typing import Final, Literal
 
@@ -9,7 +9,7 @@ from libs.common.contract.timestamp import Timestamp
 
 
 class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """PlatformMetadatas.talos.dev; "" where Talos reports nothing."""
+    """PlatformMetadatas.talos.dev; "" for fields that Talos does not report."""
 
     platform: str = ""
     hostname: str = ""
@@ -25,11 +25,12 @@ class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 def why_metadata_incomplete(platform: PlatformMetadata) -> str:
-    """Why more is to come from this machine's cloud, in words; "" when what it says is all there is.
+    """Return why the metadata of this machine's cloud is incomplete, "" if it is complete.
 
-    Talos >= 1.11.6 creates the resource with only `platform` filled in and replaces it once, when the cloud
-    has answered; a fallback providerID written in between would be wrong for ever. On nocloud and on
-    platforms unknown to us a providerID is the user's choice: there, all beyond `platform` means answered.
+    Talos >= 1.11.6 first creates the resource with only `platform`. It replaces the resource once, after the
+    cloud has answered. A fallback providerID written before that would stay wrong permanently. On nocloud and
+    on unknown platforms the providerID is optional. There, any field beside `platform` shows that the cloud
+    has answered.
     """
     name = platform.platform
     if not name:
@@ -44,7 +45,7 @@ def why_metadata_incomplete(platform: PlatformMetadata) -> str:
 
 
 class SystemInformation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """SystemInformations.hardware.talos.dev (SMBIOS); absent as a whole in container mode."""
+    """SystemInformations.hardware.talos.dev (SMBIOS); the resource does not exist in container mode."""
 
     manufacturer: str = ""
     product_name: str = ""
@@ -65,19 +66,19 @@ class AddressStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Processors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Processors.hardware.talos.dev, all sockets together; manufacturer and model are the first one's."""
+    """Processors.hardware.talos.dev, summed over all sockets; manufacturer and model of the first socket."""
 
     manufacturer: str = ""
     model: str = ""  # product_name
     sockets: int = 0
-    cores: int = 0  # enabled ones, where Talos says how many are
+    cores: int = 0  # the enabled ones, if Talos reports their number
     threads: int = 0
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a machine is, beyond what every look asks for: each part only if a rule or ipam needs it.
+    """Facts that metadata queries only if a rule or ipam needs them.
 
-    None = not asked for. Asked for and not there (a container has no SMBIOS) is an empty value.
+    None = not queried. An empty value = queried, but it does not exist (a container has no SMBIOS).
     """
 
     talos_version: str | None = None  # Versions.runtime.talos.dev, such as "v1.13.9"; "" before Talos 1.10
@@ -85,62 +86,63 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extensions: dict[str, str] | None = None  # ExtensionStatuses: name -> version, "schematic" among them
     processors: Processors | None = None
     memory_mib: int | None = None  # MemoryModules.hardware.talos.dev, sum of sizes
-    # RouteStatuses.net.talos.dev, sorted, where pod CIDRs are allocated; without link-local ones, which no
-    # pod CIDR could hold.
+    # Gateways of RouteStatuses.net.talos.dev, sorted; queried if ipam allocates pod CIDRs. Link-local ones
+    # are left out: no pod CIDR can contain them.
     gateways: tuple[str, ...] | None = None
 
 
 class ForeignNodeIP(msgspec.Struct, frozen=True, kw_only=True):
-    """A provided node IP of a Node at which a machine answered that bears another node's name."""
+    """A provided node IP of a Node at which a machine with another node name answered."""
 
     address: str
-    node_name: str  # what the Talos of that machine says its kubelet registers as, never ""
+    node_name: str  # the name under which its kubelet registers, according to its Talos; never ""
 
 
 class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that one look at a machine gave; `addresses` in Talos's own order (by id)."""
+    """The result of one successful query of a machine; `addresses` in the order of Talos (by id)."""
 
     platform: PlatformMetadata
     system: SystemInformation | None = None
     addresses: tuple[AddressStatus, ...] = ()
-    node_name: str = ""  # Nodename: what Talos says its kubelet registers as; "" when not known yet
-    cluster_name: str = ""  # of the talosconfig; with --cluster-name-fallbacks also of cluster Info
-    queried_at: Timestamp = msgspec.field(name="looked_at")  # when the look began
-    node_ip: str  # which of the provided node IPs answered
-    inventory: Inventory | None = None  # None = nobody needs any of it
-    # MachineStatus.runtime.talos.dev, such as "running" or "shutting down", where Nodes' lifecycle is looked
-    # after; "" = not asked for, or not told.
+    node_name: str = ""  # Nodename: the name under which its kubelet registers; "" if not known yet
+    cluster_name: str = ""  # from the talosconfig; with --cluster-name-fallbacks also from cluster Info
+    queried_at: Timestamp = msgspec.field(name="looked_at")  # start of the query
+    node_ip: str  # the provided node IP that answered
+    inventory: Inventory | None = None  # None = no rule and no service needs any of it
+    # MachineStatus.runtime.talos.dev, such as "running" or "shutting down"; queried if lifecycle runs. "" =
+    # not queried, or not reported.
     stage: str = ""
-    # Of the provided node IPs that the machine does not list: where the machine itself answered when it was
-    # dialled (address translation), and where another machine did. An address with no answer is in neither.
+    # Provided node IPs that the machine does not list. `answering_addresses`: the machine itself answered
+    # there (address translation). `foreign_node_ips`: another machine did. Addresses without an answer are in
+    # neither.
     answering_addresses: tuple[str, ...] = msgspec.field(default=(), name="answers_at")
     foreign_node_ips: tuple[ForeignNodeIP, ...] = msgspec.field(default=(), name="foreign_answers")
 
     @property
     def gateways(self) -> tuple[str, ...]:
-        """Of its routes, where they were asked for and told; `inventory.gateways` says whether they were."""
+        """The gateways of its routes; empty if not queried (then `inventory.gateways` is None)."""
         return (self.inventory.gateways or ()) if self.inventory is not None else ()
 
 
 class ForeignMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who answers at an address of a Node, and is attested by Talos to bear another node's name."""
+    """A machine that answers at an address of a Node, but has another node name according to its Talos."""
 
-    address: str  # that was dialled
-    node_name: str  # what its Talos says its kubelet registers as, never ""
-    uuid: str = ""  # of its SMBIOS, as it says it; "" where it has none
-    queried_at: Timestamp = msgspec.field(name="looked_at")  # when the look began
+    address: str  # the dialed address
+    node_name: str  # the name under which its kubelet registers, according to its Talos; never ""
+    uuid: str = ""  # the unparsed UUID of its SMBIOS; "" if it has none
+    queried_at: Timestamp = msgspec.field(name="looked_at")  # start of the query
 
 
 FaultKind = Literal[
     "not_found",  # the resource does not exist (yet) on a machine that answers
-    "refused",  # nobody listens, or the control plane could not dial the machine
+    "refused",  # connection refused, or the control plane could not dial the machine
     "timeout",
-    "certificate",  # ours was not accepted, or theirs is not trusted
-    "permission",  # our role may not read that resource
+    "certificate",  # Talos rejected the client certificate, or its server certificate is not trusted
+    "permission",  # the role of the client certificate may not read that resource
     "wrong_machine",  # another machine answers at that address
-    "invalid",  # bytes or values that no Talos would send
-    "no_endpoint",  # no Talos endpoint or no credentials to ask with
-    "bad_node_ip",  # provided-node-ip is not an address that we dial
+    "invalid",  # bytes or values that Talos never sends
+    "no_endpoint",  # no Talos endpoint, or no credentials
+    "bad_node_ip",  # provided-node-ip is not an address that metadata dials
     "internal",  # Talos answered with an error of its own
 ]
 
@@ -149,19 +151,20 @@ CONNECT_STEP: Final = "connect"  # the connection to a Talos endpoint: without i
 
 
 class MachineFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a machine gave no facts, in words that an operator can act on."""
+    """The reason why a machine returned no facts, in words on which an operator can act."""
 
     kind: FaultKind
-    step: str  # what was being asked: "PlatformMetadata", "connect", ...
-    endpoint: str = ""  # which Talos endpoint was asked, and for which machine
+    step: str  # the failed step of the query: "PlatformMetadata", "connect", ...
+    endpoint: str = ""  # the queried Talos endpoint and the machine
     message: str
 
 
 def is_access_fault(fault: MachineFault, *, has_facts: bool) -> bool:
-    """Whether our access to Talos failed, so that the fault proves nothing about the machine.
+    """Return whether the access to Talos failed, so that the fault proves nothing about the machine.
 
-    `has_facts`: whether a machine has given facts before. PERMISSION_DENIED comes from the queried machine,
-    so one machine could return it for ever. It is about our role only while no machine gives facts.
+    `has_facts`: whether any machine has returned facts before. PERMISSION_DENIED comes from the queried
+    machine, so one machine could always return it. It proves a wrong role only while no machine returns
+    facts.
     """
     if fault.kind == "no_endpoint" or fault.step == CONNECT_STEP:
         return True

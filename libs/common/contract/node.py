@@ -1,4 +1,4 @@
-"""The part of a Kubernetes Node that we read, in Kubernetes' own shape and names (core/v1)."""
+"""The fields of a Kubernetes Node that this project reads, with the structure and names of core/v1."""
 
 from datetime import datetime
 
@@ -7,23 +7,26 @@ import msgspec
 # Written by a kubelet with --cloud-provider=external.
 PROVIDED_NODE_IP_ANNOTATION = "alpha.kubernetes.io/provided-node-ip"
 UNINITIALIZED_TAINT = "node.cloudprovider.kubernetes.io/uninitialized"
-# NodeRestriction keeps kubelets from writing labels of this prefix.
+# NodeRestriction prevents kubelets from writing labels with this prefix.
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
-# What the labeler has set on the Node, and so may change and remove.
+# Lists the fields that the labeler has set on the Node, and so may change and remove.
 FIELD_OWNERSHIP_ANNOTATION = "node.cloudprovider.kubernetes.io/talos-ccm-owned"
-# Label with a digest of it. A kubelet may write annotations of its Node, but no label of this prefix.
+# Label with a digest of that annotation. A kubelet may write annotations of its Node, but no label of this
+# prefix.
 FIELD_OWNERSHIP_DIGEST_LABEL = "talos-ccm.node-restriction.kubernetes.io/record"
 _RESTRICTED_PREFIX = "node-restriction.kubernetes.io"
-BLOCKED_CONDITION = "TalosInitializationBlocked"  # ours, negative polarity: absent on nodes that never failed
+# Condition of the labeler, with negative polarity: absent on Nodes that never failed.
+BLOCKED_CONDITION = "TalosInitializationBlocked"
 
-ANNOTATION_VALUE_LIMIT = 1024  # characters; longer ones are other people's state and no rule reads them
-# Lists of keys, as long as the machine config or our rules are; whoever writes must know them.
+ANNOTATION_VALUE_LIMIT = 1024  # characters; other controllers store longer values, and no rule reads them
+# Lists of keys, whose length depends on the machine config or on the rules. The labeler must read them in
+# full.
 _READ_AT_ANY_LENGTH = ("talos.dev/owned-", FIELD_OWNERSHIP_ANNOTATION)
 _IGNORED_ANNOTATIONS = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
-        # How long a kubelet may cache secrets: the ttl controller writes it when a node joins, and on every
-        # node whenever the cluster outgrows 100, 500, 1000 or 2000 of them.
+        # How long a kubelet may cache secrets. The ttl controller writes it when a Node joins, and on every
+        # Node when the cluster grows beyond 100, 500, 1000 or 2000 Nodes.
         "node.alpha.kubernetes.io/ttl",
     }
 )
@@ -31,7 +34,7 @@ _CONDITIONS_READ = frozenset({"Ready", BLOCKED_CONDITION})
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """metadata of an object, as far as we read it."""
+    """The fields of an object's metadata that this project reads."""
 
     name: str
     uid: str = ""
@@ -43,7 +46,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """One element of spec.taints; `time_added` stays text, because a JSON Patch `test` compares it."""
+    """One element of spec.taints; `time_added` is text, because a JSON Patch `test` compares it."""
 
     key: str
     value: str = ""
@@ -52,7 +55,7 @@ class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """spec of a Node, as far as we read it."""
+    """The fields of a Node's spec that this project reads."""
 
     provider_id: str = msgspec.field(name="providerID", default="")
     pod_cidr: str = msgspec.field(name="podCIDR", default="")
@@ -68,10 +71,10 @@ class NodeAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """One element of status.conditions; heartbeats are not read: they would be news all the time.
+    """One element of status.conditions, without the heartbeat time, which would change all the time.
 
-    `last_transition_time` stays text: kubelets write it, Kubernetes takes the years 0 and 10000 as well, and
-    a Node that could not be read for it would stop all who list Nodes.
+    `last_transition_time` is text: kubelets write it, and Kubernetes also accepts the years 0 and 10000. A
+    Node that cannot be parsed would stop every client that lists Nodes.
     """
 
     type: str
@@ -82,13 +85,13 @@ class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class NodeSystemInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """status.nodeInfo, as far as we read it; the kubelet writes it."""
+    """The fields of status.nodeInfo that this project reads; the kubelet writes them."""
 
     system_uuid: str = msgspec.field(name="systemUUID", default="")
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """status of a Node, as far as we read it."""
+    """The fields of a Node's status that this project reads."""
 
     addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[NodeCondition, ...] = ()
@@ -96,7 +99,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Node as the API server encodes it; decodes straight from a list, a watch or a patch reply."""
+    """A Node as the API server encodes it in a list, a watch event or the response to a patch."""
 
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
@@ -112,7 +115,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def resource_version_number(self) -> int:
-        """`parse_resource_version` of its resourceVersion."""
+        """The resourceVersion, parsed by `parse_resource_version`."""
         return parse_resource_version(self.metadata.resource_version)
 
     @property
@@ -125,21 +128,21 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def provided_node_ip(self) -> str:
-        """Text of the kubelet's annotation, unparsed; "" when the kubelet is not external."""
+        """The unparsed annotation of the kubelet; "" without --cloud-provider=external."""
         return self.metadata.annotations.get(PROVIDED_NODE_IP_ANNOTATION, "")
 
     @property
     def is_initialized(self) -> bool:
-        """Whether no uninitialized taint (of any effect) is left."""
+        """Whether the Node has no uninitialized taint, with any effect."""
         return all(taint.key != UNINITIALIZED_TAINT for taint in self.spec.taints)
 
     def find_condition(self, kind: str) -> NodeCondition | None:
-        """The condition of that type, None when it is absent."""
+        """Return the condition of that type, None if it is absent."""
         return next((c for c in self.status.conditions if c.type == kind), None)
 
 
 def is_restricted_label(key: str) -> bool:
-    """Whether NodeRestriction, an admission plugin of Kubernetes, keeps kubelets from writing this label.
+    """Return whether Kubernetes' admission plugin NodeRestriction stops kubelets from writing this label.
 
     The prefix is `node-restriction.kubernetes.io/` or ends in `.node-restriction.kubernetes.io/`.
     """
@@ -148,14 +151,14 @@ def is_restricted_label(key: str) -> bool:
 
 
 def parse_resource_version(resource_version: str) -> int:
-    """A resourceVersion as the integer that it is since KEP-5504, greater is newer; 0 for anything else."""
+    """Return a resourceVersion as an integer (KEP-5504; greater is newer), 0 if it is not a number."""
     return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else 0
 
 
 def trim_node(node: Node) -> Node:
-    """The node as it is published: other people's conditions and oversized annotations left out.
+    """Return the Node for publishing, without unused conditions and without unused or too long annotations.
 
-    Heartbeats change none of it, so `same_to_us` of two such nodes decides whether there is news.
+    Heartbeats change nothing in the result. `is_same_node` compares two results to detect a change.
     """
     metadata = node.metadata
     annotations = {
@@ -173,7 +176,7 @@ def trim_node(node: Node) -> Node:
 
 
 def is_same_node(one: Node, other: Node) -> bool:
-    """Whether two published nodes differ in nothing but their resourceVersion."""
+    """Return whether two published Nodes are equal, apart from their resourceVersion."""
     return _without_version(one) == _without_version(other)
 
 

@@ -1,4 +1,4 @@
-"""Old never replaces new: who wins when two messages of one subject meet. See docs/design.md."""
+"""The order of two messages of one subject: an older one never replaces a newer one. See docs/design.md."""
 
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -24,18 +24,18 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Recency(Enum):
-    """Where my message stands against the one that the stream holds."""
+    """Whether an event is newer than, older than or the same as the stored one."""
 
-    NEWER = "newer"  # publish it again, expecting the sequence of theirs
+    NEWER = "newer"  # publish it again and expect the sequence of the stored one
     OLDER = "older"  # drop it
-    SAME = "same"  # neither knows more: look at the object again
+    SAME = "same"  # neither is newer: read the object again
 
 
 def compare_events(mine: Event, theirs: Event | None, stream_id: str) -> Recency:
-    """Compare two messages of one subject; `theirs` is None when the subject is empty or unreadable.
+    """Compare two messages of one subject; `theirs` is None if the subject is empty or unreadable.
 
-    A message of another incarnation than the present one loses, whatever its order; both foreign: mine is
-    dropped too, because its publisher has not seen the new stream yet.
+    A message with another stream ID than the current one is older, whatever its order. If both have another
+    stream ID, `mine` is older: its publisher does not know the new stream yet.
     """
     if stream_id_of(mine) != stream_id:
         return Recency.OLDER
@@ -48,12 +48,12 @@ def compare_events(mine: Event, theirs: Event | None, stream_id: str) -> Recency
 
 
 def stream_id_of(event: Event) -> str:
-    """The stream's creation time as its publisher saw it; "" for events that carry none."""
+    """Return the stream ID that the publisher put into the event; "" for events without one."""
     return getattr(event, "stream_id", "")
 
 
 def epoch_of(event: Event) -> int:
-    """The epoch of the leader that published it; 0 for events that carry none."""
+    """Return the epoch of the leader that published the event; 0 for events without one."""
     match event:
         case NodeObserved() | NodeGone() | CsrObserved() | CsrGone():
             return event.order.epoch
@@ -64,10 +64,10 @@ def epoch_of(event: Event) -> int:
 
 
 def is_from_former_leader(event: Event, greatest_epoch: int) -> bool:
-    """Whether a newer leader has published before it in the stream: then it is void.
+    """Return whether a newer leader published before this event in the stream: then the event is void.
 
-    A leader that was paused may publish an object that was deleted meanwhile. `greatest_epoch` is that of all
-    messages of this incarnation that come before it in the stream.
+    A paused leader may publish an object that was deleted meanwhile. `greatest_epoch` is the greatest epoch
+    of all earlier messages in the stream that have the same stream ID.
     """
     return 0 < epoch_of(event) < greatest_epoch
 
@@ -83,4 +83,4 @@ def _order_key(event: Event) -> tuple[int, int]:
         case SnapshotComplete() | Leading():
             return (event.epoch, 0)
         case _:
-            return (0, 0)  # decisions and dead letters: the last one said stands
+            return (0, 0)  # decisions and dead letters: the last one published is valid

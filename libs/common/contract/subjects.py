@@ -1,4 +1,4 @@
-"""Where each event lives in the stream: event <-> subject, and the names of stream and durables."""
+"""The subject of each event, and the name of the stream."""
 
 from typing import Final
 
@@ -26,7 +26,7 @@ from libs.common.contract.events import (
 
 STREAM: Final = "TALOSCCM"
 ROOT: Final = "talosccm.v1"
-FLOW: Final = f"{ROOT}.flow"  # all that followers need: one prefix, so one single-filter consumer each
+FLOW: Final = f"{ROOT}.flow"  # all messages for followers: one consumer with one filter is enough for each
 OBSERVED_NODE: Final = f"{FLOW}.observed.node"
 ENRICHED_NODE: Final = f"{FLOW}.enriched.node"
 OBSERVED_CSR: Final = f"{FLOW}.observed.csr"
@@ -37,10 +37,10 @@ LEADING: Final = f"{FLOW}.leading"
 DECIDED: Final = f"{ROOT}.decided"
 DEAD_LETTERS: Final = f"{ROOT}.dead"
 
-# A name stands after the fixed tokens and holds dots itself, so a filter ends in `>`, never in `*`.
+# The object name is the end of a subject and may contain dots, so a filter ends in `>`, never in `*`.
 ALL_SUBJECTS: Final = f"{ROOT}.>"
 
-NAME_LIMIT: Final = 253  # characters of a name in a subject; Kubernetes' own for most kinds
+NAME_LIMIT: Final = 253  # characters of an object name in a subject; the limit of Kubernetes for most kinds
 
 
 _PREFIXES: Final[dict[type, str]] = {
@@ -57,7 +57,7 @@ _PREFIXES: Final[dict[type, str]] = {
 
 
 def subject_of(event: Event) -> str:
-    """The one subject that an event is published to."""
+    """Return the subject of an event."""
     match event:
         case ClusterNetworksObserved():
             return NETWORKS
@@ -86,7 +86,7 @@ def _name_of(
 
 
 def object_name_in(subject: str, prefix: str) -> str:
-    """The object's name in a subject under that prefix, dots included. Raises ValueError if there is none."""
+    """Return the object name, dots included, of a subject under `prefix`. Raises ValueError without one."""
     head = prefix + "."
     if not subject.startswith(head) or len(subject) == len(head):
         raise ValueError(f"subject {subject!r} names nothing under {prefix!r}")
@@ -94,20 +94,21 @@ def object_name_in(subject: str, prefix: str) -> str:
 
 
 def is_csr_subject(subject: str) -> bool:
-    """Whether it is one of the flow's subjects for CSRs, which are nothing to whoever handles Nodes only."""
+    """Return whether the subject belongs to a CSR; services that handle only Nodes ignore these."""
     return subject.startswith((f"{OBSERVED_CSR}.", f"{ENRICHED_CSR}."))
 
 
 def is_node_subject(subject: str) -> bool:
-    """Whether it is one of the flow's subjects for Nodes."""
+    """Return whether the subject belongs to a Node."""
     return subject.startswith((f"{OBSERVED_NODE}.", f"{ENRICHED_NODE}."))
 
 
 def is_publishable_name(name: str) -> bool:
-    """Whether a Kubernetes object name can be the tail of a subject (RFC 1123 subdomains always can).
+    """Return whether a Kubernetes object name can be the end of a subject (RFC 1123 subdomains always can).
 
-    The API server lets anybody who may file a CertificateSigningRequest name it with any bytes but `/` and
-    `%`, hundreds of kilobytes of them. A subject of 4 kB ends the connection of whoever publishes to it.
+    A client that may create a CertificateSigningRequest chooses its name. The API server accepts any bytes
+    except `/` and `%`, up to hundreds of kilobytes. nats-server closes the connection of a client that
+    publishes to a subject of 4 kB.
     """
     plain = name.isascii() and name.isprintable() and not any(c in " *>" for c in name)
     return plain and 0 < len(name) <= NAME_LIMIT and "" not in name.split(".")

@@ -66,10 +66,11 @@ Event = (
     | DeadLetter
 )
 
-MAX_EVENT_BYTES: Final = 256 * 1024  # far above any node we know; a larger one is refused, not truncated
+MAX_EVENT_BYTES: Final = 256 * 1024  # far above any known Node; a larger event is rejected, not truncated
 
-# So much larger is a Node of whose machine only a fault is told. Who can be observed can be spoken of: ipam
-# waits for a word on each Node, and one whose annotations fill a message must not keep all of them waiting.
+# NodeUnreachable is larger than NodeObserved by at most this much. A smaller limit for NodeObserved ensures
+# that metadata can report on every observed Node. ipam waits for a report on each Node, so a single Node with
+# large annotations would stop all allocations.
 _FAULT_BYTES: Final = 4 * 1024
 
 _encoder = msgspec.json.Encoder()
@@ -77,11 +78,11 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 class EventError(Exception):
-    """Bytes that are no event of this schema; the message says where it broke."""
+    """The bytes are not an event of this schema; the message contains the position of the error."""
 
 
 def encode(event: Event) -> bytes:
-    """JSON of the event. Raises EventError when it is larger than MAX_EVENT_BYTES, a NodeObserved sooner."""
+    """Return the event as JSON. Raises EventError above MAX_EVENT_BYTES (NodeObserved: 4 KiB less)."""
     data = _encoder.encode(event)
     limit = MAX_EVENT_BYTES - (_FAULT_BYTES if isinstance(event, NodeObserved) else 0)
     if len(data) > limit:
@@ -90,7 +91,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(data: bytes) -> Event:
-    """The event in these bytes. Raises EventError on anything that is none, however it is broken."""
+    """Parse an event. Raises EventError, and no other exception, for any other bytes."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What a service last decided about an object: for the operator's eyes, never input to another service."""
+"""Decisions and dead letters, published for operators. No service consumes them."""
 
 import msgspec
 
@@ -8,23 +8,23 @@ from libs.common.contract.timestamp import Timestamp
 class Decided(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="Decided.v1"
 ):
-    """Published after the decision was carried out."""
+    """The last decision of a service about an object, published after the service has applied it."""
 
     service: str
     kind: str  # "node", "csr"
     name: str
     uid: str = ""
-    outcome: str  # a word per service: "initialized", "updated", "unchanged", "blocked", "not-ours"
-    reason: str  # in words an operator can act on
+    outcome: str  # defined by each service: "initialized", "updated", "unchanged", "blocked", "not-ours"
+    reason: str  # in words on which an operator can act
     decided_at: Timestamp
     next_check_at: Timestamp | None = msgspec.field(default=None, name="next_look_at")
-    changes: tuple[str, ...] = ()  # what was written (observe-only: would have been), one line each
+    changes: tuple[str, ...] = ()  # one line per written change; with observe-only, per planned change
 
 
 class DeadLetter(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="DeadLetter.v1"
 ):
-    """A message that nobody could read or handle, with the reason; the payload is cut at 4 kB."""
+    """A message that no handler could parse or process, with the reason; the payload is cut at 4 kB."""
 
     service: str
     kind: str

@@ -1,4 +1,4 @@
-"""What metadata says: a Node, or a CSR, with what its machine says or why not; the cluster's networks."""
+"""Events of metadata: Nodes and CSRs with the facts or fault of their machines; the cluster's networks."""
 
 import msgspec
 
@@ -11,13 +11,13 @@ from libs.common.contract.timestamp import Timestamp
 class NodeEnriched(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeEnriched.v1"
 ):
-    """The Node, and what the machine that bears it attests.
+    """The Node and the facts of its machine.
 
-    Of its podCIDRs alone there is no new word: who reads those follows observed Nodes.
+    A change of podCIDRs alone causes no new event. Services that read podCIDRs follow observed Nodes.
     """
 
     stream_id: str = msgspec.field(name="incarnation")
-    observed_sequence: int  # stream sequence of the observation that it enriches: its place in the order
+    observed_sequence: int  # stream sequence of the observation that it enriches; determines the order
     node: Node
     facts: MachineFacts
     verified_by: str = msgspec.field(
@@ -30,7 +30,7 @@ class NodeEnriched(
 class NodeUnreachable(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeUnreachable.v1"
 ):
-    """The machine behind the Node gave no facts; the last known ones, if any, with their own time."""
+    """The machine of the Node returned no facts; `last_known` has the facts of the last successful query."""
 
     stream_id: str = msgspec.field(name="incarnation")
     observed_sequence: int
@@ -39,10 +39,10 @@ class NodeUnreachable(
     last_known: MachineFacts | None = None
     attempt: int  # consecutive failures with this fault's kind and step
     retry_at: Timestamp
-    # Who answers where the Node should: one for each of its addresses, and only if each of them was answered,
-    # each by a machine that bears another node's name, and the cluster's discovery was asked, knows those
-    # machines and no member of the Node's name. Else empty: silence, errors and half an answer prove nothing.
-    # It is said anew with each look, at least once a minute while it lasts.
+    # The foreign machines at the Node's addresses, one for each address. Empty unless a foreign machine
+    # answered at every address, and the cluster's discovery service lists those machines and no member with
+    # the Node's name. Silence, errors and partial answers prove nothing. metadata publishes the result of
+    # each poll, at least once a minute while the state lasts.
     foreign_machines: tuple[ForeignMachine, ...] = msgspec.field(default=(), name="answered_by")
     observed_at: Timestamp
     enriched_at: Timestamp
@@ -56,7 +56,7 @@ class EnrichedNodeGone(
     tag_field="event",
     tag="EnrichedNodeGone.v1",
 ):
-    """NodeGone, passed on to those who hear enriched nodes only."""
+    """NodeGone, republished for services that consume only enriched Nodes."""
 
     stream_id: str = msgspec.field(name="incarnation")
     observed_sequence: int
@@ -67,23 +67,23 @@ class EnrichedNodeGone(
 class CsrEnriched(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="CsrEnriched.v1"
 ):
-    """A pending request of a node, and what the machine that bears the node's name attests.
+    """A pending request of a node, and the facts or the fault of the machine with that node name.
 
-    Facts, a fault, or neither: then there is no Node of that name yet, its requester has a newer pending
-    request, or Talos is not asked at all (`without_talos`). Facts are under a live watch, or of a look that
-    began at most 10 s before the request was observed: what is older proves nothing.
+    It has neither in three cases: no Node of that name exists yet, the requester has a newer pending request,
+    or metadata queries no machine (`without_talos`). Facts come from a live watch, or from a query that began
+    at most 10 s before the watcher observed the request. Older facts prove nothing.
     """
 
     stream_id: str = msgspec.field(name="incarnation")
-    observed_sequence: int  # stream sequence of the observation that it enriches: its place in the order
+    observed_sequence: int  # stream sequence of the observation that it enriches; determines the order
     request: SigningRequest
-    node_uid: str = ""  # of the Node whose machine was asked
+    node_uid: str = ""  # uid of the Node whose machine was queried
     facts: MachineFacts | None = None
     answering_addresses: tuple[str, ...] = msgspec.field(
         default=(), name="answered_at"
-    )  # dialled, and the machine of that node name answered
+    )  # dialed addresses at which the machine with that node name answered
     fault: MachineFault | None = None
-    without_talos: bool = False  # by configuration: no machine is ever asked
+    without_talos: bool = False  # --without-talos: metadata queries no machine
     observed_at: Timestamp
     enriched_at: Timestamp
 
@@ -91,7 +91,7 @@ class CsrEnriched(
 class EnrichedCsrGone(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="EnrichedCsrGone.v1"
 ):
-    """CsrGone, passed on to those who hear enriched CSRs only."""
+    """CsrGone, republished for services that consume only enriched CSRs."""
 
     stream_id: str = msgspec.field(name="incarnation")
     observed_sequence: int
@@ -107,10 +107,10 @@ class ClusterNetworksObserved(
     tag_field="event",
     tag="ClusterNetworksObserved.v1",
 ):
-    """The cluster's pod and service networks, as a control plane's machine config has them.
+    """The cluster's pod and service networks, as in the machine config of a control plane.
 
-    Said when they change and again each few minutes. A question that fails says nothing: what was said
-    last stands, and where nothing was ever said, nothing is known.
+    metadata publishes them when they change and again every few minutes. A failed query publishes nothing:
+    the last event remains valid. Without any event the networks are unknown.
     """
 
     stream_id: str = msgspec.field(name="incarnation")
@@ -118,4 +118,4 @@ class ClusterNetworksObserved(
     service_cidrs: tuple[str, ...] = ()
     node_cidr_mask_size_ipv4: int | None = None  # None = not in the machine config, or Talos before 1.14
     node_cidr_mask_size_ipv6: int | None = None
-    observed_at: Timestamp  # when it was asked for: its place in the order
+    observed_at: Timestamp  # time of the query; determines the order

@@ -1,4 +1,4 @@
-"""What the watcher says: Nodes and CSRs as Kubernetes holds them, how complete that is, and who leads."""
+"""Events of the watcher: the state of Nodes and CSRs in Kubernetes, their completeness, and the leader."""
 
 import msgspec
 
@@ -8,9 +8,10 @@ from libs.common.contract.timestamp import Timestamp
 
 
 class ObservationOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, order=True):
-    """Where an observation stands among others of its subject, within one incarnation of the stream.
+    """Orders the observations of one subject within one stream ID.
 
-    The epoch counts leaders; resourceVersion is the API server's (comparable integers, KEP-5504).
+    The epoch counts leaderships. The resourceVersion comes from the API server (comparable integers,
+    KEP-5504).
     """
 
     epoch: int
@@ -20,7 +21,7 @@ class ObservationOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 class NodeObserved(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeObserved.v1"
 ):
-    """How the Node is now."""
+    """The current state of a Node."""
 
     stream_id: str = msgspec.field(name="incarnation")
     order: ObservationOrder
@@ -31,7 +32,7 @@ class NodeObserved(
 class NodeGone(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeGone.v1"
 ):
-    """No Node of that name and uid exists any more."""
+    """No Node with that name and uid exists anymore."""
 
     stream_id: str = msgspec.field(name="incarnation")
     order: ObservationOrder
@@ -43,7 +44,7 @@ class NodeGone(
 class CsrObserved(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="CsrObserved.v1"
 ):
-    """How a kubelet-serving CertificateSigningRequest of a node is now."""
+    """The current state of a node's CertificateSigningRequest for kubelet-serving."""
 
     stream_id: str = msgspec.field(name="incarnation")
     order: ObservationOrder
@@ -54,7 +55,7 @@ class CsrObserved(
 class CsrGone(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="CsrGone.v1"
 ):
-    """No such CertificateSigningRequest exists any more, or 16 newer ones of its requester wait."""
+    """The CertificateSigningRequest does not exist anymore, or its requester has 16 newer pending ones."""
 
     stream_id: str = msgspec.field(name="incarnation")
     order: ObservationOrder
@@ -71,18 +72,18 @@ class SnapshotComplete(
     tag_field="event",
     tag="SnapshotComplete.v1",
 ):
-    """Every Node that a list returned has been published to this incarnation of the stream; so have CSRs."""
+    """The watcher has published every Node and CSR of a list to the stream with this stream ID."""
 
     stream_id: str = msgspec.field(name="incarnation")
     epoch: int
     nodes: int
-    requests: int | None = None  # how many CSRs; None: not watched, or not listed yet
+    requests: int | None = None  # number of CSRs; None: not watched, or not listed yet
 
 
 class Leading(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="Leading.v1"
 ):
-    """Said by the leader at each renewal of its Lease; expires with the renew deadline."""
+    """Published by the leading watcher at each renewal of its Lease; expires with the renew deadline."""
 
     stream_id: str = msgspec.field(name="incarnation")
     epoch: int
