@@ -1,4 +1,4 @@
-"""What surrounds every handler of a message: turns per object, attempts, verdict, log line, span, metrics."""
+"""Wraps message handlers: a lock per object, retry counts, disposition, log line, span and metrics."""
 
 import asyncio
 import logging
@@ -32,12 +32,12 @@ Handler = Callable[[Message], Awaitable[None]]
 K = TypeVar("K")
 V = TypeVar("V")
 
-_NO_CHANGE_OUTCOMES: Final = frozenset({"unchanged", "settled", "not-ours"})  # outcomes
-_MOST_NAMES: Final = 20_000  # names that never come back must not pile up for ever
+_NO_CHANGE_OUTCOMES: Final = frozenset({"unchanged", "settled", "not-ours"})
+_MAX_NAMES: Final = 20_000  # bounds the memory for names that never return
 
 
 class ConsumerMiddleware:
-    """Surrounds the handlers of one service for one kind of object."""
+    """Wraps the handlers of one service for one kind of object."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ConsumerMiddleware:
         random: random.Random,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`system` is the bus's; `clock` is monotonic, `now` Unix time, both in seconds."""
+        """Create it. `system` is `Bus.system`; `clock` is monotonic, `now` is Unix time, both in seconds."""
         self._now = now
         self._system = system
         self._service = service
@@ -58,25 +58,26 @@ class ConsumerMiddleware:
         self._random = random
         self._attempts: dict[str, dict[str, int]] = {}  # name -> reason -> consecutive failures
         self._locks: dict[str, _KeyedLock] = {}
-        # Looked up once: to find a series by its labels costs more than to count.
+        # Looked up once: finding a series by its labels costs more than counting.
         self._in_flight = metrics.HANDLING_IN_FLIGHT.labels(service)
         self._redelivered = metrics.REDELIVERED.labels(service)
         self._duration_of = cache(partial(metrics.HANDLING_DURATION.labels, service))
         self._latency_of = cache(partial(metrics.HOP_LATENCY.labels, service))
         self._end_to_end_latency_of = cache(partial(metrics.END_TO_END_LATENCY.labels, service))
-        self._last_handled: dict[str, tuple[int, datetime]] = {}  # name -> the message that was handled last
+        self._last_handled: dict[str, tuple[int, datetime]] = {}  # name -> the last handled message
         self._last_observed: dict[
             tuple[str, str], int
-        ] = {}  # event and name -> sequence of what was observed
+        ] = {}  # event and name -> sequence of the last observation
         self._handled_as = cache(partial(metrics.HANDLED.labels, service))
 
     def wrap(
         self, handle: Handler, *, is_repeat: bool = False
     ) -> Callable[[Message], Awaitable[Disposition]]:
-        """The handler as `Bus.consume` wants it: what `handle` raises becomes a verdict, and one log line.
+        """Return the handler for `Bus.consume`, which maps errors of `handle` to a disposition.
 
-        The line says attempt, outcome, reason and seconds, beside service, object and event from context.
-        `again`: the messages were handled before, by us or by a predecessor: nobody waited for them.
+        It logs one line with attempt, outcome, reason and seconds, beside service, object and event from
+        context. `is_repeat`: this process or an earlier one has handled the messages before, so latencies are
+        not measured.
         """
 
         async def handled(message: Message) -> Disposition:
@@ -95,7 +96,7 @@ class ConsumerMiddleware:
         return handled
 
     def count_failure(self, name: str, error: Exception) -> int:
-        """Count a failure; how many it makes, of this reason, since the last success with that name."""
+        """Count a failure; return the number with this reason since the last success for that name."""
         reasons = self._attempts.get(name, {})
         reasons[reason_of(error)] = reasons.get(reason_of(error), 0) + 1
         _store_bounded(self._attempts, name, reasons)
@@ -125,7 +126,7 @@ class ConsumerMiddleware:
         seconds = self._clock() - began
         self._duration_of(event).observe(seconds, exemplar)
         if isinstance(decided, Ack) and not again:
-            # Said again for no reason, it goes back to an observation of minutes ago: no journey ends there.
+            # A republished event without a change has an old observation: its age is no end-to-end latency.
             ends = notes.get("outcome") not in _NO_CHANGE_OUTCOMES
             self._observe_end_to_end_latency(message.event, name, exemplar, ends=ends)
         self._log_outcome(
@@ -134,7 +135,7 @@ class ConsumerMiddleware:
         return decided
 
     def _is_first_delivery(self, message: Message, name: str) -> bool:
-        """Whether it is handled for the first time: again, it comes as late as we asked for."""
+        """Return whether the message was never handled before; a retry is late by the requested delay."""
         begun, key = self._last_handled.get(name), (message.sequence, message.published_at)
         _store_bounded(self._last_handled, name, key)
         return not message.redelivered and begun != key
@@ -142,7 +143,10 @@ class ConsumerMiddleware:
     def _observe_end_to_end_latency(
         self, event: Event | UnreadablePayload, name: str, exemplar: dict[str, str] | None, *, ends: bool
     ) -> None:
-        """Once for each observation: said again because the machine has changed, it is another journey."""
+        """Observe the latency once for each observation.
+
+        A further event with the same observation reports a change of the machine. Its age is no latency.
+        """
         if not isinstance(event, NodeEnriched | NodeUnreachable | CsrEnriched):
             return
         kind = type(event).__name__
@@ -152,7 +156,7 @@ class ConsumerMiddleware:
         _store_bounded(self._last_observed, (kind, name), event.observed_sequence)
 
     def _span(self, message: Message, name: str) -> AbstractContextManager[telemetry.Span]:
-        if not telemetry.tracing_is_on():  # most of the time, and then nobody reads what it would bear
+        if not telemetry.tracing_is_on():  # the usual case, in which the attributes would not be used
             return telemetry.span("")
         template = self._template_of(message.subject)
         attributes: dict[str, telemetry.Attribute] = {
@@ -169,7 +173,7 @@ class ConsumerMiddleware:
             f"process {template}",
             kind="consumer",
             parent_headers=headers,
-            links=(headers,) if headers else (),  # as the conventions want it, beside the parent
+            links=(headers,) if headers else (),  # OpenTelemetry's conventions require it beside the parent
             attributes=attributes | event_attributes(message.event),
         )
 
@@ -188,7 +192,7 @@ class ConsumerMiddleware:
                 level = logging.DEBUG if fields.get("outcome") == "unchanged" else logging.INFO
                 log.log(level, "handled", extra=fields)
             case Nak() if isinstance(error, RequeueAfter):
-                level = logging.INFO if attempt == 1 else logging.DEBUG  # told once; it may wait for hours
+                level = logging.INFO if attempt == 1 else logging.DEBUG  # INFO once: it may wait for hours
                 log.log(level, "waits", extra=fields | {"reason": decided.reason})
             case Nak():
                 unforeseen = None if isinstance(error, TemporaryError) else error
@@ -223,16 +227,16 @@ class ConsumerMiddleware:
 
 
 class _KeyedLock:
-    """Whose turn it is with one name, in the order of arrival; among the turns while anybody wants it."""
+    """A lock for one name, acquired in order of arrival; it is in `locks` while a task uses it."""
 
-    def __init__(self, turns: "dict[str, _KeyedLock]", name: str) -> None:
-        self._turns = turns
+    def __init__(self, locks: "dict[str, _KeyedLock]", name: str) -> None:
+        self._locks = locks
         self._name = name
         self._lock = asyncio.Lock()
         self._waiters = 0
 
     async def __aenter__(self) -> None:
-        self._turns[self._name] = self
+        self._locks[self._name] = self
         self._waiters += 1
         try:
             await self._lock.acquire()
@@ -247,18 +251,18 @@ class _KeyedLock:
     def _remove_waiter(self) -> None:
         self._waiters -= 1
         if not self._waiters:
-            del self._turns[self._name]
+            del self._locks[self._name]
 
 
 _OUTCOMES: Final[dict[type, str]] = {Ack: "handled", Nak: "retried", Reject: "put_aside"}
 
 
-def _store_bounded(known: dict[K, V], key: K, value: V) -> None:
-    """As the newest; beyond the most that are kept the oldest goes."""
-    known.pop(key, None)
-    known[key] = value
-    if len(known) > _MOST_NAMES:
-        del known[next(iter(known))]
+def _store_bounded(entries: dict[K, V], key: K, value: V) -> None:
+    """Store the value as the newest entry; remove the oldest entry above the limit."""
+    entries.pop(key, None)
+    entries[key] = value
+    if len(entries) > _MAX_NAMES:
+        del entries[next(iter(entries))]
 
 
 async def _call_handler(handle: Handler, message: Message) -> Exception | None:
@@ -266,6 +270,6 @@ async def _call_handler(handle: Handler, message: Message) -> Exception | None:
         return PermanentError(f"unreadable: {message.event.reason}")
     try:
         await handle(message)
-    except Exception as error:  # noqa: BLE001 - the process meets its handlers here: the verdict judges every error
+    except Exception as error:  # noqa: BLE001 - the boundary to the handlers: each error gets a disposition
         return error
     return None

@@ -1,4 +1,4 @@
-"""What services need of a message bus; every implementation passes one conformance suite."""
+"""The interface of the message bus. Every implementation passes the same conformance suite."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -12,19 +12,19 @@ from libs.common.contract.events import Event
 
 
 class UnreadablePayload(msgspec.Struct, frozen=True, kw_only=True):
-    """Stands where an event should be: bytes that nobody could read, and why."""
+    """Takes the place of an event: bytes that are not an event of the schema, and the reason."""
 
     reason: str
     payload: bytes
 
 
 def event_name(event: Event | UnreadablePayload) -> str:
-    """The kind of event in metric labels and log fields."""
+    """Return the name of the event for metric labels and log fields."""
     return "Unreadable" if isinstance(event, UnreadablePayload) else type(event).__name__
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message as the stream holds it."""
+    """One message of the stream."""
 
     subject: str
     event: Event | UnreadablePayload
@@ -35,67 +35,67 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Durable(msgspec.Struct, frozen=True, kw_only=True):
-    """A shared, acknowledged consumer: whose it is, its name and the one filter it has."""
+    """A durable consumer with explicit acknowledgement and one filter, shared by a service's replicas."""
 
-    service: str  # in whose name its dead letters are written, whatever process consumes it
+    service: str  # the service in whose name dead letters are published, whatever process consumes
     name: str
     filter: str
     ack_wait_seconds: float = 30.0
 
 
 class StreamPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Someone follows from here on: the stream's incarnation, and its last sequence when they began."""
+    """The stream ID and the last sequence at the moment at which a follower starts."""
 
     stream_id: str
     last_sequence: int
 
 
 class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How a durable stands: what nobody was given yet, what is not settled, who waits for more."""
+    """The counts of one durable consumer."""
 
     name: str
-    pending: int  # messages that nobody was given yet
-    unacknowledged: int  # given and not settled: in hand, or parked for another try
-    redelivered: int  # of these, given more than once
-    waiting: int  # requests of consumers for more; 0 = nobody consumes, or each has its hands full
-    delivered: int = 0  # deliveries in its life, repeated ones too: while it grows, somebody consumes
+    pending: int  # messages that have not been delivered yet
+    unacknowledged: int  # delivered and not acknowledged: a handler has them, or they wait for a retry
+    redelivered: int  # the part of `unacknowledged` that was delivered more than once
+    waiting: int  # open pull requests; 0 = no process consumes, or all are busy
+    delivered: int = 0  # deliveries in its lifetime, with redeliveries: grows while a process consumes
 
 
 class StreamStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream and its durables at one moment, as far as somebody must know who operates them."""
+    """Message counts and sizes of the stream and its durable consumers at one moment, for operators."""
 
     messages: int
     bytes: int
-    max_bytes: int  # as it was provisioned; less than 0 = without limit
-    dead_letters: int  # dead letters that lie in it
-    consumers: tuple[ConsumerStats, ...]  # those that exist, by name
+    max_bytes: int  # the limit of the stream; less than 0 = without limit
+    dead_letters: int  # dead letters in the stream
+    consumers: tuple[ConsumerStats, ...]  # the existing ones, sorted by name
 
 
 class ServerLiveness(msgspec.Struct, frozen=True, kw_only=True):
-    """How long ago the stream's server last answered, and for how long until then without a gap."""
+    """How long the server has been silent, and how long it had answered without a gap before that."""
 
-    silent_seconds: float  # infinite before the first answer
+    silent_seconds: float  # since its last answer; infinite before the first one
     responsive_seconds: float
 
 
 class BusError(Exception):
-    """The bus did not do it: unreachable, refused, or too slow. The text names server and subject."""
+    """The bus is unreachable, too slow, or it rejected the request. The text names server and subject."""
 
 
 class StreamFull(BusError):
-    """The stream has no room for another subject (JetStream 10077): not ready until it has."""
+    """The stream has no room for another subject (JetStream 10077): the bus is not ready until it has."""
 
 
 class NoStream(BusError):
-    """The stream does not exist (any more): the watcher provisions it, everyone else waits."""
+    """The stream does not exist: the watcher creates it, all other services wait."""
 
 
 class WrongLastSequence(BusError):
-    """Somebody else has published to this subject since (JetStream 10071, 10164): read it, then decide."""
+    """Another publisher was faster on this subject (JetStream 10071, 10164): read its message first."""
 
 
 class BusHooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bus tells its observer; synchronous, quick, and never raising."""
+    """Callbacks of a bus for metrics. They are synchronous and fast, and they never raise."""
 
     published: Callable[[str], None] = lambda subject: None
     publish_failed: Callable[[str, BusError], None] = lambda subject, error: None
@@ -105,29 +105,29 @@ class BusHooks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Follower(Protocol):
-    """What `follow` feeds, in stream order; all calls are synchronous and must be quick."""
+    """Receives messages from `Bus.follow` in stream order. All methods are synchronous and must be fast."""
 
     def start_replay(self, position: StreamPosition) -> None:
-        """A consumer has been made anew. Another incarnation than before: everything known is void."""
+        """Handle a new consumer, which replays the stream. Another stream ID voids all known messages."""
 
     def apply(self, message: Message) -> None:
-        """The next message."""
+        """Apply the next message."""
 
     def finish_replay(self) -> None:
-        """Every subject's last message as of `begin` has been applied."""
+        """Handle the end of the replay: the last message of each subject at its start has been applied."""
 
     def mark_disconnected(self, reason: str) -> None:
-        """The connection to the stream is gone for now; what is known is stale from here on."""
+        """Handle the loss of the connection to the stream: all known messages may be stale."""
 
 
 class Bus(Protocol):
-    """Publish, share work, follow. Every method ends by its own deadline or by cancellation."""
+    """Publishes, consumes and follows events. Every method ends by its own deadline or by cancellation."""
 
-    system: ClassVar[str]  # what carries the messages, as traces call it (messaging.system)
+    system: ClassVar[str]  # the messaging system in traces (messaging.system)
 
     @property
     def stream_id(self) -> str:
-        """The stream's creation time as last seen; "" while no stream is known."""
+        """The creation time of the stream when last read; "" while no stream is known."""
 
     async def publish(
         self,
@@ -137,31 +137,31 @@ class Bus(Protocol):
         ttl_seconds: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        """Publish to the event's own subject; return the stream sequence.
+        """Publish to the subject of the event; return the stream sequence.
 
-        `expected_sequence` is the last sequence that the caller knows of this subject, 0 for none, None for
-        "whatever it is". Raises WrongLastSequence, StreamFull, NoStream or BusError.
+        `expected_sequence` is the last sequence of this subject that the caller knows: 0 for an empty
+        subject, None for any sequence. Raises WrongLastSequence, StreamFull, NoStream or BusError.
         """
 
     async def get_last(self, subject: str) -> Message | None:
-        """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+        """Return the last message of a subject, None if there is none. Raises NoStream or BusError."""
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
-        """Make or repair the stream and its durables; return the incarnation. Only the watcher calls it.
+        """Create or repair the stream and its durables; return the stream ID. Only the watcher calls it.
 
-        A stream that is more than half full gets a larger limit than `max_bytes`. A server that has too
-        little room gives a smaller one, in whole steps. A stream that cannot grow at all keeps its limit.
+        A stream that is more than half full gets a larger limit than `max_bytes`. If the server has too
+        little room, the limit is smaller, in whole steps. A stream that cannot grow keeps its limit.
         Raises BusError if the server has no room for the smallest stream.
         """
 
     def headroom(self, event: Event) -> AbstractAsyncContextManager[int]:
-        """While it is open, a full stream has room for this event. Only the watcher calls it.
+        """Return a context in which a full stream has room for this event. Only the watcher calls it.
 
-        Yields how many bytes of the headroom the stream used before. Raises NoStream or BusError.
+        It yields the bytes of the headroom that the stream used before. Raises NoStream or BusError.
         """
 
     async def stats(self) -> StreamStats:
-        """How the stream and its durables stand now; costs the same however much they hold.
+        """Return the current counts and sizes. The cost does not depend on the number of messages.
 
         Raises NoStream or BusError.
         """
@@ -169,10 +169,11 @@ class Bus(Protocol):
     async def consume(
         self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
     ) -> None:
-        """Hand the durable's messages to `handle`, at most `in_flight` at once, and carry out its verdicts.
+        """Pass the messages of the durable to `handle`, at most `in_flight` at once; apply the dispositions.
 
-        Long handling is kept alive with in-progress marks. Ends only by cancellation: then nothing new is
-        fetched, handlers in flight are finished (bounded), the rest is handed back at once.
+        In-progress acknowledgements extend the deadline of a slow handler. Only cancellation ends it. Then it
+        fetches no more messages, waits a limited time for running handlers, and returns all other messages at
+        once.
         """
 
     async def follow(
@@ -183,16 +184,16 @@ class Bus(Protocol):
         *,
         exclude: Callable[[str], bool] = lambda subject: False,
     ) -> None:
-        """Feed `follower` the last message of each subject, then live ones. Ends only by cancellation.
+        """Pass the last message of each subject to `follower`, then live ones. Only cancellation ends it.
 
-        It is told nothing of subjects that `but_not` names; their messages are not even decoded.
+        It skips subjects for which `exclude` returns true, and does not decode their messages.
         """
 
     def server_liveness(self) -> ServerLiveness:
-        """Whether the stream's server answers: by an acknowledgement, a refusal, or a state of the stream."""
+        """Return when the server last answered with an acknowledgement, a rejection or the stream's state."""
 
     def problems(self) -> tuple[str, ...]:
-        """Why the bus is not usable right now, in words for /readyz; empty when it is."""
+        """Return why the bus is not usable now, in words for /readyz; empty if it is usable."""
 
     async def close(self) -> None:
         """Drain and disconnect, within a few seconds."""

@@ -1,4 +1,4 @@
-"""The table that a follower keeps: the last message of each subject, and whether that is all there is."""
+"""A cache of the last message of each subject, which knows whether the set is complete."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -22,19 +22,17 @@ _NO_LEADER: Final = "no leader is heard of (is the watcher running?): nothing is
 
 
 def connection_problems(disconnect_reason: str, *, replaying: bool) -> tuple[str, ...]:
-    """Why a follower does not know what the stream holds, for /readyz; `lost` is "" while it follows."""
+    """Return why a follower lacks messages, for /readyz; `disconnect_reason` is "" if it is connected."""
     if disconnect_reason:
         return (f"the flow is not followed: {disconnect_reason}",)
     return ("the flow is still being read from its beginning",) if replaying else ()
 
 
 class StreamCache:
-    """A bus `Follower` that keeps what it hears and knows when that is complete.
+    """A bus `Follower` that stores the last message of each subject.
 
-    The cache is complete when the last message of every subject of the present stream is applied, and a
-    SnapshotComplete of that stream ID is among them. An empty cache is not complete. `on_message` receives
-    each message that `keep` accepted; `on_stream_replaced` is called when another stream ID makes the cached
-    messages void.
+    The cache is complete when it has applied the last message of every subject of the current stream, and a
+    SnapshotComplete with that stream ID is among them. An empty cache is not complete.
     """
 
     def __init__(
@@ -47,9 +45,12 @@ class StreamCache:
         on_stream_replaced: Callable[[], None] = lambda: None,
         on_caught_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock` is monotonic, in seconds.
+        """Create an empty cache that is not connected. `clock` is monotonic, in seconds.
 
-        `on_expired` hears which subject the stream holds no message of any more, though it did.
+        The cache stores only messages that `should_keep` accepts. `on_message` receives each applied message,
+        stored or not. `on_expired` receives each subject whose stored message is no longer in the stream. The
+        cache calls `on_stream_replaced` when another stream ID voids the stored messages, and `on_caught_up`
+        after each replay.
         """
         self._clock = clock
         self._keep = should_keep
@@ -65,25 +66,25 @@ class StreamCache:
         self._sequence = 0
         self._leader_heartbeat_at: float | None = None
         self._followed_since = 0.0
-        self._epoch = 0  # the greatest heard in this incarnation
+        self._epoch = 0  # the greatest epoch received with this stream ID
 
     @property
     def stream_id(self) -> str:
-        """That of the stream which is followed; "" before the first."""
+        """The ID of the followed stream; "" before the first replay."""
         return self._incarnation
 
     @property
     def is_replaying(self) -> bool:
-        """Whether what is applied now was said before the follower began: more of it may come."""
+        """Whether the replay is still running: messages were published before it, and more may follow."""
         return self._replaying
 
     @property
     def is_complete(self) -> bool:
-        """Whether the table holds all there is, as of now."""
+        """Whether the cache is connected and contains every message of the stream."""
         return not self.problems()
 
     def problems(self) -> tuple[str, ...]:
-        """Why the table is not complete, in words for /readyz."""
+        """Return why the cache is not complete, in words for /readyz."""
         unfollowed = connection_problems(self._disconnect_reason, replaying=self._replaying)
         if unfollowed:
             return unfollowed
@@ -92,35 +93,38 @@ class StreamCache:
         return ()
 
     def seconds_since_leader_heartbeat(self) -> float | None:
-        """How long ago a leader was last heard live, None if never."""
+        """Return the age of the last live leader heartbeat, None without one."""
         return None if self._leader_heartbeat_at is None else self._clock() - self._leader_heartbeat_at
 
     def leader_silence_seconds(self) -> float:
-        """How long it has been followed without hearing a leader; NaN while it is not followed."""
+        """Return how long this cache has been live without a leader heartbeat; NaN while it is not live."""
         if self._disconnect_reason or self._replaying:
             return nan
         return self._clock() - max(self._followed_since, self._leader_heartbeat_at or 0.0)
 
     def why_no_leader(self, *, max_silence_seconds: float) -> str:
-        """Why nothing may be written now: a leader not heard may have been replaced out of our sight."""
+        """Return why no service may write now, "" if it may.
+
+        Without a recent heartbeat there may be a new leader whose messages this cache does not have.
+        """
         silence = self.seconds_since_leader_heartbeat()
         return "" if silence is not None and silence <= max_silence_seconds else _NO_LEADER
 
     @property
     def sequence(self) -> int:
-        """The stream sequence up to which everything has been applied; 0 before anything is."""
+        """The stream sequence up to which all messages have been applied; 0 before the first one."""
         return self._sequence
 
     def get(self, subject: str) -> Message | None:
-        """The last message of a subject."""
+        """Return the stored message of a subject, None without one."""
         return self._messages.get(subject)
 
     def forget(self, subject: str) -> None:
-        """Keep the last message of that subject no longer."""
+        """Remove the stored message of a subject."""
         self._messages.pop(subject, None)
 
     def list_under(self, prefix: str) -> list[Message]:
-        """The last messages of every subject below a prefix, in no particular order."""
+        """Return the stored messages of all subjects under a prefix, in no particular order."""
         head = prefix + "."
         return [message for subject, message in self._messages.items() if subject.startswith(head)]
 
@@ -135,7 +139,7 @@ class StreamCache:
             self._incarnation = position.stream_id
             self._on_void()
         if position.last_sequence < self._sequence:
-            # The stream lost its end with a disk, and perhaps the newest leader's messages with it.
+            # A disk failure cut the end of the stream, perhaps with all messages of the newest leader.
             self._sequence = position.last_sequence
             self._epoch = 0
         self._replayed.clear()
@@ -147,16 +151,16 @@ class StreamCache:
         self._replayed.add(message.subject)
         self._sequence = max(self._sequence, message.sequence)
         if isinstance(message.event, UnreadablePayload):
-            return  # its consumer puts it aside; a table holds what can be read
+            return  # its consumer publishes a dead letter; the cache contains only readable messages
         if stream_id_of(message.event) != self._incarnation:
-            return  # written by someone who has not seen that the stream is another one
+            return  # its publisher does not know yet that the stream was replaced
         if is_from_former_leader(message.event, self._epoch):
             if self._replaying and not was_replayed and self._is_deletion_of_cached(message):
                 self._replayed.discard(message.subject)
             return  # the leader publishes the object again
         self._epoch = max(self._epoch, epoch_of(message.event))
         if isinstance(message.event, Leading) and not self._replaying:
-            # A replayed one may be as old as its TTL, and its Lease another's by now.
+            # A replayed heartbeat may be as old as its TTL. Another leader may have the Lease by now.
             self._leader_heartbeat_at = self._clock()
         if self._keep(message):
             self._messages[message.subject] = message
@@ -168,7 +172,7 @@ class StreamCache:
 
     def finish_replay(self) -> None:
         for subject in self._messages.keys() - self._replayed:
-            self._drop(subject)  # aged out while we were away
+            self._drop(subject)  # expired while this follower was disconnected
         self._replaying = False
         self._followed_since = self._clock()
         self._on_caught_up()
@@ -177,9 +181,9 @@ class StreamCache:
         self._disconnect_reason = reason or "connection lost"
 
     def _is_deletion_of_cached(self, void: Message) -> bool:
-        """Whether the stream has replaced what is kept of that subject, and only by its end.
+        """Return whether a void deletion has replaced the stored message of its subject in the stream.
 
-        Keeping it would show an object that a follower which starts now does not have.
+        A stored message would show an object that a follower which starts now does not have.
         """
         kept = self._messages.get(void.subject)
         if kept is None or not isinstance(void.event, NodeGone | CsrGone) or kept.sequence >= void.sequence:
@@ -187,7 +191,10 @@ class StreamCache:
         return not isinstance(kept.event, UnreadablePayload) and epoch_of(kept.event) <= epoch_of(void.event)
 
     def _drop_expired_deletions(self, now: datetime) -> None:
-        """The stream drops it, too, without a word to its followers: names that never return pile up."""
+        """Drop deletions that the stream has expired, which it does not report to followers.
+
+        Otherwise names that never return would accumulate.
+        """
         for subject, message in list(self._messages.items()):
             is_gone = isinstance(message.event, NodeGone | EnrichedNodeGone | CsrGone | EnrichedCsrGone)
             if is_gone and now - message.published_at > DELETED_RETENTION:

@@ -1,4 +1,4 @@
-"""What each service consumes, publishes, owns and may do: allow-lists and RBAC are checked against it."""
+"""What each service consumes, publishes and owns, and its RBAC rules. Tests compare manifests with it."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ ServiceName = Literal["watcher", "metadata", "labeler", "csr", "ipam", "lifecycl
 
 
 class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One RBAC rule, least privilege: `names` empty means every object."""
+    """One RBAC rule with least privilege; empty `resource_names` means every object."""
 
     group: str  # "" is the core group
     resource: str
@@ -33,27 +33,28 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One service's place in the flow."""
+    """The place of one service in the flow, and its permissions."""
 
     service: ServiceName
-    description: str  # in words, for --help
-    input_description: str  # for the documentation: in words
+    description: str  # for --help
+    input_description: str  # for the documentation
     durables: tuple[Durable, ...] = ()
     follows: tuple[str, ...] = ()  # filters of its ephemeral followers
     publishes: tuple[str, ...] = ()  # subject filters
-    owns: tuple[str, ...] = ()  # fields and objects that nobody else writes
+    owns: tuple[str, ...] = ()  # fields and objects that no other service writes
     provisions_stream: bool = False
-    runs_by_default: bool = True  # False: it runs only where it is asked for
+    runs_by_default: bool = True  # False: it runs only if an operator enables it
     policy_rules: tuple[PolicyRule, ...] = ()
     secrets: tuple[str, ...] = ()
 
 
-WATCHER_LEASE_NAME = "cloud-controller-manager-talos"  # the reference's: only one of the two can lead
+WATCHER_LEASE_NAME = "cloud-controller-manager-talos"  # the reference controller's name: only one can lead
 LEASE_NAMESPACE = "kube-system"
-# Nothing else keeps ConfigMaps there: who may write pages cannot be kept, by name, from the others of a
-# namespace, and in kube-system these are CoreDNS' configuration, ours, and the authority of NATS.
+# No other component stores ConfigMaps in this namespace. RBAC cannot restrict `create` by name, and page
+# names are not known beforehand, so ipam may write every ConfigMap of the namespace. In kube-system these
+# include the configuration of CoreDNS and of this project, and the certificate authority of NATS.
 CLAIM_PAGES_NAMESPACE = "kube-node-lease"
-LIFECYCLE_LEASE_NAME = "talos-ccm-lifecycle"  # who may delete Nodes: another question than who may label them
+LIFECYCLE_LEASE_NAME = "talos-ccm-lifecycle"  # lifecycle elects its own leader, independent of the watcher
 _CERTIFICATES = "certificates.k8s.io"
 
 WATCHER = ServiceSpec(
@@ -76,7 +77,7 @@ WATCHER = ServiceSpec(
             resource_names=(WATCHER_LEASE_NAME,),
             namespace=LEASE_NAMESPACE,
         ),
-        # RBAC cannot restrict `create` by name: the name is not known to the authorizer.
+        # RBAC cannot restrict `create` by name: the authorizer does not know the name.
         PolicyRule(
             group="coordination.k8s.io", resource="leases", verbs=("create",), namespace=LEASE_NAMESPACE
         ),
@@ -116,7 +117,7 @@ LABELER = ServiceSpec(
     policy_rules=(
         PolicyRule(group="", resource="nodes", verbs=("get", "patch")),
         PolicyRule(group="", resource="nodes/status", verbs=("patch",)),
-        # Events about what lies in no namespace, such as a Node, live in `default`.
+        # Events about objects without a namespace, such as Nodes, are in `default`.
         PolicyRule(group="", resource="events", verbs=("create",), namespace="default"),
     ),
 )
@@ -153,7 +154,7 @@ IPAM = ServiceSpec(
     runs_by_default=False,
     policy_rules=(
         PolicyRule(group="", resource="nodes", verbs=("list", "patch")),
-        # Which pages there are follows from the blocks: no list of names could be given beforehand.
+        # The names of pages follow from the allocated blocks, so the rule cannot list them.
         PolicyRule(
             group="",
             resource="configmaps",
@@ -192,8 +193,8 @@ LIFECYCLE = ServiceSpec(
     ),
 )
 
-READER_USER = "reader"  # to NATS, whoever only looks: `talos-ccm`, a console
+READER_USER = "reader"  # the NATS user with read access, for `talos-ccm` and consoles
 SERVICES: tuple[ServiceSpec, ...] = (WATCHER, METADATA, LABELER, CSR, IPAM, LIFECYCLE)
-DEFAULT_SERVICES: tuple[ServiceSpec, ...] = tuple(wiring for wiring in SERVICES if wiring.runs_by_default)
-# Of all services: the watcher, who makes them, need not know which of them run.
-DURABLES: tuple[Durable, ...] = tuple(durable for wiring in SERVICES for durable in wiring.durables)
+DEFAULT_SERVICES: tuple[ServiceSpec, ...] = tuple(spec for spec in SERVICES if spec.runs_by_default)
+# The durables of all services: the watcher creates them, and does not know which services run.
+DURABLES: tuple[Durable, ...] = tuple(durable for spec in SERVICES for durable in spec.durables)
