@@ -47,7 +47,7 @@ class StreamCache:
     ) -> None:
         """Create an empty cache that is not connected. `clock` is monotonic, in seconds.
 
-        The cache stores only messages that `should_keep` accepts. `on_message` receives each applied message,
+        The cache stores only messages that `should_keep` accepts. `on_message` receives each valid message,
         stored or not. `on_expired` receives each subject whose stored message is no longer in the stream. The
         cache calls `on_stream_replaced` when another stream ID voids the stored messages, and `on_caught_up`
         after each replay.

@@ -1,1 +1,1 @@
-"""What surrounds the services in a process: start, health, readiness, an orderly end."""
+"""The process around the services: start, health, readiness and shutdown."""

@@ -1,4 +1,4 @@
-"""What a process is made of: traces, health, Kubernetes, bus and services, opened in this order."""
+"""Opens the parts of a process in this order: traces, health, Kubernetes, bus and services."""
 
 import asyncio
 import logging
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _REFERENCE_PORT: Final = 10458
-# Several on one host; the all-in-one and the watcher have the reference's.
+# Different ports allow several services on one host; all-in-one and watcher use the reference controller's
+# port.
 STANDALONE_PORTS: Final = {
     "metadata": 10459,
     "labeler": 10460,
@@ -45,7 +46,7 @@ _CERTIFICATE_LOOK_SECONDS: Final = 60.0
 
 
 class Application:
-    """One process: brings everything up, runs its services, and ends what it opened, the last first."""
+    """One process: opens its dependencies, runs its services, and closes everything in reverse order."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Application:
         self._running = ServiceSupervisor(self._readiness)
 
     async def run(self) -> int:
-        """Until a signal, or until a service ends; the exit status. Raises SettingsError."""
+        """Run until a signal or the end of a service; return the exit status. Raises SettingsError."""
         with telemetry.log_fields(service=self._name):
             self._running.install_signal_handlers()
             loop = type(asyncio.get_running_loop()).__module__
@@ -78,7 +79,7 @@ class Application:
                 return await self._run_between(endings, kube)
 
     async def _run_between(self, endings: AsyncExitStack, kube: "KubeApi | None") -> int:
-        """Bring everything up and run; what was opened last ends first."""
+        """Open all parts and run; close them in reverse order."""
         telemetry.setup_tracing(self._name, self._settings.otlp_endpoint)
         close_at_exit(endings, "traces", lambda: telemetry.flush(CLOSE_TIMEOUT_SECONDS - 0.2))
         run_in_background(endings, EventLoopMonitor().run())
@@ -87,7 +88,7 @@ class Application:
             close_at_exit(endings, "Kubernetes", kube.close)
             self._readiness.add_check(
                 "kubernetes-credentials", kube.problems
-            )  # whether it is there, services say
+            )  # services report whether the API server is reachable
         bus = await open_bus(self._runs, self._settings, self._name)
         close_at_exit(endings, "bus", bus.close)
         services = [self._build(run, bus, kube) for run in self._runs]
@@ -96,12 +97,12 @@ class Application:
         run_in_background(endings, self._readiness.log_changes())
         return await self._running.run(services)
 
-    # ---- what a process is made of
+    # ---- the parts of a process
 
     def _open_kubernetes(self) -> "KubeApi | None":
         if not any(run.spec.policy_rules for run in self._runs):
             return None
-        # Only here: a service without Kubernetes rights does not even load the client.
+        # Imported here: a service without Kubernetes permissions does not load the client.
         from libs.common.kube.api import KubeApi  # noqa: PLC0415
         from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config, with_server  # noqa: PLC0415
 
@@ -116,7 +117,7 @@ class Application:
                 observe=observe_kubernetes,
             )
         except KubeConfigError as error:
-            raise SettingsError(" ".join(str(error).split())) from error  # YAML's errors have several lines
+            raise SettingsError(" ".join(str(error).split())) from error  # errors of YAML have several lines
 
     async def _serve_health(self, endings: AsyncExitStack) -> None:
         settings = self._settings

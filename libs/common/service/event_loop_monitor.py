@@ -1,4 +1,4 @@
-"""Whether the event loop turns: its lag as a metric, and the stack of what holds it up in the log."""
+"""Measures the lag of the event loop as a metric, and logs the stack of code that blocks it."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ _STUCK_SECONDS: Final = 5.0
 
 
 class EventLoopMonitor:
-    """A heartbeat on the loop, and a thread that looks whether it beats."""
+    """A heartbeat on the event loop, and a thread that checks it."""
 
     def __init__(self, *, stuck_seconds: float = _STUCK_SECONDS) -> None:
         self._stuck_seconds = stuck_seconds
@@ -25,7 +25,7 @@ class EventLoopMonitor:
         self._over = threading.Event()
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Run the heartbeat and the thread until cancelled."""
         self._beat_at = time.monotonic()
         watcher = threading.Thread(
             target=self._watch, args=(threading.get_ident(),), name="loop-watch", daemon=True

@@ -1,4 +1,4 @@
-"""The HTTP server for /healthz, /livez, /readyz and /metrics, on the loop of the work: both hang together."""
+"""Serves /healthz, /livez, /readyz and /metrics on the event loop of the services, so it hangs with them."""
 
 import asyncio
 import functools
@@ -20,7 +20,7 @@ _REQUEST_BYTES: Final = 64 * 2**10  # a request of a kubelet or of Prometheus is
 
 
 class HealthServer:
-    """Serves until `stop`."""
+    """Serves health and metrics until `stop`."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class HealthServer:
         limits: Limits = LIMITS,
         header_seconds: float = HEADER_SECONDS,
     ) -> None:
-        """Without a certificate it speaks plain HTTP."""
+        """Create a server; without a certificate it serves plain HTTP."""
         self._readiness = readiness
         self._certificate = certificate
         self._limits = limits
@@ -40,7 +40,7 @@ class HealthServer:
         self._listener: Listener | None = None
 
     async def start(self, address: str, port: int) -> int:
-        """Listen; return the port. Raises SettingsError when that is not possible."""
+        """Listen; return the port. Raises SettingsError if the server cannot listen."""
         application = web.Application()
         application.add_routes(
             [
@@ -71,11 +71,11 @@ class HealthServer:
         return listening
 
     async def stop(self) -> None:
-        """Stop serving."""
+        """Stop the server and close its connections."""
         if self._listener is not None:
             self._listener.close()
         if self._runner is not None:
-            await self._runner.cleanup()  # requests that are being served have a second
+            await self._runner.cleanup()  # running requests have one second
         if self._listener is not None:
             await self._listener.abort()
 
@@ -91,12 +91,12 @@ class HealthServer:
         await self._exposing.acquire()
         exposing = asyncio.get_running_loop().run_in_executor(None, metrics.exposition, accept)
         exposing.add_done_callback(lambda _: self._exposing.release())
-        body, content_type = await asyncio.shield(exposing)  # the thread goes on when the caller is gone
+        body, content_type = await asyncio.shield(exposing)  # the thread continues if the client disconnects
         return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 def format_report(problems: Mapping[str, tuple[str, ...]]) -> str:
-    """Kubernetes' form of a verbose check, with the reasons."""
+    """Return the verbose report in the format of Kubernetes, with the reasons."""
     lines = []
     for name, reasons in problems.items():
         lines += [f"[-]{name} failed: {reason}" for reason in reasons] or [f"[+]{name} ok"]
@@ -105,14 +105,14 @@ def format_report(problems: Mapping[str, tuple[str, ...]]) -> str:
 
 
 async def _alive(request: web.Request) -> web.Response:
-    # That the loop came to answer is the check. /healthz says the same: the reference's chart probes
-    # liveness there, and a NATS that is away must not restart anybody.
+    # A response proves that the event loop runs. /healthz returns the same: the chart of the reference
+    # controller probes liveness there, and an unreachable NATS must not restart the pod.
     verbose = "verbose" in request.query
     return web.Response(text=f"[+]loop ok\n{request.path[1:]} check passed\n" if verbose else "ok")
 
 
 class _Connection(web.RequestHandler):
-    """One connection, for one request."""
+    """A connection that serves one request."""
 
     __slots__ = ("_closed", "_received")
 

@@ -1,4 +1,4 @@
-"""Accepts connections to a port that the whole network can reach, and bounds their number and their time."""
+"""Accepts connections on a port that the whole network can reach; limits their number and duration."""
 
 import asyncio
 import logging
@@ -12,12 +12,12 @@ import msgspec
 
 log = logging.getLogger(__name__)
 
-BACKLOG: Final = 1024  # connections that the kernel keeps until they are accepted; it may allow fewer
-_ACCEPT_PAUSE_SECONDS: Final = 1.0  # after a failed accept, such as for want of file descriptors
+BACKLOG: Final = 1024  # connections that the kernel queues before accept; the kernel may allow fewer
+_ACCEPT_PAUSE_SECONDS: Final = 1.0  # after a failed accept, such as without free file descriptors
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many connections a listener keeps, and how long."""
+    """Limits the number and the duration of connections."""
 
     connections: int = 64
     handshake_seconds: float = 5.0
@@ -25,10 +25,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listener:
-    """Serves each connection with a handler of its own.
+    """Serves each connection with its own handler.
 
-    A new connection is always accepted. At the limit it replaces the oldest connection of the source address
-    that has the most: no source can close the connections of another one that has fewer.
+    It accepts every new connection. At the limit, the new one replaces the oldest connection of the source
+    address with the most connections. So a source cannot close connections of another source that has fewer.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class Listener:
         context: ssl.SSLContext | None,
         limits: Limits,
     ) -> None:
-        """`new_handler` makes a handler that sets the event when its connection is closed.
+        """Create a listener; without a context it serves plain TCP.
 
-        Without a context the listener speaks plain TCP.
+        `new_handler` returns a handler that sets the event when its connection is closed.
         """
         self._new_handler = new_handler
         self._context = context
         self._limits = limits
         self._sockets: Sequence[socket.socket] = ()
-        self._sources: dict[asyncio.Task[None], str] = {}  # of the open connections, the oldest first
+        self._sources: dict[asyncio.Task[None], str] = {}  # source of each open connection, oldest first
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def start(self, sockets: Sequence[socket.socket]) -> None:
@@ -56,7 +56,7 @@ class Listener:
             self._resume(listening)
 
     def close(self) -> None:
-        """Accept nothing more; open connections go on."""
+        """Stop accepting connections; open ones continue."""
         for pause in self._pauses.values():
             pause.cancel()
         for listening in self._sockets:
@@ -65,7 +65,7 @@ class Listener:
         self._sockets = ()
 
     async def abort(self) -> None:
-        """End every open connection."""
+        """Close every open connection."""
         open_connections = list(self._sources)
         for connection in open_connections:
             connection.cancel()
@@ -76,7 +76,7 @@ class Listener:
         asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        # One in each turn of the loop: open connections get on faster than new ones can replace them.
+        # One per iteration of the event loop, so that open connections progress before new ones replace them.
         try:
             accepted, address = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -99,14 +99,14 @@ class Listener:
 
         def forget(task: "asyncio.Task[None]") -> None:
             self._sources.pop(task, None)
-            accepted.close()  # also that of a task which was cancelled before it began
+            accepted.close()  # needed for a task that was cancelled before it started
 
         task = asyncio.create_task(self._serve(accepted))
         self._sources[task] = source
         task.add_done_callback(forget)
 
     def _evict(self) -> None:
-        """Close the oldest connection of the source that has the most."""
+        """Close the oldest connection of the source with the most connections."""
         of_source = Counter(self._sources.values())
         most = max(of_source.values())
         oldest = next(task for task, source in self._sources.items() if of_source[source] == most)
@@ -130,4 +130,4 @@ class Listener:
                 finally:
                     transport.abort()
         except OSError:
-            pass  # the caller is gone, speaks no TLS, or took too long
+            pass  # the client disconnected, does not speak TLS, or was too slow

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
 
-# All addresses of both families, as in Kubernetes' own components: Go listens so on each of them.
+# All addresses of both families, as in the components of Kubernetes: Go treats each of these so.
 _ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here
 _NO_IPV6: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 
@@ -20,7 +20,7 @@ async def bind_sockets(
 ) -> tuple[socket.socket, ...]:
     """Return bound, non-blocking sockets: one for each address that a host name resolves to.
 
-    An unspecified address means all addresses of both families, or of IPv4 where the host has no IPv6.
+    An unspecified address means all addresses of both families, or of IPv4 if the host has no IPv6.
     Raises OSError.
     """
     if address in _ALL_ADDRESSES:
@@ -39,7 +39,7 @@ def _bound_to_all(port: int, new_socket: NewSocket) -> socket.socket:
     except OSError as error:
         if error.errno not in _NO_IPV6:
             raise
-    return _bound(socket.AF_INET, ("0.0.0.0", port), new_socket)  # noqa: S104 - callers come from outside
+    return _bound(socket.AF_INET, ("0.0.0.0", port), new_socket)  # noqa: S104 - clients are on other hosts
 
 
 def _bound(

@@ -1,4 +1,4 @@
-"""What the adapters tell their observers, turned into metrics and spans."""
+"""Observers of the adapters: they record metrics and spans."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -10,14 +10,14 @@ from libs.common.observability import metrics, telemetry
 from libs.common.observability.logs import context_field
 
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
-# What a joining node costs the API server; Leases are renewed whether or not anything happens.
+# Writes that a joining Node causes. Leases are left out: they are renewed all the time.
 _OF_NODES: Final = frozenset(
     {"nodes", "nodes/status", "events", "certificatesigningrequests/approval", "configmaps"}
 )
 
 
 def bus_hooks(services: Sequence[str]) -> BusHooks:
-    """Hooks for a bus that these services share."""
+    """Return the hooks for a bus that these services share."""
     connected = [metrics.NATS_CONNECTED.labels(service) for service in services]
 
     def usable(value: int) -> None:
@@ -35,7 +35,7 @@ def bus_hooks(services: Sequence[str]) -> BusHooks:
 
 
 def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) -> None:
-    """Count a request to the Kubernetes API, and show it in the trace; status 0 = no answer."""
+    """Record a request to the Kubernetes API in metrics and in the trace; status 0 = no response."""
     _count_request(verb, resource, status)()
     if verb == "watch":
         return
@@ -52,7 +52,7 @@ def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) ->
 
 
 def subject_class(subject: str) -> str:
-    """What a subject is about, without the name in it: "flow.observed.node", "decided.labeler.node"."""
+    """Return the subject without root and object name: "flow.observed.node", "decided.labeler.node"."""
     return ".".join(subject.removeprefix(ROOT + ".").split(".")[:3])
 
 
@@ -60,7 +60,7 @@ def _published(subject: str, outcome: str) -> None:
     _count_published(subject_class(subject), outcome)()
 
 
-# Looking a series up by its labels costs more than counting. There are as many as words in our code.
+# Cached: finding a series by its labels costs more than counting. The code bounds the number of label values.
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What carries a process's messages, and which of its services need not be ready."""
+"""Opens the bus of a process, and detects a standby that need not be ready."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,10 +23,10 @@ _NOT_ALONE: Final = (
 
 
 def validate_bus(definitions: Sequence[ServiceDefinition[Any]], settings: ProcessSettings) -> None:
-    """Raises SettingsError if these services cannot have that bus.
+    """Check that these services can use the configured bus. Raises SettingsError.
 
-    What the files of a key and of authorities hold is judged here, where a mistake can still be told as one
-    of the settings; later they are only read again.
+    It also validates the contents of the key file and the CA file, so that a mistake is reported as a mistake
+    in the settings. Later the process only reads them again.
     """
     alone = len(definitions) == 1
     if alone and settings.bus == "memory":
@@ -44,7 +44,7 @@ def _validate_file(flag: str, read: Callable[[], object]) -> None:
 
 
 def _access(settings: ProcessSettings, service: str) -> "NatsAccess":
-    # Only here: its library is a tenth of the time that a process takes to start.
+    # Imported here: loading the NATS library takes a tenth of the start-up time of a process.
     from libs.common.bus.nats.nats_access import NatsAccess  # noqa: PLC0415
 
     return NatsAccess(
@@ -58,10 +58,10 @@ def _access(settings: ProcessSettings, service: str) -> "NatsAccess":
 async def open_bus(
     definitions: Sequence[ServiceDefinition[Any]], settings: ProcessSettings, name: str
 ) -> Bus:
-    """The bus of a process; a NATS that is down is a problem, not an error."""
+    """Open the bus of a process; an unreachable NATS is a readiness problem, not an error."""
     if settings.uses_memory_bus(is_standalone=len(definitions) == 1):
         log.info("messages stay in this process")
-        return MemoryBus(MemoryServer(), hooks=bus_hooks([]))  # nobody is connected to NATS
+        return MemoryBus(MemoryServer(), hooks=bus_hooks([]))  # no service is connected to NATS
     from libs.common.bus.nats.bus import NatsBus  # noqa: PLC0415 - as above
 
     return await NatsBus.connect(
@@ -75,10 +75,11 @@ async def open_bus(
 
 
 def is_standby(bus: Bus, services: Sequence[Service]) -> bool:
-    """Whether another process leads, and for that reason there is nothing here to be ready with.
+    """Return whether another process leads, so that the services of this one need not be ready.
 
-    On NATS a standby follows what the leader says. In memory it hears nothing until it leads: its watcher
-    alone, which has no problem as long as it can tell who leads, says whether it could.
+    On NATS the services of a standby follow the leader's messages. On the in-memory bus they receive no
+    message until this process leads. Then only its watcher counts, which is ready as long as it can read the
+    leader's Lease.
     """
     if not isinstance(bus, MemoryBus) or bus.stream_id:
         return False

@@ -1,4 +1,4 @@
-"""Whether a process is ready, why it is not, and the log line when that changes."""
+"""Readiness of a process: its checks, their reasons, and a log line for each change."""
 
 import asyncio
 import logging
@@ -10,36 +10,36 @@ log = logging.getLogger(__name__)
 ReadinessCheck = Callable[[], tuple[str, ...]]
 
 _LOOK_EVERY_SECONDS: Final = 0.1
-_UNREADY_WORTH_TELLING_SECONDS: Final = 5.0  # a reconnect that takes less is told where it happens
+_UNREADY_WORTH_TELLING_SECONDS: Final = 5.0  # the adapter itself logs a shorter reconnect
 
 
 class Readiness:
-    """All checks of a process by name, each with its reasons for not being ready."""
+    """The readiness checks of a process, by name."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` is monotonic, in seconds."""
+        """Create it without checks, not ready. `clock` is monotonic, in seconds."""
         self._clock = clock
         self._changed_at = clock()
         self._checks: dict[str, ReadinessCheck] = {"process": lambda: ("still starting",)}
 
     def add_check(self, name: str, problems: ReadinessCheck) -> None:
-        """From now on this must have no problems either."""
+        """Add a check; the process is ready only if it has no problems."""
         self._checks[name] = problems
 
     def mark_started(self) -> None:
-        """All checks have been added."""
+        """Record that the process has started and all checks have been added."""
         self._checks["process"] = lambda: ()
 
     def mark_stopping(self) -> None:
-        """Not ready any more, whatever the checks say."""
+        """Record that the process is ending: it is not ready, whatever its checks return."""
         self._checks["process"] = lambda: ("ending",)
 
     def problems(self) -> Mapping[str, tuple[str, ...]]:
-        """Each check with its problems; checks without any are included."""
+        """Return the problems of each check; checks without problems are included."""
         return {name: check() for name, check in self._checks.items()}
 
     async def log_changes(self) -> None:
-        """Log it when the process becomes ready, and when it has not been so for a while; until cancelled."""
+        """Log when the process becomes ready, and when it is not ready for 5 s. Runs until cancelled."""
         ready, told = False, False
         while True:
             problems = self.problems()

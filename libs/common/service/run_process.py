@@ -1,4 +1,4 @@
-"""A process from its command line to its exit status."""
+"""Runs a process, from its command line to its exit status."""
 
 import asyncio
 import os
@@ -43,8 +43,8 @@ def run_process(
 ) -> int:
     """Run these services until SIGTERM or SIGINT; return the exit status.
 
-    `conflicts` returns why the services that were chosen cannot run together with these settings.
-    0 after a signal, 1 when a service ended by itself, 2 when only another configuration can help.
+    `conflicts` returns why the selected services cannot run together with these settings.
+    The status is 0 after a signal, 1 if a service ended by itself, 2 if the configuration is invalid.
     """
     program = program or f"python -m services.{definitions[0].spec.service}"
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -70,7 +70,7 @@ def run_process(
         telemetry.setup_logging(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
         )
-        certificate = _certificate(settings)  # before there are threads: it forks
+        certificate = _certificate(settings)  # before threads start: it forks
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(Application(definitions, reading, environment, certificate).run())
     except SettingsError as error:
@@ -81,7 +81,7 @@ def run_process(
 def select_definitions(
     definitions: Sequence[ServiceDefinition[Any]], parsed: ParsedSettings
 ) -> tuple[ServiceDefinition[Any], ...]:
-    """Those that --controllers and the like ask for; a service that was started alone was chosen by that."""
+    """Return the services that flags such as --controllers select; a service started alone always runs."""
     items = parsed.get(ProcessSettings).controllers
     return tuple(
         run
@@ -102,7 +102,7 @@ def _refuse(mistakes: Sequence[str]) -> None:
 def _idle(
     runs: Sequence[ServiceDefinition[Any]], chosen: Sequence[ServiceDefinition[Any]], reading: ParsedSettings
 ) -> Iterator[str]:
-    """What was said to a service that does not run: whoever asks for a dry run of it waits in vain."""
+    """Yield a warning for each flag of a service that does not run, such as a dry run without effect."""
     taken = {option.flag.name for option in list_options(*(run.settings for run in chosen), ProcessSettings)}
     for run in runs:
         if run in chosen:
@@ -120,7 +120,7 @@ def _certificate(settings: ProcessSettings) -> ServingCertificate | None:
 
 
 def _list_applicable(runs: Sequence[ServiceDefinition[Any]], options: Sequence[Option]) -> list[Option]:
-    """The options without those of a Kubernetes client where no service has one; they are accepted."""
+    """Return the options for --help, without those of an unused Kubernetes client, which are accepted."""
     needed = any(run.spec.policy_rules for run in runs)
     return [option for option in options if needed or option.flag.group != KUBERNETES]
 

@@ -1,4 +1,4 @@
-"""What a service is, what it is given, and how a process is told to run it."""
+"""The interface of a service, its dependencies, and its definition for a process."""
 
 import random
 from collections.abc import Callable
@@ -18,37 +18,37 @@ SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
 
 class ServiceEnded(Exception):
-    """Raised by `Service.run`: the process must end, and that is no defect (a lost Lease). Exit status 1."""
+    """Raised by `Service.run` to end the process without a defect, such as a lost Lease. Exit status 1."""
 
 
 class Service(Protocol):
-    """One service: built without I/O, run until cancelled."""
+    """One service, built without I/O; it runs until cancelled."""
 
     spec: ServiceSpec
 
     async def run(self) -> None:
-        """Work until cancelled; then finish what is in flight and return or raise CancelledError.
+        """Run until cancelled; then finish the work in flight and return or raise CancelledError.
 
-        An exception ends the whole process: raise only when nothing but a new process can help.
+        An exception ends the whole process: raise one only if a restart is necessary.
         """
 
     def problems(self) -> tuple[str, ...]:
-        """Why the service is not ready, in words for /readyz?verbose; empty when it is."""
+        """Return why the service is not ready, in words for /readyz?verbose; empty if it is ready."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dependencies:
-    """What a process gives its service: the outside world, time, randomness and identity."""
+    """What a process passes to a service: bus, Kubernetes client, clocks, randomness and identity."""
 
     bus: Bus
-    kube: "KubeApi | None"  # None for a service whose wiring names no Kubernetes right
+    kube: "KubeApi | None"  # None for a service whose spec has no policy rules
     monotonic: Callable[[], float]
     now: Callable[[], datetime]  # UTC
     random: random.Random
     identity: str  # "<host>_<uuid>", as in client-go's Leases
 
     def require_kube(self) -> "KubeApi":
-        """The Kubernetes API. Raises LookupError for a service whose wiring names no right."""
+        """Return the Kubernetes API. Raises LookupError for a service whose spec has no policy rules."""
         if self.kube is None:
             raise LookupError("this service has no Kubernetes rights in its wiring, so it gets no client")
         return self.kube
@@ -56,10 +56,10 @@ class Dependencies:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceDefinition(Generic[SettingsT]):
-    """A service as `run_process` needs it."""
+    """The spec, the settings type and the constructor of a service."""
 
     spec: ServiceSpec
     settings: type[SettingsT]
     build: Callable[[Dependencies, SettingsT], Service]
-    controller: str = ""  # of --controllers, without which the all-in-one leaves it out; "" = always
-    is_enabled: Callable[[SettingsT], bool] = lambda settings: True  # whether the all-in-one runs it
+    controller: str = ""  # all-in-one runs the service if --controllers selects this name; "" = always
+    is_enabled: Callable[[SettingsT], bool] = lambda settings: True  # whether all-in-one runs the service

@@ -51,7 +51,7 @@ class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
 WATCHER_LEASE_NAME = "cloud-controller-manager-talos"  # the reference controller's name: only one can lead
 LEASE_NAMESPACE = "kube-system"
 # No other component stores ConfigMaps in this namespace. RBAC cannot restrict `create` by name, and page
-# names are not known beforehand, so ipam may write every ConfigMap of the namespace. In kube-system these
+# names are not known beforehand, so ipam may write every ConfigMap of the namespace. kube-system would
 # include the configuration of CoreDNS and of this project, and the certificate authority of NATS.
 CLAIM_PAGES_NAMESPACE = "kube-node-lease"
 LIFECYCLE_LEASE_NAME = "talos-ccm-lifecycle"  # lifecycle elects its own leader, independent of the watcher

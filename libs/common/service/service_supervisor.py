@@ -1,4 +1,4 @@
-"""The services of a process while they run: what ends them, how long that may take, and what it means."""
+"""Runs the services of a process, ends them within a time limit, and determines the exit status."""
 
 import asyncio
 import logging
@@ -16,28 +16,32 @@ log = logging.getLogger(__name__)
 
 EXIT_DEFECT: Final = 1
 
-# Kubernetes grants 30 s. Services get most of it, each part a little, and then it is over in any case.
+# Kubernetes kills a container after 30 s. Services get most of this time, other parts the rest. Then the
+# process exits in any case.
 _SERVICES_END_SECONDS: Final = 22.0
 _HARD_END_SECONDS: Final = 29.0
 
 
 class ServiceSupervisor:
-    """From the first signal that could come to the end of the last service."""
+    """Runs services until a signal arrives or one of them ends."""
 
     def __init__(self, readiness: Readiness) -> None:
         self._readiness = readiness
         self._is_stopping = asyncio.Event()
 
     async def run(self, services: Sequence[Service]) -> int:
-        """Until a signal or until one of them ends; then end all. The exit status. Raises SettingsError."""
+        """Run until a signal or the end of a service, then end all; return the exit status.
+
+        Raises SettingsError.
+        """
         tasks = {asyncio.create_task(_run(service)): service.spec.service for service in services}
-        told = asyncio.create_task(self._is_stopping.wait())
-        await asyncio.sleep(0)  # each has begun: what it says of itself counts from here on
+        stopping = asyncio.create_task(self._is_stopping.wait())
+        await asyncio.sleep(0)  # each service has started, so its readiness is valid from now on
         self._readiness.mark_started()
-        await asyncio.wait({*tasks, told}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({*tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)
         by_themselves = [task for task in tasks if task.done()]
         self._begin_shutdown()
-        told.cancel()
+        stopping.cancel()
         for task in tasks:
             task.cancel()
         _, late = await asyncio.wait(tasks, timeout=_SERVICES_END_SECONDS)
@@ -47,7 +51,7 @@ class ServiceSupervisor:
         return EXIT_DEFECT if late or any(failed) else 0
 
     def install_signal_handlers(self) -> None:
-        """SIGTERM and SIGINT end the services in order, a second one ends the process at once."""
+        """Make SIGTERM and SIGINT shut down the services; a second signal ends the process at once."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -72,7 +76,7 @@ async def _run(service: Service) -> None:
 
 
 def _report_end(task: "asyncio.Task[None]", service: str, by_itself: bool) -> bool:
-    """Whether a service failed, told in the log. Raises its SettingsError."""
+    """Log the end of a service; return whether it failed. Raises its SettingsError."""
     error = None if task.cancelled() else task.exception()
     fields = {"service": service, "error": str(error)}
     match error:

@@ -1,4 +1,4 @@
-"""What health and metrics are served with: a certificate from files, or one of our own made in memory."""
+"""The TLS certificate for health and metrics: from files, or self-signed in memory."""
 
 import os
 import socket
@@ -13,14 +13,14 @@ from typing import Final
 
 from libs.common.settings.read_settings import SettingsError
 
-_LIFETIME: Final = timedelta(days=3650)  # nobody can verify it anyway; it only must not end before we do
+_LIFETIME: Final = timedelta(days=3650)  # clients cannot verify it; it must only outlive the process
 
 
 class ServingCertificate:
-    """A TLS context for a server; `refresh` takes up files that have changed."""
+    """A TLS context for a server; `refresh` loads changed files."""
 
     def __init__(self, certificate: Path | None, key: Path | None, *, now: datetime) -> None:
-        """From these files, both or none. Raises SettingsError. It may fork: before there are threads."""
+        """Load these files, both or none. Raises SettingsError. It may fork: call it before threads start."""
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._files = (certificate, key) if certificate and key else None
         self._seen: object = None
@@ -31,7 +31,7 @@ class ServingCertificate:
             self.refresh()
 
     def refresh(self) -> None:
-        """Load the files again if they have changed. Raises SettingsError; what was loaded stays."""
+        """Load changed files. Raises SettingsError; then the loaded certificate stays in use."""
         if self._files is None:
             return
         certificate, key = self._files
@@ -46,9 +46,10 @@ class ServingCertificate:
 
 
 def _made_apart(make: Callable[[], bytes]) -> bytes:
-    """What `make` returns, made in a forked child: the parent never loads the library that it needs once.
+    """Return the result of `make` from a forked child, so that the parent never loads its library.
 
-    A sixth of a small service's memory. Where the library is loaded anyway, there is nothing to save.
+    This saves a sixth of a small service's memory. If the library is loaded already, it calls `make`
+    directly.
     """
     if "cryptography" in sys.modules or not hasattr(os, "fork"):
         return make()
@@ -56,14 +57,14 @@ def _made_apart(make: Callable[[], bytes]) -> bytes:
     child = os.fork()
     if child == 0:
         try:
-            os.write(writing, make())  # less than a pipe holds
+            os.write(writing, make())  # smaller than the buffer of a pipe
         finally:
-            os._exit(0)  # never back into the parent's code; an empty pipe says that it failed
+            os._exit(0)  # the child must not continue in the parent's code; an empty pipe means failure
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         made = pipe.read()
     os.waitpid(child, 0)
-    return made or make()  # here its error comes out
+    return made or make()  # after a failure in the child, this raises the error
 
 
 def _self_signed(host: str, now: datetime) -> bytes:
@@ -92,7 +93,7 @@ def _self_signed(host: str, now: datetime) -> bytes:
 
 @contextmanager
 def _in_memory(data: bytes) -> Iterator[str]:
-    """A path under which OpenSSL, which reads only files, finds the data; works on a read-only disk."""
+    """Yield a path of the data for OpenSSL, which reads only files; works on a read-only disk."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("serving-certificate")
         with os.fdopen(descriptor, "wb") as file:

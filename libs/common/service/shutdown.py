@@ -1,4 +1,4 @@
-"""How a process ends: every part in its turn and its time, and in any case."""
+"""The shutdown of a process: each part in order and within a time limit."""
 
 import asyncio
 import logging
@@ -14,20 +14,20 @@ CLOSE_TIMEOUT_SECONDS: Final = 2.0
 
 
 def close_at_exit(exit_stack: AsyncExitStack, name: str, close: Callable[[], Awaitable[None]]) -> None:
-    """End that part when the stack unwinds, within its time; what it raises does not stop the rest."""
+    """Close that part within CLOSE_TIMEOUT_SECONDS when the stack unwinds; errors are logged."""
 
     async def ended() -> None:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
                 await close()
-        except Exception as error:  # noqa: BLE001 - the process ends: whatever one part raises, the others end too
+        except Exception as error:  # noqa: BLE001 - an error of one part must not stop the others
             log.warning("could not be ended in order", extra={"part": name, "error": repr(error)})
 
     exit_stack.push_async_callback(ended)
 
 
 def run_in_background(exit_stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
-    """Do that until the stack unwinds; should it fail, that is told and the process goes on."""
+    """Run the coroutine until the stack unwinds; an error is logged and the process continues."""
 
     async def watched() -> None:
         try:
@@ -52,7 +52,7 @@ def force_exit(status: int) -> None:
 
 
 def force_exit_after(seconds: float, status: int) -> None:
-    """End the process by then, also if its loop is stuck."""
+    """End the process after `seconds`, even if its event loop is stuck."""
     timer = threading.Timer(seconds, force_exit, [status])
     timer.daemon = True
     timer.start()
