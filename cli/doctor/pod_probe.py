@@ -35,7 +35,7 @@ async def probe_in_pod(
     """Return the probe; each part may be unavailable, with the reason."""
     arguments = _build_arguments(installation, nodes)
     if SERVICE_ACCOUNT_FILE.exists():
-        from cli.doctor.talos_credential_probe import probe_credential  # noqa: PLC0415 - loaded where it is of use
+        from cli.doctor.talos_credential_probe import probe_credential  # noqa: PLC0415 - loaded only if needed
 
         asked = datetime.now(UTC)
         return _make_pod_probe(

@@ -24,14 +24,14 @@ async def query_flow(source: FlowQuery) -> FlowSnapshot | FlowUnavailable:
     nats = resolve_nats_access(source, os.environ)
     if nats is None:
         return await _query_watcher_pod(source)
-    from cli.inside.flow_reader import query_nats  # noqa: PLC0415 - loaded where it is of use
+    from cli.inside.flow_reader import query_nats  # noqa: PLC0415 - loaded only if needed
 
     return await query_nats(nats, source.objects)
 
 
 async def fetch_certificates(source: FlowQuery) -> tuple[CertificateSnapshot, ...]:
     """Return metadata's Talos certificate by exec in its pod; () if it is unavailable."""
-    from cli.exec.pod_commands import run_in_pod  # noqa: PLC0415 - loaded where it is of use
+    from cli.exec.pod_commands import run_in_pod  # noqa: PLC0415 - loaded only if needed
 
     if resolve_nats_access(source, os.environ) is not None:
         return ()  # there are no pods to query, or this process may not exec
@@ -49,7 +49,7 @@ async def fetch_certificates(source: FlowQuery) -> tuple[CertificateSnapshot, ..
 
 
 async def _query_watcher_pod(source: FlowQuery) -> FlowSnapshot | FlowUnavailable:
-    from cli.exec.pod_commands import AllInOneError, run_in_pod  # noqa: PLC0415 - loaded where it is of use
+    from cli.exec.pod_commands import AllInOneError, run_in_pod  # noqa: PLC0415 - loaded only if needed
 
     arguments = ["inside", "flow", *(word for each in source.objects for word in ("--object", str(each)))]
     try:

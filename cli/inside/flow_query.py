@@ -21,7 +21,7 @@ class FlowQuery(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: Path | None = None
     context: str = ""
     namespace: str = "kube-system"
-    release: str = ""  # of the chart; "" = any
+    release: str = ""  # the chart's release; "" = any
 
 
 def resolve_nats_access(source: FlowQuery, environment: Mapping[str, str]) -> NatsAccess | None:

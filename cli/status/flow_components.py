@@ -65,7 +65,7 @@ def list_service_statuses(evidence: StatusEvidence) -> tuple[ServiceStatus, ...]
     for pod in evidence.pods:
         if not pod.is_terminated:
             component = pod.metadata.labels.get(COMPONENT, ALL_IN_ONE).removesuffix("-single")
-            # the Deployment of a single NATS server has the component nats-single
+            # an earlier chart labels the pod of a single NATS server nats-single
             by_component.setdefault(component, []).append(pod)
     if ALL_IN_ONE not in by_component:
         by_component |= {name: [] for name in _NEEDED if name not in by_component}

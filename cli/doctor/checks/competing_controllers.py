@@ -250,7 +250,7 @@ def _is_held(lease: LeaseItem, at: datetime, *, slack: timedelta = _SLACK) -> bo
 
 
 def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    """Check that only csr approves: of two approvers, the less strict one decides."""
+    """Check that only csr approves; if there were another approver, the less strict one would decide."""
     if not seen.installation.runs_service("csr"):
         yield report_ok("nobody approves here (node-csr-approval is not among enabledControllers)")
         return
