@@ -1,4 +1,4 @@
-"""`python -m tools.metrics_page`: docs/metrics.md from the code that has metrics."""
+"""`python -m tools.metrics_page`: writes docs/metrics.md from the code that defines metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_THE_REFERENCE: Final = frozenset(
     }
 )
 
-# What a label may say, by the constant of its metric where that matters. Mere words are all there are.
+# The values of a label, by the constant of its metric where that matters. Plain words are the complete list.
 _LABELS: Final[dict[tuple[str, str], str]] = {
     ("TRANSFORMER_DURATION", "type"): "`transformer`",
     ("TRANSFORMER_ERRORS", "type"): "`transformer`",
@@ -94,7 +94,7 @@ _TABLE: Final = "| metric | type | labels | set by | meaning |\n|---|---|---|---
 
 
 def render_metrics_page() -> str:
-    """What the page must say."""
+    """Return the content of the page."""
     found = list_registered_metrics()
     sections = dict.fromkeys(each.section for each in found)
     return _HEAD + "".join(
@@ -114,7 +114,7 @@ def describe_label_values(metric: RegisteredMetric, label: str) -> str:
 
 
 def list_talos_requests() -> tuple[str, ...]:
-    """The names of Talos API calls."""
+    """Return the names of Talos API calls."""
     return tuple(re.findall(r'\bmetric_label="(\w+)"', _RESOURCES.read_text()))
 
 

@@ -1,4 +1,4 @@
-"""A joining node of each platform, and what its machine says: `make render-samples`."""
+"""A joining node of each platform with the facts of its machine: `make render-samples`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from libs.testbed.machine_facts import SimMachineFacts, make_machine
 
 _JOINED_AT: Final = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 _SCOPES: Final = {"global": 0, "host": 254}
-_TAGS: Final = {"team": "web"}  # of the platforms that report any
+_TAGS: Final = {"team": "web"}  # on platforms that report tags
 _SCHEMATIC: Final = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d642d1ba"  # without extensions
-# What SMBIOS says there: manufacturer, product name. Many a product name is no label value.
+# Manufacturer and product name in SMBIOS. Many product names are invalid label values.
 _SMBIOS: Final = {
     "akamai": ("Akamai", "Compute Instance"),
     "alibabacloud": ("Alibaba Cloud", "Alibaba Cloud ECS"),
@@ -51,7 +51,7 @@ _QEMU: Final = ("QEMU", "Standard PC (Q35 + ICH9, 2009)")
 
 
 def render_samples() -> str:
-    """The samples as they are committed."""
+    """Return the content of the committed samples."""
     numbers = {platform: number for number, platform in enumerate(PLATFORMS, start=1)}
     nodes = [_make_sample(platform, numbers[platform]) for platform in sorted(PLATFORMS)]
     file = {"comment": "Written by `make render-samples`. Do not edit.", "nodes": nodes}

@@ -1,4 +1,4 @@
-"""The registered metrics, and the services that set each one, read from the code."""
+"""The metrics of libs/common/metrics.py and the services that set them, read from the source code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from libs.common.service.service_spec import SERVICES
 ROOT: Final = Path(__file__).parents[1]
 METRICS: Final = ROOT / "libs" / "common" / "observability" / "metrics.py"
 _SECTION: Final = re.compile(r"^# ---- (?P<title>[^:\n]+)")
-# How a metric is made, and what Prometheus has it be.
+# The constructor of a metric, and its Prometheus type.
 _FACTORIES: Final = {
     "_counter": "counter",
     "_gauge": "gauge",
@@ -26,12 +26,12 @@ _FACTORIES: Final = {
 }
 IN_EVERY_PROCESS: Final = re.compile(r"libs\.common\.service\.(?!ownership_reloader)")
 ALL_SERVICES: Final = tuple(wiring.service for wiring in SERVICES)
-# Whoever has no right in Kubernetes asks it nothing.
+# A service without Kubernetes permissions sends no request to Kubernetes.
 _WITH_PERMISSIONS: Final = tuple(wiring.service for wiring in SERVICES if wiring.policy_rules)
 
 
 class RegisteredMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric: the constant that holds it, and what its maker was told."""
+    """One metric: its constant, and the arguments of its constructor."""
 
     constant: str
     section: str
@@ -39,12 +39,12 @@ class RegisteredMetric(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     meaning: str
     labels: tuple[str, ...]
-    arguments: tuple[str, ...]  # all values of its only label, where its maker was told them
-    is_optional: bool  # it has no series while nobody knows its values
+    arguments: tuple[str, ...]  # all values of its only label, if the constructor lists them
+    is_optional: bool  # it has no series while its value is unknown
 
 
 def list_registered_metrics() -> tuple[RegisteredMetric, ...]:
-    """All of them, as they stand in the file."""
+    """Return all metrics, in the order of the file."""
     text = METRICS.read_text()
     titles = {
         number: match["title"].strip()
@@ -55,7 +55,7 @@ def list_registered_metrics() -> tuple[RegisteredMetric, ...]:
 
 
 def list_services(constant: str) -> tuple[str, ...]:
-    """Who sets it: the services whose own code does, or imports the part of libs/common that does."""
+    """Return the services that set the metric, in their own code or in an imported part of libs/common."""
     setters = list_setters(constant)
     if any(IN_EVERY_PROCESS.match(module) for module in setters):
         return _WITH_PERMISSIONS if constant.startswith("KUBE_") else ALL_SERVICES
@@ -66,14 +66,14 @@ def list_services(constant: str) -> tuple[str, ...]:
 
 @cache
 def list_setters(constant: str) -> frozenset[str]:
-    """The modules that speak of that constant."""
+    """Return the modules that use that constant."""
     used = re.compile(rf"\bmetrics\.{constant}\b")
     return frozenset(module for module, text in read_modules().items() if used.search(text))
 
 
 @cache
 def list_importers(imported: str) -> frozenset[str]:
-    """The modules that import something of that one."""
+    """Return the modules that import from that module."""
     return frozenset(module for module, text in read_modules().items() if f"from {imported} import" in text)
 
 
@@ -99,7 +99,7 @@ def _parse_metrics(tree: ast.Module, titles: dict[int, str]) -> Iterator[Registe
 
 @cache
 def read_modules() -> dict[str, str]:
-    """The text of each module that is installed in a cluster, by its name."""
+    """Return the source of each module that is installed in a cluster, by its name."""
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text()
         for folder in ("libs/common", "libs/talos", "services")

@@ -1,1 +1,1 @@
-"""A cluster on one machine for the demo, tests and benchmarks: real servers, dead when the run ends."""
+"""A cluster on one machine for the demo, tests and benchmarks: real servers that end with the run."""

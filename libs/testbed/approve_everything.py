@@ -1,4 +1,4 @@
-"""Who approves every request for a serving certificate without a look: what deciding is measured against."""
+"""Approves every request for a serving certificate unread: the baseline for the cost of decisions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from libs.testbed.kubelets_in_go import ApiServer, GoReply, build_access_flags
 
 
 class ApprovalCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was approved without a look, and how often that did not work."""
+    """The number of approvals, and of failed attempts."""
 
     approved: int
     failed: int
 
 
 class ApproveEverything:
-    """The same program as a process that approves every request for a serving certificate at once."""
+    """A process of the kubelets program that approves every request for a serving certificate at once."""
 
     USER: Final = "approve-everything"
 
@@ -36,7 +36,7 @@ class ApproveEverything:
     async def start(
         cls, run_dir: Path, api: ApiServer, *, concurrency: int = 64
     ) -> AsyncIterator[ApproveEverything]:
-        """Start the process, as a user of its own who may do everything; it ends with the context."""
+        """Start the process as a user with all permissions; it ends with the context."""
         _make(run_dir)
         come_as = build_access_flags(api, *api.client(cls.USER, ["system:masters"]))
         argv: list[str | Path] = [await build_program(KUBELETS), *come_as, "-approve", str(concurrency)]
@@ -49,7 +49,7 @@ class ApproveEverything:
             await approving._conversation.close()
 
     async def count_approvals(self) -> ApprovalCounts:
-        """How many so far."""
+        """Return the counts since the start."""
         return msgspec.json.decode(
             (await self._conversation.send_command("approved")).result, type=ApprovalCounts
         )

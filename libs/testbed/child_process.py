@@ -26,7 +26,7 @@ _allocated_ports: set[int] = set()
 
 
 class ChildExited(RuntimeError):
-    """A server ended although nobody told it to; the message ends with the last lines of its log."""
+    """A server ended unexpectedly; the message ends with the last lines of its log."""
 
 
 class ChildProcess:
@@ -47,9 +47,10 @@ class ChildProcess:
         env: Mapping[str, str] | None = None,
         pipes: bool = False,
     ) -> ChildProcess:
-        """Start `argv`, its output in `run_dir/<name>.log`; with `pipes`, stdin and stdout are the caller's.
+        """Start `argv` with its output in `run_dir/<name>.log`.
 
-        Own process group: Ctrl-C on the terminal reaches us first, and we end the children in our order.
+        With `pipes`, stdin and stdout are the caller's. The child has its own process group. So Ctrl-C
+        reaches only the parent, which ends its children in order.
         """
         log = run_dir / f"{name}.log"
         with log.open("ab") as output, _ignore_fork_warning():
@@ -67,20 +68,20 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process id; still known after the end."""
+        """Return the process ID; it stays known after the end."""
         return self.process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not ended (a paused one runs)."""
+        """Whether the process has not ended; a paused process is running."""
         return self.process.poll() is None
 
     def tail(self, lines: int = _TAIL_LINES) -> str:
-        """The last lines that the process wrote to its log."""
+        """Return the last lines of the process's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     async def wait(self) -> int:
-        """The exit status, once the process has ended."""
+        """Wait for the end of the process and return its exit status."""
         if self.is_running and sys.platform == "linux":
             loop = asyncio.get_running_loop()
             ended = asyncio.Event()
@@ -96,22 +97,23 @@ class ChildProcess:
         return self.process.wait()
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP): its connections stay open and nobody answers, from now on."""
+        """Pause the process (SIGSTOP): its connections stay open, without answers. Return when it is paused.
+        """
         self.process.send_signal(signal.SIGSTOP)
-        if self.is_running:  # the kernel delivers it when it finds the time; wait for that, and reap nothing
+        if self.is_running:  # the kernel delivers the signal later; wait for that without reaping the process
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume a paused process."""
         self.process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
-        """End the process as a crash does (SIGKILL), and wait until it is gone."""
+        """Kill the process (SIGKILL), as in a crash, and wait for its end."""
         self.process.kill()
         await self.wait()
 
     async def stop(self, grace_seconds: float = 5) -> None:
-        """Ask the process to end; kill it if it does not within the grace."""
+        """Terminate the process; kill it if it has not ended within the grace period."""
         self.process.terminate()
         try:
             async with asyncio.timeout(grace_seconds):
@@ -128,7 +130,10 @@ async def wait_until(
     seconds: float = 60,
     every_seconds: float = 0.02,
 ) -> None:
-    """Return when `ready` says so; ChildDied if the process ends first, TimeoutError after `seconds`."""
+    """Poll `ready` until it returns True.
+
+    Raises ChildExited if the process ends first, TimeoutError after `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while not await ready():
         if not child.is_running:
@@ -141,7 +146,7 @@ async def wait_until(
 
 @contextlib.contextmanager
 def open_run_directory(purpose: str, keep_at: Path | None) -> Iterator[Path]:
-    """A directory for one run: removed at the end, or the one that the user named, made and kept."""
+    """Yield a directory for one run: a temporary one, or `keep_at`, which is created and kept."""
     if keep_at is not None:
         keep_at.mkdir(parents=True, exist_ok=True)
         yield keep_at.resolve()
@@ -152,13 +157,13 @@ def open_run_directory(purpose: str, keep_at: Path | None) -> Iterator[Path]:
 
 @functools.cache
 def _reservations() -> int:
-    """A file with a byte for each port. A process locks the bytes of its ports until it ends."""
+    """Open a file with one byte per port. A process locks the bytes of its ports until it ends."""
     path = Path(tempfile.gettempdir()) / f"talos-ccm-ports-{os.getuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _is_reserved(port: int) -> bool:
-    """Whether this process or another one has the port; otherwise this process has it from now on."""
+    """Whether a process has reserved the port; if not, reserve it for this process."""
     if port in _allocated_ports:
         return True
     try:
@@ -170,11 +175,10 @@ def _is_reserved(port: int) -> bool:
 
 
 def allocate_port() -> int:
-    """A TCP port of the loopback that nobody listens on now, and that no process here was given before.
+    """Return a free TCP port on the loopback that no process of the testbed was given before.
 
-    The port stays reserved until this process ends: its server may not listen yet, or be down for a while.
-    Below the range from which Linux takes ports for outgoing connections, so that nobody gets it by chance
-    before our server binds it, or while that server is down.
+    The port stays reserved until this process ends: its server may start later, or be down for a while. It is
+    below the range that Linux uses for outgoing connections, so that none occupies it meanwhile.
     """
     for _ in range(1000):
         port = random.randrange(12000, 32000)  # noqa: S311 - no secret
@@ -201,7 +205,10 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _ignore_fork_warning() -> Iterator[None]:
-    """From 3.12 on Python warns of a fork with threads; this child makes two system calls and then execs."""
+    """Suppress the warning of Python 3.12 about a fork with threads.
+
+    The child only makes two system calls and then execs.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*multi-threaded.*")
         yield

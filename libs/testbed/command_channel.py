@@ -1,4 +1,4 @@
-"""Commands and answers as JSON lines over a child's stdin and stdout; several may be under way at once."""
+"""JSON commands and replies over a child's stdin and stdout; several commands can be pending."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 
 from libs.testbed.child_process import ChildExited, ChildProcess
 
-_READY = 0  # the id of the line that comes before any command
+_READY = 0  # the ID of the first line, which precedes any command
 _ANSWER_SECONDS = 60
 _END_SECONDS = 5
-_LINE_BYTES = 1 << 26  # the counts of ten thousand machines come in one line
+_LINE_BYTES = 1 << 26  # the counts of ten thousand machines are one line
 
 
 class CallCount(msgspec.Struct):
-    """One line of the counts of calls."""
+    """The count of one kind of call."""
 
     node: str
     method: str
@@ -26,7 +26,7 @@ class CallCount(msgspec.Struct):
 
 
 class Reply(msgspec.Struct):
-    """What a command was answered."""
+    """The reply to a command."""
 
     id: int
     error: str = ""
@@ -37,7 +37,7 @@ R = TypeVar("R", bound=Reply)
 
 
 class CommandChannel(Generic[R]):
-    """With one process. When it ends, everybody who waits gets ChildExited with the last lines of its log."""
+    """The channel to one process. If it ends, every waiter gets ChildExited with the last log lines."""
 
     def __init__(self, child: ChildProcess, reply: type[R]) -> None:
         self._child = child
@@ -48,7 +48,7 @@ class CommandChannel(Generic[R]):
         self._reading: asyncio.Task[None]
 
     async def wait_until_ready(self) -> None:
-        """Return when the process says that it is ready."""
+        """Return when the process reports that it is ready."""
         process = self._child.process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -64,7 +64,7 @@ class CommandChannel(Generic[R]):
     async def send_command(
         self, command: str, *, answer_seconds: float = _ANSWER_SECONDS, **arguments: Any
     ) -> R:
-        """Send a command, wait for its answer. Raises ValueError with the process's words if it refuses."""
+        """Send a command and return its reply. Raises ValueError with the message of a rejection."""
         if self._reading.done():
             raise self._make_exit_error()
         number = next(self._ids)
@@ -77,8 +77,8 @@ class CommandChannel(Generic[R]):
         return reply
 
     async def close(self) -> None:
-        """Close stdin, upon which the process ends; kill it if it does not, or if it never began."""
-        if not hasattr(self, "_reading"):  # cancelled within `begin`
+        """Close stdin, so that the process ends; kill it if it does not end, or if it never started."""
+        if not hasattr(self, "_reading"):  # cancelled within `wait_until_ready`
             await self._child.kill()
             return
         self._writer.close()

@@ -1,6 +1,6 @@
-"""Programs out of one Debian package: fetched by apt, which checks it, and unpacked into the cache.
+"""Programs from one Debian package: downloaded and verified by apt, unpacked into the cache.
 
-Nothing is installed, so it takes no root; nor lists of packages, which a bare image of Debian lacks.
+Nothing is installed, so root is not needed; nor are package lists, which a bare Debian image lacks.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MAX_ERROR_LINES: Final = 10
 
 
 class PackageUnavailable(RuntimeError):
-    """Why the package cannot be had here."""
+    """The package is not available here; the message says why."""
 
 
 def unpack_package(package: str, *, path: str | None = None) -> Path:
-    """The folder with the package's files; fetched once for this user, whoever else asks meanwhile waits.
+    """Return the folder with the package's files, downloaded once per user; concurrent callers wait.
 
-    `path` is where apt-get and dpkg-deb are looked for, PATH unless it is given. Raises PackageUnavailable.
+    `path` is the search path for apt-get and dpkg-deb; None = PATH. Raises PackageUnavailable.
     """
     lacks = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
     if lacks:
@@ -61,7 +61,7 @@ def _fetch(package: str, folder: Path) -> None:
     options = [word for option in own for word in ("-o", option)]
     try:
         _run(download, folder)
-    except PackageUnavailable:  # the machine has no lists of packages, or old ones; only root may change them
+    except PackageUnavailable:  # package lists are missing or outdated, and only root may change them
         _run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", *options, "update"], folder)
         _run([*download, *options], folder)
     (deb,) = folder.glob(f"{package}_*.deb")
@@ -94,7 +94,7 @@ def _replace_folder(target: Path) -> Iterator[Path]:
 
 
 def _identify_system() -> str:
-    """A cache may be shared by several systems: what is built for one may not run on another."""
+    """Return an ID of the system: in a shared cache, programs of one may not run on another."""
     release = Path("/etc/os-release")
     told = release.read_bytes() if release.exists() else b""
     return hashlib.sha256(told + platform.machine().encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""A kubelet's /exec: TLS, WebSocket v4.channel.k8s.io; each container is a command of this machine."""
+"""The /exec endpoint of a kubelet: TLS, WebSocket v4.channel.k8s.io; containers are local commands."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CHUNK_BYTES: Final = 32 * 1024
 
 
 class ExecKubelet:
-    """One node, whose containers run `python` as this interpreter, each with an environment of its own."""
+    """One node; its containers run `python` as this interpreter, each with its own environment."""
 
     def __init__(self, node: str, port: int) -> None:
         self.node = node
         self.port = port
-        self.commands: list[tuple[str, ...]] = []  # what was run, in order
+        self.commands: list[tuple[str, ...]] = []  # the executed commands, in order
         self._env: dict[tuple[str, str, str], Mapping[str, str]] = {}
 
     @classmethod
@@ -36,7 +36,7 @@ class ExecKubelet:
     async def start(
         cls, node: str, certificate: Path, key: Path, admin: KubeletFleet
     ) -> AsyncIterator[ExecKubelet]:  # fmt: skip
-        """Listen on 127.0.0.1, and create the Node that says so."""
+        """Listen on 127.0.0.1, and create the Node with this address and port."""
         kubelet = cls(node, allocate_port())
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(certificate, key)
@@ -63,7 +63,7 @@ class ExecKubelet:
         env: Mapping[str, str],
         ready: bool = True,
     ) -> None:
-        """Create a Pod on this node and say of it that it is ready, or not."""
+        """Create a Pod on this node and report it as ready, or not."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         spec = {
             "nodeName": self.node,
@@ -92,7 +92,7 @@ class ExecKubelet:
         await _send_checked(admin, "PATCH", f"{path}/{name}/status", {"status": status})
 
     async def delete_pod(self, admin: KubeletFleet, *, namespace: str, name: str) -> None:
-        """At once."""
+        """Delete the Pod without a grace period."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         await admin.request("DELETE", path, body={"gracePeriodSeconds": 0})
 
@@ -117,7 +117,8 @@ class ExecKubelet:
             await socket.close(message=b"not a protocol of this kubelet")
             return socket
         running = asyncio.create_task(self._run(socket, command, self._env[place]))
-        leaving = asyncio.create_task(socket.receive())  # nothing is sent to us: it ends when the caller goes
+        # the client sends nothing: this ends when it disconnects
+        leaving = asyncio.create_task(socket.receive())
         await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             await socket.send_bytes(_STATUS + running.result())
@@ -130,7 +131,7 @@ class ExecKubelet:
     async def _run(
         self, socket: web.WebSocketResponse, command: tuple[str, ...], env: Mapping[str, str]
     ) -> bytes:
-        """What the container runtime says of its end."""
+        """Run the command and return the status that a container runtime would report."""
         program = sys.executable if command[0] == "python" else command[0]
         try:
             process = await asyncio.create_subprocess_exec(

@@ -11,8 +11,8 @@ import msgspec
 from libs.testbed.pki import CertificateAuthority, KeyPair
 
 _ADMIN_GROUPS = ("system:masters",)
-# In the certificate of the API server, as Talos makes it for the control plane machine cp-1: where it listens
-# here, the Service, the endpoint's host name and virtual IP, and the machine's own names and addresses.
+# The names in the API server's certificate, as Talos creates it for the control plane machine cp-1: the local
+# address, the Service, host name and virtual IP of the endpoint, and the machine's names and addresses.
 API_SERVER_HOSTS = (
     "127.0.0.1",
     "localhost",
@@ -30,7 +30,7 @@ API_SERVER_HOSTS = (
 
 
 class KubeCredentials:
-    """What one authority issues for one server; each user's files are made when they are first asked for."""
+    """The credentials of one authority for one server; files of a user are created on first use."""
 
     def __init__(self, run_dir: Path, server: str) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -42,17 +42,17 @@ class KubeCredentials:
         self.write("ca", self.authority.pair)
 
     def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
-        """Files with a client certificate and its key; "admin" without groups may do everything."""
+        """Return the files of a client certificate and its key; "admin" without groups may do everything."""
         groups = tuple(groups) or (_ADMIN_GROUPS if user == "admin" else ())
         name = "_".join((user, *groups)).replace(":", "-").replace("/", "-")
         certificate, key = self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
-        if name not in self._issued:  # files of an earlier run are another authority's
+        if name not in self._issued:  # files of an earlier run are of another authority
             self._issued.add(name)
             self.write(name, self.authority.issue_client(common_name=user, organizations=groups))
         return certificate, key
 
     def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig for `user` in `groups`, with a client certificate."""
+        """Return a kubeconfig for `user` in `groups`, with a client certificate."""
         certificate, key = self.client(user, groups)
         path = certificate.with_suffix(".kubeconfig")
         cluster = {"server": self.server, "certificate-authority": str(self.ca_file)}
@@ -69,13 +69,13 @@ class KubeCredentials:
         return path
 
     def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
-        """The same identity for a client that takes an SSL context."""
+        """Return an SSL context with the client certificate of `user` in `groups`."""
         context = ssl.create_default_context(cafile=self.ca_file)
         context.load_cert_chain(*self.client(user, groups))
         return context
 
     def write(self, name: str, pair: KeyPair) -> None:
-        """Put a pair into the run directory as `<name>.crt` and `<name>.key`."""
+        """Write a pair into the run directory as `<name>.crt` and `<name>.key`."""
         (self.run_dir / f"{name}.crt").write_bytes(pair.certificate)
         key = self.run_dir / f"{name}.key"
         key.touch(mode=0o600)

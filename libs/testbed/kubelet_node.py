@@ -1,4 +1,4 @@
-"""What a kubelet 1.36 writes with --cloud-provider=external and --node-ip (kubelet_node_status.go)."""
+"""The objects of kubelet 1.36 with --cloud-provider=external and --node-ip (kubelet_node_status.go)."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _PRESSURES = {
 
 
 class SimKubelet(msgspec.Struct, frozen=True, kw_only=True):
-    """A kubelet as it was started: its flags and the machine it found itself on."""
+    """A kubelet: its flags and its machine."""
 
     name: str
     ips: tuple[str, ...] = ("10.0.0.5",)  # --node-ip: one address, or one of each family
-    system_uuid: str = ""  # empty: made from the name
+    system_uuid: str = ""  # "": derived from the name
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, str], ...] = ()
     is_uninitialized: bool = True  # --cloud-provider=external
-    provided_node_ip: str | None = None  # what the annotation says; None: the ips, as an honest kubelet
+    provided_node_ip: str | None = None  # the value of the annotation; None: the ips, as an honest kubelet
     version: str = "v1.36.3"
 
     @classmethod
     def of_machine(cls, machine: SimMachineFacts, **flags: Any) -> SimKubelet:
-        """The kubelet of a Talos machine."""
+        """Return the kubelet of a Talos machine."""
         information = machine.system_information
         facts: dict[str, Any] = {
             "name": machine.name,
@@ -51,7 +51,7 @@ class SimKubelet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_registered_node(kubelet: SimKubelet, now: datetime) -> dict[str, Any]:
-    """What the kubelet POSTs: all of its status, but not ready yet."""
+    """Return the Node that the kubelet creates: with its complete status, not ready yet."""
     taints = [dict(taint) for taint in kubelet.taints]
     annotations = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"} | dict(
         kubelet.annotations
@@ -70,23 +70,23 @@ def build_registered_node(kubelet: SimKubelet, now: datetime) -> dict[str, Any]:
 
 
 def build_ready_status(now: datetime) -> dict[str, Any]:
-    """What the kubelet reports once it is ready."""
+    """Return the status that the kubelet reports once it is ready."""
     return {"conditions": _build_conditions(now, ready=True)}
 
 
 def build_not_ready_status(now: datetime) -> dict[str, Any]:
-    """What the kubelet reports when it runs and cannot run Pods."""
+    """Return the status of a running kubelet that cannot run Pods."""
     return {"conditions": _build_conditions(now, ready=False)}
 
 
 def build_unreachable_status(now: datetime) -> dict[str, Any]:
-    """What kube-controller-manager writes of a kubelet that it has not heard for its grace period."""
+    """Return the status that kube-controller-manager writes after the grace period without a heartbeat."""
     unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
     return {"conditions": [{**unknown, "lastTransitionTime": _format_time(now)}]}
 
 
 def build_heartbeat_status(now: datetime) -> dict[str, Any]:
-    """What the kubelet reports when nothing has changed."""
+    """Return the status that the kubelet reports without a change."""
     return {
         "conditions": [
             {"type": kind, "lastHeartbeatTime": _format_time(now)} for kind in (*_PRESSURES, "Ready")
@@ -95,7 +95,7 @@ def build_heartbeat_status(now: datetime) -> dict[str, Any]:
 
 
 def build_node_lease(name: str, now: datetime) -> dict[str, Any]:
-    """The node's Lease, renewed now."""
+    """Return the node's Lease, renewed now."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",

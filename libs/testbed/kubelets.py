@@ -49,12 +49,12 @@ _TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
 class ApiServer(Protocol):
-    """What ControlPlane and SimApiServer are here."""
+    """The interface of ControlPlane and SimApiServer that is used here."""
 
     server: str
 
     def ssl_context(self) -> ssl.SSLContext:
-        """An admin's identity; it must be allowed to impersonate nodes."""
+        """Return an admin's identity, which must be allowed to impersonate nodes."""
         ...
 
 
@@ -66,7 +66,7 @@ class HttpResponse(NamedTuple):
 
 
 class RequestRejected(RuntimeError):
-    """The apiserver said no to what a kubelet must be able to do."""
+    """The API server rejected a request that a kubelet must be able to make."""
 
     def __init__(self, what: str, answer: HttpResponse) -> None:
         self.response = answer
@@ -83,13 +83,13 @@ class KubeletFleet:
     @classmethod
     @contextlib.asynccontextmanager
     async def start(cls, api: ApiServer, *, concurrency: int = 64) -> AsyncIterator[KubeletFleet]:
-        """Impersonate nodes at this apiserver, as its admin."""
+        """Impersonate nodes at this API server, as its admin."""
         connector = aiohttp.TCPConnector(ssl=api.ssl_context(), limit=concurrency)
         async with aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT) as session:
             yield cls(session, api.server)
 
     async def join(self, kubelet: SimKubelet) -> Any:
-        """Create the Node (not ready, tainted), then make it Ready; returns the Node. Raises Refused."""
+        """Create the Node (not ready, tainted), make it Ready, and return it. Raises RequestRejected."""
         now = datetime.now(UTC)
         created = await self.request(
             "POST", _NODES, as_node=kubelet.name, body=build_registered_node(kubelet, now)
@@ -99,7 +99,7 @@ class KubeletFleet:
         return await self._patch_status(kubelet.name, build_ready_status(now))
 
     async def join_all(self, kubelets: Iterable[SimKubelet]) -> list[Any]:
-        """Join all of them at once; the first refusal ends it."""
+        """Join all kubelets concurrently; the first rejection cancels the others."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.join(kubelet)) for kubelet in kubelets]
         return [task.result() for task in tasks]
@@ -119,9 +119,9 @@ class KubeletFleet:
 
     @contextlib.asynccontextmanager
     async def keep_heartbeats(self, *names: str, every_seconds: float = 1.0) -> AsyncIterator[None]:
-        """Heartbeats of these nodes while the block runs; none of one that is deleted meanwhile.
+        """Send heartbeats of these nodes while the block runs; a deleted node stops.
 
-        Raises at the end what else stood in their way (Refused).
+        Raises RequestRejected at the end if a heartbeat was rejected for another reason.
         """
         beating = asyncio.gather(*(self._send_heartbeats(name, every_seconds) for name in names))
         try:
@@ -143,15 +143,15 @@ class KubeletFleet:
             await asyncio.sleep(every_seconds)
 
     async def set_ready(self, name: str) -> None:
-        """The kubelet reports Ready, as one does that has come back."""
+        """Report Ready, as a kubelet does that has come back."""
         await self._patch_status(name, build_ready_status(datetime.now(UTC)))
 
     async def set_not_ready(self, name: str) -> None:
-        """The kubelet reports by itself that it is not Ready."""
+        """Report not Ready, as a running kubelet does."""
         await self._patch_status(name, build_not_ready_status(datetime.now(UTC)))
 
     async def set_unreachable(self, name: str) -> None:
-        """Its Node becomes as the real control plane makes it; a simulated one has nobody who does."""
+        """Write the status of a silent kubelet; only the real control plane would write it itself."""
         await self._patch_status(name, build_unreachable_status(datetime.now(UTC)))
 
     async def request_certificate(
@@ -163,7 +163,7 @@ class KubeletFleet:
         common_name: str | None = None,
         expiration_seconds: int | None = None,
     ) -> str:
-        """File a kubelet-serving CSR, return its name. None = what a kubelet asks for: its IPs, its name."""
+        """Create a kubelet-serving CSR and return its name; None = the kubelet's own IPs and name."""
         pem = make_request_pem(
             common_name=f"{NODE_USER_PREFIX}{kubelet.name}" if common_name is None else common_name,
             dns=[kubelet.name] if dns is None else dns,
@@ -183,7 +183,7 @@ class KubeletFleet:
         expiration_seconds: int | None = None,
         signer: str = KUBELET_SERVING,
     ) -> str:
-        """File whatever this is, as this user of these groups; return its name. Raises Refused."""
+        """Create any request as this user with these groups; return its name. Raises RequestRejected."""
         body = build_signing_request(pem, usages=usages, expiration_seconds=expiration_seconds, signer=signer)
         filed = await self.request("POST", CSRS, as_user=user, as_groups=groups, body=body)
         if filed.status != HTTPStatus.CREATED:
@@ -191,7 +191,7 @@ class KubeletFleet:
         return str(filed.body["metadata"]["name"])
 
     async def approve(self, name: str) -> None:
-        """Approve the request, as an admin does who looks at nothing. Raises Refused."""
+        """Approve the request as an admin, without any check. Raises RequestRejected."""
         operation = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
         path = f"{CSRS}/{name}/approval"
         approved = await self.request("PATCH", path, body=[operation], content_type=JSON_PATCH)
@@ -199,7 +199,10 @@ class KubeletFleet:
             raise RequestRejected(f"request {name} cannot be approved", approved)
 
     async def wait_for_outcome(self, name: str, *, seconds: float = 10.0) -> SigningOutcome:
-        """Watch the request until it is issued, denied or failed. Raises TimeoutError, or Refused if gone."""
+        """Watch the request until it is issued, denied or failed.
+
+        Raises TimeoutError, or RequestRejected if the request is deleted.
+        """
         outcome = SigningOutcome()
         try:
             async with (
@@ -215,7 +218,7 @@ class KubeletFleet:
         return outcome
 
     async def delete_node(self, name: str) -> None:
-        """Delete the Node, as an admin does; it is no error if it is gone already."""
+        """Delete the Node as an admin; a missing Node is no error."""
         deleted = await self.request("DELETE", f"{_NODES}/{name}")
         if deleted.status not in {HTTPStatus.OK, HTTPStatus.NOT_FOUND}:
             raise RequestRejected(f"deleting node {name}", deleted)
@@ -231,9 +234,9 @@ class KubeletFleet:
         body: Any = None,
         content_type: str = JSON,
     ) -> HttpResponse:
-        """One request, as this node, as this user of these groups, or else as admin.
+        """Send one request and return the response, whatever its status.
 
-        Whatever the status, it is returned.
+        It acts as this node, as this user with these groups, or else as admin.
         """
         if as_node is not None:
             as_user, as_groups = f"{NODE_USER_PREFIX}{as_node}", NODE_GROUPS
@@ -241,7 +244,7 @@ class KubeletFleet:
         if as_user is not None:
             headers.append(("Impersonate-User", as_user))
             headers += [("Impersonate-Group", group) for group in as_groups]
-        # Not as bytes: aiohttp warns of large ones, which hostile requests are.
+        # Not bytes: aiohttp warns of large ones, and hostile requests are large.
         data = None if body is None else io.BytesIO(msgspec.json.encode(body))
         async with self._session.request(method, self._server + path, data=data, headers=headers) as answer:
             text = await answer.read()
@@ -257,7 +260,10 @@ class KubeletFleet:
         return answer.body
 
     async def _watch_object(self, path: str, name: str) -> AsyncGenerator[Any]:
-        """Every state of one object, from the present one on. Raises Refused when it is gone."""
+        """Yield every state of one object, beginning with the present one.
+
+        Raises RequestRejected when it is deleted.
+        """
         found = await self.request("GET", f"{path}/{name}")
         if found.status != HTTPStatus.OK:
             raise RequestRejected(f"{path}/{name}", found)
@@ -272,4 +278,4 @@ class KubeletFleet:
                     last = HttpResponse(answer.status, event["object"])
                     raise RequestRejected(f"{path}/{name} is not watched any more", last)
                 yield event["object"]
-        raise TimeoutError  # the server has ended the watch
+        raise TimeoutError  # the server ended the watch

@@ -1,4 +1,4 @@
-"""The client of `control_plane/kubelets`: kubelets in Go, and when each of their nodes was untainted."""
+"""The client of `control_plane/kubelets`: kubelets in Go that measure when their nodes are untainted."""
 
 from __future__ import annotations
 
@@ -21,65 +21,65 @@ from libs.testbed.kubelet_node import (
     build_registered_node,
 )
 
-_GRACE_SECONDS = 30  # beyond the time that a command was given
+_GRACE_SECONDS = 30  # beyond the time limit of a command
 
 
 class ApiServer(Protocol):
-    """What ControlPlane is here."""
+    """The interface of ControlPlane that is used here."""
 
     server: str
     ca_file: Path
 
     def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
-        """Files with a user's certificate and key; "admin" must be allowed to impersonate nodes."""
+        """Return a user's certificate and key; "admin" must be allowed to impersonate nodes."""
         ...
 
 
 class GoCertificateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one request for a certificate came and when, in Unix seconds of the same clock; 0: not yet."""
+    """The times of one request for a certificate, in Unix seconds of one clock; 0: not yet."""
 
     name: str
     node: str
-    begun: float = 0  # before it was sent; 0: by somebody else
-    filed: float = 0  # the watch showed it
+    begun: float = 0  # before it was sent; 0: sent by another process
+    filed: float = 0  # seen by the watch
     approved: float = 0
     denied: float = 0
     issued: float = 0
-    writes: int = 0  # that the watch showed after it was filed
+    writes: int = 0  # seen by the watch after `filed`
 
 
 class GoRequestBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests for certificates that were filed together."""
+    """Requests for certificates that were created together."""
 
-    requests: tuple[GoCertificateRequest, ...]  # each node's in the order in which they were filed
+    requests: tuple[GoCertificateRequest, ...]  # those of a node in the order of creation
     retries: int
-    restarts: int  # of the watches meanwhile, as in Joins
+    restarts: int  # restarts of the watches meanwhile, as in GoJoinBatch
 
 
 class GoNodeJoin(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one node came and when, in Unix seconds of one clock."""
+    """The times of one joining node, in Unix seconds of one clock."""
 
     name: str
     begun: float  # before the first request of its kubelet
-    joined: float  # its kubelet has reported it ready, and asked for its certificate if told to
-    untainted: float  # the watch showed it without the taint; 0: it did not
-    served: float = 0  # the watch showed it with podCIDRs; 0: it did not
-    request: GoCertificateRequest | None = None  # for its certificate, if it asked for one
+    joined: float  # its kubelet reported it ready, and requested its certificate if configured
+    untainted: float  # the watch saw it without the taint; 0: not yet
+    served: float = 0  # the watch saw it with podCIDRs; 0: not yet
+    request: GoCertificateRequest | None = None  # the request for its certificate, if there is one
 
 
 class GoJoinBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that joined together."""
 
     nodes: tuple[GoNodeJoin, ...]
-    retries: int  # requests of kubelets that were sent again
-    restarts: int  # of the watch meanwhile: the API server ended it, and what it missed bears too late a time
+    retries: int  # repeated requests of kubelets
+    restarts: int  # of the watch by the API server meanwhile; times of events that it missed are too late
 
 
 class HeartbeatCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Heartbeats that were sent."""
+    """The number of heartbeats that were sent."""
 
     beats: int
-    events: int  # that the watch of Nodes showed meanwhile
+    events: int  # Node events that the watch saw meanwhile
     retries: int
     seconds: float
 
@@ -91,7 +91,7 @@ class GoReply(Reply):
 
 
 class KubeletsInGo:
-    """A process of kubelets. Names must have been loaded."""
+    """A process of kubelets. Names must be loaded before they are used."""
 
     def __init__(self, child: ChildProcess) -> None:
         self.child = child
@@ -100,7 +100,7 @@ class KubeletsInGo:
     @classmethod
     @contextlib.asynccontextmanager
     async def start(cls, run_dir: Path, api: ApiServer) -> AsyncIterator[KubeletsInGo]:
-        """Start the process; it watches Nodes and requests from now on, and ends with the context."""
+        """Start the process; it watches Nodes and requests, and ends with the context."""
         _make(run_dir)
         argv: list[str | Path] = [await build_program(KUBELETS), *build_access_flags(api, *api.client())]
         child = ChildProcess.start("kubelets", argv, run_dir, pipes=True)
@@ -112,9 +112,9 @@ class KubeletsInGo:
             await kubelets._conversation.close()
 
     async def load_kubelets(self, kubelets: Iterable[SimKubelet], *, certificates: int = 0) -> None:
-        """Hand over everything that these kubelets will write, so that joining is nothing but sending it.
+        """Send all objects of these kubelets in advance, so that joining is only sending them.
 
-        Each gets so many requests for certificates, every one with a key of its own; none is sent twice.
+        Each kubelet gets `certificates` requests with different keys; none is sent twice.
         """
         written = [_build_writes(kubelet) for kubelet in kubelets]
         await self._conversation.send_command("load", kubelets=written, certificates=certificates)
@@ -131,12 +131,12 @@ class KubeletsInGo:
         certificates: bool = False,
         seconds: float = 300,
     ) -> GoJoinBatch:
-        """Let kubelets join, all at once unless told otherwise (0 = no limit).
+        """Let the kubelets join, all at once by default (0 = no limit).
 
-        With `certificates` each sends one of its requests as soon as its node is ready. Returns when all have
-        joined and, if wanted, were seen without the taint, with podCIDRs (`until_served`, only together with
-        the former) and with the certificate they asked for; after `seconds` with those that were not. Raises
-        ValueError if the API server refuses one.
+        With `certificates`, each sends one of its requests as soon as its node is ready. It returns when all
+        have joined and reached the requested states: without the taint, with podCIDRs (`until_served`, only
+        together with the former), with the certificate. After `seconds` it returns as it is. Raises
+        ValueError if the API server rejects a node.
         """
         answer = await self._conversation.send_command(
             "join",
@@ -161,10 +161,10 @@ class KubeletsInGo:
         until_issued: bool = True,
         seconds: float = 300,
     ) -> GoRequestBatch:
-        """Send requests for certificates, of nodes that exist or not, so many of each one after the other.
+        """Create `certificates` requests per node, one after the other; the nodes need not exist.
 
-        All nodes at once unless told otherwise. Returns when all are filed and, if wanted, the newest of each
-        node is issued; after `seconds` with those that are not. Raises ValueError if one is refused.
+        All nodes start at once by default. It returns when all are created and, if requested, the newest of
+        each node is issued. After `seconds` it returns as it is. Raises ValueError if a request is rejected.
         """
         answer = await self._conversation.send_command(
             "file",
@@ -178,14 +178,14 @@ class KubeletsInGo:
         return msgspec.json.decode(answer.result, type=GoRequestBatch)
 
     async def wait_until_issued(self, names: Sequence[str], *, seconds: float = 300) -> GoRequestBatch:
-        """Wait until the newest request of each node has its certificate, or for so many seconds."""
+        """Wait until the newest request of each node has its certificate, for `seconds` at most."""
         answer = await self._conversation.send_command(
             "issued", answer_seconds=seconds + _GRACE_SECONDS, names=names, seconds=seconds
         )
         return msgspec.json.decode(answer.result, type=GoRequestBatch)
 
     async def wait_until_untainted(self, names: Sequence[str], *, seconds: float) -> bool:
-        """Wait until these nodes, which have joined, were seen without the taint; False if not in time."""
+        """Wait until these joined nodes were seen without the taint; False if not in time."""
         answer = await self._conversation.send_command(
             "untainted", answer_seconds=seconds + _GRACE_SECONDS, names=names, seconds=seconds
         )
@@ -194,7 +194,7 @@ class KubeletsInGo:
     async def send_heartbeats(
         self, names: Sequence[str], *, seconds: float, every_seconds: float
     ) -> HeartbeatCounts:
-        """Let each node report its conditions and renew its Lease every so often, for a time."""
+        """Let each node report its conditions and renew its Lease every `every_seconds`, for `seconds`."""
         answer = await self._conversation.send_command(
             "beat",
             answer_seconds=seconds + 2 * _GRACE_SECONDS,
@@ -205,11 +205,12 @@ class KubeletsInGo:
         return msgspec.json.decode(answer.result, type=HeartbeatCounts)
 
     async def expect_texts(self, texts: Mapping[str, str]) -> None:
-        """From now on note when a node has that address, or a label with that value; one text a node."""
+        """Record from now on when a node has that address, or a label with that value; one text per node."""
         await self._conversation.send_command("expect", texts=texts)
 
     async def wait_until_shown(self, texts: Mapping[str, str], *, seconds: float = 60) -> dict[str, float]:
-        """When each node showed what was expected, in Unix seconds; after `seconds` those that did."""
+        """Return when each node had the expected text, in Unix seconds; at the timeout, only those that did.
+        """
         answer = await self._conversation.send_command(
             "await", answer_seconds=seconds + _GRACE_SECONDS, texts=texts, seconds=seconds
         )
@@ -218,7 +219,7 @@ class KubeletsInGo:
     async def delete_nodes(
         self, names: Sequence[str], *, concurrency: int = 64, seconds: float = 120
     ) -> None:
-        """Delete nodes and their requests as an admin; returns when the watches show that they are gone."""
+        """Delete nodes and their requests as an admin; return when the watches show the deletions."""
         await self._conversation.send_command(
             "delete",
             answer_seconds=seconds + _GRACE_SECONDS,
@@ -229,7 +230,7 @@ class KubeletsInGo:
 
 
 def build_access_flags(api: ApiServer, certificate: Path, key: Path) -> tuple[str | Path, ...]:
-    """The flags that say where the API server is, and as whom to come."""
+    """Return the flags with the address of the API server and the credentials."""
     return ("-server", api.server, "-ca", api.ca_file, "-cert", certificate, "-key", key)
 
 
@@ -237,7 +238,7 @@ def _make(run_dir: Path) -> None:
     run_dir.mkdir(parents=True, exist_ok=True)
 
 
-# What stands for the time of writing, and is replaced by the Go process.
+# A placeholder for the time of writing, replaced by the Go process.
 _MOMENT = datetime(1999, 12, 31, 23, 59, 58, 987654, tzinfo=UTC)
 _PLACEHOLDERS = ((b"1999-12-31T23:59:58.987654Z", b"@now-micro@"), (b"1999-12-31T23:59:58Z", b"@now@"))
 

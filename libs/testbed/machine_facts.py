@@ -1,4 +1,4 @@
-"""What a Talos machine says about itself."""
+"""The facts that a Talos machine reports about itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from libs.testbed.platform_examples import EXAMPLES, build_provider_id
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
-    """The spec of PlatformMetadata. Only `platform` set = the cloud's metadata have not arrived yet."""
+    """The spec of PlatformMetadata. With only `platform` set, the cloud's metadata have not arrived yet."""
 
     platform: str
     hostname: str = ""
@@ -42,7 +42,7 @@ class SystemInformation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
-    """One ExtensionStatus. The Image Factory's schematic id is the version of one named "schematic"."""
+    """One ExtensionStatus. The Image Factory's schematic ID is the version of one named "schematic"."""
 
     name: str
     version: str
@@ -73,22 +73,22 @@ TEMPORARY = 1
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """One AddressStatus. In namespace "cluster" it is the address that the discovery service saw."""
+    """One AddressStatus. In the namespace "cluster" it is the address that the discovery service saw."""
 
-    address: str  # with its prefix length; on a point-to-point link the peer's
+    address: str  # with prefix length; on a point-to-point link that of the peer
     link: str = "eth0"
     link_index: int = 2
-    local: str = ""  # Talos sets it for IPv4 on real links
+    local: str = ""  # set by Talos for IPv4 on real links
     scope: str = "global"
     flags: int = PERMANENT
     namespace: str = "network"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One RouteStatus of the kernel's unicast routes; without a destination a default one."""
+    """One RouteStatus of the kernel's unicast routes; without a destination it is a default route."""
 
     gateway: str = ""
-    destination: str = ""  # with its prefix length
+    destination: str = ""  # with prefix length
     link: str = "eth0"
     link_index: int = 2
     table: str = "main"  # or "local"
@@ -97,9 +97,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One Member: a machine of the cluster, as the discovery service told the machine that holds it."""
+    """One Member: a machine of the cluster, as the discovery service reports it."""
 
-    name: str  # the Kubernetes node name, under which it is found
+    name: str  # the Kubernetes node name, and the resource ID
     node_id: str = ""
     hostname: str = ""
     addresses: tuple[str, ...] = ()
@@ -108,10 +108,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimMachineFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine. An empty field is a resource that does not exist on it.
+    """The facts of one machine; an empty field is a resource that does not exist.
 
-    `reachable_at` is where the network finds it (values of the `node` header); `addresses` is what it says
-    about itself. On an honest machine they agree.
+    `reachable_at` are the network addresses (values of the `node` header). `addresses` are the ones that it
+    reports. On an honest machine they agree.
     """
 
     id: str
@@ -121,7 +121,7 @@ class SimMachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     hostname: str = ""
     domainname: str = ""
     platform: Platform | None = None
-    system_information: SystemInformation | None = None  # never there in container mode
+    system_information: SystemInformation | None = None  # absent in container mode
     addresses: tuple[Address, ...] = ()
     pod_cidrs: tuple[str, ...] = ("10.244.0.0/16", "fd00:10:244::/56")
     service_cidrs: tuple[str, ...] = ("10.96.0.0/12", "fd00:10:96::/112")
@@ -129,11 +129,11 @@ class SimMachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: str = "testbed"
     talos_version: str = "v1.13.5"
     extensions: tuple[Extension, ...] = ()
-    processors: tuple[Processor, ...] = ()  # never there in container mode, like memory modules
+    processors: tuple[Processor, ...] = ()  # absent in container mode, like memory modules
     memory_modules: tuple[MemoryModule, ...] = ()
     routes: tuple[Route, ...] = ()
     stage: str = "running"  # of MachineStatus: "booting", "shutting down", ...
-    members: tuple[Member, ...] = ()  # whom it knows by discovery, itself among them; () = discovery is off
+    members: tuple[Member, ...] = ()  # the discovered members, including itself; () = discovery is off
 
 
 def make_machine(
@@ -153,9 +153,9 @@ def make_machine(
     tags: Mapping[str, str] | None = None,
     **machine: Any,
 ) -> SimMachineFacts:
-    """A machine that says what this platform makes a Talos machine say, and nothing else.
+    """Return a machine with the facts that Talos reports on this platform, and no others.
 
-    The same name gives the same ids. `machine` sets fields of Machine itself.
+    The same name results in the same IDs. `machine` sets fields of SimMachineFacts.
     """
     fills, example = PLATFORMS[platform], EXAMPLES[platform]
     uuid = uuid if uuid is not None else _uuid(name)
@@ -190,7 +190,7 @@ def make_machine(
 
 
 def make_member(machine: SimMachineFacts) -> Member:
-    """How that machine is known to all of its cluster, once discovery has told of it."""
+    """Return the Member that represents this machine in its cluster after discovery."""
     return Member(
         name=machine.name,
         node_id=hashlib.sha256(machine.id.encode()).hexdigest()[:44],

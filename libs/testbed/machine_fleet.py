@@ -1,4 +1,4 @@
-"""The client of the Talos machines that `control_plane/machines`, or `sim_machines`, serves."""
+"""The client of the Talos machines of `control_plane/machines` or `sim_machines`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class CallKey(NamedTuple):
-    """What is counted together."""
+    """The key of a call count."""
 
     node: str  # the value of the `node` header, "" without one
     method: str  # Get, List, Watch or Version
@@ -55,7 +55,7 @@ class CallKey(NamedTuple):
 
 
 class MachineFleet:
-    """A process that is any number of Talos machines behind one or more endpoints."""
+    """A process that simulates any number of Talos machines behind one or more endpoints."""
 
     def __init__(self, child: ChildProcess, pki: TalosPki, run_dir: Path, ports: Sequence[int]) -> None:
         self.child = child
@@ -68,7 +68,7 @@ class MachineFleet:
     @classmethod
     @contextlib.asynccontextmanager
     async def start(cls, run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[MachineFleet]:
-        """Start the process with its certificates in `run_dir`. It ends with the context, and with us."""
+        """Start the process with its certificates in `run_dir`; it ends with the context or this process."""
         program = await build_program(MACHINES)
         apid = {"GRPC_ENFORCE_ALPN_ENABLED": "false"}  # as apid runs
         async with cls.start_program([program], run_dir, endpoints=endpoints, env=apid) as machines:
@@ -84,7 +84,7 @@ class MachineFleet:
         endpoints: int = 1,
         env: Mapping[str, str] | None = None,
     ) -> AsyncIterator[MachineFleet]:
-        """Start any program that takes the flags and the commands of `control_plane/machines`."""
+        """Start a program with the flags and the commands of `control_plane/machines`."""
         pki = TalosPki(run_dir / "pki", ["127.0.0.1", "localhost"])
         ports = [allocate_port() for _ in range(endpoints)]
         argv = [*program, "-pki", pki.directory, "-listen", ",".join(map(str, ports))]
@@ -105,7 +105,7 @@ class MachineFleet:
         lifetime: timedelta = timedelta(hours=6),
         issued_at: datetime | None = None,
     ) -> Path:
-        """Write a talosconfig with a new client certificate; `issued_at` in the past gives an expired one."""
+        """Write a talosconfig with a new client certificate; `issued_at` in the past makes it expired."""
         path = path or self._run_dir / "talosconfig"
         text = self.pki.talosconfig(
             endpoints or self.endpoints, roles=roles, lifetime=lifetime, issued_at=issued_at
@@ -114,11 +114,11 @@ class MachineFleet:
         return path
 
     def get_machine(self, machine_id: str) -> SimMachineFacts:
-        """What was put last under this id."""
+        """Return the facts that were last put under this ID."""
         return self._put[machine_id]
 
     async def put_machines(self, *machines: SimMachineFacts) -> None:
-        """Create or replace machines. Watches fire for the resources that differ, and for no other."""
+        """Create or replace machines. Watches fire only for the resources that differ."""
         await self._conversation.send_command("put", machines=list(machines))
         self._put.update((machine.id, machine) for machine in machines)
 
@@ -129,7 +129,7 @@ class MachineFleet:
         return machine
 
     async def delete_machines(self, *machine_ids: str) -> None:
-        """Machines that are gone: their streams break, and nobody answers at their addresses."""
+        """Delete machines: their streams break, and their addresses do not answer."""
         await self._conversation.send_command("delete", names=list(machine_ids))
         for machine_id in machine_ids:
             del self._put[machine_id]
@@ -147,12 +147,12 @@ class MachineFleet:
         forbidden: Sequence[str] = (),
         slow: Sequence[str] = (),
     ) -> None:
-        """Set everything that is wrong with a machine; without any argument it is healthy again.
+        """Set all faults of a machine; without arguments it is healthy again.
 
-        A machine that hangs answers, and sends its watch events, once it is healed. `not_found` names types
-        whose resources do not exist meanwhile: watches see them destroyed, and created when they are back.
-        `unsupported` names types that this Talos does not know, `forbidden` ones that our role may not read,
-        and questions about `slow` ones are answered once the machine is healed.
+        A machine that hangs answers, and sends its watch events, once it is healthy again. `not_found` names
+        types whose resources do not exist: watches see them destroyed, and created when they are back.
+        `unsupported` names types that this Talos does not know, `forbidden` those that our role may not read.
+        Queries of `slow` types are answered once the machine is healthy again.
         """
         faults = {
             "unavailable": unavailable,
@@ -167,7 +167,7 @@ class MachineFleet:
         await self._conversation.send_command("fault", names=[machine_id], faults=faults)
 
     async def mute_watches(self, machine_id: str) -> None:
-        """Leave the watches that are open now open for ever, silent, as if the connection had died."""
+        """Keep the open watches open without any event, as if the connection had died."""
         await self._conversation.send_command("mute", names=[machine_id])
 
     async def cut_endpoint(self, endpoint: int) -> None:
@@ -179,10 +179,10 @@ class MachineFleet:
         await self._conversation.send_command("restore", endpoint=endpoint)
 
     async def count_calls(self) -> Counter[CallKey]:
-        """How often what was called since the start or the last reset; calls that failed are among them."""
+        """Return the number of calls since the start or the last reset, including failed ones."""
         answer = await self._conversation.send_command("calls")
         return Counter({CallKey(each.node, each.method, each.type): each.count for each in answer.calls})
 
     async def reset_calls(self) -> None:
-        """Count from zero."""
+        """Reset the counts to zero."""
         await self._conversation.send_command("reset_calls")

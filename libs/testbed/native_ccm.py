@@ -1,4 +1,4 @@
-"""A cloud's own cloud controller manager: k8s.io/cloud-provider as clouds build it; the cloud is a file."""
+"""A cloud's own cloud controller manager, built with k8s.io/cloud-provider; the cloud is a file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
 
 
 class ApiServer(Protocol):
-    """What ControlPlane is here."""
+    """The interface of ControlPlane that is used here."""
 
     def kubeconfig(self, user: str, groups: Sequence[str]) -> Path:
-        """Credentials of that user."""
+        """Return a kubeconfig of that user."""
         ...
 
 
 class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine, as its cloud knows it."""
+    """A machine in its cloud."""
 
-    name: str  # of the Node, which its cloud takes for the machine's
+    name: str  # the Node name, which the cloud uses as the name of the machine
     provider_id: str
     instance_type: str = ""
     zone: str = ""
@@ -44,7 +44,7 @@ class _Cloud(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NativeCcm:
-    """The program, and what its cloud says; it knows no Node whose providerID has another scheme."""
+    """The program and its cloud; it ignores Nodes whose providerID has another scheme."""
 
     USER: Final = "native-ccm"
 
@@ -67,10 +67,10 @@ class NativeCcm:
         controllers: Sequence[str] = (CLOUD_NODE, NODE_LIFECYCLE),
         monitor_seconds: float = 1.0,
     ) -> AsyncIterator[NativeCcm]:
-        """Run these controllers as a user who may do everything, until the context ends.
+        """Run these controllers as a user with all permissions, until the context ends.
 
-        `monitor_seconds` lie between two looks at Nodes that are not ready (elsewhere 5). Raises ChildExited
-        at the end when the program has ended by itself.
+        `monitor_seconds` is the interval between checks of Nodes that are not ready (default elsewhere: 5).
+        Raises ChildExited at the end if the program has exited.
         """
         _make(run_dir)
         native = cls(run_dir, scheme)
@@ -86,30 +86,30 @@ class NativeCcm:
             await native.child.kill()
 
     def put_instances(self, *instances: CloudInstance) -> None:
-        """These machines exist, and are so."""
+        """Create or replace these machines."""
         self._instances |= {each.name: each for each in instances}
         self._write_cloud_file()
 
     def shut_down(self, name: str) -> None:
-        """The machine exists, and is switched off."""
+        """Switch the machine off; it still exists."""
         self.put_instances(msgspec.structs.replace(self._instances[name], shutdown=True))
 
     def switch_on(self, name: str) -> None:
-        """The machine runs."""
+        """Switch the machine on."""
         self.put_instances(msgspec.structs.replace(self._instances[name], shutdown=False))
 
     def terminate(self, name: str) -> None:
-        """The cloud says that there is no such machine."""
+        """Remove the machine from the cloud."""
         del self._instances[name]
         self._write_cloud_file()
 
     def fail_api(self) -> None:
-        """The cloud's API answers nothing but errors."""
+        """Let the cloud's API return only errors."""
         self._down = True
         self._write_cloud_file()
 
     def restore_api(self) -> None:
-        """The cloud's API answers again."""
+        """Let the cloud's API answer again."""
         self._down = False
         self._write_cloud_file()
 

@@ -29,7 +29,7 @@ class NatsServer:
     @classmethod
     @contextlib.asynccontextmanager
     async def start(cls, run_dir: Path, *, config: str = "") -> AsyncIterator[NatsServer]:
-        """A server in `run_dir`, ready for connections. `config` is more text for its configuration file."""
+        """Run a server in `run_dir`, ready for connections; `config` is appended to its configuration."""
         server = cls(run_dir, config)
         try:
             await server.restart()
@@ -38,17 +38,17 @@ class NatsServer:
             await server.kill()
 
     def configure(self, config: str) -> None:
-        """Write the configuration file anew; it is read at the next start."""
+        """Write the configuration file again; it takes effect at the next start."""
         own = f'jetstream {{ store_dir: "{self.store}" }}\n'
         (self.run_dir / "nats.conf").write_text(own + config)
 
     async def kill(self) -> None:
-        """End the server as a crash does. Nothing happens if it does not run."""
+        """Kill the server, as in a crash. No effect if it does not run."""
         if hasattr(self, "child"):
             await self.child.kill()
 
     async def restart(self) -> None:
-        """Start the server (again), after a kill if it still runs, on what its store holds."""
+        """Start the server on its existing store; a running one is killed first."""
         await self.kill()
         program = Path(sysconfig.get_path("scripts")) / "nats-server"
         if not program.exists():
@@ -60,17 +60,17 @@ class NatsServer:
         )
 
     async def wipe(self) -> None:
-        """Lose everything: kill, delete the store, start again on the same port."""
+        """Lose all data: kill, delete the store, start again on the same port."""
         await self.kill()
         shutil.rmtree(self.store, ignore_errors=True)
         await self.restart()
 
     def pause(self) -> None:
-        """Freeze the server: connections stay open, nobody answers."""
+        """Pause the server: connections stay open, without answers."""
         self.child.pause()
 
     def resume(self) -> None:
-        """Let a paused server go on."""
+        """Resume a paused server."""
         self.child.resume()
 
     async def _is_ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""Processes that run from an older source tree, so that old and new versions work side by side."""
+"""Processes that run from an older source tree, so that old and new versions run side by side."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _known_spelling(argument: str, known: frozenset[str]) -> list[str]:
 
 @cache
 def _flags_of(python: str, module: str, root: Path) -> frozenset[str]:
-    """Raises CalledProcessError when the older tree has no such module."""
+    """Return the flags of that module. Raises CalledProcessError if the older tree does not have it."""
     done = subprocess.run(
         [python, "-m", module, "--help"],
         cwd=root,

@@ -1,4 +1,4 @@
-"""Certificates for the testbed: authorities and what they issue."""
+"""Certificate authorities of the testbed, and the certificates that they issue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 class CertificateAuthority(msgspec.Struct, frozen=True):
-    """A self-signed CA; what it issues has its kind of key."""
+    """A self-signed CA; issued certificates have the same type of key."""
 
     certificate: x509.Certificate
     key: PrivateKey
@@ -38,7 +38,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
     def make(
         cls, *, common_name: str = "", organization: str = "", key: PrivateKey | None = None
     ) -> CertificateAuthority:
-        """A new CA, valid for ten years; P-256 unless a key is given."""
+        """Create a CA, valid for ten years; P-256 unless a key is given."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         name = _name(common_name, [organization] if organization else [])
         now = datetime.now(UTC)
@@ -53,16 +53,16 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
 
     @property
     def pem(self) -> bytes:
-        """The certificate of the CA."""
+        """Return the CA certificate."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     @property
     def pair(self) -> KeyPair:
-        """The CA itself, for a server that signs (the controller manager)."""
+        """Return certificate and key of the CA, for a server that signs (the controller manager)."""
         return KeyPair(self.pem, _private_pem(self.key))
 
     def issue_server(self, names: Sequence[str], *, common_name: str = "") -> KeyPair:
-        """A serving certificate for IPs and DNS names, valid for a day."""
+        """Issue a serving certificate for IPs and DNS names, valid for a day."""
         now = datetime.now(UTC)
         sans = x509.SubjectAlternativeName([_general_name(name) for name in names])
         return self._issue(_name(common_name, []), Usage.SERVER_AUTH, now, _ONE_DAY, sans)
@@ -75,7 +75,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         lifetime: timedelta = _ONE_DAY,
         issued_at: datetime | None = None,
     ) -> KeyPair:
-        """A client certificate; `issued_at` in the past gives an expired one."""
+        """Issue a client certificate; `issued_at` in the past makes it expired."""
         name = _name(common_name, organizations)
         return self._issue(name, Usage.CLIENT_AUTH, issued_at or datetime.now(UTC), lifetime, None)
 
@@ -104,7 +104,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
 
 
 def make_service_account_keys() -> KeyPair:
-    """A key for service account tokens: the public half stands where a certificate would."""
+    """Return a key pair for service account tokens; the public key takes the place of a certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return KeyPair(public, _private_pem(key))

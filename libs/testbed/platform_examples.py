@@ -1,4 +1,4 @@
-"""Values of an example machine on each platform; their forms are in libs.common.contract.platforms."""
+"""The values of an example machine on each platform; libs.common.contract.platforms has their formats."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from libs.common.contract.platforms import CONFIGURED_PROVIDER_ID, PLATFORMS
 
 
 class PlatformExample(msgspec.Struct, frozen=True):
-    """One platform's values. Forms see zone, region, id, uuid and name; an empty one stays empty."""
+    """The values of one platform; formats can use zone, region, id, uuid and name, "" stays empty."""
 
     instance_id: str = ""
     region: str = ""
     zone: str = ""
     instance_type: str = ""
-    provider_id: str = ""  # where it is the user's choice
+    provider_id: str = ""  # on platforms where the user chooses it
 
 
 _NUMBER, _UUID = "{number}", "{uuid}"
@@ -54,7 +54,7 @@ EXAMPLES: Mapping[str, PlatformExample] = {
 
 
 def build_provider_id(platform: str, **values: str) -> str:
-    """What Talos reports for a machine with these values."""
+    """Return the providerID that Talos reports for a machine with these values."""
     form = PLATFORMS[platform].provider_id
     form = EXAMPLES[platform].provider_id if form == CONFIGURED_PROVIDER_ID else form
     return form.format(group=_GROUP, project=_PROJECT, **values)

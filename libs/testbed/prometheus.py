@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes what a test names, and promtool: Debian's, unless the user names others."""
+"""A real Prometheus with given targets, and promtool: from Debian, unless the user names others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
 from libs.testbed.debian_package import PackageUnavailable, unpack_package
 
 _ANSWER: Final = aiohttp.ClientTimeout(total=30)
-_START_SECONDS: Final = 60  # one on an idle machine
+_START_SECONDS: Final = 60  # takes one second on an idle machine
 
 _FIX: Final = (
     "install Debian's package prometheus, or put prometheus and promtool on PATH, "
@@ -30,29 +30,29 @@ _FIX: Final = (
 
 
 class PrometheusUnavailable(RuntimeError):
-    """There is none on this machine and none could be fetched; the message says why, and the fix."""
+    """There is no Prometheus and none can be downloaded; the message contains reason and fix."""
 
 
 class QueryRejected(RuntimeError):
-    """Prometheus did not answer a query; the message is what it said."""
+    """Prometheus rejected a query; the message is its response."""
 
 
 class PrometheusPrograms(NamedTuple):
-    """Both are of one version."""
+    """Two programs of the same version."""
 
     prometheus: Path
     promtool: Path
 
 
 class MetricSample(NamedTuple):
-    """One series' value at the time of the query."""
+    """The value of one series at the time of the query."""
 
     labels: Mapping[str, str]
     value: float
 
 
 class Alert(NamedTuple):
-    """One alert that is not inactive."""
+    """One alert that is pending or firing."""
 
     name: str
     labels: Mapping[str, str]
@@ -60,7 +60,10 @@ class Alert(NamedTuple):
 
 
 def find_or_fetch(environment: Mapping[str, str] = os.environ) -> PrometheusPrograms:
-    """From the environment, from PATH, or from Debian's package. Raises PrometheusUnavailable."""
+    """Return the programs from the environment, from PATH, or from Debian's package.
+
+    Raises PrometheusUnavailable.
+    """
     path = environment.get("PATH")
     named = environment.get("PROMETHEUS"), environment.get("PROMTOOL")
     if any(named):
@@ -78,7 +81,7 @@ def find_or_fetch(environment: Mapping[str, str] = os.environ) -> PrometheusProg
 
 
 class PrometheusServer:
-    """One server. What it scrapes may change while it runs."""
+    """One server. Its targets can change while it runs."""
 
     def __init__(self, run_dir: Path, session: aiohttp.ClientSession) -> None:
         self.run_dir = run_dir
@@ -87,30 +90,30 @@ class PrometheusServer:
         self._session = session
 
     def set_targets(self, targets: Mapping[str, str]) -> None:
-        """From now on these and no others: name -> host:port. The name becomes the label `target`."""
+        """Replace the targets: name -> host:port. The name becomes the label `target`."""
         groups = [{"targets": [address], "labels": {"target": name}} for name, address in targets.items()]
         fresh = self.run_dir / "targets.json.fresh"
         fresh.write_text(json.dumps(groups))
         fresh.replace(self.run_dir / "targets.json")
 
     async def query(self, promql: str) -> list[MetricSample]:
-        """What an instant query gives now: a vector, or a scalar as one sample without labels."""
+        """Return the result of an instant query: a vector, or a scalar as one sample without labels."""
         data = await self._request("/api/v1/query", {"query": promql})
         if data["resultType"] == "scalar":
             return [MetricSample({}, float(data["result"][1]))]
         return [MetricSample(each["metric"], float(each["value"][1])) for each in data["result"]]
 
     async def list_alerts(self) -> list[Alert]:
-        """All alerts that are pending or firing."""
+        """Return all alerts that are pending or firing."""
         data = await self._request("/api/v1/alerts", {})
         return [Alert(each["labels"]["alertname"], each["labels"], each["state"]) for each in data["alerts"]]
 
     async def get_target_states(self) -> Mapping[str, bool]:
-        """For each target that was scraped, whether it answered the last time."""
+        """Return for each scraped target whether it answered the last time."""
         return {each.labels["target"]: each.value == 1 for each in await self.query("up")}
 
     async def is_ready(self) -> bool:
-        """Whether it answers queries."""
+        """Whether the server answers queries."""
         try:
             async with self._session.get(f"{self.url}/-/ready", timeout=_ANSWER) as answer:
                 return answer.status == 200
@@ -133,9 +136,9 @@ async def start_prometheus(
     scrape_seconds: float = 0.5,
     run_dir: Path | None = None,
 ) -> AsyncIterator[PrometheusServer]:
-    """A server that scrapes `targets` (name -> host:port), and judges by the file `rules` as often.
+    """Run a server that scrapes `targets` (name -> host:port) and evaluates the file `rules` as often.
 
-    As docs and chart want it: `honor_labels`, OpenMetrics, exemplars. `run_dir` has to be empty.
+    It is configured as in docs and chart: `honor_labels`, OpenMetrics, exemplars. `run_dir` must be empty.
     """
     programs = await asyncio.to_thread(find_or_fetch)
     with tempfile.TemporaryDirectory(prefix="talos-ccm-prometheus-") as own:
@@ -183,7 +186,7 @@ def _build_flags(port: int) -> list[str]:
 
 
 def _find_programs(prometheus: str | None, promtool: str | None, path: str | None) -> PrometheusPrograms:
-    """What of the two is not named lies beside the other, or on PATH."""
+    """Return both programs; one that is not named is searched for beside the other, then on PATH."""
     found = []
     for name, own, other in (("prometheus", prometheus, promtool), ("promtool", promtool, prometheus)):
         beside = Path(other).parent / name if other else None
@@ -198,7 +201,7 @@ def _find_programs(prometheus: str | None, promtool: str | None, path: str | Non
 
 
 def main() -> None:
-    """Fetch them if need be, and say where they are."""
+    """Find or download the programs and print their paths."""
     try:
         programs = find_or_fetch()
     except PrometheusUnavailable as error:

@@ -1,4 +1,4 @@
-"""The RBAC objects that give each service the rights of its wiring and no other."""
+"""The RBAC objects that give each service the permissions of its service spec and no others."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,17 +10,20 @@ ALL_IN_ONE = "talos-ccm"  # the user of the process that runs every service
 
 
 def get_user_name(wiring: ServiceSpec, instance: str = ALL_IN_ONE) -> str:
-    """The user name in the service's client certificate. An instance is all our services of one install."""
+    """Return the user name in the service's client certificate; an instance is one installation."""
     return f"{instance}-{wiring.service}"
 
 
 def get_lease_name(instance: str, lease: str = WATCHER_LEASE_NAME) -> str:
-    """What --leader-elect-resource-name (--lifecycle-lease-name) says for that instance: each has its own."""
+    """Return the Lease name of that instance, for --leader-elect-resource-name or --lifecycle-lease-name."""
     return lease if instance == ALL_IN_ONE else f"{lease}-{instance}"
 
 
 def build_role_objects(wiring: ServiceSpec, instance: str = ALL_IN_ONE) -> Iterable[dict[str, Any]]:
-    """Roles and bindings of one service: a ClusterRole for cluster-wide rights, a Role per namespace."""
+    """Return the roles and bindings of one service.
+
+    Cluster-wide permissions are in a ClusterRole, the others in a Role per namespace.
+    """
     user = get_user_name(wiring, instance)
     for namespace in sorted({right.namespace for right in wiring.policy_rules}):
         rules = [
@@ -31,7 +34,7 @@ def build_role_objects(wiring: ServiceSpec, instance: str = ALL_IN_ONE) -> Itera
 
 
 def get_collection_path(manifest: dict[str, Any]) -> str:
-    """The collection that such an object is created in."""
+    """Return the API path of the collection of such an object."""
     plural = manifest["kind"].lower() + "s"
     namespace = manifest["metadata"].get("namespace")
     return f"/apis/{RBAC}/v1/" + (f"namespaces/{namespace}/{plural}" if namespace else plural)

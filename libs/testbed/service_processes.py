@@ -1,4 +1,4 @@
-"""Our services as an operator runs them: real processes, each with the rights of its wiring and no other."""
+"""The services as real processes, each with the permissions of its service spec and no others."""
 
 import asyncio
 import contextlib
@@ -28,20 +28,21 @@ from libs.testbed.service_permissions import (
 ROOT: Final = Path(__file__).parents[2]
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
 _START_SECONDS = 60
-SERVICE_NETWORKS: Final = "10.96.0.0/16,fd00:10:96::/112"  # as both API servers of the testbed have them
-_STOP_SECONDS = 30  # what a service may take to finish its work and release its Lease
+# the Service networks of both API servers of the testbed
+SERVICE_NETWORKS: Final = "10.96.0.0/16,fd00:10:96::/112"
+_STOP_SECONDS = 30  # the time for a service to finish its work and release its Lease
 
 
 class ApiServer(Protocol):
-    """What ControlPlane and SimApiServer are here."""
+    """The interface of ControlPlane and SimApiServer that is used here."""
 
     def kubeconfig(self, user: str) -> Path:
-        """The credentials of that user, who has no rights but those granted."""
+        """Return a kubeconfig of that user, who has only granted permissions."""
         ...
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process has cost so far."""
+    """The resources that a process has used so far."""
 
     cpu_seconds: float
     peak_rss_bytes: int
@@ -49,7 +50,7 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceProcesses:
-    """The processes by name, such as "watcher", "ipam" and its replica "ipam-2", or "all-in-one" alone."""
+    """The processes by name, such as "watcher", "ipam" and its replica "ipam-2", or only "all-in-one"."""
 
     def __init__(self) -> None:
         self.children: dict[str, ChildProcess] = {}
@@ -76,15 +77,17 @@ class ServiceProcesses:
         instance: str = ALL_IN_ONE,
         service_networks: str = SERVICE_NETWORKS,
     ) -> AsyncIterator[Self]:
-        """Grant the rights, start the processes, end them orderly at the end. `ready` waits for them.
+        """Grant the permissions and start the processes; stop them in order at the end.
 
-        `flags` are for every process, `own_flags` for those of that name. `wirings` are the services that
-        get rights and, unless all are in one, a process; in the all-in-one the flags say what runs.
-        `replicas` says of which services there are several processes, alike and with the same rights.
-        On the memory bus, which only the all-in-one has, nobody is told of `nats_url`. `instance` begins the
-        names of the users: a second one on the same cluster needs another, and holds another Lease.
-        `service_networks` are those that csr is given, alone or in a process without ipam, "" for none: most
-        fleets of the testbed have no control plane machine that reports them.
+        `wait_until_ready` waits for them. `flags` are for every process, `own_flags` for those of that name.
+
+        `wirings` are the services that get permissions and, unless all are in one process, a process. In the
+        all-in-one process, the flags select the services. `replicas` is the number of equal processes per
+        service. `nats_url` is ignored on the memory bus, which requires all-in-one.
+
+        `instance` is the prefix of the user names. A second installation in the same cluster needs another
+        one, and has another Lease. `service_networks` are the networks given to csr, alone or in a process
+        without ipam; "" for none. Most fleets of the testbed have no control plane machine that reports them.
         """
         await grant_permissions(kubelets, wirings, instance)
         _make(run_dir)
@@ -118,7 +121,7 @@ class ServiceProcesses:
             await asyncio.gather(*(child.stop(_STOP_SECONDS) for child in services.children.values()))
 
     async def wait_until_ready(self, seconds: float = _START_SECONDS) -> None:
-        """Wait until every process says so. Raises ChildDied or TimeoutError, with the last log lines."""
+        """Wait until every process is ready. Raises ChildExited or TimeoutError, with the last log lines."""
         async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
             for name, child in self.children.items():
 
@@ -128,15 +131,15 @@ class ServiceProcesses:
                 await wait_until(says_ready, child, what="ready", seconds=seconds)
 
     async def kill(self, name: str) -> None:
-        """End a process as a crash does (SIGKILL): from now on it is none of the children."""
+        """Kill a process (SIGKILL), as in a crash, and remove it from the children."""
         await self.children.pop(name).kill()
 
     def restart(self, name: str) -> None:
-        """Start a process that has ended again, as it was; it logs to the same file."""
+        """Start an ended process again with the same arguments; it logs to the same file."""
         self.children[name] = self._started_as[name]()
 
     async def wait_for_exit(self) -> NoReturn:
-        """Wait until a process ends that `kill` did not end: none does by itself. Raises ChildDied."""
+        """Wait until a process ends that `kill` did not end. Raises ChildExited, because none should."""
         waiting = {asyncio.create_task(child.wait()): child for child in self.children.values()}
         child = None
         try:
@@ -150,12 +153,12 @@ class ServiceProcesses:
         raise ChildExited(f"{child.name} ended with status {child.process.returncode}:\n{child.tail()}")
 
     async def fetch_page(self, name: str, path: str) -> str:
-        """What a process serves, such as "/metrics" or "/readyz?verbose"; "" when it does not answer."""
+        """Return a page of a process, such as "/metrics" or "/readyz?verbose"; "" without a response."""
         async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
             return (await _fetch(session, self.ports[name], path))[1]
 
     def measure_usage(self) -> dict[str, ProcessUsage]:
-        """Cost of each process that still runs (Linux)."""
+        """Return the resource usage of each running process (Linux)."""
         return {
             name: measure_process_usage(child.pid)
             for name, child in self.children.items()
@@ -168,7 +171,10 @@ def _make(run_dir: Path) -> None:
 
 
 def _build_credential_flags(name: str, user: str, api_server: ApiServer, talosconfig: Path) -> list[str]:
-    """The flags that name them. metadata has no Kubernetes right, and nobody else has a Talos credential."""
+    """Return the credential flags; only metadata or the all-in-one process gets the Talos credential.
+
+    metadata gets no Kubernetes credential.
+    """
     of_kubernetes = [] if name == "metadata" else [f"--kubeconfig={api_server.kubeconfig(user)}"]
     of_talos = [f"--talosconfig={talosconfig}"] if name in ("all-in-one", "metadata") else []
     return of_kubernetes + of_talos
@@ -208,7 +214,7 @@ def _start_process(name: str, argv: Sequence[str], run_dir: Path, env: Mapping[s
 async def grant_permissions(
     kubelets: KubeletFleet, wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES, instance: str = ALL_IN_ONE
 ) -> None:
-    """Create the RBAC objects of these services. Raises Refused; what exists already stays."""
+    """Create the RBAC objects of these services; existing ones stay. Raises RequestRejected."""
     for wiring in wirings:
         for manifest in build_role_objects(wiring, instance):
             answer = await kubelets.request("POST", get_collection_path(manifest), body=manifest)
@@ -217,7 +223,7 @@ async def grant_permissions(
 
 
 def measure_process_usage(pid: int) -> ProcessUsage:
-    """CPU seconds and peak resident memory of a running process, from /proc."""
+    """Return CPU seconds, peak resident memory and threads of a running process, from /proc."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ticks = int(fields[11]) + int(fields[12])
     status = dict(

@@ -1,4 +1,4 @@
-"""Certificate requests as they are filed, and what becomes of them."""
+"""Certificate requests as kubelets create them, and their outcome."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from cryptography.x509.oid import NameOID
 from libs.common.contract.signing_request import NODES_GROUP
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-SERVING_USAGES: Final = ("digital signature", "server auth")  # a kubelet adds "key encipherment" to RSA keys
+# with RSA keys, a kubelet adds "key encipherment"
+SERVING_USAGES: Final = ("digital signature", "server auth")
 APPROVED: Final = {"type": "Approved", "status": "True", "reason": "Testbed", "message": "approved unread"}
 
 
 class SigningOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request: its conditions by type, and the certificate (PEM) if there is one."""
+    """The outcome of a request: its conditions by type, and the certificate (PEM) if there is one."""
 
     conditions: Mapping[str, Mapping[str, str]] = {}
     certificate: bytes = b""
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will happen: issued, denied or failed."""
+        """Whether the outcome is final: issued, denied or failed."""
         return bool(self.certificate) or not self.conditions.keys().isdisjoint({"Denied", "Failed"})
 
 
 def read_outcome(request: Mapping[str, Any]) -> SigningOutcome:
-    """What an object of the API says has become of it."""
+    """Return the outcome in an API object."""
     status = request.get("status", {})
     return SigningOutcome(
         conditions={condition["type"]: condition for condition in status.get("conditions", [])},
@@ -45,7 +46,7 @@ def read_outcome(request: Mapping[str, Any]) -> SigningOutcome:
 def build_signing_request(
     pem: bytes, *, usages: Sequence[str], expiration_seconds: int | None, signer: str
 ) -> dict[str, Any]:
-    """The object that is created."""
+    """Return the CertificateSigningRequest to create."""
     spec = {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": list(usages)}
     return {
         "apiVersion": "certificates.k8s.io/v1",
@@ -62,7 +63,7 @@ def make_request_pem(
     ips: Sequence[str],
     organizations: Sequence[str] = (NODES_GROUP,),
 ) -> bytes:
-    """A kubelet's request, with a key of its own that is forgotten; without a common name it has none."""
+    """Return a kubelet's request with a new key that is discarded; "" = without a common name."""
     key = ec.generate_private_key(ec.SECP256R1())
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in organizations]
     if common_name:

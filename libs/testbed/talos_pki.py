@@ -1,4 +1,4 @@
-"""The certificates of the Talos API, in the forms in which Talos writes them."""
+"""The certificates of the Talos API, in the formats that Talos writes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from libs.testbed.pki import CertificateAuthority, KeyPair
 
 
 class TalosPki:
-    """The Talos API's CA and what it issues, in the forms in which Talos writes them."""
+    """The CA of the Talos API and its certificates, in the formats that Talos writes."""
 
     def __init__(self, directory: Path, names: Sequence[str]) -> None:
-        """Write ca.crt, server.crt and server.key into `directory` for servers that are called by `names`."""
+        """Write ca.crt, server.crt and server.key into `directory`, for servers with these names."""
         self.directory = directory
         self._names = tuple(names)
         directory.mkdir(parents=True, exist_ok=True)
         self.rotate()
 
     def rotate(self) -> None:
-        """Replace the CA and the serving certificate; older client certificates are refused from now on."""
+        """Replace the CA and the serving certificate; older client certificates become invalid."""
         self.authority = CertificateAuthority.make(
             organization="talos", key=ed25519.Ed25519PrivateKey.generate()
         )
@@ -39,7 +39,7 @@ class TalosPki:
     def client(
         self, roles: Sequence[str], *, lifetime: timedelta, issued_at: datetime | None = None
     ) -> KeyPair:
-        """A client certificate with its roles as organizations; the key bears the label only Talos uses."""
+        """Return a client certificate with its roles as organizations; the key has the PEM label of Talos."""
         pair = self.authority.issue_client(
             organizations=sorted(roles), lifetime=lifetime, issued_at=issued_at
         )
@@ -53,7 +53,7 @@ class TalosPki:
         lifetime: timedelta = timedelta(hours=6),
         issued_at: datetime | None = None,
     ) -> str:
-        """A talosconfig as the Talos ServiceAccount controller writes it into its Secret."""
+        """Return a talosconfig as the Talos ServiceAccount controller writes it into its Secret."""
         client = self.client(roles, lifetime=lifetime, issued_at=issued_at)
         context = {
             "endpoints": list(endpoints),
@@ -69,7 +69,7 @@ def _base64(text: bytes) -> str:
 
 
 def write_private(path: Path, text: bytes) -> None:
-    """Replace the file at once: a handshake may read it at any moment, and nobody else but us its key."""
+    """Replace the file atomically: a handshake may read it at any time. Only this user can read it."""
     fresh = path.with_suffix(".fresh")
     fresh.touch(mode=0o600)
     fresh.write_bytes(text)
