@@ -97,8 +97,7 @@ class ChildProcess:
         return self.process.wait()
 
     def pause(self) -> None:
-        """Pause the process (SIGSTOP): its connections stay open, without answers. Return when it is paused.
-        """
+        """Pause the process (SIGSTOP) and wait for that: connections stay open, without answers."""
         self.process.send_signal(signal.SIGSTOP)
         if self.is_running:  # the kernel delivers the signal later; wait for that without reaping the process
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

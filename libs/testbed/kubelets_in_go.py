@@ -209,8 +209,7 @@ class KubeletsInGo:
         await self._conversation.send_command("expect", texts=texts)
 
     async def wait_until_shown(self, texts: Mapping[str, str], *, seconds: float = 60) -> dict[str, float]:
-        """Return when each node had the expected text, in Unix seconds; at the timeout, only those that did.
-        """
+        """Return when each node had the expected text, in Unix seconds; after `seconds`, those that did."""
         answer = await self._conversation.send_command(
             "await", answer_seconds=seconds + _GRACE_SECONDS, texts=texts, seconds=seconds
         )
