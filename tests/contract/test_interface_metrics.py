@@ -29,7 +29,9 @@ from tools.metrics_page import list_talos_requests
 _SETTERS: Final = ("labels", "inc", "set_series")
 _OF_PYTHON: Final = (ProcessCollector, PlatformCollector)
 _PROCESS: Final = ("process_", "python_")  # of prometheus_client
-_BY_CLOCK: Final = ("talosccm_leader_silence_seconds",)  # grows by itself once another test has started a service
+_BY_CLOCK: Final = (
+    "talosccm_leader_silence_seconds",
+)  # grows by itself once another test has started a service
 
 
 def test_metric_names_types_labels_and_buckets_are_unchanged():
