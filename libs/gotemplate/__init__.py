@@ -1,4 +1,4 @@
-"""Go's text/template as configurations use it, with the reference's functions, bounded in time and memory."""
+"""Implements Go's text/template with the reference controller's functions, bounded in time and memory."""
 
 from libs.gotemplate.bounds import Budget
 from libs.gotemplate.errors import TemplateError
