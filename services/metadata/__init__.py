@@ -1,1 +1,1 @@
-"""Asks the Talos API what a machine is, and says it of the node (all facts of a node pass through here)."""
+"""Polls machines over the Talos API and publishes their facts. All facts of a Node come from here."""

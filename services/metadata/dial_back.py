@@ -1,4 +1,4 @@
-"""Dials addresses that two Nodes claim: the one whose machine answers there under its own name has it."""
+"""Dials addresses that two Nodes claim. The Node whose machine answers there by its name has the address."""
 
 import asyncio
 import logging
@@ -14,14 +14,13 @@ from services.metadata.query_machine import QuerySlots, TalosClient
 log = logging.getLogger(__name__)
 
 ANSWER_TTL_SECONDS: Final = 60.0
-MAX_CONCURRENT_DIALS: Final = (
-    8  # Nodes that conspire can contest what they like: it must not take the places of looks
-)
-_MAX_CACHED: Final = 10_000  # answers; beyond it whatever was asked first is asked again
+# Colluding Nodes can contest any address: their dials must not take all query slots.
+MAX_CONCURRENT_DIALS: Final = 8
+_MAX_CACHED: Final = 10_000  # answers; beyond it the oldest is dropped
 
 
 class DialBackCache:
-    """Which node name the machine at an address bears; asked once a minute at most, whoever wants to know."""
+    """Caches the node name that answers at an address. It dials each address at most once a minute."""
 
     def __init__(
         self,
@@ -37,20 +36,19 @@ class DialBackCache:
         self._monotonic = monotonic
         self._dial_slots = asyncio.Semaphore(MAX_CONCURRENT_DIALS)
         self._answers: dict[str, tuple[float, asyncio.Task[str]]] = {}
-        self._pending: dict[str, set[asyncio.Task[str]]] = {}  # node -> dials on its account
+        self._pending: dict[str, set[asyncio.Task[str]]] = {}  # node name -> its dials
 
     async def filter_answering(self, name: str, addresses: tuple[str, ...]) -> frozenset[str]:
-        """Those of the addresses at which the machine of that node name answers.
+        """Return those addresses at which the machine of that node name answers.
 
-        On account of one Node few are dialled at a time, whoever still waits for the answers: its further
-        ones wait for those, and no other Node's do.
+        Each Node has a limit of concurrent dials. Its further dials wait; those of other Nodes do not.
         """
-        asking = [await self._get_or_dial(name, address) for address in addresses]
-        names = await asyncio.gather(*(asyncio.shield(task) for task in asking))
+        tasks = [await self._get_or_dial(name, address) for address in addresses]
+        names = await asyncio.gather(*(asyncio.shield(task) for task in tasks))
         return frozenset(address for address, found in zip(addresses, names, strict=True) if found == name)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Cancel all dials."""
         tasks = [task for _, task in self._answers.values()]
         tasks += [task for of_node in self._pending.values() for task in of_node]
         self._answers.clear()
@@ -91,7 +89,7 @@ class DialBackCache:
             del self._answers[address]
 
     async def _node_name_at(self, address: str) -> str:
-        """What the machine there calls itself; "" where nobody answers."""
+        """Return the node name that the machine at the address reports; "" if none answers."""
         try:
             async with self._dial_slots, self._slots.acquire():
                 facts = await self._talos.fetch_facts(address, deadline_seconds=self._deadline_seconds)
@@ -100,7 +98,7 @@ class DialBackCache:
             log.debug("nobody answers at a contested address", extra=fields)
             return ""
         except Exception:
-            # Answers are hostile input: what breaks our reading of one must not end the request's only task.
+            # A response is hostile input: one that breaks our parser must not end the request's only task.
             log.exception("a dial ended in a way nobody foresaw", extra={"address": address})
             return ""
         return facts.node_name

@@ -1,4 +1,4 @@
-"""How looks and watches change what is known of a Node."""
+"""The changes of the node state after a poll result or a watch event."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -44,13 +44,13 @@ def apply_poll_success(
     jitter: float,
     inventory_poll: InventoryPoll = NO_INVENTORY_POLL,
 ) -> NodeState:
-    """A machine answered. `heard` is what the stream holds, whoever said it: it may need correction."""
+    """Apply the facts of a poll. `stored` is the message in the stream, which may need a correction."""
     node = state.node
     if node is None:
         return state
-    recognized = verify(node, facts, all_nodes)
-    if isinstance(recognized, MachineFault):
-        return apply_poll_failure(state, recognized, began=began, now=now, jitter=jitter)
+    identity = verify(node, facts, all_nodes)
+    if isinstance(identity, MachineFault):
+        return apply_poll_failure(state, identity, began=began, now=now, jitter=jitter)
     fault = _find_lost_metadata(state.last_known, facts) or find_blocking_fault(state, inventory_poll)
     if fault is not None:
         return apply_poll_failure(state, fault, began=began, now=now, jitter=jitter)
@@ -65,7 +65,7 @@ def apply_poll_success(
     state = msgspec.structs.replace(
         state,
         facts=facts,
-        identity=recognized,
+        identity=identity,
         fault=None,
         foreign_machines=(),
         failures={},
@@ -93,7 +93,10 @@ def apply_poll_failure(
     jitter: float,
     foreign_machines: tuple[ForeignMachine, ...] = (),
 ) -> NodeState:
-    """No facts, and why. The last known ones stay known as such. `answered_by`: who answers in its place."""
+    """Replace the facts by a fault and set the next poll with back-off. `last_known` keeps the old facts.
+
+    `foreign_machines`: the machines that answer in place of the Node's machine.
+    """
     failures = poll_schedule.count_failure(state.failures, fault)
     return msgspec.structs.replace(
         state,
@@ -110,12 +113,12 @@ def apply_poll_failure(
 
 
 def apply_discarded_poll(state: NodeState, count: int) -> NodeState:
-    """`count` looks in a row were discarded: the Node's uid or addresses changed meanwhile.
+    """Handle `count` discarded polls in a row: the Node's uid or addresses changed during each.
 
-    If nothing was published on the Node, these changes become its fault. The next look stays due.
+    If nothing was published about the Node, these changes become its fault. The next poll stays due.
     """
-    said = state.published
-    is_reported = isinstance(said, NodeEnriched | NodeUnreachable) and said.node.uid == state.uid
+    event = state.published
+    is_reported = isinstance(event, NodeEnriched | NodeUnreachable) and event.node.uid == state.uid
     if count < _MAX_DISCARDED_POLLS or is_reported or not state.dial_targets:
         return state
     return msgspec.structs.replace(
@@ -126,7 +129,7 @@ def apply_discarded_poll(state: NodeState, count: int) -> NodeState:
 
 
 def expedite_poll(state: NodeState, *, now: float, within: float) -> NodeState:
-    """Look within that many seconds, if not sooner (a cause of many failures has gone away)."""
+    """Poll in `within` seconds at the latest."""
     return (
         msgspec.structs.replace(state, next_poll_at=min(state.next_poll_at, now + within))
         if state.dial_targets
@@ -137,14 +140,14 @@ def expedite_poll(state: NodeState, *, now: float, within: float) -> NodeState:
 def apply_needed_parts(
     state: NodeState, needed: frozenset[Part], *, now: float, within: float, intervals: PollIntervals
 ) -> NodeState:
-    """The rules need another inventory: look within that many seconds, if they need more than is known."""
+    """Poll in `within` seconds at the latest if the state has not all needed inventory parts."""
     if state.facts is None or not select_parts(state, needed, now=now, intervals=intervals):
         return state
     return expedite_poll(state, now=now, within=within)
 
 
 def apply_contradiction(state: NodeState, *, now: float, intervals: PollIntervals) -> NodeState:
-    """The stream says that there are no facts. Have we some, a look is due: if it is good, facts win."""
+    """Poll if this replica has facts but the stream has none. After a successful poll the facts win."""
     if state.facts is None:
         return state
     return msgspec.structs.replace(
@@ -155,9 +158,9 @@ def apply_contradiction(state: NodeState, *, now: float, intervals: PollInterval
 def apply_watch_opened(
     state: NodeState, snapshot: WatchSnapshot, *, now: float, intervals: PollIntervals
 ) -> NodeState:
-    """A watch is live. If it began with what the facts say, they hold; else a look is due.
+    """Mark the machine as watched. Poll if the snapshot differs from the facts.
 
-    The look that was due anyway stays due: it reads what is not watched.
+    The next scheduled poll stays due: it reads resources that are not watched.
     """
     state = msgspec.structs.replace(state, is_watched=True, watch_opened_at=now)
     if state.facts is not None and snapshot.matches(state.facts):
@@ -166,12 +169,12 @@ def apply_watch_opened(
 
 
 def mark_unwatched(state: NodeState) -> NodeState:
-    """The watch there was is none on the machine that bears the Node now."""
+    """Mark the machine as unwatched: the previous watch was on another machine or address."""
     return msgspec.structs.replace(state, is_watched=False)
 
 
 def apply_machine_change(state: NodeState, *, now: float, intervals: PollIntervals) -> NodeState:
-    """A live watch is open and something happened: a look is due, once the flock of events has passed."""
+    """Poll after a change that a live watch reported. The debounce lets further events of the burst pass."""
     state = msgspec.structs.replace(state, is_watched=True, machine_changed_at=now)
     return msgspec.structs.replace(
         state, next_poll_at=min(state.next_poll_at, _next_poll_after_change(state, intervals))
@@ -179,13 +182,13 @@ def apply_machine_change(state: NodeState, *, now: float, intervals: PollInterva
 
 
 def apply_watch_ended(state: NodeState, *, now: float, within: float) -> NodeState:
-    """Nobody tells of changes any more: look within that many seconds."""
+    """Poll in `within` seconds at the latest, and query the whole inventory: changes are not reported now."""
     state = mark_inventory_doubtful(expedite_poll(state, now=now, within=within))
     return msgspec.structs.replace(state, is_watched=False)
 
 
 def _find_lost_metadata(last_known: MachineFacts | None, facts: MachineFacts) -> MachineFault | None:
-    """A rebooting machine says less than it did until its cloud answers: that must not take anything away."""
+    """Return a fault if the cloud metadata is incomplete now, as in a reboot, so that nothing is removed."""
     reason = why_metadata_incomplete(facts.platform)
     if not reason or last_known is None or why_metadata_incomplete(last_known.platform):
         return None

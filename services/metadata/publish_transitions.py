@@ -1,4 +1,4 @@
-"""What became of something said, and when it is said again."""
+"""The changes of the node state after a publish result."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ from services.metadata.poll_transitions import apply_poll_failure
 def apply_published(
     state: NodeState, event: EnrichedNode, *, now: float, intervals: PollIntervals, jitter: float
 ) -> NodeState:
-    """The stream holds it, or something newer."""
+    """Set the published event and the time to republish it. The stream has this event or a newer one."""
     return msgspec.structs.replace(
         state,
         published=event,
@@ -26,14 +26,14 @@ def apply_published(
 
 
 def apply_publish_conflict(state: NodeState, event: EnrichedNode, *, now: float) -> NodeState:
-    """Somebody else spoke of the same observation: look again before saying it again."""
+    """Poll before the next publish: another replica published about the same observation."""
     if state.observed_sequence > event.observed_sequence or not state.dial_targets:
         return state
     return msgspec.structs.replace(state, published=None, must_poll_first=True, next_poll_at=now)
 
 
 def apply_publish_failure(state: NodeState, *, now: float, jitter: float) -> NodeState:
-    """The bus did not take it."""
+    """Count the failed publish and set the back-off."""
     wait = backoff_seconds(state.publish_failures + 1, jitter)
     return msgspec.structs.replace(
         state, publish_failures=state.publish_failures + 1, publish_after=now + wait
@@ -41,7 +41,7 @@ def apply_publish_failure(state: NodeState, *, now: float, jitter: float) -> Nod
 
 
 def apply_bus_reconnect(state: NodeState, *, now: float, jitter: float) -> NodeState:
-    """What could not be said may be said, within a second."""
+    """End the publish back-off: `jitter` in [0, 1) spreads the retries over a second."""
     return (
         msgspec.structs.replace(state, publish_failures=0, publish_after=now + jitter)
         if state.publish_failures
@@ -50,7 +50,7 @@ def apply_bus_reconnect(state: NodeState, *, now: float, jitter: float) -> NodeS
 
 
 def apply_oversized_message(state: NodeState, why: str, *, now: float, jitter: float) -> NodeState:
-    """The facts make a message larger than any machine should: a fault of theirs, told without them."""
+    """Replace facts that make the message too large by a fault, so that it is published without them."""
     fault = MachineFault(kind="invalid", step="facts", message=why)
     bad = apply_poll_failure(state, fault, began=state.polled_at, now=now, jitter=jitter)
     return msgspec.structs.replace(bad, last_known=None)

@@ -1,4 +1,4 @@
-"""Asks the machine behind a Node, one address after the other; one that hangs holds up nobody but itself."""
+"""Queries the machine of a Node, one address after the other. A hanging machine does not block others."""
 
 import asyncio
 import logging
@@ -30,48 +30,46 @@ from services.metadata.settings import MetadataSettings
 log = logging.getLogger(__name__)
 
 _MAX_MESSAGE_CHARS: Final = 500  # characters of an error in a fault
-_HUNG_QUERIES_PER_SLOT: Final = (
-    8  # a look gives its place back after a second and may hang on to its deadline
-)
+_HUNG_QUERIES_PER_SLOT: Final = 8  # a query releases its slot after a second, but may run to its deadline
 
 
 class TalosClient(Protocol):
-    """Whom we ask: `talos_api.TalosApi`, or a scripted one."""
+    """The Talos API client: `talos_api.TalosApi`, or a fake."""
 
     async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
-        """All facts of the machine at that address. Raises MachineUnavailable."""
+        """Return all facts of the machine at that address. Raises MachineUnavailable."""
 
     async def fetch_inventory(
         self, node_ip: str, parts: Collection[Part], *, deadline_seconds: float
     ) -> InventoryResponse:
-        """Those parts of the machine's inventory, and why others are not told."""
+        """Return those parts of the machine's inventory, and a fault for each part that failed."""
 
     def watch_machine(
         self, node_ip: str, *, read_deadline_seconds: float
     ) -> AsyncGenerator[WatchSnapshot | None, None]:
-        """What the machine looks like once it is being watched, then None on each change.
+        """Yield a snapshot once the watches are open, then None on each change.
 
         Raises MachineUnavailable.
         """
 
     async def list_member_names(self, *, deadline_seconds: float) -> frozenset[str]:
-        """The node names of all members that discovery knows. Raises MachineUnavailable."""
+        """Return the node names of all members that discovery lists. Raises MachineUnavailable."""
 
     async def fetch_cluster_networks(self, *, deadline_seconds: float) -> MachineConfigNetworks:
-        """The pod and service networks, as a control plane has them. Raises MachineUnavailable."""
+        """Return the pod and service networks from a control plane. Raises MachineUnavailable."""
 
     def problem(self) -> str:
-        """Why no machine can be asked, or soon not any more; "" if all is well."""
+        """Return why no machine can be queried, now or soon; "" if there is no problem."""
 
     def certificate_expires_at(self) -> datetime | None:
-        """When our certificate expires; None without one."""
+        """Return when our client certificate expires; None without one."""
 
     async def close(self) -> None:
         """Close every connection."""
 
 
 def open_talos(dependencies: Dependencies, settings: MetadataSettings) -> TalosApi:
-    """The Talos API as the settings say. Nothing is read or dialled before the first question."""
+    """Return a Talos API client by the settings. It reads and dials nothing before the first query."""
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
     paths = (settings.talosconfig,) if settings.talosconfig else list_candidate_files({}, home)
     return TalosApi(
@@ -86,51 +84,51 @@ def open_talos(dependencies: Dependencies, settings: MetadataSettings) -> TalosA
 
 
 class QuerySlots:
-    """How many looks may begin at once. One that takes long gives its place back, or machines that hang
-    would starve the healthy.
+    """Limits how many queries start at once. A slow query releases its slot, so that hanging machines do not
+    block healthy ones.
     """
 
     def __init__(self, places: int, *, slow_seconds: float = 1.0) -> None:
-        self._places = asyncio.Semaphore(places)
+        self._semaphore = asyncio.Semaphore(places)
         self._slow_seconds = slow_seconds
 
     @property
     def is_full(self) -> bool:
-        """Whether someone would have to wait."""
-        return self._places.locked()
+        """Whether the next query must wait for a slot."""
+        return self._semaphore.locked()
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[None]:
-        """A place, for `slow_seconds` at most; what runs inside may take longer."""
-        await self._places.acquire()
-        returned = False
+        """Hold a slot for `slow_seconds` at most. The body may take longer."""
+        await self._semaphore.acquire()
+        is_released = False
 
-        def give_back() -> None:
-            nonlocal returned
-            if not returned:
-                returned = True
-                self._places.release()
+        def release() -> None:
+            nonlocal is_released
+            if not is_released:
+                is_released = True
+                self._semaphore.release()
 
-        timer = asyncio.get_running_loop().call_later(self._slow_seconds, give_back)
+        timer = asyncio.get_running_loop().call_later(self._slow_seconds, release)
         try:
             yield
         finally:
             timer.cancel()
-            give_back()
+            release()
 
 
 class QueryResult(NamedTuple):
-    """What one look gave."""
+    """The result of one successful query."""
 
     facts: MachineFacts
     inventory: InventoryResponse
 
 
 class QueryFailure(NamedTuple):
-    """Why one look gave nothing, and who answered all the same."""
+    """The fault of a failed query, and the facts of machines that answered but were rejected."""
 
     fault: MachineFault
-    rejected: tuple[MachineFacts, ...]  # of the machines that were not believed to be the one
+    rejected: tuple[MachineFacts, ...]  # facts of machines that are not the Node's
 
 
 async def query_in_turn(
@@ -141,8 +139,10 @@ async def query_in_turn(
     deadline_seconds: float,
     reject: Callable[[MachineFacts], MachineFault | None],
 ) -> QueryResult | MachineFault:
-    """What the first machine says that answers and has nothing against it, with those parts of its inventory;
-    else the first fault, which tells of the others too. Each address has the deadline for itself.
+    """Query the addresses in order and return the first result that `reject` accepts, with those parts.
+
+    If there is none, return the first fault, with the messages of the others. Each address has its own
+    deadline.
     """
     found = await query_in_turn_with_rejected(
         talos, addresses, parts=parts, deadline_seconds=deadline_seconds, reject=reject
@@ -158,12 +158,12 @@ async def query_in_turn_with_rejected(
     deadline_seconds: float,
     reject: Callable[[MachineFacts], MachineFault | None],
 ) -> QueryResult | QueryFailure:
-    """As `query_in_turn`, and who answered where the one was expected.
+    """Query as `query_in_turn` does, but also return the facts of the rejected machines.
 
-    The facts also tell who answers at the announced addresses that the machine does not list.
+    The facts also contain the answers at announced addresses that the machine does not list.
     """
     faults: list[MachineFault] = []
-    others: list[MachineFacts] = []
+    rejected: list[MachineFacts] = []
     for index, address in enumerate(addresses):
         found = await query_address(talos, address, parts=parts, deadline_seconds=deadline_seconds)
         if isinstance(found, MachineFault):
@@ -173,30 +173,30 @@ async def query_in_turn_with_rejected(
         if fault is None:
             further = list_addresses_to_dial(found.facts, addresses[index + 1 :])
             answers = await _query_others(talos, further, deadline_seconds)
-            return found._replace(facts=add_answers(found.facts, (*others, *answers)))
+            return found._replace(facts=add_answers(found.facts, (*rejected, *answers)))
         faults.append(fault)
-        others.append(found.facts)
-    return QueryFailure(_merge_faults(addresses, faults), tuple(others))
+        rejected.append(found.facts)
+    return QueryFailure(_merge_faults(addresses, faults), tuple(rejected))
 
 
 async def _query_others(
     talos: TalosClient, addresses: tuple[str, ...], deadline_seconds: float
 ) -> list[MachineFacts]:
-    """What the machines say that answer at these addresses; silence and errors say nothing."""
-    asking = (query_address(talos, each, parts=(), deadline_seconds=deadline_seconds) for each in addresses)
-    return [found.facts for found in await asyncio.gather(*asking) if isinstance(found, QueryResult)]
+    """Return the facts of the machines that answer at these addresses. Errors and timeouts prove nothing."""
+    queries = (query_address(talos, each, parts=(), deadline_seconds=deadline_seconds) for each in addresses)
+    return [found.facts for found in await asyncio.gather(*queries) if isinstance(found, QueryResult)]
 
 
 async def query_address(
     talos: TalosClient, address: str, *, parts: Collection[Part], deadline_seconds: float
 ) -> QueryResult | MachineFault:
-    """What the machine at that address says, with those parts of its inventory."""
+    """Return the facts of the machine at that address with those parts of its inventory, or a fault."""
     try:
         return await _query(talos, address, parts, deadline_seconds)
     except MachineUnavailable as unavailable:
         return unavailable.fault
     except Exception as error:
-        # Answers are hostile input: what breaks our reading of one must not end the Node's only task.
+        # A response is hostile input: one that breaks our parser must not end the Node's only task.
         log.exception("a look ended in a way nobody foresaw", extra={"address": address})
         text = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_CHARS]
         return MachineFault(kind="internal", step="look", message=text)
@@ -205,18 +205,18 @@ async def query_address(
 async def _query(
     talos: TalosClient, address: str, parts: Collection[Part], deadline_seconds: float
 ) -> QueryResult:
-    """Both at once. Raises MachineUnavailable, and whatever a defect leads to."""
+    """Fetch facts and inventory concurrently. Raises MachineUnavailable, or any error of a defect."""
     if not parts:
         return QueryResult(
             await talos.fetch_facts(address, deadline_seconds=deadline_seconds), InventoryResponse()
         )
-    asking = asyncio.create_task(talos.fetch_inventory(address, parts, deadline_seconds=deadline_seconds))
+    inventory = asyncio.create_task(talos.fetch_inventory(address, parts, deadline_seconds=deadline_seconds))
     try:
         facts = await talos.fetch_facts(address, deadline_seconds=deadline_seconds)
-        return QueryResult(facts, await asking)
+        return QueryResult(facts, await inventory)
     finally:
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        inventory.cancel()
+        await asyncio.gather(inventory, return_exceptions=True)
 
 
 def _merge_faults(addresses: tuple[str, ...], faults: list[MachineFault]) -> MachineFault:

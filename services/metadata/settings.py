@@ -1,4 +1,4 @@
-"""What the metadata service can be told."""
+"""The settings of the metadata service."""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +30,7 @@ from libs.common.settings.reference_flags import (
 
 
 class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom to ask, how often, and how many at once."""
+    """Which machines to query, how often, and how many at once."""
 
     talosconfig: Annotated[Path | None, TALOSCONFIG] = None
     talos_endpoints: Annotated[str, TALOS_ENDPOINTS] = ""
@@ -39,8 +39,8 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
     controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
     allocate_node_cidrs: Annotated[bool, ALLOCATE_NODE_CIDRS] = False
     prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
-    cloud_config_file: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: what it says may change
-    cloud_config: CloudConfig = CloudConfig()  # what it said at the start
+    cloud_config_file: Annotated[Path | None, CLOUD_CONFIG] = None  # followed for changes
+    cloud_config: CloudConfig = CloudConfig()  # its content at the start
     node_status_update_frequency_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
     query_timeout_seconds: Annotated[
         float,
@@ -108,16 +108,16 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 2.0
 
     def problems(self) -> tuple[str, ...]:
-        """What contradicts itself."""
+        """Return the contradictions between flags."""
         if not (self.without_talos and self._is_ipam_enabled):
             return ()
-        asked = f"--{ALLOCATE_NODE_CIDRS.name}" if self.allocate_node_cidrs else f"--controllers={NODE_IPAM}"
+        flag = f"--{ALLOCATE_NODE_CIDRS.name}" if self.allocate_node_cidrs else f"--controllers={NODE_IPAM}"
         why = "gives no pod CIDR before machines have told of their networks: it would wait for ever"
-        return (f"--without-talos and {asked} contradict one another: ipam {why}",)
+        return (f"--without-talos and {flag} contradict one another: ipam {why}",)
 
     @property
     def serves_ipam(self) -> bool:
-        """Whether the gateways of machines are asked for: somebody allocates."""
+        """Whether ipam runs and needs the gateways of machines."""
         return self._is_ipam_enabled and not self.without_talos
 
     @property
@@ -126,13 +126,13 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def serves_lifecycle(self) -> bool:
-        """Whether machines are asked for their stage, and who answers in the place of one that is gone."""
+        """Whether lifecycle runs and needs the stage of machines and their replacements."""
         return is_controller_selected(self.controllers, NODE_LIFECYCLE) and not self.without_talos
 
     @property
     def publishes_networks(self) -> bool:
-        """Whether the cluster's networks are asked for: ipam gives no address of a Service to a pod, and csr
-        approves none for a node.
+        """Whether to poll the cluster's networks: ipam allocates no Service address to pods, and csr approves
+        none for nodes.
         """
         approves = is_controller_selected(self.controllers, CSR_APPROVAL) and not self.without_talos
         return self.serves_ipam or approves

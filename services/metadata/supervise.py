@@ -1,4 +1,4 @@
-"""Keeps the task of one object running: a defect that its data bring to light takes no other with it."""
+"""Restarts the task of one object: a defect that its data trigger does not affect other objects."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 async def supervise(run: Callable[[], Awaitable[None]], jitter: random.Random, **fields: str) -> None:
-    """Until it returns; begun anew with back-off when it raises. `fields` say in the log which it was."""
+    """Run until `run` returns; restart it with back-off if it raises. `fields` name the object in logs."""
     failures = 0
     while True:
         try:
