@@ -1,1 +1,1 @@
-"""The adapter to the Kubernetes API: the only place that knows its HTTP."""
+"""The adapter to the Kubernetes API: the only package that uses its HTTP protocol."""

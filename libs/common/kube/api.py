@@ -1,4 +1,4 @@
-"""The requests to the Kubernetes API that we make, typed. Writes send what `patch` planned, fence and all."""
+"""The typed requests to the Kubernetes API. Patches are sent as `node_patch` built them, with the fence."""
 
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -35,17 +35,18 @@ SIGNING_REQUESTS: Final[Resource[SigningRequest]] = Resource(
     path="/apis/certificates.k8s.io/v1/certificatesigningrequests",
     item=SigningRequest,
     query={"fieldSelector": f"spec.signerName={KUBELET_SERVING}"},
-    # A node may file as many requests of 1.5 MB as etcd takes; so no more than some 100 MB come at once.
+    # A node may create as many requests of 1.5 MB as etcd accepts. So a page has at most about 100 MB.
     page_size=50,
     transform=trim_signing_request,
 )
-# The server reads the whole Node once more to warn of unknown fields, and nobody reads its warnings: without
-# that a patch costs it 7 % less CPU (2.7 instead of 2.95 ms on kube-apiserver 1.36). Nothing else changes.
+# The API server parses the whole Node again to warn of unknown fields, and this client ignores warnings.
+# Without that a patch costs the server 7 % less CPU (2.7 instead of 2.95 ms on kube-apiserver 1.36). Nothing
+# else changes.
 _UNVALIDATED: Final = {"fieldValidation": "Ignore"}
 
 
 class KubeApi:
-    """One API server, as one identity. Every method raises KubeError and ends by its deadline."""
+    """Client of one API server with one identity. Every method raises KubeError and ends by its deadline."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class KubeApi:
         observe: RequestObserver = lambda verb, resource, status, seconds: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`component` and `instance` sign our Events. Raises KubeConfigError."""
+        """Create a client; Events name `component` and `instance` as source. Raises KubeConfigError."""
         self.transport = Transport(
             config,
             user_agent=user_agent,
@@ -72,18 +73,18 @@ class KubeApi:
         self._instance = instance
 
     def with_own_connections(self, *, connections: int) -> "KubeApi":
-        """The same server and identity over connections of its own: what queues here delays nothing there."""
+        """Return a client with the same identity and its own connections, so neither delays the other."""
         made = copy(self)
         made.transport = self.transport.with_own_connections(connections=connections)
         return made
 
     @property
     def server(self) -> str:
-        """The API server's URL, for messages."""
+        """The URL of the API server, for messages."""
         return self.transport.server
 
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with our credentials, in words for /readyz."""
+        """Return the problems of the client's credentials, in words for /readyz."""
         return self.transport.problems()
 
     async def close(self) -> None:
@@ -91,18 +92,18 @@ class KubeApi:
         await self.transport.close()
 
     async def fetch_server_identity(self) -> ServerIdentity:
-        """The names and addresses in the API server's certificate: one TLS handshake, no request."""
+        """Return the names and addresses in the API server's certificate: one TLS handshake, no request."""
         return await self.transport.fetch_server_identity()
 
     # ---- Nodes
 
     async def get_node(self, name: str) -> Node:
-        """The Node as etcd has it now. Raises NotFound."""
+        """Return the current Node from etcd. Raises NotFound."""
         request = Request(verb="get", resource="nodes", name=name, path=f"/api/v1/nodes/{_segment(name)}")
         return decode_answer(await self.transport.call(request), Node, request)
 
     async def list_nodes(self, page_size: int = PAGE_SIZE) -> AsyncIterator[Page[Node]]:
-        """All Nodes of one moment, page by page; from etcd, never from a cache. Raises Gone half-way."""
+        """Yield pages of all Nodes at one moment, from etcd and never from a cache. Pages may raise Gone."""
         token = ""
         while True:
             page = await self.list_page(NODES, limit=page_size, continue_token=token, on_unreadable=_refuse)
@@ -139,9 +140,9 @@ class KubeApi:
         return decode_answer(await self.transport.call(request), Node, request)
 
     async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None:
-        """Delete this very version of the Node. Raises Conflict if there is another by now, NotFound.
+        """Delete exactly this version of the Node. Raises Conflict if it has another version, NotFound.
 
-        Both preconditions must be said: an empty one would fence nothing.
+        Both preconditions are required: an empty one would not fence the deletion.
         """
         if not uid or not resource_version:
             raise Invalid(f"node {name!r} is not deleted without a uid and a resourceVersion")
@@ -160,9 +161,9 @@ class KubeApi:
     # ---- CertificateSigningRequests
 
     async def patch_signing_request_approval(self, name: str, json_patch: Sequence[dict[str, Any]]) -> None:
-        """Apply a JSON Patch to /approval; the answer is not read. Raises FenceFailed, Invalid, NotFound.
+        """Apply a JSON Patch to /approval; ignore the response. Raises FenceFailed, Invalid, NotFound.
 
-        Forbidden too says which right is missing: this one, or `approve` on the signer.
+        Forbidden names the missing permission: this one, or `approve` on the signer.
         """
         request = Request(
             verb="patch",
@@ -180,7 +181,7 @@ class KubeApi:
     async def list_config_maps(
         self, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[Page[ConfigMap]]:
-        """Those that bear all these labels, of one moment, from etcd. Raises Gone half-way."""
+        """Yield pages of the ConfigMaps with all these labels at one moment, from etcd. May raise Gone."""
         resource, token = config_map_resource(namespace, labels), ""
         while True:
             page = await self.list_page(resource, continue_token=token, on_unreadable=_refuse)
@@ -190,13 +191,13 @@ class KubeApi:
                 return
 
     async def get_config_map(self, namespace: str, name: str) -> ConfigMap:
-        """As etcd has it now. Raises NotFound."""
+        """Return the current ConfigMap from etcd. Raises NotFound."""
         path = f"{config_map_resource(namespace, {}).path}/{_segment(name)}"
         request = Request(verb="get", resource="configmaps", name=name, path=path)
         return decode_answer(await self.transport.call(request), ConfigMap, request)
 
     async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
-        """The ConfigMap after it. Raises AlreadyExists, Invalid."""
+        """Create a ConfigMap; return it. Raises AlreadyExists, Invalid."""
         request = Request(
             verb="create",
             resource="configmaps",
@@ -208,9 +209,9 @@ class KubeApi:
         return decode_answer(await self.transport.call(request), ConfigMap, request)
 
     async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
-        """Replace the version that its resourceVersion names; the ConfigMap after it.
+        """Replace the version with its resourceVersion; return the new ConfigMap.
 
-        Raises Conflict if there is another version by now, NotFound if there is none, Invalid.
+        Raises Conflict if the version has changed, NotFound if the ConfigMap does not exist, Invalid.
         """
         name = config_map.metadata.name
         request = Request(
@@ -226,7 +227,7 @@ class KubeApi:
     # ---- Events
 
     async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
-        """Tell it on the object; False if it was told already in this minute. `now` in UTC."""
+        """Create an Event; return False if the same one was created in this minute. `now` is in UTC."""
         namespace = event_namespace(event.regarding)
         body = event_body(event, component=self._component, instance=self._instance, now=now)
         request = Request(
@@ -246,14 +247,14 @@ class KubeApi:
     # ---- Leases
 
     async def get_lease(self, namespace: str, name: str, *, deadline_seconds: float | None = None) -> Lease:
-        """Raises NotFound."""
+        """Return the Lease. Raises NotFound."""
         request = Request(verb="get", resource="leases", name=name, path=_lease_path(namespace, name))
         return await self._lease(request, deadline_seconds)
 
     async def create_lease(
         self, namespace: str, document: dict[str, Any], *, deadline_seconds: float | None = None
     ) -> Lease:
-        """Raises AlreadyExists."""
+        """Create the Lease; return it. Raises AlreadyExists."""
         request = Request(
             verb="create",
             resource="leases",
@@ -266,7 +267,7 @@ class KubeApi:
     async def update_lease(
         self, namespace: str, name: str, document: dict[str, Any], *, deadline_seconds: float | None = None
     ) -> Lease:
-        """Replace the Lease of the document's resourceVersion. Raises Conflict if it has another by now."""
+        """Replace the version with the document's resourceVersion. Raises Conflict if it has changed."""
         request = Request(
             verb="update",
             resource="leases",
@@ -294,9 +295,9 @@ class KubeApi:
         continue_token: str = "",
         on_unreadable: Callable[[UnreadableObject], None],
     ) -> Page[Item]:
-        """One page of a quorum list (no resourceVersion). Raises Gone when the token is too old.
+        """Return one page of a quorum list (no resourceVersion). Raises Gone if the token is too old.
 
-        `limit` is the resource's page size unless another is given.
+        `limit` defaults to the page size of the resource.
         """
         query = {**resource.query, "limit": str(limit or resource.page_size)}
         if continue_token:
@@ -306,13 +307,13 @@ class KubeApi:
 
 
 def _refuse(unreadable: UnreadableObject) -> None:
-    # Whoever lists on purpose wants all of them: a list that lacks one is not an answer.
+    # Callers of these lists need every object: an incomplete list would be wrong.
     raise ServerError(f"{unreadable.resource} {unreadable.name!r} cannot be read: {unreadable.reason}")
 
 
 def _segment(name: str) -> str:
     if not name or name in {".", ".."}:
-        raise Invalid(f"{name!r} is no name of an object")  # it would address the collection instead
+        raise Invalid(f"{name!r} is no name of an object")  # the path would address the collection
     return quote(name, safe="")
 
 

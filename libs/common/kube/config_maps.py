@@ -1,4 +1,4 @@
-"""ConfigMaps, as far as we read and write them: text by key."""
+"""ConfigMaps with text values."""
 
 from collections.abc import Mapping
 from urllib.parse import quote
@@ -17,7 +17,7 @@ class ConfigMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def config_map_resource(namespace: str, labels: Mapping[str, str]) -> Resource[ConfigMap]:
-    """Those of a namespace that bear all these labels. Each may be of 1 MiB: no more than 20 MiB at once."""
+    """Return the kind restricted to a namespace and labels. One object may have 1 MiB, so a page 20 MiB."""
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     return Resource(
         plural="configmaps",
@@ -29,6 +29,6 @@ def config_map_resource(namespace: str, labels: Mapping[str, str]) -> Resource[C
 
 
 def encode_config_map(config_map: ConfigMap) -> bytes:
-    """The body of a create or an update."""
+    """Return the body of a create or an update."""
     head = {"apiVersion": "v1", "kind": "ConfigMap"}
     return msgspec.json.encode(head | msgspec.to_builtins(config_map))

@@ -1,7 +1,7 @@
-"""A JSON Patch as the API server can test it: spelled as Go spells JSON.
+"""Encodes a JSON Patch with the escapes of Go's encoding/json.
 
-The server compares a `test` of a text with the bytes of its own encoding, and Go's encoding/json escapes what
-HTML and JavaScript would stumble over: unescaped, such a test fails for ever (seen on kube-apiserver 1.36).
+The API server compares the text of a `test` with the bytes of its own encoding. Go escapes characters that
+are special in HTML and JavaScript. Unescaped, such a test always fails (seen on kube-apiserver 1.36).
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-# In JSON these stand in texts only, so the bytes may be replaced wherever they are.
+# In JSON these characters occur only in strings, so each occurrence can be replaced.
 _ESCAPED_BY_GO: Final = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),
@@ -20,7 +20,7 @@ _ESCAPED_BY_GO: Final = (
 
 
 def json_patch_body(json_patch: Sequence[dict[str, Any]]) -> bytes:
-    """The request's body."""
+    """Return the body of the request."""
     body = msgspec.json.encode(json_patch)
     for plain, escaped in _ESCAPED_BY_GO:
         body = body.replace(plain, escaped)

@@ -1,4 +1,4 @@
-"""When a Lease is ours to take, to renew or to wait for: client-go's rules without its clock."""
+"""Decides whether to acquire, renew or wait for a Lease, by client-go's rules; the clock is an argument."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -9,7 +9,7 @@ RELEASED_SECONDS: Final = 1  # leaseDurationSeconds of a released Lease, as clie
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """spec of a coordination.k8s.io/v1 Lease; times stay text, compared for change and never for order."""
+    """spec of a coordination.k8s.io/v1 Lease; times are text, compared for equality and never for order."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -19,54 +19,54 @@ class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A Lease as we read it, and the whole document, of which an update must lose nothing."""
+    """The parsed spec of a Lease, and the whole document, which an update must preserve."""
 
     spec: LeaseSpec
     document: dict[str, Any]
 
     @property
     def holder(self) -> str:
-        """Who holds it by what it says; "" when nobody does."""
+        """The identity of the holder; "" if there is none."""
         return self.spec.holder_identity or ""
 
     @property
     def transitions(self) -> int:
-        """How often it went from one holder to another."""
+        """The number of changes of the holder."""
         return self.spec.lease_transitions or 0
 
 
 class LeaseObservation(msgspec.Struct, frozen=True):
-    """A Lease, and since when (on our monotonic clock) it has said the same."""
+    """A Lease, and the monotonic local time since which its spec has not changed."""
 
     lease: Lease
     since: float
 
 
 class Acquire(msgspec.Struct, frozen=True):
-    """Nobody holds it, or its holder is dead: write ourselves into it."""
+    """The Lease has no holder, or has expired: acquire it."""
 
     reason: str
 
 
 class Renew(msgspec.Struct, frozen=True):
-    """It is ours."""
+    """The identity is the holder already: renew the Lease."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Another one holds it; it expires at `until` on our monotonic clock unless it is renewed."""
+    """Another holder has the Lease; unless renewed, it expires at `until` on the local monotonic clock."""
 
     holder: str
     until: float
 
 
 def read_lease(body: bytes) -> Lease:
-    """Raises msgspec.DecodeError if this is no Lease."""
+    """Parse a Lease. Raises msgspec.DecodeError for anything else."""
     document = msgspec.json.decode(body, type=dict[str, Any])
     return Lease(spec=msgspec.convert(document.get("spec") or {}, LeaseSpec), document=document)
 
 
 def observe_lease(previous: LeaseObservation | None, lease: Lease, now: float) -> LeaseObservation:
-    """What we know after reading `lease` at `now`: a Lease that still says the same has not been renewed."""
+    """Return the observation after reading `lease` at `now`; an equal spec means that it was not renewed."""
     if previous is not None and previous.lease.spec == lease.spec:
         return LeaseObservation(lease, previous.since)
     return LeaseObservation(lease, now)
@@ -75,10 +75,10 @@ def observe_lease(previous: LeaseObservation | None, lease: Lease, now: float) -
 def decide_lease_action(
     observation: LeaseObservation, identity: str, now: float, duration_seconds: float
 ) -> Acquire | Renew | Wait:
-    """What to do with the Lease.
+    """Return whether to acquire, renew or wait for the Lease.
 
-    Another holder's Lease has expired when it has said the same for its duration by our own clock, so clocks
-    of different machines are never compared. `duration_seconds` counts where the Lease names none.
+    Another holder's Lease has expired if its spec has not changed for its duration on the local clock. So
+    clocks of different machines are never compared. `duration_seconds` applies if the Lease has no duration.
     """
     holder = observation.lease.holder
     if holder == identity:
@@ -94,7 +94,7 @@ def decide_lease_action(
 def new_lease_document(
     namespace: str, name: str, identity: str, duration_seconds: int, now: datetime
 ) -> dict[str, Any]:
-    """The document that creates the Lease with us as its first holder."""
+    """Return the document that creates the Lease with `identity` as its first holder."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -104,7 +104,7 @@ def new_lease_document(
 
 
 def acquired_document(lease: Lease, identity: str, duration_seconds: int, now: datetime) -> dict[str, Any]:
-    """The document that makes us its holder: another transition, unless we are it already."""
+    """Return the document with `identity` as holder; a change of the holder increments the transitions."""
     stamp = micro_time(now)
     if lease.holder == identity:
         acquired, transitions = lease.spec.acquire_time or stamp, lease.transitions
@@ -114,13 +114,13 @@ def acquired_document(lease: Lease, identity: str, duration_seconds: int, now: d
 
 
 def released_document(lease: Lease, now: datetime) -> dict[str, Any]:
-    """The document that lets the next one in at once; the count of transitions stays."""
+    """Return the document without a holder, so that another can acquire it at once; transitions stay."""
     stamp = micro_time(now)
     return _with_spec(lease, _held("", RELEASED_SECONDS, stamp, stamp, lease.transitions))
 
 
 def vacant_lease_document(namespace: str, name: str) -> dict[str, Any]:
-    """The document that creates the Lease with no holder, for what its annotations say."""
+    """Return the document that creates a Lease without a holder, to store annotations."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -130,21 +130,21 @@ def vacant_lease_document(namespace: str, name: str) -> dict[str, Any]:
 
 
 def get_annotation(lease: Lease, key: str) -> str:
-    """An annotation's text; "" where it has none."""
+    """Return the text of an annotation; "" if it does not exist or is not text."""
     annotations = (lease.document.get("metadata") or {}).get("annotations") or {}
     text = annotations.get(key)
     return text if isinstance(text, str) else ""
 
 
 def set_annotation(document: dict[str, Any], key: str, text: str) -> dict[str, Any]:
-    """The same document of a Lease with one annotation set."""
+    """Return the document of a Lease with one annotation set."""
     metadata = document.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), key: text}
     return {**document, "metadata": {**metadata, "annotations": annotations}}
 
 
 def micro_time(now: datetime) -> str:
-    """meta/v1 MicroTime; `now` in UTC."""
+    """Return a meta/v1 MicroTime; `now` is in UTC."""
     return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

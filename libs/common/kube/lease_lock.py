@@ -1,4 +1,4 @@
-"""Holding a Lease: one bounded attempt at a time, and never believing longer in it than others do."""
+"""Acquires, renews and releases a Lease; it never counts as leading longer than other candidates assume."""
 
 import time
 from collections.abc import Callable
@@ -24,24 +24,24 @@ from libs.common.kube.lease import (
     set_annotation,
 )
 
-# A standby reports here that it could do the work. The time of the report makes each text a new one.
+# A standby reports here that it could lead. The time in the text makes each report different.
 STANDBY_REPORT_ANNOTATION: Final = "leader-election.talos-ccm/standby-reaches-nats"
 # Identity of the last holder that reads reports. Earlier versions and the reference controller do not write
 # it, so no standby reports to them.
 HOLDER_READS_REPORTS_ANNOTATION: Final = "leader-election.talos-ccm/holder-reads-reports"
 _NEVER: Final = float("inf")
-_WRITES: Final = 3  # of one attempt to renew: a standby may write its report in between
-_RELEASE_SECONDS: Final = 2.0  # for each of three requests at most: a shutdown does not wait longer
+_WRITES: Final = 3  # per attempt to renew: a standby may write its report in between
+_RELEASE_SECONDS: Final = 2.0  # for each of at most three requests: a shutdown does not wait longer
 
 
 class LeaseGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """The Lease is ours; `transitions` is its count of holders."""
+    """The candidate holds the Lease; `transitions` counts the changes of its holder."""
 
     transitions: int
 
 
 class LeaseDenial(msgspec.Struct, frozen=True, kw_only=True):
-    """The Lease is another's, for at most `seconds` more unless it is renewed."""
+    """Another candidate holds the Lease; unless renewed, it expires in at most `seconds`."""
 
     holder: str
     seconds: float
@@ -50,9 +50,9 @@ class LeaseDenial(msgspec.Struct, frozen=True, kw_only=True):
 class LeaseLock:
     """One candidate for one Lease.
 
-    Whoever leads asks `leading` before each act: it is true only while the last renewal that the API server
-    confirmed was *sent* less than the renew deadline ago. That is shorter than the duration after which
-    others take the Lease, so a hung connection costs us the lead before it gives it to somebody else.
+    The leader checks `is_leading` before each write. It is true while the last confirmed renewal was *sent*
+    less than the renew deadline ago. The deadline is shorter than the duration after which others acquire
+    the Lease. So a candidate whose connection hangs stops leading before another one starts.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LeaseLock:
         duration_seconds: int = 15,
         renew_deadline_seconds: float = 10.0,
     ) -> None:
-        """`identity` must be unique to this process; `now` gives UTC, `clock` is monotonic."""
+        """Create it; `identity` must be unique to this process, `now` returns UTC, `clock` is monotonic."""
         if renew_deadline_seconds >= duration_seconds:
             raise ValueError(
                 f"the renew deadline ({renew_deadline_seconds:g} s) must be shorter than the lease duration "
@@ -87,32 +87,32 @@ class LeaseLock:
 
     @property
     def is_leading(self) -> bool:
-        """Whether nobody else can have taken the Lease yet."""
+        """Whether no other candidate can have acquired the Lease yet."""
         return self._clock() < self._leading_until
 
     @property
     def leading_until(self) -> float:
-        """Until when on our monotonic clock we lead without another renewal; -inf when we do not."""
+        """The monotonic local time until which it leads without a renewal; -inf if it does not lead."""
         return self._leading_until
 
     @property
     def reported_at(self) -> float:
-        """When on our monotonic clock a new report of another standby to the present holder was read.
+        """The monotonic local time at which another standby's new report was read; -inf without one.
 
-        -inf if there was none.
+        Only reports to the current holder count.
         """
         return self._reported_at
 
     @property
     def holder_reads_reports(self) -> bool:
-        """Whether another watcher holds the Lease, and reads reports of standbys."""
+        """Whether another watcher holds the Lease and reads reports of standbys."""
         lease = self._observation.lease if self._observation is not None else None
         if lease is None or lease.holder in ("", self._identity):
             return False
         return get_annotation(lease, HOLDER_READS_REPORTS_ANNOTATION) == lease.holder
 
     async def report_standby(self) -> None:
-        """Report on the Lease that we could lead. Raises KubeError; a Conflict is no failure, try again."""
+        """Report on the Lease that this standby could lead. Raises KubeError; retry after a Conflict."""
         if self._observation is None or not self.holder_reads_reports:
             return
         text = f"{self._identity} {micro_time(self._now())}"
@@ -122,10 +122,10 @@ class LeaseLock:
         )
 
     async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
-        """Take or renew the Lease, once; without `take` only renew it.
+        """Acquire or renew the Lease, once; without `may_acquire` only renew it.
 
-        Raises KubeError when the API server does not answer in time. Call it every retry period.
-        Losing a race to another candidate is LeaseDenial, not an error.
+        Raises KubeError if the API server does not answer in time. Call it every retry period.
+        If another candidate is faster, the result is LeaseDenial, not an error.
         """
         if (
             self._observation is not None
@@ -135,7 +135,7 @@ class LeaseLock:
             try:
                 return await self._write(self._observation.lease)
             except (Conflict, NotFound):
-                pass  # someone wrote it, or our last answer was lost: read it
+                pass  # another client wrote it, or the last response was lost: read it
         for writes_left in reversed(range(_WRITES)):
             try:
                 lease = await self._api.get_lease(
@@ -155,7 +155,7 @@ class LeaseLock:
                 if not isinstance(verdict, Renew):
                     return self._deny("somebody who was faster", 0.0)
                 if not writes_left:
-                    raise  # it is ours by what was read: nothing is lost yet
+                    raise  # according to the last read this candidate still holds it
         raise AssertionError("the last attempt returns or raises")
 
     def _record_observation(self, seen: LeaseObservation) -> LeaseObservation:
@@ -170,14 +170,14 @@ class LeaseLock:
         return seen
 
     async def release(self) -> bool:
-        """Let the next one in at once; whether that was written. Bounded, for the shutdown."""
+        """Release the Lease within a few seconds; return whether the release was written."""
         seen, self._observation, self._leading_until = self._observation, None, float("-inf")
         if seen is None:
             return False
         try:
             return await self._release(seen.lease)
         except Conflict:
-            pass  # most likely our own renewal, whose answer the shutdown did not wait for
+            pass  # most likely this candidate's own renewal, whose response the shutdown did not await
         except KubeError:
             return False  # unreachable: it expires by itself
         try:
@@ -230,5 +230,5 @@ class LeaseLock:
         return LeaseDenial(holder=holder, seconds=max(0.0, seconds))
 
     def _call_seconds(self) -> float:
-        """The deadline of one request: two of them in a row still leave time for another try."""
+        """Return the deadline of one request; after two of them there is still time for another attempt."""
         return self._renew_deadline_seconds / 4

@@ -1,4 +1,4 @@
-"""Reading what the API server sends: lists, single objects, and what to do with one that nobody can read."""
+"""Parses lists and objects of the API server, and reports objects that cannot be parsed."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
@@ -8,11 +8,11 @@ import msgspec
 from libs.common.contract.node import ObjectMeta
 from libs.common.kube.errors import ServerError
 
-PAGE_SIZE: Final = 500  # decoding a page of that many Nodes holds up the event loop for some 30 ms
+PAGE_SIZE: Final = 500  # decoding such a page of Nodes blocks the event loop for about 30 ms
 
 
 class KubeObject(Protocol):
-    """Whatever has the metadata that we read."""
+    """An object with metadata."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -23,10 +23,10 @@ Answer = TypeVar("Answer")
 
 
 class Resource(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
-    """A kind of object: Kubernetes' plural, its collection's path, and what we read of one.
+    """A kind of object: its plural, the path of its collection, and the type of an item.
 
-    `query` goes with every list and watch of it, such as a fieldSelector: what it leaves out is not there.
-    `kept` makes of each object, as soon as it is read, what is worth its memory.
+    `query`, such as a fieldSelector, is part of every list and watch: objects that it excludes do not exist
+    for callers. `transform` reduces each parsed object at once, to save memory.
     """
 
     plural: str
@@ -38,14 +38,14 @@ class Resource(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
 
 
 def select_by_name(resource: Resource[Item], name: str) -> Resource[Item]:
-    """The same kind, of which a list or a watch has the object of that name only."""
+    """Return the same kind, restricted to the object with that name."""
     chosen = (resource.query.get("fieldSelector", ""), f"metadata.name={name}")
     selector = ",".join(part for part in chosen if part)
     return msgspec.structs.replace(resource, query={**resource.query, "fieldSelector": selector})
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
-    """Part of a list; all pages of one list are of one resourceVersion."""
+    """Part of a list; all pages of one list have the same resourceVersion."""
 
     items: tuple[Item, ...]
     resource_version: str
@@ -53,7 +53,7 @@ class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
 
 
 class UnreadableObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of a list or a watch that is not what its kind promises, and why."""
+    """An object of a list or a watch that does not match the schema of its kind, and the reason."""
 
     resource: str
     name: str
@@ -79,7 +79,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def decode_answer(body: bytes, kind: type[Answer], request: object) -> Answer:
-    """The answer as `kind`. Raises ServerError if it is something else."""
+    """Parse a response as `kind`. Raises ServerError if it is something else."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -89,9 +89,9 @@ def decode_answer(body: bytes, kind: type[Answer], request: object) -> Answer:
 def read_page(
     body: bytes, resource: Resource[Item], request: object, on_unreadable: Callable[[UnreadableObject], None]
 ) -> Page[Item]:
-    """One page of a list, without the objects that cannot be read. Raises ServerError if it is no list."""
+    """Parse one page of a list, without unreadable objects. Raises ServerError if it is not a list."""
     raw = decode_answer(body, _RawList, request)
-    if not raw.metadata.resource_version:  # JSON that is no list reads like an empty one: all would have gone
+    if not raw.metadata.resource_version:  # else other JSON looks like an empty list: all objects gone
         raise ServerError("the answer is no list: it has no resourceVersion", request=str(request))
     readable = (decode_object(item, resource, on_unreadable) for item in raw.items or ())
     return Page(
@@ -104,7 +104,7 @@ def read_page(
 def decode_object(
     raw: bytes | msgspec.Raw, resource: Resource[Item], on_unreadable: Callable[[UnreadableObject], None]
 ) -> Item | None:
-    """The object, or None after telling that it cannot be read: one bad object must not blind us."""
+    """Parse an object; report an unreadable one and return None, so that it does not stop the others."""
     try:
         return resource.transform(msgspec.json.decode(raw, type=resource.item))
     except (msgspec.DecodeError, RecursionError) as error:

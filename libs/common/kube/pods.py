@@ -1,4 +1,4 @@
-"""Pods, as far as we read them: whose they are, whether they are ready, and what keeps them from it."""
+"""Pods: their state, whether they are ready, and why not."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -70,23 +70,23 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it serves, and is not on its way out."""
+        """Whether the pod is ready and not being deleted."""
         ready = any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
         return ready and self.metadata.deletion_timestamp is None
 
     @property
     def is_terminated(self) -> bool:
-        """Whether it will never run again."""
+        """Whether the pod has ended and will not run again."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def restart_count(self) -> int:
-        """Of all its containers."""
+        """The sum over its containers, without init containers."""
         return sum(one.restart_count for one in self.status.container_statuses or ())
 
     @property
     def why_not_ready(self) -> str:
-        """In Kubernetes' own words; "" if it is ready."""
+        """The reason in the words of Kubernetes; "" if the pod is ready."""
         if self.is_ready:
             return ""
         if self.metadata.deletion_timestamp is not None:
@@ -111,7 +111,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_resource(namespace: str, labels: Mapping[str, str]) -> Resource[Pod]:
-    """Those of a namespace that bear all these labels."""
+    """Return the kind restricted to the pods of a namespace with all these labels."""
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     return Resource(
         plural="pods",

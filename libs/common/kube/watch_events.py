@@ -1,4 +1,4 @@
-"""What can happen to objects that are listed and watched, and how a watch says it."""
+"""The events of a list and a watch, and how to decode them."""
 
 from collections.abc import Callable
 from typing import Final, Generic
@@ -11,9 +11,9 @@ from libs.common.kube.transport import Request
 
 
 class ListSnapshot(msgspec.Struct, Generic[Item], frozen=True):
-    """Everything there is as of this version; what is not in it is gone, whether or not a Deleted came.
+    """All objects as of this version; any other object is gone, with or without a Deleted event.
 
-    `unreadable` names what is there but cannot be read: it is not gone.
+    `unreadable` has the names of objects that exist but cannot be parsed.
     """
 
     items: tuple[Item, ...]
@@ -22,19 +22,19 @@ class ListSnapshot(msgspec.Struct, Generic[Item], frozen=True):
 
 
 class Changed(msgspec.Struct, Generic[Item], frozen=True):
-    """The object is like this now; added or modified makes no difference."""
+    """An object was added or modified; `item` is its current state."""
 
     item: Item
 
 
 class Deleted(msgspec.Struct, Generic[Item], frozen=True):
-    """The object is gone; its last state."""
+    """An object was deleted; `item` is its last state."""
 
     item: Item
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """Everything up to this version has been told."""
+    """The watch has sent all changes up to this version."""
 
     resource_version: str
 
@@ -43,7 +43,7 @@ WatchEvent = ListSnapshot[Item] | Changed[Item] | Deleted[Item] | Bookmark
 
 
 class ListAgain(Exception):
-    """What we know of the version is worth nothing: it was compacted, or the watch said something odd."""
+    """The known resourceVersion is not usable: it was compacted, or the watch sent something unexpected."""
 
 
 class _RawWatchEvent(msgspec.Struct, frozen=True):
@@ -68,17 +68,17 @@ def decode_watch_event(
     request: Request,
     on_unreadable: Callable[[UnreadableObject], None],
 ) -> Changed[Item] | Deleted[Item] | Bookmark | None:
-    """What a line of a watch says; None if its object cannot be read, which `on_unreadable` then hears of.
+    """Decode a line of a watch; report an object that cannot be parsed to `on_unreadable` and return None.
 
-    Raises KubeError if it is the server's refusal to go on, ListAgain if only a list tells what is left.
+    Raises KubeError if the server ends the watch with an error, ListAgain if a new list is necessary.
     """
     try:
         event = _EVENT.decode(line)
         if event.type == "BOOKMARK":
             return Bookmark(msgspec.json.decode(event.object, type=_BookmarkObject).metadata.resource_version)
         if event.type == "ERROR":
-            told = msgspec.json.decode(event.object, type=Status)
-            raise error_from_status(told, told.code, request=str(request))
+            status = msgspec.json.decode(event.object, type=Status)
+            raise error_from_status(status, status.code, request=str(request))
     except (msgspec.DecodeError, RecursionError) as error:
         raise ListAgain(f"the watch said something unreadable: {error}") from error
     item = decode_object(event.object, resource, on_unreadable)
@@ -90,7 +90,7 @@ def decode_watch_event(
 
 
 def resource_version_of(event: Changed[Item] | Deleted[Item] | Bookmark) -> str:
-    """Up to which version everything has been told with that."""
+    """Return the version up to which the watch has sent all changes, including this event."""
     if isinstance(event, Bookmark):
         return event.resource_version
     return event.item.metadata.resource_version
