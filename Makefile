@@ -41,7 +41,7 @@ $(BIN)/uv:
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-emit-find-links --custom-compile-command "make lock"
 
-lock: $(BIN)/uv ## write the lock files anew from pyproject.toml
+lock: $(BIN)/uv ## write the lock files again from pyproject.toml
 	$(COMPILE) pyproject.toml --group dev --output-file requirements.lock
 	$(COMPILE) pyproject.toml --group demo --constraint requirements.lock --output-file requirements-demo.lock
 	$(COMPILE) pyproject.toml --constraint requirements.lock --output-file requirements-image.lock

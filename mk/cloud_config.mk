@@ -1,5 +1,5 @@
 .PHONY: cloud-config-schema cloud-config-fuzz
-cloud-config-schema: env ## write the JSON Schema of the --cloud-config file anew
+cloud-config-schema: env ## write the JSON Schema of the --cloud-config file again
 	@$(BIN)/python -m libs.common.cloud_config.schema > docs/cloud-config.schema.json
 
 MUTATIONS ?= 10000
@@ -9,5 +9,5 @@ cloud-config-fuzz: env ## parse 10,000 broken config files (MUTATIONS=...)
 CONFIG_DECODING := tests/contract/config_decoding
 
 .PHONY: config-decoding
-config-decoding: ## decode the config cases anew with the reference's decoder (needs Go)
+config-decoding: ## decode the config cases again with the reference's decoder (needs Go)
 	@cd $(CONFIG_DECODING)/generate && go run . < ../cases.json > ../decoded.json

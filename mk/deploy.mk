@@ -1,5 +1,5 @@
 .PHONY: manifests test-deploy
-manifests: testbed ## render the chart's rights and the manifests of deploy/k8s anew
+manifests: testbed ## render the chart's rights and the manifests of deploy/k8s again
 	@$(BIN)/python -m libs.testbed.helm.renders
 
 test-deploy: testbed ## the chart: lint, schemas of every Kubernetes, rights, a real API server (builds helm)

@@ -1,4 +1,4 @@
-# The compiler is needed by nobody but the one who edits a .proto: it runs in an environment of its own, pinned here.
+# Only a change of a .proto file needs the compiler. It runs in an environment of its own, pinned here.
 PROTO_DIR := libs/talos/proto
 PROTO_OUT := $(PROTO_DIR)/generated
 PROTO_COMPILER := betterproto2_compiler==0.10.0

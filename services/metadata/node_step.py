@@ -36,11 +36,11 @@ class Wait(msgspec.Struct, frozen=True):
     until: float
 
 
-class Done(msgspec.Struct, frozen=True):
+class ForgetObject(msgspec.Struct, frozen=True):
     """Forget the object: it is gone and published, or it needs no more messages."""
 
 
-Step = PublishNode | PollMachine | Wait | Done
+Step = PublishNode | PollMachine | Wait | ForgetObject
 
 _WAIT_FOR_EVENT: Final = Wait(NEVER)
 
@@ -54,7 +54,7 @@ def decide_next_step(state: NodeState, *, now: float, wall_time: datetime) -> St
     if event is not None and needs_publishing and now >= state.publish_after:
         return PublishNode(event)
     if isinstance(state.observation, NodeGone):
-        return Wait(state.publish_after) if needs_publishing else Done()
+        return Wait(state.publish_after) if needs_publishing else ForgetObject()
     if not state.dial_targets:
         return Wait(state.publish_after if needs_publishing else state.republish_at if event else NEVER)
     if now >= state.next_poll_at:

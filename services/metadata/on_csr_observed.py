@@ -27,7 +27,7 @@ from services.metadata.contested_addresses import AddressClaimIndex, find_contes
 from services.metadata.dial_back import ANSWER_TTL_SECONDS, DialBackCache
 from services.metadata.latency import LatencyRecorder, TraceContext
 from services.metadata.node_state import NEVER, NodeState
-from services.metadata.node_step import Done, Wait
+from services.metadata.node_step import ForgetObject, Wait
 from services.metadata.poll_schedule import PollIntervals
 from services.metadata.request_state import RequestState, is_equivalent
 from services.metadata.request_step import DialBack, PollNode, PublishCsr, decide_request_step
@@ -132,7 +132,7 @@ class RequestReconciler:
             case Wait(until=until):
                 self.latency.record_started()  # the observation needs no other step
                 await self._wait(until)
-            case Done():
+            case ForgetObject():
                 self._shared.on_finished(self._name)
                 return False
         return True

@@ -23,7 +23,14 @@ from services.metadata.identity import verify
 from services.metadata.inventory_polls import InventoryPoll, select_parts
 from services.metadata.latency import LatencyRecorder, TraceContext
 from services.metadata.node_state import NEVER, NodeState
-from services.metadata.node_step import Done, PollMachine, PublishNode, Wait, decide_next_step, is_equivalent
+from services.metadata.node_step import (
+    ForgetObject,
+    PollMachine,
+    PublishNode,
+    Wait,
+    decide_next_step,
+    is_equivalent,
+)
 from services.metadata.poll_schedule import PollIntervals
 from services.metadata.query_machine import (
     QueryFailure,
@@ -166,7 +173,7 @@ class NodeReconciler:
                     case Wait(until=until):
                         self.latency.record_started()  # the observation needs no other step
                         await self._wait(until)
-                    case Done():
+                    case ForgetObject():
                         self._shared.on_finished(self._name)
                         return
 

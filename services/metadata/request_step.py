@@ -11,7 +11,7 @@ from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION
 from libs.common.contract.signing_request import SigningRequest
 from services.metadata.dial_targets import STEP
 from services.metadata.node_state import NEVER, NodeState
-from services.metadata.node_step import Done, Wait
+from services.metadata.node_step import ForgetObject, Wait
 from services.metadata.request_state import RequestState, is_equivalent
 
 NO_NODE_WAIT_SECONDS: Final = 1.0  # a Node and its first request arrive together, in either order
@@ -40,7 +40,7 @@ class DialBack(msgspec.Struct, frozen=True):
     node_uid: str
 
 
-RequestStep = PublishCsr | PollNode | DialBack | Wait | Done
+RequestStep = PublishCsr | PollNode | DialBack | Wait | ForgetObject
 
 
 class Attestation(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ def decide_request_step(
     if isinstance(state.observation, CsrGone):
         return _decide_gone(state, state.observation, now)
     if state.pending_request is None:
-        return Done()
+        return ForgetObject()
     if not without_talos and not is_superseded and node is not None and needs_poll(state, node, now=now):
         return PollNode()
     if is_superseded and not without_talos:
@@ -145,7 +145,7 @@ def _decide_gone(state: RequestState, observed: CsrGone, now: float) -> RequestS
         uid=observed.uid,
     )
     if state.published is not None and is_equivalent(state.published, event):
-        return Done()
+        return ForgetObject()
     return PublishCsr(event) if now >= state.publish_after else Wait(state.publish_after)
 
 

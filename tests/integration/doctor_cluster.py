@@ -29,7 +29,7 @@ from tests.bus_actors import MAX_BYTES, wait_until
 from tests.deploy.api_server import ApiServer, path_of
 from tests.deploy.pods import token_of
 from tests.integration.conftest import QUICK
-from tests.integration.operator_shell import Said, talos_ccm
+from tests.integration.operator_shell import CommandResult, talos_ccm
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml"
@@ -119,7 +119,7 @@ class Installed:
         """What it makes of it."""
         return diagnose(await self.seen(*only, kubeconfig=kubeconfig), only)
 
-    async def doctor(self, *arguments: str, **environment: str) -> Said:
+    async def doctor(self, *arguments: str, **environment: str) -> CommandResult:
         """The command itself."""
         await self.lead()
         return await talos_ccm(self.home, self.server, "doctor", *arguments, **environment)

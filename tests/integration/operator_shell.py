@@ -17,7 +17,7 @@ _SECONDS = 60
 Server = SimApiServer | ControlPlane
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     """What a command said, and how it ended."""
 
     status: int
@@ -25,7 +25,7 @@ class Said(NamedTuple):
     err: str
 
 
-async def talos_ccm(home: Path, server: Server, *arguments: str, **environment: str) -> Said:
+async def talos_ccm(home: Path, server: Server, *arguments: str, **environment: str) -> CommandResult:
     """Run the command in `home`, where kubectl would work; `environment` is added to what it needs."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cli", *arguments),
@@ -44,7 +44,7 @@ async def talos_ccm(home: Path, server: Server, *arguments: str, **environment: 
         out, err = await process.communicate()
     assert process.returncode is not None
     assert b"Traceback" not in err, err.decode()
-    return Said(process.returncode, out.decode(), err.decode())
+    return CommandResult(process.returncode, out.decode(), err.decode())
 
 
 class Cluster:
@@ -67,7 +67,7 @@ class Cluster:
     async def asks(self, machine: SimMachineFacts, **wanted: Any) -> str:
         return await self.kubelets.request_certificate(SimKubelet.of_machine(machine), **wanted)
 
-    async def explain(self, *arguments: str, **environment: str) -> Said:
+    async def explain(self, *arguments: str, **environment: str) -> CommandResult:
         environment = {"TALOSCONFIG": str(self.machines.write_talosconfig()), **environment}
         return await talos_ccm(self.home, self.server, "explain", self._explained, *arguments, **environment)
 

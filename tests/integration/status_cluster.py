@@ -15,7 +15,7 @@ from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.service_processes import ServiceProcesses
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
-from tests.integration.operator_shell import Said, talos_ccm
+from tests.integration.operator_shell import CommandResult, talos_ccm
 
 NAMESPACE = "status-tests"
 INSTANCE = "status"
@@ -43,11 +43,11 @@ class Installed:
         self._joined: list[str] = []
         self._machines: list[str] = []
 
-    async def status(self, *arguments: str, **environment: str) -> Said:
+    async def status(self, *arguments: str, **environment: str) -> CommandResult:
         where = (f"--namespace={NAMESPACE}", LEASE)
         return await talos_ccm(self.home, self.server, "status", *where, *arguments, **environment)
 
-    async def watched(self, *, looks: int) -> Said:
+    async def watched(self, *, looks: int) -> CommandResult:
         """`status --watch` in a pipe, ended by Ctrl-C after so many looks."""
         where = (f"--namespace={NAMESPACE}", LEASE, "--watch", "--interval=1s")
         process = await asyncio.create_subprocess_exec(
@@ -65,7 +65,7 @@ class Installed:
         async with asyncio.timeout(60):
             rest, err = await process.communicate()
         assert process.returncode is not None
-        return Said(process.returncode, (seen + rest).decode(), err.decode())
+        return CommandResult(process.returncode, (seen + rest).decode(), err.decode())
 
     async def join(self, *names: str, silent: bool = False, foreign: bool = False) -> None:
         """Nodes; machines of `silent` ones do not answer, `foreign` ones lack the annotation of a node IP."""

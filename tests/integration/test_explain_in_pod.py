@@ -14,7 +14,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
-from tests.integration.operator_shell import Said, talos_ccm
+from tests.integration.operator_shell import CommandResult, talos_ccm
 
 NAMESPACE, RELEASE, NODE = "default", "explained", "explained-from-afar"
 ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
@@ -45,7 +45,7 @@ async def in_pod(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIt
         await kubelets.delete_node(NODE)
 
 
-async def explain(tmp_path: Path, control_plane: ControlPlane) -> Said:
+async def explain(tmp_path: Path, control_plane: ControlPlane) -> CommandResult:
     own = (f"--namespace={NAMESPACE}", f"--release={RELEASE}")
     return await talos_ccm(tmp_path, control_plane, "explain", "node", NODE, *own)
 

@@ -68,7 +68,7 @@ transformations:
 """
 
 
-class Said(NamedTuple):
+class RenderResult(NamedTuple):
     """What a command said, and how it ended."""
 
     status: int
@@ -110,14 +110,14 @@ class Operator:
             stderr=asyncio.subprocess.PIPE,
         )
 
-    async def render(self, *arguments: str | Path, **environment: str) -> Said:
+    async def render(self, *arguments: str | Path, **environment: str) -> RenderResult:
         """Run it to its end."""
         process = await self.start(*arguments, **environment)
         async with asyncio.timeout(_SECONDS):
             out, err = await process.communicate()
         assert process.returncode is not None
         assert b"Traceback" not in err, err.decode()
-        return Said(process.returncode, out.decode(), err.decode())
+        return RenderResult(process.returncode, out.decode(), err.decode())
 
     async def render_json(self, *arguments: str | Path) -> Any:
         """What it says to programs."""

@@ -16,7 +16,7 @@ from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.ipam.pages import NAME_PREFIX
 from tests.bus_actors import wait_until
-from tests.integration.operator_shell import Said, Server, talos_ccm
+from tests.integration.operator_shell import CommandResult, Server, talos_ccm
 
 _SECONDS = 60
 COUNT = 5
@@ -40,7 +40,7 @@ class Cluster:
         self.server = server
         self.kubelets = kubelets
 
-    async def status(self, *arguments: str, **environment: str) -> Said:
+    async def status(self, *arguments: str, **environment: str) -> CommandResult:
         return await talos_ccm(self.home, self.server, "status", "ipam", *arguments, **environment)
 
     async def told(self) -> Any:

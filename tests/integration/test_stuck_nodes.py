@@ -21,7 +21,7 @@ from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
 from tests.bus_actors import wait_until
-from tests.integration.operator_shell import Cluster, Said
+from tests.integration.operator_shell import Cluster, CommandResult
 
 _SECONDS = 90
 POOL: Final = "10.244.0.0/24"
@@ -53,12 +53,12 @@ class Stuck(NamedTuple):
         await self.cluster.machines.put_machines(machine)
         await self.cluster.kubelets.join(SimKubelet.of_machine(machine, **of_kubelet))
 
-    async def explain(self, name: str, *arguments: str) -> Said:
+    async def explain(self, name: str, *arguments: str) -> CommandResult:
         return await self.cluster.explain(name, *arguments, NATS_URL=self.nats.url, TALOSCONFIG="none")
 
-    async def told(self, name: str, cause: str, fix: str, what: str = "not initialized") -> Said:
+    async def told(self, name: str, cause: str, fix: str, what: str = "not initialized") -> CommandResult:
         """The first lines, as soon as they say this."""
-        found: list[Said] = []
+        found: list[CommandResult] = []
 
         async def says() -> bool:
             said = await self.explain(name)

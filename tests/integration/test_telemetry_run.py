@@ -29,7 +29,7 @@ OBSERVED_NODE, ENRICHED_NODE = "talosccm.v1.flow.observed.node", "talosccm.v1.fl
 OBSERVED_CSR, ENRICHED_CSR = "talosccm.v1.flow.observed.csr", "talosccm.v1.flow.enriched.csr"
 
 
-class Told(NamedTuple):
+class TelemetryRun(NamedTuple):
     """All that was told of the run."""
 
     collector: OtlpCollector
@@ -57,7 +57,9 @@ def journey(collector: OtlpCollector, root: str, **attributes: str) -> list[Expo
 
 
 @pytest.fixture(scope="module")
-async def told(tmp_path_factory: pytest.TempPathFactory, machines: MachineFleet) -> AsyncIterator[Told]:
+async def told(
+    tmp_path_factory: pytest.TempPathFactory, machines: MachineFleet
+) -> AsyncIterator[TelemetryRun]:
     """One Node with its certificate, then a fleet, then a machine that falls silent: all six services."""
     run_dir = tmp_path_factory.mktemp("telemetry")
     first, *fleet = (
@@ -100,7 +102,9 @@ async def told(tmp_path_factory: pytest.TempPathFactory, machines: MachineFleet)
         await wait_until(lambda: counts_the_fleet(services), "the watcher has counted all Nodes", 60)
         pages = {name: await open_metrics(port) for name, port in services.ports.items()}
         await wait_until(lambda: named_in(pages) <= exported(collector), "what buckets name is exported", 60)
-        yield Told(collector, csr, pages, {name: lines_of(services, name) for name in services.children})
+        yield TelemetryRun(
+            collector, csr, pages, {name: lines_of(services, name) for name in services.children}
+        )
 
 
 async def until_usable(kubelets: KubeletFleet, count: int) -> None:
@@ -168,7 +172,7 @@ def path_to(span: ExportedSpan, spans: list[ExportedSpan]) -> list[str]:
 # ---- traces
 
 
-def test_a_node_s_journey_is_one_trace_over_each_hop_to_the_removed_taint(told: Told):
+def test_a_node_s_journey_is_one_trace_over_each_hop_to_the_removed_taint(told: TelemetryRun):
     spans = told.journey("watch event", k8s_node_name=FIRST)
     hops = ["watch event", f"send {OBSERVED_NODE}", f"send {ENRICHED_NODE}", f"process {ENRICHED_NODE}"]
     (initialized,) = (s for s in spans if get_attributes(s).get("talosccm.outcome") == "initialized")
@@ -183,7 +187,7 @@ def test_a_node_s_journey_is_one_trace_over_each_hop_to_the_removed_taint(told: 
     assert processed_by == {"labeler", "ipam"}
 
 
-def test_a_request_s_journey_is_one_trace_to_the_approval(told: Told):
+def test_a_request_s_journey_is_one_trace_to_the_approval(told: TelemetryRun):
     spans = told.journey("watch event", k8s_csr_name=told.csr)
     (approval,) = (s for s in spans if s.name == "patch certificatesigningrequests/approval")
     assert path_to(approval, spans) == [
@@ -197,7 +201,7 @@ def test_a_request_s_journey_is_one_trace_to_the_approval(told: Told):
     assert get_attributes(approval)["http.response.status_code"] == 200
 
 
-def test_spans_of_messages_say_what_the_conventions_want(told: Told):
+def test_spans_of_messages_say_what_the_conventions_want(told: TelemetryRun):
     spans = {span.name: span for span in told.journey("watch event", k8s_node_name=FIRST)}
     sent, processed = spans[f"send {OBSERVED_NODE}"], spans[f"process {ENRICHED_NODE}"]
     assert (sent.kind, processed.kind) == (ExportedSpan.SPAN_KIND_PRODUCER, ExportedSpan.SPAN_KIND_CONSUMER)
@@ -229,7 +233,7 @@ def test_spans_of_messages_say_what_the_conventions_want(told: Told):
     assert [link.span_id for link in processed.links] == [processed.parent_span_id]
 
 
-def test_what_is_said_of_a_node_later_is_a_trace_of_its_own_that_names_the_one_before(told: Told):
+def test_what_is_said_of_a_node_later_is_a_trace_of_its_own_that_names_the_one_before(told: TelemetryRun):
     begun = [s for s in told.collector.all if s.name == "watch event"]
     of_node = sorted(
         (
@@ -260,13 +264,13 @@ def test_what_is_said_of_a_node_later_is_a_trace_of_its_own_that_names_the_one_b
         ("metadata", "talosccm_api_request_duration_seconds"),
     ],
 )
-def test_a_bucket_names_a_trace_that_was_exported(told: Told, service: str, metric: str):
+def test_a_bucket_names_a_trace_that_was_exported(told: TelemetryRun, service: str, metric: str):
     found = re.findall(rf'^{metric}_bucket.* # {{trace_id="(\w+)"}}', told.pages[service], re.MULTILINE)
     assert found
     assert set(found) <= exported(told.collector)
 
 
-def test_the_watcher_shows_queues_and_nodes_and_the_others_do_not(told: Told):
+def test_the_watcher_shows_queues_and_nodes_and_the_others_do_not(told: TelemetryRun):
     page = told.pages["watcher"]
     assert f'talosccm_nodes{{state="usable"}} {FLEET + 1}.0' in page
     for durable in ("labeler-nodes", "csr-requests"):  # another one once a look has seen who takes from it
@@ -279,7 +283,7 @@ def test_the_watcher_shows_queues_and_nodes_and_the_others_do_not(told: Told):
         )
 
 
-def test_writes_are_counted_for_each_service(told: Told):
+def test_writes_are_counted_for_each_service(told: TelemetryRun):
     for service, resource in (
         ("labeler", "nodes"),
         ("labeler", "nodes/status"),
@@ -294,7 +298,7 @@ def test_writes_are_counted_for_each_service(told: Told):
         ), labels
 
 
-def test_a_fleet_does_not_become_a_fleet_of_series(told: Told):
+def test_a_fleet_does_not_become_a_fleet_of_series(told: TelemetryRun):
     for service, page in told.pages.items():
         series = [line.partition(" # ")[0] for line in page.splitlines() if not line.startswith("#")]
         assert len(series) < MOST_SERIES, service
@@ -321,7 +325,7 @@ def test_a_fleet_does_not_become_a_fleet_of_series(told: Told):
     ],
 )
 def test_a_line_says_what_was_handled_what_came_of_it_and_how_long_it_took(
-    told: Told, service: str, event: str, outcome: str, of: str
+    told: TelemetryRun, service: str, event: str, outcome: str, of: str
 ):
     name = {"node": FIRST, "csr": told.csr}[of]
     lines = [

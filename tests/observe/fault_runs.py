@@ -3,13 +3,13 @@
 import time
 
 from tests.observe.faults import Fault
-from tests.observe.watched_cluster import Watched
+from tests.observe.observed_cluster import ObservedCluster
 
 _JUST_NOW_SECONDS = 3.0
 
 
 async def fires_exactly_its_alert(
-    watched: Watched, fault: Fault, *, begun: frozenset[str] = frozenset()
+    watched: ObservedCluster, fault: Fault, *, begun: frozenset[str] = frozenset()
 ) -> None:
     """`begun` are alerts of faults that last longer than this one."""
     await watched.until_calm(begun)

@@ -20,7 +20,7 @@ from services.bootstrap.certificates import AUTHORITY_LIFETIME, make_authority
 from services.bootstrap.resource_names import CERTIFICATE, KEY
 from tests.bus_actors import run_during
 from tests.integration.processes import a_process
-from tests.observe.watched_cluster import BLOCKS, CONFIG, WORKERS, Watched, gone
+from tests.observe.observed_cluster import BLOCKS, CONFIG, WORKERS, ObservedCluster, gone
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 _FILLING: Final = [f"filling-{n}" for n in range(BLOCKS - 1 - (WORKERS + 1))]  # one block is left then
@@ -29,7 +29,7 @@ _MEGABYTE: Final = 1_000_000
 
 
 @asynccontextmanager
-async def no_watcher(watched: Watched) -> AsyncIterator[None]:
+async def no_watcher(watched: ObservedCluster) -> AsyncIterator[None]:
     """It dies, and nobody takes its place."""
     await watched.services.kill("watcher")
     yield
@@ -41,7 +41,7 @@ async def no_watcher(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def no_nats(watched: Watched) -> AsyncIterator[None]:
+async def no_nats(watched: ObservedCluster) -> AsyncIterator[None]:
     await watched.bus.server.kill()
     yield
     await watched.bus.server.restart()
@@ -49,7 +49,7 @@ async def no_nats(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def refused_watch(watched: Watched) -> AsyncIterator[None]:
+async def refused_watch(watched: ObservedCluster) -> AsyncIterator[None]:
     """All connections break, and watches of Nodes are refused from then on."""
     watched.server.faults.inject(TooManyRequestsFault(), verb="watch", resource="nodes")
     await watched.server.stop()
@@ -59,7 +59,7 @@ async def refused_watch(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def no_consumer(watched: Watched) -> AsyncIterator[None]:
+async def no_consumer(watched: ObservedCluster) -> AsyncIterator[None]:
     """csr dies, and there is work for it."""
     await watched.services.kill("csr")
     for n in range(3):
@@ -70,13 +70,13 @@ async def no_consumer(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def hostile_request(watched: Watched) -> AsyncIterator[None]:
+async def hostile_request(watched: ObservedCluster) -> AsyncIterator[None]:
     await watched.ask_for_certificate("well-1", dns=["kubernetes.default.svc"])
     yield
 
 
 @asynccontextmanager
-async def no_signer(watched: Watched) -> AsyncIterator[None]:
+async def no_signer(watched: ObservedCluster) -> AsyncIterator[None]:
     watched.server.stop_signer()
     await watched.ask_for_certificate("well-2")
     yield
@@ -84,13 +84,13 @@ async def no_signer(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def unreadable_message(watched: Watched) -> AsyncIterator[None]:
+async def unreadable_message(watched: ObservedCluster) -> AsyncIterator[None]:
     await watched.publish_as("metadata", {f"{ENRICHED_NODE}.nobody": b"\xff{no event"})
     yield  # it lies there until the stream is emptied
 
 
 @asynccontextmanager
-async def flooded_stream(watched: Watched) -> AsyncIterator[None]:
+async def flooded_stream(watched: ObservedCluster) -> AsyncIterator[None]:
     """Somebody with labeler's key publishes what is none of ours."""
     junk = {f"{DECIDED}.labeler.node.junk-{n}": bytes(_MEGABYTE) for n in range(58)}  # of 64 MiB
     await watched.publish_as("labeler", junk)
@@ -100,7 +100,7 @@ async def flooded_stream(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def wrong_key(watched: Watched) -> AsyncIterator[None]:
+async def wrong_key(watched: ObservedCluster) -> AsyncIterator[None]:
     """A process of csr has the key that may only read."""
     arguments = [
         f"--nats-url={watched.bus.url}",
@@ -119,7 +119,7 @@ async def wrong_key(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def old_authority(watched: Watched) -> AsyncIterator[None]:
+async def old_authority(watched: ObservedCluster) -> AsyncIterator[None]:
     """The authority of NATS has 300 days left."""
     folder = watched.bus.folder("ca")
     before = {name: (folder / name).read_bytes() for name in (CERTIFICATE, KEY)}
@@ -137,7 +137,7 @@ async def old_authority(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def silent_machine(watched: Watched) -> AsyncIterator[None]:
+async def silent_machine(watched: ObservedCluster) -> AsyncIterator[None]:
     """A Node joins whose machine answers nothing."""
     machine = make_machine("silent", "10.240.0.60")
     await watched.machines.put_machines(machine)
@@ -148,7 +148,7 @@ async def silent_machine(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def silent_endpoint(watched: Watched) -> AsyncIterator[None]:
+async def silent_endpoint(watched: ObservedCluster) -> AsyncIterator[None]:
     """The Talos API answers nothing, of any machine."""
     await watched.machines.cut_endpoint(0)
     yield
@@ -156,34 +156,34 @@ async def silent_endpoint(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def ending_credential(watched: Watched) -> AsyncIterator[None]:
+async def ending_credential(watched: ObservedCluster) -> AsyncIterator[None]:
     watched.machines.write_talosconfig(watched.talosconfig, lifetime=timedelta(minutes=20))
     yield
     watched.machines.write_talosconfig(watched.talosconfig)
 
 
 @asynccontextmanager
-async def broken_file(watched: Watched) -> AsyncIterator[None]:
+async def broken_file(watched: ObservedCluster) -> AsyncIterator[None]:
     watched.config.write_text("transformations: 7\n")
     yield
     watched.config.write_text(CONFIG)
 
 
 @asynccontextmanager
-async def almost_full_pool(watched: Watched) -> AsyncIterator[None]:
+async def almost_full_pool(watched: ObservedCluster) -> AsyncIterator[None]:
     await watched.join(*_FILLING, first=100)
     yield  # it stays so until too many Nodes have come and gone
 
 
 @asynccontextmanager
-async def exhausted_pool(watched: Watched) -> AsyncIterator[None]:
+async def exhausted_pool(watched: ObservedCluster) -> AsyncIterator[None]:
     await watched.join(*_TOO_MANY, first=120)
     yield
     await gone(watched, *_TOO_MANY, *_FILLING)
 
 
 @asynccontextmanager
-async def foreign_allocator(watched: Watched) -> AsyncIterator[None]:
+async def foreign_allocator(watched: ObservedCluster) -> AsyncIterator[None]:
     """A Node comes with a pod CIDR that somebody else has given it."""
     machine = make_machine("foreign", "10.240.0.61")
     await watched.machines.put_machines(machine)
@@ -196,7 +196,7 @@ async def foreign_allocator(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def replaced_machine(watched: Watched) -> AsyncIterator[None]:
+async def replaced_machine(watched: ObservedCluster) -> AsyncIterator[None]:
     """Another machine answers in a Node's place, and no Node may be deleted this hour."""
     await watched.join("replaced", first=62)
     await watched.cluster.until_usable("replaced")
@@ -207,7 +207,7 @@ async def replaced_machine(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def stolen_lease(watched: Watched) -> AsyncIterator[None]:
+async def stolen_lease(watched: ObservedCluster) -> AsyncIterator[None]:
     """Somebody else holds the Lease of lifecycle, for longer than this takes."""
     path = f"{_LEASES}/{LIFECYCLE_LEASE_NAME}"
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -219,7 +219,7 @@ async def stolen_lease(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def starved_process(watched: Watched) -> AsyncIterator[None]:
+async def starved_process(watched: ObservedCluster) -> AsyncIterator[None]:
     """lifecycle gets the processor for a third of the time, and has to wait for it."""
     child = watched.services.children["lifecycle"]
 
@@ -238,7 +238,7 @@ async def starved_process(watched: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def nobody_to_scrape(watched: Watched) -> AsyncIterator[None]:
+async def nobody_to_scrape(watched: ObservedCluster) -> AsyncIterator[None]:
     watched.prometheus.set_targets({})
     yield
     watched.prometheus.set_targets(watched.addresses())
@@ -247,5 +247,5 @@ async def nobody_to_scrape(watched: Watched) -> AsyncIterator[None]:
 class Fault(NamedTuple):
     """What is done, and which alert it fires."""
 
-    during: Callable[[Watched], AbstractAsyncContextManager[None]]
+    during: Callable[[ObservedCluster], AbstractAsyncContextManager[None]]
     alert: str

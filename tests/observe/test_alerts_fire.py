@@ -10,18 +10,18 @@ from tests.bus_actors import wait_until
 from tests.observe.fault_runs import fires_exactly_its_alert
 from tests.observe.fault_table import OF_MACHINES, ONLY_BY_PROMTOOL, STALLED, TRIED
 from tests.observe.faults import Fault, no_consumer
+from tests.observe.observed_cluster import RULES, ObservedCluster, a_watched_cluster
 from tests.observe.shortened import DURATION, in_words, shortened
-from tests.observe.watched_cluster import RULES, Watched, a_watched_cluster
 
 
 @pytest.fixture(scope="module")
-async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
+async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ObservedCluster]:
     async with a_watched_cluster(tmp_path_factory.mktemp("watched")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-async def stalling(watched: Watched) -> AsyncIterator[AsyncExitStack]:
+async def stalling(watched: ObservedCluster) -> AsyncIterator[AsyncExitStack]:
     """It takes a minute and a half until a queue counts as stalled: meanwhile the others are tried."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(no_consumer(watched))
@@ -46,7 +46,7 @@ def test_every_alert_that_is_shipped_is_tried_by_a_fault_but_for_those_that_are_
     assert shipped >= TRIED
 
 
-async def test_nothing_fires_while_nodes_join_and_get_certificates(watched: Watched):
+async def test_nothing_fires_while_nodes_join_and_get_certificates(watched: ObservedCluster):
     names = ["joins-1", "joins-2"]
     await watched.join(*names, first=50)
     await watched.cluster.until_usable(*names)
@@ -68,12 +68,14 @@ async def test_nothing_fires_while_nodes_join_and_get_certificates(watched: Watc
 
 
 @pytest.mark.parametrize("fault", OF_MACHINES, ids=lambda fault: fault.during.__name__)
-async def test_a_fault_fires_its_alert_and_no_other(watched: Watched, stalling: AsyncExitStack, fault: Fault):
+async def test_a_fault_fires_its_alert_and_no_other(
+    watched: ObservedCluster, stalling: AsyncExitStack, fault: Fault
+):
     await fires_exactly_its_alert(watched, fault, begun=frozenset({STALLED}))
 
 
 async def test_a_queue_that_nobody_works_on_fires_its_alert_and_all_is_quiet_when_somebody_does(
-    watched: Watched, stalling: AsyncExitStack
+    watched: ObservedCluster, stalling: AsyncExitStack
 ):
     await watched.until_fires(STALLED)
     (durable,) = [a.labels["durable"] for a in await watched.prometheus.list_alerts() if a.name == STALLED]

@@ -8,17 +8,17 @@ import pytest
 from tests.observe.fault_runs import fires_exactly_its_alert
 from tests.observe.fault_table import LAST, OF_EVERYBODY, OF_KEYS, STALE
 from tests.observe.faults import Fault, refused_watch
-from tests.observe.watched_cluster import Watched, a_watched_cluster
+from tests.observe.observed_cluster import ObservedCluster, a_watched_cluster
 
 
 @pytest.fixture(scope="module")
-async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
+async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ObservedCluster]:
     async with a_watched_cluster(tmp_path_factory.mktemp("watched-flow")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-async def staling(watched: Watched) -> AsyncIterator[AsyncExitStack]:
+async def staling(watched: ObservedCluster) -> AsyncIterator[AsyncExitStack]:
     """It takes a minute until a watch counts as stale: meanwhile the others are tried."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(refused_watch(watched))
@@ -27,17 +27,21 @@ async def staling(watched: Watched) -> AsyncIterator[AsyncExitStack]:
 
 
 @pytest.mark.parametrize("fault", OF_EVERYBODY, ids=lambda fault: fault.during.__name__)
-async def test_a_fault_that_stops_everybody_fires_its_alert_and_no_other(watched: Watched, fault: Fault):
+async def test_a_fault_that_stops_everybody_fires_its_alert_and_no_other(
+    watched: ObservedCluster, fault: Fault
+):
     await fires_exactly_its_alert(watched, fault)
 
 
 @pytest.mark.parametrize("fault", OF_KEYS, ids=lambda fault: fault.during.__name__)
-async def test_a_fault_fires_its_alert_and_no_other(watched: Watched, staling: AsyncExitStack, fault: Fault):
+async def test_a_fault_fires_its_alert_and_no_other(
+    watched: ObservedCluster, staling: AsyncExitStack, fault: Fault
+):
     await fires_exactly_its_alert(watched, fault, begun=frozenset({STALE}))
 
 
 async def test_a_watch_that_is_refused_fires_its_alert_until_it_is_not(
-    watched: Watched, staling: AsyncExitStack
+    watched: ObservedCluster, staling: AsyncExitStack
 ):
     await watched.until_fires(STALE)
     (resource,) = [a.labels["resource"] for a in await watched.prometheus.list_alerts() if a.name == STALE]
@@ -48,12 +52,12 @@ async def test_a_watch_that_is_refused_fires_its_alert_until_it_is_not(
 
 @pytest.mark.parametrize("fault", LAST, ids=lambda fault: fault.during.__name__)
 async def test_a_fault_that_takes_everything_away_fires_its_alert_and_no_other(
-    watched: Watched, fault: Fault
+    watched: ObservedCluster, fault: Fault
 ):
     await fires_exactly_its_alert(watched, fault)
 
 
-async def test_when_all_faults_are_healed_all_is_quiet_and_nothing_else_has_fired(watched: Watched):
+async def test_when_all_faults_are_healed_all_is_quiet_and_nothing_else_has_fired(watched: ObservedCluster):
     await watched.until_quiet()
     expected = {STALE} | {fault.alert for fault in (*OF_EVERYBODY, *OF_KEYS, *LAST)}
     assert await watched.fired_within(900) == expected

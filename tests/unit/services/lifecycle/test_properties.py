@@ -30,7 +30,7 @@ PROVEN = ReplicaStatus(uptime=timedelta(hours=2), leading_for=timedelta(hours=2)
 What = Literal["proof", "proof again", "attempt begins anew", "silence", "half", "answers", "ready", "anew"]
 
 
-class Happening(msgspec.Struct, frozen=True):
+class HistoryStep(msgspec.Struct, frozen=True):
     what: What
     seconds: float  # since the one before it, by our clock
     drift: float = 0.0  # of metadata's clock against ours, from then on
@@ -38,7 +38,7 @@ class Happening(msgspec.Struct, frozen=True):
 
 happenings = st.lists(
     st.builds(
-        Happening,
+        HistoryStep,
         # Mostly looks that prove it, or hardly any history would come near the three that are needed.
         st.one_of(
             st.just("proof"),
@@ -65,7 +65,7 @@ class Replayed:
         self.attempt = 0
         self.proofs: list[tuple[float, float]] = []  # ours and metadata's clock, of those not contradicted
 
-    def happens(self, one: Happening) -> None:
+    def happens(self, one: HistoryStep) -> None:
         self.at += one.seconds
         self.drift += one.drift
         match one.what:
@@ -126,13 +126,13 @@ class Replayed:
 @example(
     # Counted anew, by a clock that was set back: there was a success in between that we did not hear.
     [
-        Happening("proof", 1.0),
-        Happening("proof", 60.0),
-        Happening("proof", 590.0),
-        Happening("attempt begins anew", 1.0, -700.0),
+        HistoryStep("proof", 1.0),
+        HistoryStep("proof", 60.0),
+        HistoryStep("proof", 590.0),
+        HistoryStep("attempt begins anew", 1.0, -700.0),
     ]
 )
-def test_nothing_is_deleted_without_all_proofs_whatever_happens_in_whatever_order(story: list[Happening]):
+def test_nothing_is_deleted_without_all_proofs_whatever_happens_in_whatever_order(story: list[HistoryStep]):
     replayed = Replayed()
     for one in story:
         replayed.happens(one)
@@ -143,13 +143,13 @@ def test_the_story_of_a_machine_that_was_replaced_ends_in_a_deletion():
     replayed = Replayed()
     told = [replayed.decided()]
     for _ in range(11):
-        replayed.happens(Happening("proof", 60.0))
+        replayed.happens(HistoryStep("proof", 60.0))
         told.append(replayed.decided())
     assert told == [False] * 11 + [True]
 
 
 @given(happenings, st.sampled_from(["young", "new leader", "standby", "paused"]))
-def test_who_is_young_or_does_not_lead_deletes_nothing(story: list[Happening], what: str):
+def test_who_is_young_or_does_not_lead_deletes_nothing(story: list[HistoryStep], what: str):
     short = TERMS.startup_grace - timedelta(seconds=1)
     standing = {
         "young": ReplicaStatus(uptime=short, leading_for=short),
@@ -160,7 +160,7 @@ def test_who_is_young_or_does_not_lead_deletes_nothing(story: list[Happening], w
         ),
     }[what]
     replayed = Replayed()
-    for one in [*story, *[Happening("proof", 300.0)] * 3]:
+    for one in [*story, *[HistoryStep("proof", 300.0)] * 3]:
         replayed.happens(one)
         assert not replayed.decided(standing)
 
@@ -191,19 +191,19 @@ def test_in_an_outage_of_an_hour_no_node_of_a_hundred_is_deleted(kind: FaultKind
 def test_a_proof_that_was_on_its_way_for_long_is_none():
     replayed = Replayed()
     for _ in range(15):
-        replayed.happens(Happening("proof", 60.0))
+        replayed.happens(HistoryStep("proof", 60.0))
     assert replayed.decided()
     late = Replayed()
     late.drift = -TERMS.max_poll_age.total_seconds() - 1
     for _ in range(15):
-        late.happens(Happening("proof", 60.0))
+        late.happens(HistoryStep("proof", 60.0))
     assert not late.decided()
 
 
 def test_a_proof_of_long_ago_is_none():
     replayed = Replayed()
     for _ in range(11):
-        replayed.happens(Happening("proof", 60.0))
+        replayed.happens(HistoryStep("proof", 60.0))
     assert replayed.decided()
     replayed.at += TERMS.max_poll_age.total_seconds() + 1
     assert not replayed.decided()

@@ -17,7 +17,7 @@ from services.metadata import node_state as knowledge
 from services.metadata import poll_transitions, publish_transitions
 from services.metadata.node_state import NodeState
 from services.metadata.node_step import (
-    Done,
+    ForgetObject,
     PollMachine,
     PublishNode,
     Step,
@@ -316,7 +316,7 @@ def test_gone_is_said_once():
     assert found == PublishNode(
         EnrichedNodeGone(stream_id="2026-03-01T11:00:00Z", observed_sequence=9, name="web-1", uid="uid-1")
     )
-    assert step(then_said(known)) == Done()
+    assert step(then_said(known)) == ForgetObject()
     refused = publish_transitions.apply_publish_failure(known, now=T, jitter=0.5)
     assert step(refused) == Wait(refused.publish_after)
 
@@ -442,7 +442,7 @@ def settled(known: NodeState, now: float, data: st.DataObject) -> NodeState:
             case Wait(until=until):
                 assert until > now
                 return known
-            case Done():
+            case ForgetObject():
                 assert known.node is None
                 return known
     pytest.fail("it does not come to rest")

@@ -13,7 +13,7 @@ from libs.common.contract.signing_request import SigningRequest, SigningRequestC
 from services.metadata import node_state as nodes
 from services.metadata import poll_transitions, request_state
 from services.metadata.node_state import NEVER, NodeState
-from services.metadata.node_step import Done, Wait
+from services.metadata.node_step import ForgetObject, Wait
 from services.metadata.poll_schedule import PollIntervals
 from services.metadata.request_state import FRESHNESS_SECONDS, RequestState, is_superseded_by
 from services.metadata.request_step import DialBack, PollNode, PublishCsr, RequestStep, decide_request_step
@@ -212,14 +212,14 @@ def test_a_repetition_puts_off_no_look_that_a_waiting_request_is_owed():
 
 def test_what_is_decided_is_done_and_what_is_gone_is_said():
     approved = make_csr_observed(make_request(conditions=(SigningRequestCondition(type="Approved"),)))
-    assert step(then_observed(asked(), approved), looked_at()) == Done()
+    assert step(then_observed(asked(), approved), looked_at()) == ForgetObject()
     ended = then_observed(then_said(asked(), looked_at()), make_csr_gone(make_request()))
     found = step(ended, None)
     assert isinstance(found, PublishCsr)
     assert isinstance(found.event, EnrichedCsrGone)
     assert (
         step(request_state.apply_published(ended, found.event, now=T, intervals=PACE, jitter=0.5), None)
-        == Done()
+        == ForgetObject()
     )
 
 

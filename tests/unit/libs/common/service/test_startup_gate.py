@@ -21,7 +21,7 @@ REFUSED = MachineFault(kind="refused", step="PlatformMetadata", message="UNAVAIL
 NO_ENDPOINT = MachineFault(kind="no_endpoint", step="credentials", message="no talosconfig")
 
 
-class Heard:
+class EventSequence:
     """What the flow has said, in the order in which it comes."""
 
     def __init__(self) -> None:
@@ -56,8 +56,8 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
+def heard() -> EventSequence:
+    return EventSequence()
 
 
 def test_every_node_that_is_there_when_the_flow_is_complete_is_waited_for_and_told(heard):

@@ -45,7 +45,7 @@ _CALM_SECONDS: Final = 90
 _FIRES_SECONDS: Final = 150
 
 
-class Watched:
+class ObservedCluster:
     """The cluster, its parts, and which alerts it has given."""
 
     def __init__(
@@ -164,7 +164,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def a_watched_cluster(run_dir: Path) -> AsyncIterator[Watched]:
+async def a_watched_cluster(run_dir: Path) -> AsyncIterator[ObservedCluster]:
     """Everything runs, ten Nodes are usable, and nothing is scraped before that."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -174,7 +174,7 @@ async def a_watched_cluster(run_dir: Path) -> AsyncIterator[Watched]:
         # A store in which the stream cannot grow: a flood of 58 MiB fills it.
         bus = await enter(install_bootstrap(run_dir / "nats", flags=[f"--store-bytes={64 * 2**20}"]))
         await enter(bus.run_sidecar())
-        watched = Watched(run_dir, server, Cluster(kubelets, machines), bus)
+        watched = ObservedCluster(run_dir, server, Cluster(kubelets, machines), bus)
         watched.config.write_text(CONFIG)
         watched.talosconfig = machines.write_talosconfig()
         await watched.cluster.join(make_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
@@ -193,7 +193,7 @@ async def a_watched_cluster(run_dir: Path) -> AsyncIterator[Watched]:
         yield watched
 
 
-def _services(watched: Watched) -> Any:
+def _services(watched: ObservedCluster) -> Any:
     own: dict[str, list[str]] = {
         wiring.service: watched.bus.nats_flags(wiring.service) for wiring in SERVICES
     }
@@ -212,7 +212,7 @@ def _services(watched: Watched) -> Any:
     )
 
 
-async def gone(watched: Watched, *names: str) -> None:
+async def gone(watched: ObservedCluster, *names: str) -> None:
     """These Nodes and their machines."""
     for name in names:
         await watched.kubelets.delete_node(name)
