@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import fcntl
-import functools
 import os
 import random
 import signal
@@ -22,7 +20,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _TAIL_LINES = 15
-_allocated_ports: set[int] = set()
+_allocated_ports: dict[int, socket.socket] = {}  # port -> what reserves it
 
 
 class ChildExited(RuntimeError):
@@ -154,22 +152,22 @@ def open_run_directory(purpose: str, keep_at: Path | None) -> Iterator[Path]:
         yield Path(path)
 
 
-@functools.cache
-def _reservations() -> int:
-    """Open a file with one byte per port. A process locks the bytes of its ports until it ends."""
-    path = Path(tempfile.gettempdir()) / f"talos-ccm-ports-{os.getuid()}"
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-
 def _is_reserved(port: int) -> bool:
-    """Whether a process has reserved the port; if not, reserve it for this process."""
+    """Whether a process has reserved the port; if not, reserve it for this process.
+
+    On Linux a name in the abstract socket namespace is the reservation. The kernel removes it with the
+    process, so no file stays behind. Elsewhere only ports of this process count.
+    """
     if port in _allocated_ports:
         return True
-    try:
-        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except OSError:
-        return True
-    _allocated_ports.add(port)
+    reservation = socket.socket(socket.AF_UNIX)
+    if sys.platform == "linux":
+        try:
+            reservation.bind(f"\0talos-ccm-port-{port}")
+        except OSError:
+            reservation.close()
+            return True
+    _allocated_ports[port] = reservation
     return False
 
 

@@ -148,7 +148,7 @@ def _alive(pid: int) -> bool:
 
 def test_no_port_of_a_process_is_handed_out_by_another_one():
     program = (
-        "import random; from libs.testbed.children import allocate_port; random.seed(5); "
+        "import random; from libs.testbed.child_process import allocate_port; random.seed(5); "
         "print(allocate_port())"
     )
     state = random.getstate()
