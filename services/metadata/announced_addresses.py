@@ -1,4 +1,4 @@
-"""Who answers at announced addresses that the Node's machine does not list: itself, another, or nobody."""
+"""Judges answers at announced addresses that the Node's machine does not list."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from libs.common.contract.public_addresses import list_machine_ips
 
 
 def list_addresses_to_dial(facts: MachineFacts, addresses: Iterable[str]) -> tuple[str, ...]:
-    """Those of the addresses that the machine does not list on a link to a network.
+    """Return those addresses that the machine does not list on a link to a network.
 
     A kubelet may announce any address.
     """
@@ -19,7 +19,7 @@ def list_addresses_to_dial(facts: MachineFacts, addresses: Iterable[str]) -> tup
 
 
 def must_keep_waiting(facts: MachineFacts, addresses: tuple[str, ...]) -> bool:
-    """Whether a joining Node may wait because of the addresses, which are in the order of the dials.
+    """Return whether a joining Node may wait because of the addresses, which are in the order of the dials.
 
     An answer of another machine blocks it. Without a first address, it gets no fallback providerID.
     """
@@ -27,7 +27,7 @@ def must_keep_waiting(facts: MachineFacts, addresses: tuple[str, ...]) -> bool:
 
 
 def add_answers(facts: MachineFacts, answers: Iterable[MachineFacts]) -> MachineFacts:
-    """The facts, with what the machines said that answered at the Node's other announced addresses.
+    """Return the facts with the answers of machines at the Node's other announced addresses.
 
     A machine that does not know its node name yet proves nothing.
     """

@@ -1,4 +1,4 @@
-"""The cluster's pod and service networks: asked of a control plane now and then, and said to the flow."""
+"""Polls a control plane for the cluster's pod and service networks and publishes them."""
 
 import asyncio
 import logging
@@ -23,9 +23,9 @@ _IMMEDIATELY: Final = 0.0
 
 
 class ClusterNetworksPoller:
-    """Keeps what the stream says of them true. A question that fails changes nothing: what is known stands.
+    """Keeps the ClusterNetworksObserved event in the stream current. After a failed poll it stays unchanged.
 
-    It is asked for and said again as often as everything else is: the stream forgets after an hour.
+    Polls and publishes repeat at the republish interval, because messages expire from the stream.
     """
 
     def __init__(
@@ -42,22 +42,22 @@ class ClusterNetworksPoller:
         self._publisher = publisher
         self._dependencies = dependencies
         self._talos = talos
-        self._pace = intervals
+        self._intervals = intervals
         self._deadline_seconds = deadline_seconds
         self._networks: ClusterNetworksObserved | None = None
         self._fault: MachineFault | None = None
         self._failed_polls = 0
-        self._publish_failures = 0  # in a row, refusals of the bus
+        self._publish_failures = 0  # in a row
         self._poll_at = self._publish_at = _IMMEDIATELY  # monotonic
         self._wakeup = asyncio.Event()
 
     def on_caught_up(self) -> None:
-        """The table holds what the stream does: what could not be said may be said now."""
+        """Publish now: the stream cache has all messages, and the bus is connected."""
         self._publish_at = _IMMEDIATELY
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Ask and say, until cancelled."""
+        """Poll and publish until cancelled."""
         while True:
             now = self._dependencies.monotonic()
             if self._stream_cache.is_replaying:
@@ -70,7 +70,7 @@ class ClusterNetworksPoller:
             await self._wait(min(self._poll_at, self._publish_at) - self._dependencies.monotonic())
 
     async def _poll(self) -> None:
-        asked_at = self._dependencies.now()
+        queried_at = self._dependencies.now()
         known = self._networks = select_later(self._networks, self._get_stored())
         try:
             networks = await self._talos.fetch_cluster_networks(deadline_seconds=self._deadline_seconds)
@@ -82,15 +82,15 @@ class ClusterNetworksPoller:
             return
         self._failed_polls, self._fault = 0, None
         self._poll_at = self._dependencies.monotonic() + delay_until_republish(
-            self._pace, self._dependencies.random.random()
+            self._intervals, self._dependencies.random.random()
         )
-        self._networks = build_observed(networks, queried_at=asked_at, known=known)
+        self._networks = build_observed(networks, queried_at=queried_at, known=known)
         self._publish_at = _IMMEDIATELY
         self._log_change(known, self._networks)
 
     async def _publish(self) -> None:
         self._publish_at = self._dependencies.monotonic() + delay_until_republish(
-            self._pace, self._dependencies.random.random()
+            self._intervals, self._dependencies.random.random()
         )
         event = build_publication(
             select_later(self._networks, self._get_stored()), self._stream_cache.stream_id
@@ -107,7 +107,7 @@ class ClusterNetworksPoller:
             return
         self._publish_failures = 0
         if outcome is PublishOutcome.TIED:
-            self._poll_at = _IMMEDIATELY  # somebody asked at the same moment and was told something else
+            self._poll_at = _IMMEDIATELY  # another replica polled at the same time and got another response
 
     def _get_stored(self) -> ClusterNetworksObserved | None:
         message = self._stream_cache.get(NETWORKS)
@@ -124,9 +124,9 @@ class ClusterNetworksPoller:
 
     def _log_fault(self, fault: MachineFault) -> None:
         before, self._fault = self._fault, fault
-        again = before is not None and (before.kind, before.step) == (fault.kind, fault.step)
+        is_repeated = before is not None and (before.kind, before.step) == (fault.kind, fault.step)
         fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
-        level = logging.DEBUG if again else logging.WARNING
+        level = logging.DEBUG if is_repeated else logging.WARNING
         log.log(level, "no control plane tells the cluster's networks; what was known stands", extra=fields)
 
     def _log_change(self, before: ClusterNetworksObserved | None, after: ClusterNetworksObserved) -> None:

@@ -1,4 +1,4 @@
-"""Which addresses of a machine other Nodes lay claim to: there we dial and see who answers."""
+"""Finds the addresses of a machine that other Nodes claim, so that metadata dials them."""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -15,19 +15,19 @@ MAX_DIALLED: Final = 4  # per request
 
 
 class AddressClaimIndex:
-    """Who claims which address, by whatever is known of each Node: written, attested, or last known.
+    """The addresses that each Node claims: in its object, by its machine's facts, or by last known facts.
 
-    It is brought up to date when it is asked, and only where something has changed since.
+    A lookup updates the index for the Nodes that changed since the last lookup.
     """
 
     def __init__(self, get_state: Callable[[str], NodeState | None]) -> None:
         self._get_state = get_state
         self._changed: set[str] = set()
-        self._addresses: dict[str, frozenset[str]] = {}  # of each Node
-        self._claimants: dict[str, set[str]] = {}  # of each address
+        self._addresses: dict[str, frozenset[str]] = {}  # by Node name
+        self._claimants: dict[str, set[str]] = {}  # by address
 
     def update(self, name: str) -> None:
-        """Something else is known of that Node, or nothing any more."""
+        """Mark the Node as changed, or remove its claims if it has no state any more."""
         if self._get_state(name) is not None:
             self._changed.add(name)
         else:
@@ -35,15 +35,15 @@ class AddressClaimIndex:
             self._refresh(name)
 
     def has_other_claimant(self, address: str, name: str) -> bool:
-        """Whether another Node than that one claims the address."""
+        """Return whether a Node other than `name` claims the address."""
         while self._changed:
             self._refresh(self._changed.pop())
         claimants = self._claimants.get(address, ())
         return len(claimants) > (name in claimants)
 
     def _refresh(self, name: str) -> None:
-        known = self._get_state(name)
-        now = frozenset(_iter_claimed_addresses(known)) if known is not None else frozenset()
+        state = self._get_state(name)
+        now = frozenset(_iter_claimed_addresses(state)) if state is not None else frozenset()
         before = self._addresses.pop(name, frozenset())
         if now:
             self._addresses[name] = now
@@ -58,16 +58,17 @@ class AddressClaimIndex:
 def find_contested_addresses(
     request: SigningRequest, facts: MachineFacts, claims: AddressClaimIndex
 ) -> tuple[str, ...]:
-    """Addresses that are asked for, attested by these facts, not dialled yet, and claimed by another Node.
+    """Return the requested addresses that these facts attest, but that another Node claims too.
 
-    The request is read only if there may be one: of most machines nobody else claims anything.
+    The facts' node IP is excluded: it was dialled for the facts. The request is parsed only if another Node
+    claims an address of the machine, which is rare.
     """
     attested = set(_iter_machine_addresses(facts)) - {facts.node_ip}
     claimed = sorted(address for address in attested if claims.has_other_claimant(address, request.node_name))
     if not claimed:
         return ()
-    asked_for = parse_requested_addresses(request)
-    return tuple(address for address in claimed if address in asked_for)[:MAX_DIALLED]
+    requested = parse_requested_addresses(request)
+    return tuple(address for address in claimed if address in requested)[:MAX_DIALLED]
 
 
 def _iter_claimed_addresses(state: NodeState) -> Iterator[str]:
@@ -89,7 +90,7 @@ def _iter_machine_addresses(facts: MachineFacts) -> Iterator[str]:
 
 @lru_cache(maxsize=8192)
 def _parse_dialable(text: str) -> tuple[str, ...]:
-    """The address in its one spelling, without prefix length; () for what is none or dialled by nobody."""
+    """Return the address in canonical form without prefix length; () if it is invalid or never dialled."""
     ip = parse_ip(text.split("/", maxsplit=1)[0])
     found = order_dial_targets(str(ip), prefer_ipv6=False) if ip is not None else ()
     return found if isinstance(found, tuple) else ()

@@ -1,4 +1,4 @@
-"""Which addresses we dial to ask a Node's machine: the kubelet's provided-node-ip, if it is one."""
+"""Selects the addresses at which a Node's machine is dialled, from the kubelet's provided-node-ip."""
 
 from typing import Final
 
@@ -10,10 +10,10 @@ STEP: Final = "provided-node-ip"
 
 
 def order_dial_targets(provided_node_ip: str, *, prefer_ipv6: bool) -> tuple[str, ...] | MachineFault:
-    """The address of each family, IPv4 first unless `prefer_ipv6`; () for a Node without any.
+    """Return one address per family, IPv4 first unless `prefer_ipv6`; () for a Node without the annotation.
 
-    Such a Node is not ours (its kubelet runs without --cloud-provider=external): nobody is asked about it,
-    and it is the labeler who says why.
+    Such a Node is not ours: its kubelet runs without --cloud-provider=external. metadata queries no machine
+    for it, and the labeler reports the reason. An invalid annotation returns a fault.
     """
     if not provided_node_ip:
         return ()

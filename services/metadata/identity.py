@@ -1,7 +1,8 @@
-"""Which machine bears a Node: facts of another machine must never be written to it.
+"""Verifies that a machine belongs to a Node: facts of another machine must never be written to the Node.
 
-Talos's Nodename decides. Where it differs (kubelet's hostname-override), systemUUID may stand in, if nothing
-else lays claim to the machine. Without a Nodename we wait: an address alone, node-written, proves nothing.
+The Nodename of Talos decides. If it differs (kubelet's hostname-override), the systemUUID decides, unless
+another Node claims the machine. Without a Nodename metadata waits: the kubelet writes the address, so the
+address alone proves nothing.
 """
 
 import ipaddress
@@ -19,7 +20,7 @@ STEP: Final = "Nodename"
 
 
 class MachineIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine that was asked bears this Node, and by what we know."""
+    """Proof that the queried machine belongs to the Node, by method and reason."""
 
     method: Literal["nodename", "system-uuid"]
     reason: str
@@ -28,8 +29,9 @@ class MachineIdentity(msgspec.Struct, frozen=True, kw_only=True):
 def verify(
     node: Node, facts: MachineFacts, all_nodes: Iterable[Node] | None
 ) -> MachineIdentity | MachineFault:
-    """Whether these facts are the Node's own. `others`: all Nodes (this one may be among them), None if not
-    all are known; it is walked only where names differ.
+    """Return the proof that these facts belong to the Node, or a fault.
+
+    `all_nodes` may contain this Node; None if not all Nodes are known. It is iterated only if names differ.
     """
     if not facts.node_name:
         return MachineFault(
@@ -41,9 +43,9 @@ def verify(
         return MachineIdentity(
             method="nodename", reason=f"Talos at {facts.node_ip} says that it bears {node.name}"
         )
-    why_not = _explain_uuid_mismatch(node, facts, all_nodes)
-    if why_not:
-        return _wrong_machine_fault(node, facts, why_not)
+    mismatch = _explain_uuid_mismatch(node, facts, all_nodes)
+    if mismatch:
+        return _wrong_machine_fault(node, facts, mismatch)
     return MachineIdentity(
         method="system-uuid",
         reason=f"the machine at {facts.node_ip} calls itself {facts.node_name} (hostname-override?) "
@@ -86,7 +88,7 @@ def _list_machine_addresses(facts: MachineFacts) -> frozenset[str]:
 
 
 def _normalize_address(text: str) -> str:
-    """One spelling per address, without prefix length; a host name stays what it is."""
+    """Return the canonical address without prefix length; a host name stays unchanged."""
     try:
         return str(ipaddress.ip_interface(text).ip)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Which parts of a machine's inventory a look asks for, and what becomes of the answers.
+"""Selects the parts of a machine's inventory that a poll requests, and applies the response.
 
-Only what rules name, or ipam needs, is asked for. It changes with a reboot at most (gateways: hardly ever),
-so it is kept while the machine stays within reach, and asked for again twice an hour. A part that is not
-told holds a Node up for a few looks, never for ever, and costs nobody the facts that there are.
+metadata requests only the parts that rules name or ipam needs. They change only with a reboot (gateways:
+rarely), so they are kept while the machine is reachable, and polled again twice an hour. A missing part
+delays a Node for a few polls only, and does not affect the other facts.
 """
 
 from collections.abc import Set as AbstractSet
@@ -17,7 +17,7 @@ from services.metadata import poll_schedule
 from services.metadata.node_state import LONG_AGO, NodeState
 from services.metadata.poll_schedule import PollIntervals
 
-MAX_BLOCKING_POLLS: Final = 3  # how often a Node without facts waits for a part that fails
+MAX_BLOCKING_POLLS: Final = 3  # polls for which a Node without facts waits for a failing part
 _FIELD_OF_PART: Final[dict[Part, str]] = {
     "Version": "talos_version",
     "MachineType": "machine_type",
@@ -26,14 +26,14 @@ _FIELD_OF_PART: Final[dict[Part, str]] = {
     "MemoryModule": "memory_mib",
     "RouteStatus": "gateways",
 }
-# What goes away by itself. Anything else (our role, bytes that no Talos sends) is asked again twice an hour.
+# Faults that may pass. After others (missing role, invalid response) the part is polled twice an hour.
 _TRANSIENT_KINDS: Final[frozenset[FaultKind]] = frozenset(
     {"refused", "timeout", "certificate", "no_endpoint", "wrong_machine"}
 )
 
 
 class InventoryPoll(msgspec.Struct, frozen=True, kw_only=True):
-    """What was needed when a look ended, what it had asked for, and what came."""
+    """The parts needed when a poll ended, the parts that it requested, and the response."""
 
     needed_parts: frozenset[Part] = frozenset()
     requested_parts: frozenset[Part] = frozenset()
@@ -46,7 +46,7 @@ NO_INVENTORY_POLL: Final = InventoryPoll()
 def select_parts(
     state: NodeState, needed_parts: AbstractSet[Part], *, now: float, intervals: PollIntervals
 ) -> frozenset[Part]:
-    """With the next look: everything, or what is still missing."""
+    """Return the parts for the next poll: all of them if they are old, else those still missing."""
     oldest = poll_schedule.delay_after_success(intervals, is_watched=True, jitter=0.0)
     if state.facts is None or now - state.inventory_polled_at >= oldest:
         return frozenset(needed_parts)
@@ -58,12 +58,12 @@ def select_parts(
 
 
 def get_part(inventory: Inventory | None, part: Part) -> object:
-    """What an inventory holds of that part, None if nothing."""
+    """Return the value of that part, None if the inventory has none."""
     return None if inventory is None else getattr(inventory, _FIELD_OF_PART[part])
 
 
 def find_blocking_fault(state: NodeState, poll: InventoryPoll) -> MachineFault | None:
-    """Why this look should count as failed: a rule may want to be judged before the Node takes pods."""
+    """Return the fault that fails this poll: rules may need the part before the Node accepts pods."""
     if state.facts is not None:
         return None
     for part in sorted(poll.needed_parts & poll.answer.faults.keys()):
@@ -77,16 +77,16 @@ def find_blocking_fault(state: NodeState, poll: InventoryPoll) -> MachineFault |
 
 
 def merge_inventory(state: NodeState, facts: MachineFacts, poll: InventoryPoll) -> MachineFacts:
-    """These facts with all that is needed and known of the inventory, and nothing that is not needed."""
+    """Return the facts with exactly the needed inventory parts, as far as they are known."""
     if not poll.needed_parts:
         return facts
-    held: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for part in poll.needed_parts:
         value, fault = get_part(poll.answer.inventory, part), poll.answer.faults.get(part)
         if value is None and state.facts is not None and (fault is None or fault.kind in _TRANSIENT_KINDS):
             value = get_part(state.facts.inventory, part)
-        held[_FIELD_OF_PART[part]] = value
-    return msgspec.structs.replace(facts, inventory=Inventory(**held))
+        fields[_FIELD_OF_PART[part]] = value
+    return msgspec.structs.replace(facts, inventory=Inventory(**fields))
 
 
 def apply_inventory_poll(
@@ -98,33 +98,33 @@ def apply_inventory_poll(
     intervals: PollIntervals,
     jitter: float,
 ) -> NodeState:
-    """After a good look: when the inventory is asked for again."""
-    untold = {
+    """Return the state after a successful poll, with the missing parts and the time of the next attempt."""
+    missing = {
         part: fault
         for part, fault in state.missing_parts.items()
         if part in poll.needed_parts - poll.requested_parts
     }
-    untold |= {part: fault for part, fault in poll.answer.faults.items() if part in poll.needed_parts}
-    passing = any(fault.kind in _TRANSIENT_KINDS for fault in untold.values())
-    is_whole = poll.requested_parts >= poll.needed_parts and not passing
+    missing |= {part: fault for part, fault in poll.answer.faults.items() if part in poll.needed_parts}
+    has_transient = any(fault.kind in _TRANSIENT_KINDS for fault in missing.values())
+    is_whole = poll.requested_parts >= poll.needed_parts and not has_transient
     state = msgspec.structs.replace(
-        state, missing_parts=untold, inventory_polled_at=began if is_whole else state.inventory_polled_at
+        state, missing_parts=missing, inventory_polled_at=began if is_whole else state.inventory_polled_at
     )
-    if not passing and not select_parts(state, poll.needed_parts, now=now, intervals=intervals):
+    if not has_transient and not select_parts(state, poll.needed_parts, now=now, intervals=intervals):
         return (
             msgspec.structs.replace(state, incomplete_inventory_polls=0)
             if state.incomplete_inventory_polls
             else state
         )
-    looks = state.incomplete_inventory_polls + 1
-    wait = poll_schedule.delay_after_incomplete(looks, jitter)
+    polls = state.incomplete_inventory_polls + 1
+    wait = poll_schedule.delay_after_incomplete(polls, jitter)
     return msgspec.structs.replace(
-        state, incomplete_inventory_polls=looks, next_poll_at=min(state.next_poll_at, now + wait)
+        state, incomplete_inventory_polls=polls, next_poll_at=min(state.next_poll_at, now + wait)
     )
 
 
 def mark_inventory_doubtful(state: NodeState) -> NodeState:
-    """The machine may have been started anew meanwhile: the next look asks for everything."""
+    """Request the whole inventory with the next poll: the machine may have rebooted since the last one."""
     return msgspec.structs.replace(state, inventory_polled_at=LONG_AGO)
 
 

@@ -1,4 +1,4 @@
-"""The way of an observation through metadata: how old it is when work on it begins, and in which trace."""
+"""Measures the age of an observation when work on it starts, and links its answer to its trace."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -8,24 +8,24 @@ from libs.common.bus.protocol import Message, event_name
 from libs.common.observability import metrics, telemetry
 from libs.common.service.service_spec import METADATA
 
-_MAX_LINKS: Final = 8  # of observations that nobody answered before the next one came
+_MAX_LINKS: Final = 8  # to observations that got no answer before the next one arrived
 
 Headers = Mapping[str, str]
 
 
 class LatencyRecorder:
-    """Of one object: measures each observation that was heard live once, whatever is done on its behalf."""
+    """Records the age of each live observation of one object once, when the first work on it starts."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._message: Message | None = None
 
     def record_received(self, message: Message) -> None:
-        """The newest observation."""
+        """Set the newest observation."""
         self._message = message
 
     def record_started(self) -> None:
-        """Work on it begins; what is done later on is not on its behalf."""
+        """Record the age of the observation, unless it is already recorded."""
         if self._message is None:
             return
         age = (self._now() - self._message.published_at).total_seconds()
@@ -45,20 +45,20 @@ class TracedObservation(Protocol):
 
 
 class TraceContext:
-    """In which trace an answer stands: in that of the observation; linked to it once that was answered."""
+    """Selects the trace of an answer: the trace of the observation, or a link to it once it is answered."""
 
     def __init__(self) -> None:
         self._unanswered: tuple[Headers, ...] = ()
 
     def observe(self, before: TracedObservation) -> None:
-        """Another observation comes; the one before, if nobody answered it, is answered with this one."""
+        """Handle a new observation. If the previous one has no answer yet, the next answer links to it."""
         if before.is_answered or not before.trace_headers:
             self._unanswered = ()
         elif before.trace_headers not in self._unanswered:
             self._unanswered = (*self._unanswered, before.trace_headers)[-_MAX_LINKS:]
 
     def parent_and_links(self, current: TracedObservation) -> tuple[Headers | None, tuple[Headers, ...]]:
-        """The parent, and whom to link to."""
+        """Return the parent headers, and the headers to link to."""
         if current.is_answered:
             return None, (current.trace_headers,) if current.trace_headers else ()
         return current.trace_headers, tuple(

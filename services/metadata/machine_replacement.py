@@ -1,6 +1,6 @@
-"""Who answers where a Node's machine should: whether that says that another machine has taken its place.
+"""Judges whether other machines have replaced a Node's machine, by the answers at its addresses.
 
-Nothing is concluded from silence, an error, half an answer, or a discovery that may know nobody yet.
+A timeout, an error, a partial answer, or a discovery that may list no members yet proves nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,19 @@ from libs.common.contract.node import Node
 from libs.common.contract.node_ips import parse_ip
 from services.metadata.dial_targets import order_dial_targets
 
-MAX_ADDRESSES: Final = 8  # of one Node: others may write them, and each is dialled
+MAX_ADDRESSES: Final = 8  # per Node: other clients may write them, and each is dialled
 
 
 class Inconclusive(msgspec.Struct, frozen=True):
-    """Nothing follows from what was seen, and why."""
+    """The reason why the answers prove no replacement."""
 
     reason: str
 
 
 def list_expected_addresses(node: Node) -> tuple[str, ...] | Inconclusive:
-    """Where the Node's machine should answer: its provided node IPs, then what else is an InternalIP.
+    """Return where the Node's machine should answer: its provided node IPs, then its other InternalIPs.
 
-    ExternalIPs are left out: a cloud may translate them, and no Talos need be behind them.
+    ExternalIPs are ignored: a cloud may translate them, so another host than Talos may answer there.
     """
     provided = order_dial_targets(node.provided_node_ip, prefer_ipv6=False)
     if isinstance(provided, MachineFault) or not provided:
@@ -48,7 +48,7 @@ def list_expected_addresses(node: Node) -> tuple[str, ...] | Inconclusive:
 def list_remaining_addresses(
     node: Node, wrong_machines: Sequence[MachineFacts]
 ) -> tuple[str, ...] | Inconclusive:
-    """The Node's other addresses, once all that were dialled so far were answered by other machines."""
+    """Return the Node's other addresses, once other machines have answered at all dialled ones."""
     addresses = list_expected_addresses(node)
     if isinstance(addresses, Inconclusive):
         return addresses
@@ -68,13 +68,15 @@ def judge_replacement(
     members: AbstractSet[str],
     reachable_nodes: AbstractSet[str],
 ) -> tuple[ForeignMachine, ...] | Inconclusive:
-    """One machine for each of the Node's addresses. `answers`: what was said there. `members`: the node names
-    that discovery knows. `reached`: of the Nodes whose machines say what they are.
+    """Return the foreign machine at each of the Node's addresses, or why these answers prove no replacement.
 
-    Where machines lost their addresses to one another, as after a power cut without DHCP leases, they answer
-    in each other's place: one that is not found where its own Node says proves nothing. And a control plane
-    that has just started knows few members, or none: its list counts only if it names the machines that
-    answered, and most of those that are within reach.
+    `answers`: the result per address. `members`: the node names that discovery lists. `reachable_nodes`: the
+    Nodes whose machines were verified by node name.
+
+    After a power cut without DHCP leases, machines may swap addresses and answer in each other's place. So a
+    machine that does not answer at the address of its own Node proves nothing. A control plane that has just
+    started lists few members or none. Its list counts only if it has the machines that answered, and most of
+    the reachable ones.
     """
     addresses = list_expected_addresses(node)
     if isinstance(addresses, Inconclusive):

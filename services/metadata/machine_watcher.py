@@ -1,4 +1,4 @@
-"""Watches machines, so that a change of one is known at once; up to a number of them, opened at a pace."""
+"""Watches a limited number of machines to detect changes at once. It opens watches at a limited rate."""
 
 import asyncio
 import logging
@@ -18,16 +18,16 @@ from services.metadata.query_machine import QuerySlots, TalosClient
 log = logging.getLogger(__name__)
 
 _POLL_AFTER_END_SECONDS: Final = 5.0  # spread: a restarted endpoint ends hundreds of watches at once
-_MAX_QUEUE_SECONDS: Final = 30.0  # that a watch waits for a lull at most, before it takes its turn
+_MAX_QUEUE_SECONDS: Final = 30.0  # how long a queued watch waits for a quiet period at most
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchCallbacks:
-    """Whom a watch tells, by the Node's name."""
+    """The callbacks for watch events; the first argument is the Node's name."""
 
-    on_opened: Callable[[str, WatchSnapshot], None]  # with what the machine looks like by now
+    on_opened: Callable[[str, WatchSnapshot], None]  # with the content of the watched resources
     on_changed: Callable[[str], None]
-    on_ended: Callable[[str, float], None]  # look within so many seconds
+    on_ended: Callable[[str, float], None]  # poll within so many seconds
 
 
 class _QueuedWatch(NamedTuple):
@@ -36,8 +36,8 @@ class _QueuedWatch(NamedTuple):
 
 
 class MachineWatcher:
-    """At most `limit` machines, in the order in which they were wanted. Opening yields to nodes that join:
-    it begins when no other machine was wanted for a while, and pauses while looks wait for a place.
+    """Watches at most `limit` machines, in the order of `set_target`. Joining Nodes come first: watches open
+    in a quiet period without new targets, and only while queries have a free slot.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class MachineWatcher:
         self._ending: set[asyncio.Task[None]] = set()
         self._queue: deque[_QueuedWatch] = deque()
         self._queued = asyncio.Event()
-        self._last_target_at = -math.inf  # when a machine was last wanted, on the event loop's clock
+        self._last_target_at = -math.inf  # time of the last new target, on the event loop's clock
 
     def set_target(self, name: str, node_ip: str) -> None:
-        """Watch the machine at that address for that Node from now on; "" = no more."""
+        """Watch the machine at that address for that Node from now on; "" stops the watch."""
         if self._targets.pop(name, None) is not None:
             self._stop(name)
         if not node_ip:
@@ -79,7 +79,7 @@ class MachineWatcher:
             self._start(name, node_ip)
 
     async def open_queued(self) -> None:
-        """Let watches open one by one, at their pace, in a lull. Ends by cancellation."""
+        """Open queued watches one by one at the limited rate, in quiet periods, until cancelled."""
         try:
             while True:
                 await self._queued.wait()
@@ -92,7 +92,7 @@ class MachineWatcher:
             await self._close()
 
     def _seconds_until_quiet(self) -> float:
-        """Seconds: until no machine was wanted for long enough, or the first in turn has waited enough."""
+        """Return the seconds until targets were quiet long enough, or the first watch has waited enough."""
         waits_since = next((turn.since for turn in self._queue if not turn.given.done()), -math.inf)
         return max(
             0.0, min(self._last_target_at + self._quiet_period, waits_since + _MAX_QUEUE_SECONDS) - _now()
@@ -100,7 +100,7 @@ class MachineWatcher:
 
     def _open_next(self) -> None:
         if self._seconds_until_quiet() > 0:
-            return  # another machine was wanted meanwhile
+            return  # a new target arrived meanwhile
         while self._queue and (self._queue[0].given.done() or not self._slots.is_full):
             turn = self._queue.popleft()
             if not turn.given.done():
@@ -141,12 +141,12 @@ class MachineWatcher:
             except MachineUnavailable as unavailable:
                 reason = unavailable.fault.message
             except Exception as error:
-                # Events are hostile input: what breaks our reading of one must not end the watching for ever.
+                # An event is hostile input: one that breaks our parser must not end the watch permanently.
                 log.exception("a watch ended in a way nobody foresaw", extra={"node": name})
                 reason = f"{type(error).__name__}: {error}"
             log.debug("a machine is not watched", extra={"node": name, "reason": reason})
-            # A watch that does not open says as much as one that ends; a machine that can never be watched
-            # is looked at as often as all others.
+            # A watch that fails to open counts as an ended one, but only the first failure causes a poll: a
+            # machine that can never be watched is polled as often as any other unwatched machine.
             if opened or not failures:
                 self._callbacks.on_ended(name, _POLL_AFTER_END_SECONDS * self._random.random())
             failures = 1 if opened else failures + 1

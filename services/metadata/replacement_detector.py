@@ -1,4 +1,4 @@
-"""Asks who answers in the place of a Node's machine: at all of its addresses, and what discovery knows."""
+"""Queries all addresses of a Node, and discovery, to detect machines that replace its machine."""
 
 import asyncio
 import logging
@@ -15,12 +15,12 @@ from services.metadata.query_machine import QueryResult, TalosClient, query_addr
 
 log = logging.getLogger(__name__)
 
-MEMBERS_TTL_SECONDS: Final = 10.0  # a member that is gone stays known for half an hour
-SIGHTING_TTL_SECONDS: Final = 1800.0  # as long as discovery remembers a machine, we do
+MEMBERS_TTL_SECONDS: Final = 10.0  # discovery lists a member for half an hour after it is gone
+SIGHTING_TTL_SECONDS: Final = 1800.0  # as long as discovery keeps a machine
 
 
 class MemberCache:
-    """Whom discovery knows; asked once in ten seconds at most, whoever wants to know."""
+    """Caches the members that discovery lists. It queries them at most once in ten seconds."""
 
     def __init__(
         self, talos: TalosClient, *, deadline_seconds: float, monotonic: Callable[[], float]
@@ -32,7 +32,7 @@ class MemberCache:
         self._query_task: asyncio.Task[frozenset[str] | MachineFault] | None = None
 
     async def get_names(self) -> frozenset[str] | MachineFault:
-        """The node names of all members, or why they are not known."""
+        """Return the node names of all members, or the fault of the query."""
         now = self._monotonic()
         if self._query_task is None or now - self._queried_at >= MEMBERS_TTL_SECONDS:
             self._queried_at = now
@@ -40,7 +40,7 @@ class MemberCache:
         return await asyncio.shield(self._query_task)
 
     async def close(self) -> None:
-        """End a question under way."""
+        """Cancel the current query."""
         if self._query_task is not None:
             self._query_task.cancel()
             await asyncio.wait({self._query_task})
@@ -51,23 +51,25 @@ class MemberCache:
         except MachineUnavailable as unavailable:
             return unavailable.fault
         except Exception as error:
-            # Answers are hostile input: what breaks our reading of one must not end the Node's only task.
+            # A response is hostile input: one that breaks our parser must not end the Node's only task.
             log.exception("a question for members ended in a way nobody foresaw")
             return MachineFault(kind="internal", step="Member", message=type(error).__name__)
 
 
 class MachineSightings:
-    """Machines that answered where another Node's was looked for, by the name that they bear.
+    """Machines that answered at an address of another Node, by node name.
 
-    Discovery may have lost one that was moved and still lives: who has met it elsewhere knows better.
+    Discovery may have lost a machine that moved and still runs. A sighting proves that it runs.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._sightings: dict[str, tuple[str, float]] = {}  # name -> at which address, when; the oldest first
+        self._sightings: dict[
+            str, tuple[str, float]
+        ] = {}  # node name -> (address, monotonic time); the oldest first
 
     def record(self, facts: MachineFacts) -> None:
-        """It answered."""
+        """Record that this machine answered, and drop expired sightings."""
         now = self._monotonic()
         while self._sightings and now - next(iter(self._sightings.values()))[1] >= SIGHTING_TTL_SECONDS:
             del self._sightings[next(iter(self._sightings))]
@@ -76,7 +78,7 @@ class MachineSightings:
             self._sightings[facts.node_name] = (facts.node_ip, now)
 
     def explain_alive(self, name: str) -> str:
-        """Where the machine of that name was met, in words; "" if it was not, or long ago."""
+        """Return where the machine of that name answered, as a reason; "" without a recent sighting."""
         address, at = self._sightings.get(name, ("", -math.inf))
         if self._monotonic() - at >= SIGHTING_TTL_SECONDS:
             return ""
@@ -84,7 +86,7 @@ class MachineSightings:
 
 
 class ReplacementDetector:
-    """Who answers in the place of which Node's machine, for all Nodes."""
+    """Detects replacements for all Nodes, with one cache of members and sightings."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class ReplacementDetector:
         deadline_seconds: float,
         monotonic: Callable[[], float],
     ) -> None:
-        """`reached` names the Nodes whose machines say what they are. Not `wanted`: nobody is asked."""
+        """`get_reachable_nodes` returns Nodes verified by node name. If disabled, it queries nothing."""
         self._talos = talos
         self._get_reachable_nodes = get_reachable_nodes
         self._is_enabled = is_enabled
@@ -104,14 +106,14 @@ class ReplacementDetector:
         self._sightings = MachineSightings(monotonic)
 
     def record_sighting(self, facts: MachineFacts) -> None:
-        """A machine answered where another Node's was looked for."""
+        """Record that a machine answered at an address of another Node."""
         if self._is_enabled:
             self._sightings.record(facts)
 
     async def detect(
         self, node: Node, wrong_machines: tuple[MachineFacts, ...]
     ) -> tuple[ForeignMachine, ...]:
-        """Those who do, () if that is not proven. `answered`: what was said where it was expected."""
+        """Return the replacements, () without proof. `wrong_machines` answered at the dialled addresses."""
         if not self._is_enabled:
             return ()
         found = await detect_replacements(
@@ -129,7 +131,7 @@ class ReplacementDetector:
         return found
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Cancel the current query of members."""
         await self._members.close()
 
 
@@ -143,9 +145,10 @@ async def detect_replacements(
     deadline_seconds: float,
     sightings: MachineSightings | None = None,
 ) -> tuple[ForeignMachine, ...] | Inconclusive:
-    """Who has taken the place of the Node's machine. `answered`: what other machines said where it was
-    looked for; `reached` names the Nodes whose machines say what they are; `met`, by whoever looks at all
-    Nodes, who answered in others' places, and is told of more.
+    """Return the machines that replace the Node's machine, or why there is no proof.
+
+    `wrong_machines`: the facts of other machines at the dialled addresses. `reachable_nodes` returns the
+    Nodes verified by node name. `sightings`: given by a caller that polls all Nodes; new answers are added.
     """
     further = list_remaining_addresses(node, wrong_machines)
     if isinstance(further, Inconclusive):
@@ -159,13 +162,13 @@ async def detect_replacements(
                 sightings.record(facts)
         if why := sightings.explain_alive(node.name):
             return Inconclusive(why)
-    said = {facts.node_ip: facts for facts in wrong_machines}
-    return judge_replacement(node, {**answers, **said}, members=names, reachable_nodes=reachable_nodes())
+    known = {facts.node_ip: facts for facts in wrong_machines}
+    return judge_replacement(node, {**answers, **known}, members=names, reachable_nodes=reachable_nodes())
 
 
 async def _query_each(
     talos: TalosClient, addresses: tuple[str, ...], deadline_seconds: float
 ) -> dict[str, MachineFacts | MachineFault]:
-    asking = (query_address(talos, one, parts=(), deadline_seconds=deadline_seconds) for one in addresses)
-    found = zip(addresses, await asyncio.gather(*asking), strict=True)
+    queries = (query_address(talos, one, parts=(), deadline_seconds=deadline_seconds) for one in addresses)
+    found = zip(addresses, await asyncio.gather(*queries), strict=True)
     return {address: seen.facts if isinstance(seen, QueryResult) else seen for address, seen in found}

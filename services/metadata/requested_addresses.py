@@ -1,4 +1,4 @@
-"""The addresses that a request for a certificate asks for. Whether it is a proper one is not judged here."""
+"""Parses the addresses that a CSR requests. It does not validate the CSR."""
 
 import ipaddress
 import warnings
@@ -10,19 +10,19 @@ from libs.common.contract.signing_request import SigningRequest
 
 
 def parse_requested_addresses(request: SigningRequest) -> frozenset[str]:
-    """IP SANs in their canonical text; empty for what nobody can read. Never raises, whatever the bytes."""
+    """Return the IP SANs in canonical form; none if the request cannot be parsed. Never raises."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd encodings; who decides is told of them
+            warnings.simplefilter("ignore")  # about unusual encodings; csr reports them
             extensions = x509.load_pem_x509_csr(request.spec.request).extensions
             names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             found = names.get_values_for_type(x509.IPAddress)
-    except Exception:  # noqa: BLE001 - hostile bytes: the parser has more ways to refuse than it names
+    except Exception:  # noqa: BLE001 - hostile bytes: the parser raises more errors than it documents
         return frozenset()
     except BaseException as error:
         if type(error).__module__ != "pyo3_runtime":
-            raise  # a signal, the end of the process
-        return frozenset()  # PanicException: a broken assertion inside the parser, which goes on
+            raise  # a signal or the exit of the process
+        return frozenset()  # PanicException: a failed assertion in the parser, which stays usable
     return frozenset(
         str(parse_ip(str(ip)))
         for ip in found
