@@ -1,4 +1,4 @@
-"""Says what is news of each object, in parallel over objects and in order for each, until it is said."""
+"""Publishes changed objects: in parallel across objects, in order for each, with retries."""
 
 import asyncio
 import logging
@@ -27,13 +27,12 @@ from services.watcher.work_queue import WorkItem, WorkQueue, compute_cooldown
 
 log = logging.getLogger(__name__)
 
-EVICTION_GRACE_SECONDS: Final = (
-    5.0  # before the first word of what may lose its place to newer ones at any moment
-)
+# before the first publish of an object that newer ones may evict at any moment
+EVICTION_GRACE_SECONDS: Final = 5.0
 
 
 class ObjectPublisher(Generic[ObjectT]):
-    """The mouth of one term for one kind; silent until it has a stamp, and again after `pause`."""
+    """Publishes the objects of one kind during one leadership term, while it has a fencing token."""
 
     def __init__(
         self,
@@ -50,10 +49,10 @@ class ObjectPublisher(Generic[ObjectT]):
         on_no_stream: Callable[[], None] = lambda: None,
         on_full: Callable[[], None] = lambda: None,
     ) -> None:
-        """`absent_as_of` is the observer's; `on_settled` hears that an errand ended.
+        """`on_settled` is called after each publish attempt; `absent_as_of` as in `PublishDecider`.
 
-        `on_no_stream` is called when there was no stream to publish to, `on_full` when a full stream refuses
-        an observation.
+        `on_no_stream` is called when the stream does not exist, `on_full` when a full stream rejects an
+        observation.
         """
         self._kind = kind
         self._store = store
@@ -69,22 +68,23 @@ class ObjectPublisher(Generic[ObjectT]):
         self._tasks: asyncio.TaskGroup | None = None
         self._last_error = ""
         self._skipped: dict[str, str] = {}
-        self._traces: dict[str, Mapping[str, str]] = {}  # of each name's last word, while traces are on
+        # last message's headers by name, while tracing is on
+        self._traces: dict[str, Mapping[str, str]] = {}
 
     @property
     def is_round_complete(self) -> bool:
-        """Whether all that `say_all` named last has been said, or cannot be."""
+        """Whether every name of the last `start_round` was published, skipped or needed no message."""
         return self._queue.is_round_complete
 
     def problems(self) -> tuple[str, ...]:
-        """Why something is not said, in words for /readyz."""
+        """Return why observations wait to be published, in words for /readyz."""
         if not self._last_error:
             return ()
         waiting = f"{self._queue.pending_count} observations of {self._kind.resource} wait to be published"
         return (f"{waiting}: {self._last_error}",)
 
     async def run(self) -> None:
-        """Carry out errands until cancelled."""
+        """Process work items until cancelled."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._start()
@@ -93,11 +93,12 @@ class ObjectPublisher(Generic[ObjectT]):
             self._tasks = None
 
     def enqueue(self, names: Collection[str]) -> None:
-        """There is news of these."""
+        """Publish these objects if they have changed."""
         for name in names:
             if self._published.get(self._kind, name) is None and self._store.may_be_evicted(name):
-                # Its requester asks without end. What has lost its place until then was never said, and so
-                # is not said to be gone either: each of the two words would stay in the stream for an hour.
+                # The requester files requests without end. An object evicted during the delay was never
+                # published, so it needs no deletion message either. Each of the two messages would stay in
+                # the stream for an hour.
                 asyncio.get_running_loop().call_later(EVICTION_GRACE_SECONDS, self._enqueue_if_present, name)
             else:
                 self._enqueue(name)
@@ -114,43 +115,41 @@ class ObjectPublisher(Generic[ObjectT]):
             self._queue.end_cooldown(name)
 
     def enqueue_republish(self, names: Collection[str]) -> None:
-        """It is the turn of these in the resync."""
+        """Publish these objects even if unchanged."""
         for name in names:
             self._queue.add(name, force=True)
         self._start()
 
     def start_round(self, token: FencingToken, names: Collection[str]) -> None:
-        """Begin a round: all of these are said with this stamp, and from now on everything is."""
+        """Begin a round: publish all of these names with this token, and from then on every change."""
         self._token = token
         self._queue.start_round(names)
         self._start()
 
     def pause(self) -> None:
-        """Start nothing more until the next `say_all`: the stream may be another one."""
+        """Start no publish until the next `start_round`: the stream may have been replaced."""
         self._token = None
 
     def _start(self) -> None:
-        while (
-            self._tasks is not None and self._token is not None and (errand := self._queue.get()) is not None
-        ):
-            self._tasks.create_task(self._run(errand, self._token))
+        while self._tasks is not None and self._token is not None and (item := self._queue.get()) is not None:
+            self._tasks.create_task(self._run(item, self._token))
 
     async def _run(self, item: WorkItem, token: FencingToken) -> None:
-        said = False
+        is_published = False
         try:
-            said = await self._decide_and_publish(item, token)
+            is_published = await self._decide_and_publish(item, token)
         except (BusError, TemporaryError) as error:
             self._schedule_retry(item.name, error)
         except EventError as error:
             self._skip(item.name, str(error))
-            self._finish(item.name, said)
+            self._finish(item.name, is_published)
         else:
-            self._finish(item.name, said)
+            self._finish(item.name, is_published)
         self._on_settled()
         self._start()
 
     async def _decide_and_publish(self, item: WorkItem, token: FencingToken) -> bool:
-        """Whether it was said."""
+        """Process one item; return whether a message was published."""
         name = item.name
         if self._store.get(name) is None:
             self._skipped.pop(name, None)
@@ -173,17 +172,17 @@ class ObjectPublisher(Generic[ObjectT]):
         if outcome is PublishOutcome.PUBLISHED:
             self._published.record_published(event, self._publisher.last_sequence_of(subject_of(event)))
             self._skipped.pop(name, None)
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "event": type(event).__name__,
             "reason": reason,
             "outcome": outcome.value,
         }
-        told |= {"attempt": 1 + self._queue.failure_count(name), "seconds": round(clock() - began, 4)}
-        again = reason == REPUBLISH_REASON  # every five minutes, of each object
+        fields |= {"attempt": 1 + self._queue.failure_count(name), "seconds": round(clock() - began, 4)}
+        again = reason == REPUBLISH_REASON  # every resync period for each object
         log.log(
             logging.DEBUG if again else logging.INFO,
             self._kind.log_message,
-            extra=self._log_fields(name) | told,
+            extra=self._log_fields(name) | fields,
         )
         return outcome is PublishOutcome.PUBLISHED
 
@@ -199,7 +198,7 @@ class ObjectPublisher(Generic[ObjectT]):
         return outcome
 
     def _take_trace_links(self, name: str) -> tuple[Mapping[str, str], ...]:
-        """The trace of what was said of it before: a resync and a change name what they follow."""
+        """Return the trace of the previous message of that name, which the new span links to."""
         headers = self._traces.pop(name, None)
         return (headers,) if headers else ()
 
@@ -211,7 +210,7 @@ class ObjectPublisher(Generic[ObjectT]):
         attempt = self._queue.mark_failed(name)
         delay = backoff_seconds(attempt, self._jitter())
         asyncio.get_running_loop().call_later(delay, self._retry, name)
-        if not self._last_error:  # an outage concerns every object: it is told once
+        if not self._last_error:  # log an outage once, although it affects every object
             log.warning(
                 "observations cannot be published", extra=self._log_fields(name) | {"error": str(error)}
             )
@@ -230,21 +229,21 @@ class ObjectPublisher(Generic[ObjectT]):
         if is_published and self._is_urgent(name):
             self._queue.end_cooldown(name)
         elif is_published:
-            # A joining node is changed half a dozen times: by its kubelet, by controllers, by us. Its first
-            # word leaves at once, and so does its end; nobody waits for what comes in between, and every
-            # word costs each service about half a millisecond.
-            rest = compute_cooldown(self._queue.cooling_count, at_most=self._kind.max_cooldown_seconds)
-            asyncio.get_running_loop().call_later(rest, self._end_cooldown, name)
+            # The kubelet and several controllers change a joining Node about six times. Its first state and
+            # its deletion are published at once. No service needs the states between, and each message costs
+            # each service about 0.5 ms of CPU time.
+            cooldown = compute_cooldown(self._queue.cooling_count, at_most=self._kind.max_cooldown_seconds)
+            asyncio.get_running_loop().call_later(cooldown, self._end_cooldown, name)
         if self._last_error and not self._queue.failing_count:
             self._last_error = ""
             log.info("observations are published again", extra={"resource": self._kind.resource})
 
     def _is_urgent(self, name: str) -> bool:
-        """Whether that object is gone, or another one than was last said, or followers ignore what was."""
-        found, held = self._store.get(name), self._published.get(self._kind, name)
-        known = self._kind.extract_object(held) if held is not None else None
-        is_void = self._published.is_fenced(self._kind, name)
-        return is_void or found is None or known is None or known.uid != found.uid
+        """Whether the object is deleted, replaced by another uid, or followers ignore its last message."""
+        found, published = self._store.get(name), self._published.get(self._kind, name)
+        known = self._kind.extract_object(published) if published is not None else None
+        is_fenced = self._published.is_fenced(self._kind, name)
+        return is_fenced or found is None or known is None or known.uid != found.uid
 
     def _end_cooldown(self, name: str) -> None:
         self._queue.end_cooldown(name)

@@ -1,4 +1,4 @@
-"""Compares the store with what the stream holds of one name; asks the API server where neither is proof."""
+"""Decides for one name by store and published state; confirms an absence with the API server if needed."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -17,7 +17,7 @@ from services.watcher.store import Store
 
 
 class PublishDecider(Generic[ObjectT]):
-    """Decides what to publish of one name."""
+    """Decides what to publish for one name."""
 
     def __init__(
         self,
@@ -28,8 +28,9 @@ class PublishDecider(Generic[ObjectT]):
         now: Callable[[], datetime],
         absent_as_of: Callable[[str], Awaitable[int | None]],
     ) -> None:
-        """`absent_as_of` asks the API server: the resourceVersion as of which no object has that name, None
-        if one has. It raises TemporaryError without an answer.
+        """`absent_as_of` returns the resourceVersion at which no object has that name, None if one has.
+
+        It asks the API server, and raises TemporaryError without an answer.
         """
         self._kind = kind
         self._store = store
@@ -38,31 +39,34 @@ class PublishDecider(Generic[ObjectT]):
         self._absent_as_of = absent_as_of
 
     async def decide(self, name: str, token: FencingToken, *, force: bool) -> PublishDecision | None:
-        """None if nothing can be published: the object exists, and its state is not known."""
-        observation = self._decide(name, token, force=force)
-        if not isinstance(observation, ConfirmAbsence):
-            return observation
-        held = self._published.get(self._kind, name)
+        """Return the decision; None if the state is unknown, so that nothing can be published now."""
+        decision = self._decide(name, token, force=force)
+        if not isinstance(decision, ConfirmAbsence):
+            return decision
+        published = self._published.get(self._kind, name)
         version = await self._absent_as_of(name)
-        if version is None or self._published.get(self._kind, name) is not held:
-            return None  # it exists, or something newer than the answer was published: a later look decides
+        if version is None or self._published.get(self._kind, name) is not published:
+            # The object exists, or a newer observation was published meanwhile: a later item decides.
+            return None
         return self._decide(name, token, force=force, absent_as_of=version)
 
     def _decide(
         self, name: str, token: FencingToken, *, force: bool, absent_as_of: int | None = None
     ) -> PublishDecision | None:
-        kind, found, held = self._kind, self._store.get(name), self._published.get(self._kind, name)
-        void = self._published.is_fenced(kind, name)
+        kind, found, published = self._kind, self._store.get(name), self._published.get(self._kind, name)
+        is_fenced = self._published.is_fenced(kind, name)
         if found is not None:
-            return decide_present(kind, found, held, token, now=self._now(), force=force, is_fenced=void)
+            return decide_present(
+                kind, found, published, token, now=self._now(), force=force, is_fenced=is_fenced
+            )
         if self._store.is_unreadable(name) or not self._store.has_synced:
             return None
         return decide_absent(
             kind,
-            held,
+            published,
             token,
             last_resource_version=max(self._store.last_resource_version, absent_as_of or 0),
             now=self._now(),
             is_confirmed=absent_as_of is not None,
-            is_fenced=void,
+            is_fenced=is_fenced,
         )

@@ -1,4 +1,4 @@
-"""What is worth saying of an object: it as Kubernetes holds it, against what the stream holds of it."""
+"""Compares an object in Kubernetes with its last observation in the stream, and decides what to publish."""
 
 from datetime import datetime
 from typing import Final
@@ -11,41 +11,41 @@ from libs.common.contract.subjects import is_publishable_name
 from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 
 BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels
-BYTES_PER_REQUEST: Final = 12_000  # a CSR, itself with the facts about its machine, and what was decided
-BYTES_PER_DELETED: Final = 1_000  # what remains of either for an hour
-REPUBLISH_REASON: Final = "said again"  # though nothing changed
+BYTES_PER_REQUEST: Final = 12_000  # a CSR, its enrichment with the machine's facts, and its decision
+BYTES_PER_DELETED: Final = 1_000  # the deletion messages of either kind, kept for an hour
+REPUBLISH_REASON: Final = "said again"  # resync of an unchanged object
 FENCED_REASON: Final = "a former leader published it, which services ignore"
-_MAX_NAME_CHARS: Final = 80  # characters of a name that cannot be published
+_MAX_NAME_CHARS: Final = 80  # characters of a quoted invalid name
 
 
 class FencingToken(msgspec.Struct, frozen=True, kw_only=True):
-    """What every observation of one term bears: into which stream, by which leader."""
+    """The stream ID and epoch that every observation of one leadership term carries."""
 
     stream_id: str
     epoch: int
 
 
 class Publish(msgspec.Struct, frozen=True, kw_only=True):
-    """It is to be said."""
+    """Publish this event."""
 
     event: ObservedEvent
     reason: str
 
 
 class NoChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream already says it."""
+    """The stream already contains this state."""
 
     reason: str
 
 
 class Skip(msgspec.Struct, frozen=True, kw_only=True):
-    """That object cannot be said, whatever we do; the others can."""
+    """The object can never be published; other objects can."""
 
     reason: str
 
 
 class ConfirmAbsence(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream holds a newer state than the store: only the API server can tell whether it is gone."""
+    """The stream contains a newer state than the store: only the API server can confirm a deletion."""
 
     reason: str
 
@@ -63,11 +63,11 @@ def decide_present(
     force: bool = False,
     is_fenced: bool = False,
 ) -> PublishDecision:
-    """Judge an object that exists; `found` is what we read of it, `held` the last said of its name.
+    """Decide about an existing object; `published` is the last observation of its name in the stream.
 
-    `anyway` says it again although nothing changed (resync, a new leader, a new stream); so does `void`,
-    because followers ignore what `held` says. A new uid under an old name is news like any other: consumers
-    take it as the old one's end.
+    `force` publishes an unchanged object again (resync, new leader, new stream). `is_fenced` does too,
+    because followers ignore `published`. A new uid under an old name is a normal change: consumers treat it
+    as the end of the old object.
     """
     if not is_publishable_name(obj.name):
         return Skip(reason=f"the name {_quote_name(obj.name)} cannot be the end of a subject")
@@ -94,9 +94,9 @@ def decide_absent(
     """Decide about a name without an object as of `last_resource_version`, the latest one received.
 
     A former leader may have seen a newer state than the watch of this process has delivered. `is_confirmed`:
-    a GET after that state was published found no object of that name. ResourceVersions alone decide
-    nothing then: a restored etcd counts from an older one. `void`: followers ignore what `held` says, and may
-    hold the object although `held` says that it is gone.
+    a request after that state was published found no object of that name. ResourceVersions alone prove
+    nothing then, because a restored etcd counts from an older one. `is_fenced`: followers ignore `published`,
+    and may still have the object although `published` is a deletion.
     """
     order = ObservationOrder(epoch=token.epoch, resource_version=last_resource_version)
     known = kind.extract_object(published) if published is not None else None
@@ -113,18 +113,18 @@ def decide_absent(
 
 
 def compute_next_epoch(*, highest_seen: int, lease_transitions: int) -> int:
-    """The epoch of a new leader: above every leader that this stream or the Lease remembers."""
+    """Return the epoch of a new leader: higher than every epoch known from the stream or the Lease."""
     return 1 + max(highest_seen, lease_transitions)
 
 
 def estimate_stream_bytes(nodes: int, requests: int = 0, deleted: int = 0) -> int:
-    """Room for that many objects of ordinary size. What the stream holds in bytes may ask for more."""
+    """Estimate the stream size for objects of ordinary size; `Resync` raises it by the actual usage."""
     needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + deleted * BYTES_PER_DELETED
     return limit_for_bytes(needed)
 
 
 def _quote_name(name: str) -> str:
-    """A name that is none of ours to bound: whoever files a request chooses it."""
+    """Quote and truncate an invalid name: the requester chooses a CSR's name."""
     return ascii(name if len(name) <= _MAX_NAME_CHARS else name[:_MAX_NAME_CHARS] + "...")
 
 

@@ -1,4 +1,4 @@
-"""What the stream holds of observations, as far as the watcher must know to say only what is news."""
+"""The watcher's own events that the stream contains, to publish only changes."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -24,16 +24,16 @@ from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 class _Entry(msgspec.Struct, frozen=True):
     sequence: int
     event: ObservedEvent | SnapshotComplete
-    is_fenced: bool = False  # of a former leader, behind a newer epoch: followers ignore it
+    is_fenced: bool = False  # from a former leader, after a newer epoch: followers ignore it
 
 
 class PublishedState:
-    """A bus `Follower` that also takes the watcher's own word at once, before it comes back from the stream.
+    """A bus `Follower` that also stores own messages at once, before the stream delivers them.
 
     Smaller than a StreamCache: it ignores enriched messages, and keeps each own observation once, as the
-    published object. `learned` receives each sequence. `on_stream_replaced` is called for another stream ID,
-    `on_change` when following begins, is lost or has caught up, and when a leader heartbeat arrives.
-    `on_fenced_message` gets the subject of a message that followers ignore because it is out of date.
+    published object. `on_sequence` receives each sequence. `on_stream_replaced` is called for another stream
+    ID, `on_change` when following begins, is lost or has caught up, and when a leader heartbeat arrives.
+    `on_fenced_message` receives the subject of a message that followers ignore because it is out of date.
     """
 
     def __init__(
@@ -59,39 +59,39 @@ class PublishedState:
         self._followed_since = 0.0
         self._follow_generation = 0
         self._greatest_epoch = 0
-        self._sequence = 0  # up to which the stream was heard
+        self._sequence = 0  # the highest sequence received
         self._replaying = True
         self._disconnect_reason = "not connected yet"
 
     @property
     def stream_id(self) -> str:
-        """That of the stream which is followed; "" before the first."""
+        """The ID of the followed stream; "" before the first one."""
         return self._opened.stream_id
 
     @property
     def follow_generation(self) -> int:
-        """Counts how often following began and has been read to its end; 0 while it is not.
+        """The number of times that following began, once the replay is complete; 0 while it is not.
 
-        Another one than before means that something may have been missed or lost meanwhile.
+        A changed number means that messages may have been missed or lost meanwhile.
         """
         return 0 if self._disconnect_reason or self._replaying else self._follow_generation
 
     @property
     def greatest_epoch(self) -> int:
-        """The greatest epoch of any observation, snapshot or Leading heard in this incarnation."""
+        """The greatest epoch of any observation, snapshot or Leading in this stream."""
         return self._greatest_epoch
 
     @property
     def leader_heartbeat(self) -> Leading | None:
-        """The last word of the leader with the greatest epoch, None if there was none in this incarnation."""
+        """The last heartbeat of the leader with the greatest epoch; None if this stream had none."""
         return self._leader_heartbeat
 
     def seconds_since_leader_heartbeat(self) -> float:
-        """How long ago that was heard; infinite if never."""
+        """Return the seconds since the last leader heartbeat; infinite if there was none."""
         return self._clock() - self._leader_heartbeat_at
 
     def leader_silence_seconds(self) -> float:
-        """How long it has been followed without hearing a leader; NaN while it is not followed."""
+        """Return the seconds of following without a leader heartbeat; NaN while not following."""
         return (
             nan
             if self.follow_generation == 0
@@ -99,79 +99,79 @@ class PublishedState:
         )
 
     def has_newer_leader(self, epoch: int, identity: str) -> bool:
-        """Whether somebody else has spoken with an epoch that is not below this one."""
-        said = self._leader_heartbeat
-        same = said is not None and said.epoch == epoch and said.holder != identity
+        """Whether another leader has published with this epoch or a higher one."""
+        heartbeat = self._leader_heartbeat
+        same = heartbeat is not None and heartbeat.epoch == epoch and heartbeat.holder != identity
         return same or self._greatest_epoch > epoch
 
     @property
     def snapshot(self) -> SnapshotComplete | None:
-        """The last one that the stream holds."""
-        held = self._entries.get(SNAPSHOT)
-        return held.event if held is not None and isinstance(held.event, SnapshotComplete) else None
+        """The last snapshot in the stream; None if there is none."""
+        entry = self._entries.get(SNAPSHOT)
+        return entry.event if entry is not None and isinstance(entry.event, SnapshotComplete) else None
 
     def problems(self) -> tuple[str, ...]:
-        """Why this is not what the stream holds, in words for /readyz."""
+        """Return why this state may differ from the stream, in words for /readyz."""
         return connection_problems(self._disconnect_reason, replaying=self._replaying)
 
     def get(self, kind: Kind[ObjectT], name: str) -> ObservedEvent | None:
-        """What was last said of that name."""
-        held = self._entries.get(f"{kind.subject}.{name}")
-        return held.event if held is not None and not isinstance(held.event, SnapshotComplete) else None
+        """Return the last observation of that name; None if there is none."""
+        entry = self._entries.get(f"{kind.subject}.{name}")
+        return entry.event if entry is not None and not isinstance(entry.event, SnapshotComplete) else None
 
     def is_fenced(self, kind: Kind[ObjectT], name: str) -> bool:
         """Whether followers ignore the last message of that name and keep an older one."""
-        held = self._entries.get(f"{kind.subject}.{name}")
-        return held is not None and held.is_fenced
+        entry = self._entries.get(f"{kind.subject}.{name}")
+        return entry is not None and entry.is_fenced
 
     def objects(self, kind: Kind[ObjectT]) -> Iterator[tuple[str, str]]:
-        """Name and uid of each object that followers may hold.
+        """Yield name and uid of each object that followers may have.
 
-        These exist by the last message of their subject, or a void message says that they are gone.
+        The last message of its subject is the object, or a fenced deletion.
         """
-        for subject, held in self._entries.items():
-            event = held.event
+        for subject, entry in self._entries.items():
+            event = entry.event
             if (found := kind.extract_object(event)) is not None:
                 yield found.name, found.uid
             elif (
-                held.is_fenced
+                entry.is_fenced
                 and isinstance(event, NodeGone | CsrGone)
                 and subject == f"{kind.subject}.{event.name}"
             ):
                 yield event.name, event.uid
 
     def names(self, kind: Kind[ObjectT]) -> set[str]:
-        """Names of the objects that followers may hold."""
+        """Return the names of the objects that followers may have."""
         return {name for name, _ in self.objects(kind)}
 
     @property
     def subject_count(self) -> int:
-        """Of how many subjects the stream holds what a watcher says."""
+        """The number of subjects with an observation or snapshot of a watcher."""
         return len(self._entries)
 
     def record_published(self, event: ObservedEvent | SnapshotComplete, sequence: int) -> None:
-        """We have published this ourselves, under this sequence."""
+        """Record an event that this process published with that sequence."""
         if event.stream_id == self.stream_id:
             self._store(subject_of(event), event, sequence)
 
     # ---- bus.Follower
 
     def start_replay(self, position: StreamPosition) -> None:
-        another = position.stream_id != self._opened.stream_id
+        is_other_stream = position.stream_id != self._opened.stream_id
         self._opened = position
         self._follow_generation += 1
-        self._sequence = 0 if another else min(self._sequence, position.last_sequence)
+        self._sequence = 0 if is_other_stream else min(self._sequence, position.last_sequence)
         self._replayed.clear()
         self._replaying = True
         self._disconnect_reason = ""
-        if another:
+        if is_other_stream:
             self._entries.clear()
             self._greatest_epoch = 0
             self._leader_heartbeat = None
             self._on_stream_replaced()
-        # What lies beyond the stream's end was acknowledged once and went with a disk.
+        # Messages beyond the end of the stream were acknowledged earlier and lost with a disk.
         self._drop(
-            {subject for subject, held in self._entries.items() if held.sequence > position.last_sequence}
+            {subject for subject, entry in self._entries.items() if entry.sequence > position.last_sequence}
         )
         self._on_change()
 
@@ -182,17 +182,17 @@ class PublishedState:
         is_new, self._sequence = message.sequence > self._sequence, max(message.sequence, self._sequence)
         event = message.event
         if isinstance(event, UnreadablePayload) or stream_id_of(event) != self.stream_id:
-            return  # no observation of this stream, whatever it is
+            return  # no observation of this stream
         match event:
             case Leading():
                 self._apply_heartbeat(event)
             case NodeObserved() | NodeGone() | CsrObserved() | CsrGone() | SnapshotComplete():
-                void = is_new and is_from_former_leader(event, self._greatest_epoch)
-                self._store(message.subject, event, message.sequence, is_fenced=void)
+                is_fenced = is_new and is_from_former_leader(event, self._greatest_epoch)
+                self._store(message.subject, event, message.sequence, is_fenced=is_fenced)
                 if isinstance(event, SnapshotComplete):
                     self._drop(self._expired_deletions(message.published_at))
             case _:
-                return  # what others made of it
+                return  # published by other services
         if epoch_of(event) > self._greatest_epoch:
             self._greatest_epoch = epoch_of(event)
             self._on_change()
@@ -200,7 +200,7 @@ class PublishedState:
     def finish_replay(self) -> None:
         end = self._opened.last_sequence
         self._drop(
-            {s for s, held in self._entries.items() if held.sequence <= end and s not in self._replayed}
+            {s for s, entry in self._entries.items() if entry.sequence <= end and s not in self._replayed}
         )
         self._replayed.clear()
         self._replaying = False
@@ -214,7 +214,7 @@ class PublishedState:
     def _apply_heartbeat(self, leading: Leading) -> None:
         if (
             self._leader_heartbeat is None or leading.epoch >= self._leader_heartbeat.epoch
-        ):  # else a former leader: ignored
+        ):  # otherwise from a former leader: ignored
             self._leader_heartbeat = leading
             self._leader_heartbeat_at = self._clock()
             self._on_change()
@@ -225,7 +225,7 @@ class PublishedState:
         known = self._entries.get(subject)
         if known is None or sequence > known.sequence:
             self._entries[subject] = _Entry(sequence, event, is_fenced)
-        elif is_fenced and sequence == known.sequence:  # our own, behind another leader's
+        elif is_fenced and sequence == known.sequence:  # own message, after one of a newer leader
             self._entries[subject] = _Entry(sequence, known.event, is_fenced)
         else:
             return
@@ -235,10 +235,11 @@ class PublishedState:
     def _expired_deletions(self, now: datetime) -> set[str]:
         return {
             subject
-            for subject, held in self._entries.items()
-            if isinstance(held.event, NodeGone | CsrGone) and now - held.event.observed_at > DELETED_RETENTION
+            for subject, entry in self._entries.items()
+            if isinstance(entry.event, NodeGone | CsrGone)
+            and now - entry.event.observed_at > DELETED_RETENTION
         }
 
     def _drop(self, subjects: set[str]) -> None:
         for subject in subjects:
-            del self._entries[subject]  # aged out, or lost
+            del self._entries[subject]  # expired or lost

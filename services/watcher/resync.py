@@ -1,4 +1,4 @@
-"""Provisions the stream and says everything to it: at first, and again whenever something may be missing."""
+"""Provisions the stream and publishes every object to it, at start and whenever something may be missing."""
 
 import asyncio
 import contextlib
@@ -27,28 +27,28 @@ from services.watcher.published_state import PublishedState
 
 log = logging.getLogger(__name__)
 
-_RETRY_CAP_SECONDS: Final = 2.0  # of what concerns the whole stream: nothing goes on without it
-_FOLLOW_TIMEOUT_SECONDS: Final = 15.0  # until the follower must have found the stream that was provisioned
+_RETRY_CAP_SECONDS: Final = 2.0  # for operations on the whole stream: all other work depends on them
+_FOLLOW_TIMEOUT_SECONDS: Final = 15.0  # for the follower to find the provisioned stream
 
-_GROWTH_INTERVAL_SECONDS: Final = 5.0  # between two attempts: a server without room refuses each of them
-_LIST_WAIT_SECONDS: Final = 1.0  # that a snapshot of Nodes waits for a list of CSRs
+_GROWTH_INTERVAL_SECONDS: Final = 5.0  # between two attempts: a server without room rejects each of them
+_LIST_WAIT_SECONDS: Final = 1.0  # of a snapshot of Nodes for a list of CSRs
 
 
 class ResyncRound(msgspec.Struct, frozen=True):
-    """What was said to whom: with which stamp, while the flow was followed for which time."""
+    """The token of a round and the follow generation of its stream."""
 
     token: FencingToken
     follow_generation: int
 
 
 class ResyncInterrupted(TemporaryError):
-    """The round has to begin again; the text says why."""
+    """The round must start again; the text gives the reason."""
 
 
 class Resync:
-    """Complete = every Node is in the stream that is followed, with our epoch, and so is the snapshot.
+    """Keeps the stream complete: it contains every Node with this leader's epoch, and the snapshot.
 
-    CSRs belong to it once they were listed; until then Nodes go without them, and the snapshot says so.
+    CSRs take part once they are listed. Until then the snapshot omits their number, and Nodes do not wait.
     """
 
     def __init__(
@@ -79,52 +79,52 @@ class Resync:
         self._is_growth_requested = False
         self._next_growth_at = float("-inf")
         self._last_error = ""
-        self._headroom_percent: int | None = None  # as logged; None once the stream has room again
+        self._headroom_percent: int | None = None  # as last logged; None once the stream has room again
         self._wakeup = asyncio.Event()
-        self.first_completed = asyncio.Event()  # set once a round was complete
+        self.first_completed = asyncio.Event()  # set when the first round is complete
 
     @property
     def is_complete(self) -> bool:
-        """Whether the stream holds all, as far as we know."""
+        """Whether the stream contains every object, as far as known."""
         return self._completed_round is not None and self._is_current(self._completed_round)
 
     def problems(self) -> tuple[str, ...]:
-        """Why the stream may lack something, in words for /readyz."""
+        """Return why objects may be missing in the stream, in words for /readyz."""
         if self.is_complete:
             return ()
         because = f": {self._last_error}" if self._last_error else ""
         return (f"not everything has been said to the stream yet{because}",)
 
     def wake(self) -> None:
-        """Something has changed that a round waits for, or that calls for another one."""
+        """Reevaluate after a change that a round waits for or that requires another round."""
         self._wakeup.set()
 
     def restart(self) -> None:
-        """There was no stream to publish to."""
+        """Start another round, because the stream does not exist."""
         self._completed_round = None
         self.wake()
 
     def request_verification(self) -> None:
-        """Restore what is wrong with the stream and its durables, then say again that all is there."""
+        """Provision the stream and its durable consumers again, then publish another snapshot."""
         self._is_verification_requested = True
         self.wake()
 
     def on_stats(self, stats: StreamStats) -> None:
-        """Let the stream grow before it is full."""
+        """Request growth before the stream is full."""
         if is_half_full(stats.max_bytes, stats.bytes):
             self.request_growth()
         else:
             self._headroom_percent = None
 
     def request_growth(self) -> None:
-        """Let the stream grow if it is more than half full and was not tried a moment ago."""
+        """Request growth of the stream, at most once per growth interval."""
         now = self._dependencies.monotonic()
         if now >= self._next_growth_at:
             self._is_growth_requested, self._next_growth_at = True, now + _GROWTH_INTERVAL_SECONDS
             self.wake()
 
     async def run(self) -> NoReturn:
-        """Keep it complete until cancelled. Raises LeadershipLost when another one turns out to lead."""
+        """Keep the stream complete until cancelled. Raises LeadershipLost if another watcher leads."""
         attempt = 0
         while True:
             try:
@@ -142,7 +142,7 @@ class Resync:
             )
 
     async def publish_heartbeat(self) -> None:
-        """Say that we lead; that holds until the renew deadline. Raises BusError, TemporaryError."""
+        """Publish Leading, valid until the renew deadline. Raises BusError, TemporaryError."""
         leading = self._leader_epoch.build_heartbeat()
         if leading is None:
             return
@@ -156,7 +156,7 @@ class Resync:
     async def _publish(
         self, event: Leading | SnapshotComplete, *, ttl_seconds: int | None = None
     ) -> PublishOutcome:
-        """Publish it even to a full stream: whoever filled that must not silence the leader."""
+        """Publish even to a full stream: other publishers must not silence the leader."""
         try:
             return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
         except StreamFull:
@@ -166,7 +166,7 @@ class Resync:
                 return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
 
     def _report_headroom(self, used_bytes: int) -> None:
-        """Log at each whole percent: a full cluster needs the headroom at every renewal."""
+        """Log each change of the whole percent: on a full cluster each renewal uses the headroom."""
         percent = 100 * used_bytes // HEADROOM_BYTES
         if percent != self._headroom_percent:
             self._headroom_percent = percent
@@ -180,26 +180,26 @@ class Resync:
         await self._wait_until_followed(await self._provision())
         if self._leader_epoch.is_deposed:
             await self._elector.confirm_leadership()
-        begun = ResyncRound(self._leader_epoch.next_token(), self._published.follow_generation)
+        current = ResyncRound(self._leader_epoch.next_token(), self._published.follow_generation)
         await self.publish_heartbeat()
-        await self._publish_all(begun)
-        self._completed_round = begun
+        await self._publish_all(current)
+        self._completed_round = current
         self.first_completed.set()
 
     async def _verify(self) -> None:
-        done = self._completed_round
-        incarnation = await self._provision()
-        if done is None or incarnation != done.token.stream_id:
+        completed = self._completed_round
+        stream_id = await self._provision()
+        if completed is None or stream_id != completed.token.stream_id:
             self._completed_round = None
         elif self._is_verification_requested or self._has_late_kind():
-            self._is_verification_requested = True  # until it is done
-            await self._publish_all(done)
+            self._is_verification_requested = True  # until the publish succeeds
+            await self._publish_all(completed)
             self._is_verification_requested = False
 
     async def _publish_all(self, current: ResyncRound) -> None:
-        """Each kind that was listed and is not being said yet; then that this is all."""
+        """Publish each kind that was listed and is not in the round yet, then the snapshot."""
         await self._publish_listed(current)
-        with contextlib.suppress(TimeoutError):  # two lists that were asked for together come together
+        with contextlib.suppress(TimeoutError):  # lists that are requested together usually arrive together
             async with asyncio.timeout(_LIST_WAIT_SECONDS):
                 await self._wait_for(lambda: not any(kind.is_sync_pending for kind in self._controllers))
         await self._publish_listed(current)
@@ -216,12 +216,12 @@ class Resync:
     async def _provision(self) -> str:
         self._is_growth_requested = False
         max_bytes = max(self._max_bytes, self._needed_bytes())
-        incarnation = await self._dependencies.bus.provision(DURABLES, max_bytes=max_bytes)
+        stream_id = await self._dependencies.bus.provision(DURABLES, max_bytes=max_bytes)
         self._max_bytes = max_bytes
-        stamp = self._leader_epoch.token
-        if stamp is not None and stamp.stream_id != incarnation:
+        token = self._leader_epoch.token
+        if token is not None and token.stream_id != stream_id:
             metrics.STREAM_REPROVISIONED.inc()
-        return incarnation
+        return stream_id
 
     async def _wait_until_followed(self, stream_id: str) -> None:
         try:
@@ -250,9 +250,9 @@ class Resync:
         log.info("everything has been said", extra=_log_fields(snapshot))
 
     def _is_current(self, current: ResyncRound) -> bool:
-        same_stamp = current.token == self._leader_epoch.token
+        is_same_token = current.token == self._leader_epoch.token
         return (
-            same_stamp
+            is_same_token
             and self._leader_epoch.is_current
             and current.follow_generation == self._published.follow_generation
         )
@@ -275,13 +275,13 @@ class Resync:
             await self._wakeup.wait()
 
     def _log_failure(self, error: Exception) -> None:
-        if not self._last_error:  # told once; what follows is the same outage
+        if not self._last_error:  # log an outage once
             log.warning("not everything can be said to the stream", extra={"error": str(error)})
         self._last_error = str(error)
 
 
 def _log_fields(snapshot: SnapshotComplete) -> dict[str, object]:
-    """The fields of the log line; their names are part of the interface."""
+    """Return the log fields of a snapshot; their names are part of the interface."""
     return {
         "incarnation": snapshot.stream_id,
         "epoch": snapshot.epoch,

@@ -1,4 +1,4 @@
-"""The watcher as a service: a candidate, and while it leads the only one who says how the cluster is."""
+"""The watcher service: a candidate for leadership; the leader publishes the state of the cluster."""
 
 import asyncio
 import logging
@@ -27,15 +27,16 @@ from services.watcher.store import Store
 
 log = logging.getLogger(__name__)
 
-# The Lease, and for Nodes and CSRs each: a watch, the list beside it, and one list that confirms an absence.
+# One for the Lease; for Nodes and for CSRs a watch, a concurrent list, and a list that confirms an absence.
 KUBERNETES_CONNECTIONS: Final = 7
 
 
 class WatcherService:
-    """Follows its own stream always, so that it can lead at once; lists and watches only while it leads.
+    """Always follows the stream, so that it can lead at once; lists and watches only while it leads.
 
-    Losing the Lease ends the process, as upstream: in the all-in-one nothing else must go on writing, and a
-    new process remembers nothing of a time when it led. Without a Lease, who is outranked waits its turn.
+    Losing the Lease ends the process, as in the reference controller. In the all-in-one process no other
+    service may go on writing, and a new process keeps no state of its time as leader. Without a Lease, a
+    deposed leader waits until it may lead again.
     """
 
     spec = WATCHER
@@ -49,7 +50,7 @@ class WatcherService:
         request_source: ObjectSourceFactory[SigningRequest] | None = None,
         elector: LeaderElector | None = None,
     ) -> None:
-        """`source`, `requests` and `candidacy` stand for the API server's Nodes, CSRs and Lease."""
+        """`node_source`, `request_source` and `elector` replace the API server's Nodes, CSRs and Lease."""
         self._dependencies = dependencies
         self._settings = settings
         self._publisher = OrderedPublisher(dependencies.bus)
@@ -69,7 +70,7 @@ class WatcherService:
         self._term: LeadershipTerm | None = None
 
     async def run(self) -> None:
-        """Stand by, lead, and release the Lease at the end."""
+        """Wait for leadership, lead, and release the Lease at the end."""
         metrics.LEADER_SILENCE.labels(WATCHER.service).set_function(self._published.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -85,7 +86,7 @@ class WatcherService:
                 await self._watch_client.close()
 
     def problems(self) -> tuple[str, ...]:
-        """Why the flow is not up to date; a standby has nothing to keep up to date and is ready."""
+        """Return why the stream is not up to date; a standby keeps nothing up to date and is ready."""
         return (*self._elector.problems(), *(self._term.problems() if self._term is not None else ()))
 
     async def _lead(self) -> NoReturn:
@@ -122,7 +123,7 @@ class WatcherService:
             self._term.republish_fenced(subject)
 
     def _get_watch_client(self) -> KubeApi:
-        # Connections of its own: writes that hang for the others must delay neither a renewal nor a watch.
+        # Separate connections: hanging writes of other services must delay neither a renewal nor a watch.
         if self._watch_client is None:
             self._watch_client = self._dependencies.require_kube().with_own_connections(
                 connections=KUBERNETES_CONNECTIONS
@@ -130,27 +131,27 @@ class WatcherService:
         return self._watch_client
 
     def _build_node_reflector(
-        self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
+        self, on_unreadable: Callable[[UnreadableObject], None], on_failure: Callable[[Exception], None]
     ) -> Reflector[Node]:
-        return self._build_reflector(NODES, NODE, on_unreadable, on_trouble)
+        return self._build_reflector(NODES, NODE, on_unreadable, on_failure)
 
     def _build_request_reflector(
-        self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
+        self, on_unreadable: Callable[[UnreadableObject], None], on_failure: Callable[[Exception], None]
     ) -> Reflector[SigningRequest]:
-        return self._build_reflector(SIGNING_REQUESTS, CSR, on_unreadable, on_trouble)
+        return self._build_reflector(SIGNING_REQUESTS, CSR, on_unreadable, on_failure)
 
     def _build_reflector(
         self,
         resource: Resource[ObjectT],
         kind: Kind[ObjectT],
         on_unreadable: Callable[[UnreadableObject], None],
-        on_trouble: Callable[[Exception], None],
+        on_failure: Callable[[Exception], None],
     ) -> Reflector[ObjectT]:
         return Reflector(
             self._get_watch_client(),
             resource,
             on_unreadable=on_unreadable,
-            on_failure=on_trouble,
+            on_failure=on_failure,
             new_collector=lambda: Store(kind),
             clock=self._dependencies.monotonic,
             jitter=self._dependencies.random.random,
@@ -189,12 +190,12 @@ class WatcherService:
 
 
 def _is_enriched(subject: str) -> bool:
-    """What others make of our words is as much again, and nothing to us."""
+    """Whether the subject has enrichments, which double the traffic and which the watcher does not need."""
     return subject.startswith((ENRICHED_NODE, ENRICHED_CSR))
 
 
 def _root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The reason inside nested groups: the process logs one sentence, not a tree."""
+    """Return the first exception inside nested groups, so that the process logs one sentence, not a tree."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

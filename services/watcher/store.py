@@ -1,4 +1,4 @@
-"""The objects of one kind as the API server last told them, and as of when."""
+"""The objects of one kind as the API server last reported them, and their resourceVersion."""
 
 from collections.abc import Iterable, Iterator, KeysView
 from typing import Generic
@@ -9,10 +9,10 @@ from services.watcher.kinds import MAX_PENDING_PER_REQUESTER, Kind, ObjectT
 
 
 class Store(Generic[ObjectT]):
-    """A list, kept up to date by what a watch tells; each change names the objects that it concerns.
+    """A list that watch events keep up to date; each change returns the names of the affected objects.
 
-    It holds what is said: not what is none of our business, and of a queue the newest only. What has lost
-    its place there is forgotten until it is told again; to everybody else it has gone.
+    It stores only relevant objects, and only the newest ones of each queue. An evicted object counts as
+    deleted until the API server reports it again.
     """
 
     def __init__(self, kind: Kind[ObjectT]) -> None:
@@ -25,12 +25,12 @@ class Store(Generic[ObjectT]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether there has been a list: before it, no name that is missing has gone."""
+        """Whether there has been a list; before it, a missing name proves no deletion."""
         return self._has_synced
 
     @property
     def last_resource_version(self) -> int:
-        """The last resourceVersion heard: who is missing here did not exist as of it."""
+        """The last resourceVersion received: objects that the store lacks did not exist at it."""
         return self._last_resource_version
 
     def __len__(self) -> int:
@@ -40,36 +40,36 @@ class Store(Generic[ObjectT]):
         return iter(self._objects.values())
 
     def extend(self, objects: Iterable[ObjectT]) -> None:
-        """Some of a list; what has no place beside the rest is not even remembered until its end."""
+        """Add one page of a list; objects beyond the limit of their queue are evicted at once."""
         for each in objects:
             self._upsert(each)
 
     def names(self) -> KeysView[str]:
-        """Of every object that can be read."""
+        """Return the names of all readable objects."""
         return self._objects.keys()
 
     def get(self, name: str) -> ObjectT | None:
-        """What we read of that object, None if there is none or it cannot be read."""
+        """Return the trimmed object; None if there is none or it is unreadable."""
         return self._objects.get(name)
 
     def may_be_evicted(self, name: str) -> bool:
-        """Whether that object will lose its place to the next ones of its queue."""
+        """Whether the next object of the same queue may evict that object."""
         found = self._objects.get(name)
         queue = self._kind.queue_key(found) if found is not None else ""
         return bool(queue) and self._queues.is_full(queue)
 
     def is_unreadable(self, name: str) -> bool:
-        """Whether an object of that name exists which cannot be read: it has not gone."""
+        """Whether an object of that name exists but cannot be parsed: it is not deleted."""
         return name in self._unreadable
 
     def republished_names_by_uid(self) -> dict[str, str]:
-        """For the resync, whose turns belong to uids: of those only that have turns."""
+        """Return uid -> name of the objects that the resync publishes again."""
         return {each.uid: name for name, each in self._objects.items() if self._kind.is_republished(each)}
 
     def replace(
         self, objects: Iterable[ObjectT], unreadable: Iterable[str], resource_version: str
     ) -> set[str]:
-        """A list; returns the names that it changed, those that are no more included."""
+        """Replace the contents with a list; return the changed names, including those of missing objects."""
         before = self._objects
         self._objects, self._queues = {}, BoundedQueues(MAX_PENDING_PER_REQUESTER)
         self.extend(objects)
@@ -81,24 +81,24 @@ class Store(Generic[ObjectT]):
         return (before.keys() | now.keys()) - kept
 
     def put(self, changed: ObjectT) -> set[str]:
-        """It was added or modified; returns the names that it changed in a way that we read."""
+        """Store an added or modified object; return the names whose relevant fields changed."""
         self.advance_version(changed.metadata.resource_version)
         self._unreadable.discard(changed.name)
         return self._upsert(changed)
 
     def remove(self, name: str, resource_version: str) -> None:
-        """It was deleted."""
+        """Remove a deleted object."""
         self._discard(name)
         self._unreadable.discard(name)
         self.advance_version(resource_version)
 
     def mark_unreadable(self, name: str) -> None:
-        """It exists, but not in a shape that we read; what was known of it is old."""
+        """Mark an object that cannot be parsed; its last known state is out of date."""
         self._discard(name)
         self._unreadable.add(name)
 
     def advance_version(self, resource_version: str) -> None:
-        """A bookmark, or any other object of the watch, bore this version."""
+        """Record the version of a bookmark or of any other object of the watch."""
         self._last_resource_version = max(
             self._last_resource_version, parse_resource_version(resource_version)
         )
@@ -107,16 +107,16 @@ class Store(Generic[ObjectT]):
         kind, name = self._kind, obj.name
         if not kind.is_relevant(obj):
             return set()
-        known, read = self._discard(name), kind.transform(obj)
-        self._objects[name] = read
-        queue = kind.queue_key(read)
-        lost = self._queues.add(queue, read.metadata) if queue else None
-        if lost is not None:
-            del self._objects[lost]
-        if lost == name:
+        known, trimmed = self._discard(name), kind.transform(obj)
+        self._objects[name] = trimmed
+        queue = kind.queue_key(trimmed)
+        evicted = self._queues.add(queue, trimmed.metadata) if queue else None
+        if evicted is not None:
+            del self._objects[evicted]
+        if evicted == name:
             return set() if known is None else {name}
-        news = set() if known is not None and kind.is_same(known, read) else {name}
-        return news if lost is None else news | {lost}
+        changed = set() if known is not None and kind.is_same(known, trimmed) else {name}
+        return changed if evicted is None else changed | {evicted}
 
     def _discard(self, name: str) -> ObjectT | None:
         known = self._objects.pop(name, None)

@@ -1,4 +1,4 @@
-"""Which nodes are still to be looked at and said: one flight per name, then a rest; the latest wish wins."""
+"""The names to publish: at most one item per name in process, then a cooldown."""
 
 from collections.abc import Collection
 from typing import Final
@@ -6,65 +6,66 @@ from typing import Final
 import msgspec
 
 COOLDOWN_SECONDS: Final = 1.0
-_COOLDOWN_PER_NAME_SECONDS: Final = 0.008  # a thousand joins take all of us several seconds
+# a burst of a thousand joins keeps all services busy for several seconds
+_COOLDOWN_PER_NAME_SECONDS: Final = 0.008
 
 
 class WorkItem(msgspec.Struct, frozen=True):
-    """One look at one name; `anyway` = to be said although nothing changed."""
+    """One item; `force`: publish the object even if unchanged."""
 
     name: str
     force: bool
 
 
 def compute_cooldown(cooling_count: int, *, at_most: float) -> float:
-    """How long a name rests after it was said, with so many others at rest: the more to say, the rarer."""
+    """Return the cooldown after a publish, longer the more names are cooling down."""
     return min(at_most, COOLDOWN_SECONDS + _COOLDOWN_PER_NAME_SECONDS * cooling_count)
 
 
 class WorkQueue:
-    """A queue of names, never of versions: whoever takes a name looks at how the node is by then.
+    """A queue of names, not of versions: processing an item uses the current state of the object.
 
-    A name is in flight at most once, and rests after it was said; wished for meanwhile it gets exactly one
-    more turn afterwards. So the messages of one subject leave in order, and what changes a node again and
-    again (as it joins, four writers do within a second) is said once.
+    A name is in process at most once, and cools down after a publish. A change meanwhile adds exactly one
+    more item. So the messages of one subject are published in order, and rapid changes are combined into one
+    message (four writers change a joining Node within a second).
     """
 
     def __init__(self, *, in_flight: int) -> None:
         self._limit = in_flight
-        self._queued: dict[str, bool] = {}  # in the order of arrival
+        self._queued: dict[str, bool] = {}  # in order of arrival
         self._processing: dict[str, bool] = {}
-        self._dirty: dict[str, bool] = {}  # wished for while in flight
-        self._failed: dict[str, bool] = {}  # failed; their turn comes with `retry`, or with news
-        self._cooling: dict[str, bool] = {}  # just said; whether there is news of them since
+        self._dirty: dict[str, bool] = {}  # added while in process
+        self._failed: dict[str, bool] = {}  # wait for `retry` or another `add`
+        self._cooling: dict[str, bool] = {}  # after a publish; True: the object has changed since
         self._failures: dict[str, int] = {}
         self._outstanding: set[str] = set()
 
     @property
     def is_round_complete(self) -> bool:
-        """Whether every name of the round that began last has been dealt with."""
+        """Whether every name of the last round has been processed."""
         return not self._outstanding
 
     @property
     def pending_count(self) -> int:
-        """How many names wait for their turn, those that failed or rest included."""
+        """Number of names that wait, including failed ones and changed ones in cooldown."""
         return len(self._queued) + len(self._dirty) + len(self._failed) + sum(self._cooling.values())
 
     @property
     def failing_count(self) -> int:
-        """How many names failed and have not been dealt with since."""
+        """Number of names whose last attempt failed."""
         return len(self._failures)
 
     def failure_count(self, name: str) -> int:
-        """How often in a row the errand to that name failed."""
+        """Return how many attempts in a row failed for that name."""
         return self._failures.get(name, 0)
 
     @property
     def cooling_count(self) -> int:
-        """How many names have just been said."""
+        """Number of names in cooldown."""
         return len(self._cooling)
 
     def start_round(self, names: Collection[str]) -> None:
-        """All of these are to be said anyway. Earlier failures are forgotten: the world is another one."""
+        """Add all of these names even if unchanged, and forget earlier failures, which may be over."""
         self._outstanding = set(names)
         self._failures.clear()
         for name in names:
@@ -73,7 +74,7 @@ class WorkQueue:
             self.add(name)
 
     def add(self, name: str, *, force: bool = False) -> None:
-        """There is news of this name, or it is to be said anyway, rest or no rest."""
+        """Add a changed name; `force`: publish it even if unchanged, and end its cooldown."""
         if name in self._cooling:
             if not force:
                 self._cooling[name] = True
@@ -84,16 +85,16 @@ class WorkQueue:
         queue[name] = force or queue.get(name, False)
 
     def get(self) -> WorkItem | None:
-        """The next errand; None when nothing waits, or enough is in flight."""
+        """Return the next item; None if none waits or the limit of items in process is reached."""
         if not self._queued or len(self._processing) >= self._limit:
             return None
         name = next(iter(self._queued))
-        anyway = self._queued.pop(name)
-        self._processing[name] = anyway
-        return WorkItem(name, anyway)
+        force = self._queued.pop(name)
+        self._processing[name] = force
+        return WorkItem(name, force)
 
     def done(self, name: str, *, cool_down: bool = False) -> None:
-        """The errand is settled: said, needless or impossible. With `rests` news of it wait for `rested`."""
+        """Finish an item. With `cool_down`, further changes wait for `end_cooldown`."""
         del self._processing[name]
         self._failures.pop(name, None)
         again = self._dirty.pop(name, None)
@@ -101,21 +102,21 @@ class WorkQueue:
             self._cooling[name] = again is False
         elif again is not None:
             self._queued[name] = again
-        if not again:  # else it was wanted anyway after this flight began: by the round, perhaps
+        if not again:  # otherwise it was added with force during processing, perhaps by the round
             self._outstanding.discard(name)
 
     def end_cooldown(self, name: str) -> None:
-        """The rest is over, or what has happened to the name cannot wait for its end."""
+        """End the cooldown of a name, when it is over or when a change is urgent."""
         if self._cooling.pop(name, False):
             self.add(name)
 
     def mark_failed(self, name: str) -> int:
-        """The errand has to be run again; returns how often in a row it failed, from 1."""
+        """Mark an item as failed; return the number of failures in a row, from 1."""
         self._failed[name] = self._processing.pop(name) | self._dirty.pop(name, False)
         self._failures[name] = self._failures.get(name, 0) + 1
         return self._failures[name]
 
     def retry(self, name: str) -> None:
-        """The wait after a failure is over."""
+        """Requeue a failed name after its backoff."""
         if name in self._failed:
             self.add(name)
