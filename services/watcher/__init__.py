@@ -1,1 +1,1 @@
-"""The watcher: says how every Node is, who has gone, how complete that is, and who leads."""
+"""Publishes the state of Nodes and CSRs, their deletions, complete snapshots and leader heartbeats."""

@@ -1,4 +1,4 @@
-"""The newest few of each queue: what is older has no place in it."""
+"""Queues that keep a limited number of the newest entries."""
 
 from bisect import insort
 from datetime import UTC, datetime
@@ -11,27 +11,27 @@ _Entry = tuple[datetime, str]
 
 
 class BoundedQueues:
-    """Names in queues, by the creation of their objects; of the same second, by name."""
+    """Keeps names in queues, ordered by the creation time of their objects, then by name."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._entries: dict[str, list[_Entry]] = {}
 
     def add(self, queue: str, metadata: ObjectMeta) -> str | None:
-        """Give it a place; returns whose was lost for it: nobody's, the oldest one's or its own."""
-        places = self._entries.setdefault(queue, [])
-        insort(places, _make_entry(metadata))
-        return places.pop(0)[1] if len(places) > self._limit else None
+        """Add an object; return the name evicted for it: None, the oldest one or its own."""
+        entries = self._entries.setdefault(queue, [])
+        insort(entries, _make_entry(metadata))
+        return entries.pop(0)[1] if len(entries) > self._limit else None
 
     def is_full(self, queue: str) -> bool:
-        """Whether one more costs the oldest its place."""
+        """Whether one more entry evicts the oldest."""
         return len(self._entries.get(queue, ())) >= self._limit
 
     def remove(self, queue: str, metadata: ObjectMeta) -> None:
-        """It waits no more."""
-        places = self._entries[queue]
-        places.remove(_make_entry(metadata))
-        if not places:
+        """Remove an object that no longer waits."""
+        entries = self._entries[queue]
+        entries.remove(_make_entry(metadata))
+        if not entries:
             del self._entries[queue]
 
 

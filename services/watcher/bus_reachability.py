@@ -1,4 +1,4 @@
-"""Whether this watcher reaches the bus, and what follows for who should lead."""
+"""Decides whether this watcher reaches the bus, and whether it should lead or step down because of that."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,10 @@ from libs.common.bus.protocol import ServerLiveness
 
 
 class BusReachability:
-    """Compares the contact of one watcher with what the others report on the Lease.
+    """Compares this watcher's contact with the bus with the reports of standbys on the Lease.
 
-    A leader that alone is cut off from the bus steps down for a standby that is not. While the bus is down
-    for everybody nobody reports, and the Lease stays with its holder.
+    A leader that alone is cut off from the bus steps down if a standby reaches the bus. If the bus is down
+    for every watcher, no standby reports, and the holder keeps the Lease.
     """
 
     def __init__(
@@ -20,8 +20,10 @@ class BusReachability:
         candidate_seconds: float,
         leader_seconds: float,
     ) -> None:
-        """`leader_silence`: seconds since a Leading was heard. A candidate must have had an answer within
-        `candidate_seconds`; `leader_seconds` is how long a leader may be without one.
+        """`leader_silence` returns the seconds since the last Leading.
+
+        A candidate must have had an answer within `candidate_seconds`. A leader may be without an answer for
+        `leader_seconds`.
         """
         self._contact = contact
         self._leader_silence = leader_silence
@@ -29,30 +31,31 @@ class BusReachability:
         self._leader_seconds = leader_seconds
 
     def may_lead(self) -> bool:
-        """Whether the bus answers: else another watcher should take the Lease."""
+        """Whether the bus answers; otherwise another watcher should acquire the Lease."""
         return self._contact().silent_seconds <= self._candidate_seconds
 
     @property
     def report_seconds(self) -> float:
-        """How long to wait before a report is repeated: the leader gets several while one counts."""
+        """Seconds between two reports: the leader receives several while one is valid."""
         return self._leader_seconds / 3
 
     def is_leader_silent(self, *, holder_seconds: float) -> bool:
-        """Whether the bus has answered for a while and the holder of the Lease was not heard on it.
+        """Whether the bus has answered for a while without a heartbeat from the Lease holder.
 
-        As long as the leader may be silent: after an outage for everybody it reconnects within that time.
-        `holder_seconds`: how long it has held the Lease as far as is known; a new leader lists Nodes first.
+        The period is `leader_seconds`: after an outage for all watchers the leader reconnects within that
+        time. `holder_seconds`: the known time since the holder acquired the Lease; a new leader lists Nodes
+        first.
         """
-        steady = self.may_lead() and self._contact().responsive_seconds >= self._leader_seconds
-        return steady and min(self._leader_silence(), holder_seconds) >= self._leader_seconds
+        is_steady = self.may_lead() and self._contact().responsive_seconds >= self._leader_seconds
+        return is_steady and min(self._leader_silence(), holder_seconds) >= self._leader_seconds
 
     def must_step_down(self, *, reported_seconds_ago: float) -> bool:
-        """Whether a leader must step down: the bus does not answer here, and does answer a standby."""
-        mute = self._contact().silent_seconds >= self._leader_seconds
-        return mute and reported_seconds_ago <= self._leader_seconds
+        """Whether a leader must step down: the bus does not answer it, but answers a standby."""
+        is_cut_off = self._contact().silent_seconds >= self._leader_seconds
+        return is_cut_off and reported_seconds_ago <= self._leader_seconds
 
     def describe_problem(self, *, is_leading: bool, silent_holder: str) -> str:
-        """Why this watcher cannot do its part, in words for /readyz; "" if it can."""
+        """Return why this watcher cannot lead or stand by, in words for /readyz; "" if it can."""
         if silent_holder:
             return (
                 f"{silent_holder} holds the Lease and has published nothing for "

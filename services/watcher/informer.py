@@ -1,4 +1,4 @@
-"""Keeps a store up to date with what the API server tells; passes on whom it concerns."""
+"""Keeps a store up to date with the API server, and passes on the names of changed objects."""
 
 import asyncio
 import logging
@@ -24,19 +24,19 @@ log = logging.getLogger(__name__)
 
 
 class ObjectSource(Protocol[ObjectT]):
-    """Where objects are heard of: `kube_api.reflector.Reflector`, or a script of what it says."""
+    """Lists and watches one kind: `kube_api.reflector.Reflector`, or a scripted fake in tests."""
 
     def problems(self) -> tuple[str, ...]:
-        """Why what was told may be out of date, in words for /readyz."""
+        """Return why the received objects may be out of date, in words for /readyz."""
 
     def seconds_since_contact(self) -> float | None:
-        """Seconds since the API server last said anything, None before the first word."""
+        """Return the seconds since the API server last responded; None before the first response."""
 
     async def absent_as_of_version(self, name: str) -> str | None:
-        """The resourceVersion as of which no object has that name, None if one has. Raises KubeError."""
+        """Return the resourceVersion at which no object has that name; None if one has. Raises KubeError."""
 
     async def run(self, handle: Callable[[WatchEvent[ObjectT]], Awaitable[None]]) -> NoReturn:
-        """First a list, then changes; again a list whenever changes may have been missed."""
+        """List, then watch; list again whenever changes may have been missed."""
 
 
 ObjectSourceFactory = Callable[
@@ -45,14 +45,14 @@ ObjectSourceFactory = Callable[
 
 
 class ObjectSources(msgspec.Struct, frozen=True, kw_only=True):
-    """Where each kind is heard of."""
+    """The object source of each kind."""
 
     nodes: ObjectSourceFactory[Node]
     requests: ObjectSourceFactory[SigningRequest]
 
 
 class Informer(Generic[ObjectT]):
-    """One list and its watch, for as long as one term lasts."""
+    """Lists and watches one kind during one leadership term."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class Informer(Generic[ObjectT]):
     ) -> None:
         """Both callbacks are called synchronously.
 
-        `on_changed_names` receives the names to reconcile (possibly none) after a list or a failure.
-        `on_rewound` is called when a list is older than the known state.
+        `on_changed_names` receives the names to reconcile (possibly none) after a list, a change or a
+        failure. `on_rewound` is called when a list is older than the known state.
         """
         self._kind = kind
         self._source = source(self._on_unreadable, self._on_error)
@@ -77,29 +77,33 @@ class Informer(Generic[ObjectT]):
         self._on_changed_names = on_changed_names
         self._unreadable: dict[str, str] = {}
         self._last_error: Exception | None = None
-        # One at a time: many slow lists would take the connections that the renewals of the Lease need.
+        # One at a time: many slow lists would occupy the connections that Lease renewals need.
         self._confirm_slot = asyncio.Semaphore(1)
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last try to hear of it failed."""
+        """Whether the last list or watch failed."""
         return self._last_error is not None
 
     def problems(self) -> tuple[str, ...]:
-        """Why the store may be out of date, in words for /readyz."""
+        """Return why the store may be out of date, in words for /readyz."""
         problems = self._source.problems()
         if problems and isinstance(self._last_error, Forbidden):
             return (*problems, _describe_missing_rule(self._kind.resource))
         return problems
 
     async def run(self) -> NoReturn:
-        """Watch until cancelled."""
-        # Asked for when it is scraped: a quiet cluster tells nothing that happens, for hours, and is fresh.
-        metrics.WATCH_LAST_CONTACT.labels(self._kind.resource).set_function(self._last_heard)
+        """List and watch until cancelled."""
+        # Computed at each scrape: a quiet cluster sends no event for hours, and the store is still up to
+        # date.
+        metrics.WATCH_LAST_CONTACT.labels(self._kind.resource).set_function(self._last_contact)
         await self._source.run(self._on_watch_event)
 
     async def absent_as_of_version(self, name: str) -> int | None:
-        """Ask the API server, past the watch. Raises TemporaryError if it does not answer."""
+        """Return the resourceVersion at which no object has that name; None if one has.
+
+        Lists that one name at the API server. Raises TemporaryError if the server does not answer.
+        """
         try:
             async with self._confirm_slot:
                 version = await self._source.absent_as_of_version(name)
@@ -109,7 +113,7 @@ class Informer(Generic[ObjectT]):
             ) from error
         return None if version is None else parse_resource_version(version)
 
-    def _last_heard(self) -> float:
+    def _last_contact(self) -> float:
         age = self._source.seconds_since_contact()
         return 0.0 if age is None else self._now().timestamp() - age
 
@@ -119,8 +123,8 @@ class Informer(Generic[ObjectT]):
             case ListSnapshot():
                 self._on_listed(event)
             case Changed(item=changed):
-                if news := self._store.put(changed):
-                    self._on_changed_names(news)
+                if changed_names := self._store.put(changed):
+                    self._on_changed_names(changed_names)
             case Deleted(item=deleted):
                 self._store.remove(deleted.name, deleted.metadata.resource_version)
                 self._on_changed_names((deleted.name,))
@@ -129,13 +133,17 @@ class Informer(Generic[ObjectT]):
 
     def _on_listed(self, listed: ListSnapshot[ObjectT]) -> None:
         known = self._store.last_resource_version
-        news = self._store.replace(listed.items, listed.unreadable, listed.resource_version)
+        changed_names = self._store.replace(listed.items, listed.unreadable, listed.resource_version)
         self._unreadable = {n: why for n, why in self._unreadable.items() if n in listed.unreadable}
         if self._store.last_resource_version < known:
             self._on_rewound()
-        told = {"resource": self._kind.resource, "objects": len(listed.items), "changed": len(news)}
-        log.info("listed", extra=told)
-        self._on_changed_names(news)
+        fields = {
+            "resource": self._kind.resource,
+            "objects": len(listed.items),
+            "changed": len(changed_names),
+        }
+        log.info("listed", extra=fields)
+        self._on_changed_names(changed_names)
 
     def _on_unreadable(self, unreadable: UnreadableObject) -> None:
         if self._unreadable.get(unreadable.name) != unreadable.reason:
@@ -155,7 +163,7 @@ class Informer(Generic[ObjectT]):
 
 
 def _describe_missing_rule(plural: str) -> str:
-    """For who brings a new version to an old ClusterRole."""
+    """Describe the missing RBAC rule, for a new version that runs with an old ClusterRole."""
     right = next(right for right in WATCHER.policy_rules if right.resource == plural)
     verbs = ", ".join(right.verbs)
     return f"missing RBAC rule: apiGroups [{right.group!r}], resources [{plural}], verbs [{verbs}]"

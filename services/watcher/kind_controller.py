@@ -1,4 +1,4 @@
-"""One kind of object for one term: what is known of it, who hears of it and who says it."""
+"""Combines informer, store and publisher of one resource kind during one leadership term."""
 
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Generic
@@ -15,7 +15,10 @@ from services.watcher.store import Store
 
 
 class KindController(Generic[ObjectT]):
-    """A round begins for each kind on its own, once there is a list of it: another may have none."""
+    """Lists, watches and publishes one kind.
+
+    Each kind joins a resync round on its own, once it is listed, because the list of another kind may fail.
+    """
 
     def __init__(
         self,
@@ -31,7 +34,7 @@ class KindController(Generic[ObjectT]):
         on_no_stream: Callable[[], None],
         on_full: Callable[[], None],
     ) -> None:
-        """`on_change` hears that a list or a change came, or that something was said."""
+        """`on_change` is called after a list, a change or the end of a publish attempt."""
         self._kind = kind
         self._published = published
         self._store = Store(kind)
@@ -64,67 +67,67 @@ class KindController(Generic[ObjectT]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether it is known what exists."""
+        """Whether the store contains a list."""
         return self._store.has_synced
 
     @property
     def objects(self) -> Iterable[ObjectT] | None:
-        """All that exist as far as is known, None before a list."""
+        """The objects of the store; None before the first list."""
         return self._store if self._store.has_synced else None
 
     @property
     def is_sync_pending(self) -> bool:
-        """Whether the first list may come at any moment: it neither came nor failed."""
+        """Whether the first list is still expected: it has neither arrived nor failed."""
         return not self.has_synced and not self._informer.is_failing
 
     @property
     def is_missing_from_round(self) -> bool:
-        """Whether it was listed after the round had begun, and so is not said in it."""
+        """Whether the kind was listed after the round had begun, so the round does not include it."""
         return self.has_synced and not self._is_in_round
 
     @property
     def is_round_published(self) -> bool:
-        """Whether all of the round has been said, or cannot be; so it is before there is one."""
+        """Whether every object of the round was published or skipped; True outside a round."""
         return not self._is_in_round or self._publisher.is_round_complete
 
     @property
     def published_count(self) -> int | None:
-        """How many objects were said in the round, None before there is one."""
+        """Number of objects of this kind in the round; None before it takes part."""
         return len(self._store) if self._is_in_round else None
 
     def problems(self) -> tuple[str, ...]:
-        """Why the stream may lack some, in words for /readyz."""
+        """Return why objects of this kind may be missing in the stream, in words for /readyz."""
         return (*self._informer.problems(), *self._publisher.problems())
 
     def coroutines(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        """What is to run for as long as the term does."""
+        """Return the coroutines to run during the term."""
         return (self._publisher.run(), self._informer.run())
 
     def pause(self) -> None:
-        """Say nothing until the next round: the stream may be another one."""
+        """Publish nothing until the next round: the stream may have been replaced."""
         self._is_in_round = False
         self._publisher.pause()
 
     def publish_all(self, token: FencingToken) -> None:
-        """Begin a round."""
+        """Begin a round with every object of the store and of the stream."""
         self._is_in_round = True
         self._publisher.start_round(token, self._store.names() | self._published.names(self._kind))
 
     def republish(self, *, since: float, until: float) -> None:
-        """Those whose turn in the resync lies between these parts of it."""
+        """Publish unchanged objects with an offset in [since, until), both fractions of a resync period."""
         names = self._absent_by_uid() | self._store.republished_names_by_uid()
         self._publisher.enqueue_republish([names[uid] for uid in select_due(names, since=since, until=until)])
 
     def republish_fenced(self, subject: str) -> None:
-        """Publish what followers ignored on this subject, if it is one of this kind."""
+        """Publish the object of a fenced message again, if it is of this kind."""
         if subject.startswith(f"{self._kind.subject}."):
             self._publisher.enqueue((subject.removeprefix(f"{self._kind.subject}."),))
 
     def _absent_by_uid(self) -> dict[str, str]:
-        """Objects that followers may hold and the store has not: a former leader may publish one late."""
-        held = self._published.objects(self._kind)
-        return {uid: name for name, uid in held if self._store.get(name) is None}
+        """Return objects of the stream that the store lacks: a former leader may publish one late."""
+        published = self._published.objects(self._kind)
+        return {uid: name for name, uid in published if self._store.get(name) is None}
 
     def _on_changed_names(self, names: Collection[str]) -> None:
         self._publisher.enqueue(names)
-        self._on_change()  # the first list, or none, or too many objects for the stream
+        self._on_change()  # after the first list, a failed list, or a change that may require a larger stream

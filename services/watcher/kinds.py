@@ -1,4 +1,4 @@
-"""What differs between Nodes and CSRs: all else that is listed, watched and published is one for both."""
+"""The differences between Nodes and CSRs; the code to list, watch and publish them is shared."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -23,24 +23,24 @@ from libs.common.contract.subjects import NAME_LIMIT, OBSERVED_CSR, OBSERVED_NOD
 ObjectT = TypeVar("ObjectT", bound=Node | SigningRequest)
 ObservedEvent = ObservedNode | ObservedCsr
 
-# Of one requester. A kubelet waits for its latest only; what a noisy one leaves behind must fill no stream.
+# Per requester: a kubelet waits only for its newest request, and a noisy one must not fill the stream.
 MAX_PENDING_PER_REQUESTER: Final = 16
 
 
 class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
-    """One kind of object: its names, what we read of one, and the words for it."""
+    """Describes one kind of object: names, relevant fields and constructors of its events."""
 
-    log_field: str  # of a log's field
-    log_message: str  # of the log when one was said
-    resource: str  # Kubernetes' word, and the metrics'
+    log_field: str  # name of the field with the object name in log lines
+    log_message: str  # message of the log line after a publish
+    resource: str  # plural, as in the Kubernetes API; also a metric label
     subject: str
     transform: Callable[[ObjectT], ObjectT]
     is_same: Callable[[ObjectT, ObjectT], bool]
-    is_relevant: Callable[[ObjectT], bool]  # others are never said
-    queue_key: Callable[[ObjectT], str]  # of which at most MAX_PENDING_PER_REQUESTER wait, "" = of none
-    is_republished: Callable[[ObjectT], bool]  # in the resync
-    max_cooldown_seconds: float  # the longest time between two words of one object, however many there are
-    extract_object: Callable[[Event], ObjectT | None]  # the object that exists, as an event says
+    is_relevant: Callable[[ObjectT], bool]  # other objects are never published
+    queue_key: Callable[[ObjectT], str]  # queue of at most MAX_PENDING_PER_REQUESTER objects; "": none
+    is_republished: Callable[[ObjectT], bool]  # whether the resync publishes it again unchanged
+    max_cooldown_seconds: float  # upper limit of the pause between two messages of one object
+    extract_object: Callable[[Event], ObjectT | None]  # the existing object in an event; None for a deletion
     build_observed: Callable[[str, ObservationOrder, ObjectT, datetime], ObservedEvent]
     build_gone: Callable[[str, ObservationOrder, ObjectT, datetime], ObservedEvent]
 
@@ -66,7 +66,7 @@ def _build_csr_gone(
 
 
 def _queue_key(request: SigningRequest) -> str:
-    """One for the node, and one for whoever bears its name and is none: that takes no place of the node's."""
+    """Return the queue of the node, or of a user with the node's name who is not that node."""
     return request.node_name if request.is_requested_by_node else f"not {request.node_name}"
 
 
@@ -93,11 +93,11 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     subject=OBSERVED_CSR,
     transform=trim_signing_request,
     is_same=is_same_request,
-    # What has a longer name could never be said, and would be remembered by it: up to a megabyte each.
+    # A longer name cannot be published, and the watcher would remember why: up to 1 MB each.
     is_relevant=lambda request: request.is_kubelet_serving and len(request.name) <= NAME_LIMIT,
     queue_key=lambda request: _queue_key(request) if request.is_pending else "",
     is_republished=lambda request: request.is_pending or request.is_awaiting_certificate,
-    # csr, which reads nothing, relies on hearing within 5 s what became of a request
+    # csr reads nothing from the API server, and expects the outcome of a request within 5 s.
     max_cooldown_seconds=3.0,
     extract_object=lambda event: event.request if isinstance(event, CsrObserved) else None,
     build_observed=_build_csr_observed,

@@ -1,4 +1,4 @@
-"""Who leads: by the Lease, or without one by what the stream says."""
+"""Leader election, with a Lease or by the stream alone."""
 
 import asyncio
 import logging
@@ -19,11 +19,11 @@ _NEVER: Final = float("inf")
 
 
 class LeadershipLost(ServiceEnded):
-    """Somebody else may lead from now on; the text says why."""
+    """Another watcher may lead from now on; the text gives the reason."""
 
 
 class Lock(Protocol):
-    """What election needs of `kube_api.lock.LeaseLock`."""
+    """The part of `kube_api.lease_lock.LeaseLock` that the election needs."""
 
     @property
     def leading_until(self) -> float: ...
@@ -42,29 +42,29 @@ class Lock(Protocol):
 
 
 class LeaderElector(Protocol):
-    """How one process comes to lead, stays it, and stops."""
+    """Acquires, renews and releases leadership."""
 
     async def acquire(self) -> int:
-        """Wait until we lead; return how many have led before, as far as that is known outside the stream."""
+        """Wait until this watcher leads; return the number of earlier leaders known outside the stream."""
 
     async def renew(self, on_renewed: Callable[[], None]) -> None:
-        """Call `renewed` at each renewal. Ends only by LeadershipLost."""
+        """Call `on_renewed` at each renewal. Ends only with LeadershipLost."""
 
     async def confirm_leadership(self) -> None:
-        """Ask whether we lead, because the stream says otherwise.
+        """Verify the leadership after the stream contradicted it.
 
-        Raises LeadershipLost if we do not, TemporaryError if nobody answers.
+        Raises LeadershipLost if another watcher leads, TemporaryError if there is no answer.
         """
 
     async def release(self) -> None:
-        """Let the next one in."""
+        """Release leadership, so that another watcher can acquire it."""
 
     def problems(self) -> tuple[str, ...]:
-        """Why nobody can say who leads, in words for /readyz."""
+        """Return why the leader is unknown, in words for /readyz."""
 
 
 class LeaseElector:
-    """client-go's election: a Lease, its holder, and patience."""
+    """Leader election with a Lease, by the rules of client-go."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LeaseElector:
         jitter: Callable[[], float],
         reachability: BusReachability,
     ) -> None:
-        """`reach` says whether the bus answers here, and whether the leader is heard on it."""
+        """`reachability` reports whether the bus answers, and whether the leader publishes heartbeats."""
         self._reachability = reachability
         self._lock = lock
         self._retry_seconds = retry_seconds
@@ -92,7 +92,7 @@ class LeaseElector:
 
     async def acquire(self) -> int:
         while True:
-            # A leader without the bus does nothing, and keeps others from leading.
+            # A leader without the bus publishes nothing, and keeps other watchers from leading.
             answer = await self._try_acquire(take=self._reachability.may_lead())
             if isinstance(answer, LeaseGrant):
                 metrics.LEADER.set(1)
@@ -105,9 +105,10 @@ class LeaseElector:
             await self._sleep(answer.seconds if answer is not None else _NEVER)
 
     async def _report_silence(self, answer: LeaseDenial | None) -> None:
-        """Report to a leader that renews the Lease and publishes nothing: another watcher could lead.
+        """Report to a leader that renews the Lease but publishes nothing: another watcher could lead.
 
-        Not to the reference controller, which holds the same Lease during a migration and publishes nothing.
+        The reference controller gets no report. It holds the same Lease during a migration and publishes
+        nothing.
         """
         now = self._clock()
         misses = self._reachability.is_leader_silent(holder_seconds=now - self._holder_since)
@@ -124,7 +125,7 @@ class LeaseElector:
     async def renew(self, on_renewed: Callable[[], None]) -> None:
         while True:
             try:
-                # The last confirmed renewal counts, not one that hangs: others count from it too.
+                # Count from the last confirmed renewal, not from a hanging one: other candidates do the same.
                 async with asyncio.timeout(self._lock.leading_until - self._clock()):
                     await self._sleep()
                     answer = await self._try_acquire()
@@ -137,7 +138,7 @@ class LeaseElector:
                 on_renewed()
 
     def _step_down_if_cut_off(self) -> None:
-        """The Lease stays where it is while no standby reports: then the bus is down for everybody."""
+        """Step down if a standby reaches the bus. Without reports the bus is down for every watcher."""
         age = self._clock() - self._lock.reported_at
         if self._reachability.must_step_down(reported_seconds_ago=age):
             log.warning("stepping down: the bus does not answer here, and does answer a standby")
@@ -184,9 +185,7 @@ class LeaseElector:
         await asyncio.sleep(min(at_most, self._retry_seconds * (1 + (RETRY_JITTER - 1) * self._jitter())))
 
     def _lose(self, why: str) -> LeadershipLost:
-        self._is_lost = (
-            True  # nothing to release, and the end must not wait for a server that does not answer
-        )
+        self._is_lost = True  # nothing to release, and shutdown must not wait for an unresponsive server
         metrics.LEADER.set(0)
         return LeadershipLost(f"the Lease is lost: {why}")
 
@@ -195,10 +194,10 @@ class LeaseElector:
 
 
 class StreamElector:
-    """Nothing but the stream says who leads: the latest to come does, the one before it stops at its word."""
+    """Leader election by the stream alone: the newest candidate leads and displaces the former leader."""
 
     def __init__(self, published: PublishedState, *, retry_seconds: float, silence_seconds: float) -> None:
-        """Who was outranked waits until no other leader was heard for `silence_seconds`."""
+        """A deposed leader waits until it has received no other heartbeat for `silence_seconds`."""
         self._published = published
         self._retry_seconds = retry_seconds
         self._silence_seconds = silence_seconds

@@ -1,4 +1,4 @@
-"""One term of leadership, from winning it to losing it; nothing but what the stream holds outlives it."""
+"""Runs one leadership term, from election to loss; only the contents of the stream outlive it."""
 
 import asyncio
 import logging
@@ -24,12 +24,12 @@ from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCol
 
 log = logging.getLogger(__name__)
 
-_REPUBLISH_STEPS: Final = 100  # of a round, at least
+_REPUBLISH_STEPS: Final = 100  # minimum number of steps per resync period
 _REPUBLISH_STEP_SECONDS: Final = 1.0
 
 
 class LeadershipTerm:
-    """Watches Nodes and CSRs, says what is news of them, keeps the stream complete, says that it leads."""
+    """Watches Nodes and CSRs, publishes changes, keeps the stream complete and publishes heartbeats."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class LeadershipTerm:
         publisher: OrderedPublisher,
         sources: ObjectSources,
     ) -> None:
-        """`held` must be followed, and call `wake` when it changes."""
+        """`published` must follow the stream and call `wake` when it changes."""
         self._dependencies = dependencies
         self._in_flight = settings.in_flight
         self._resync_seconds = settings.resync_seconds
@@ -90,7 +90,7 @@ class LeadershipTerm:
         )
 
     def problems(self) -> tuple[str, ...]:
-        """Why the stream is not all that Kubernetes holds, in words for /readyz."""
+        """Return why the stream may differ from Kubernetes, in words for /readyz."""
         return (
             *self._published.problems(),
             *self._resync.problems(),
@@ -101,7 +101,7 @@ class LeadershipTerm:
         return (self._nodes,) if self._requests is None else (self._nodes, self._requests)
 
     async def run(self) -> NoReturn:
-        """Lead until cancelled. Raises LeadershipLost, in a group with whatever else went wrong."""
+        """Lead until cancelled. Raises an exception group with LeadershipLost and any other errors."""
         async with asyncio.TaskGroup() as tasks:
             for kind in self._controllers():
                 for running in kind.coroutines():
@@ -115,14 +115,14 @@ class LeadershipTerm:
         raise AssertionError("a leader leads until it is cancelled or loses the lead")
 
     def wake(self) -> None:
-        """What the cluster or the stream holds has changed, or is no longer known."""
+        """Reevaluate after a change, or a loss, of the known state of the cluster or the stream."""
         self._resync.wake()
         self._node_stats.mark_changed()
 
     def republish_fenced(self, subject: str) -> None:
-        """A former leader has published on this subject, and followers ignore it.
+        """Publish an object again after a former leader's message on this subject, which followers ignore.
 
-        If we are the former leader, another one publishes it, or our next round does.
+        If this watcher is the former leader, the new leader publishes it, or this watcher's next round does.
         """
         if self._leader_epoch.is_current:
             for kind in self._controllers():
@@ -140,7 +140,7 @@ class LeadershipTerm:
         self._resync.wake()
 
     async def _publish_heartbeats(self) -> NoReturn:
-        """At each renewal and only then: who hears nothing knows that the Lease was not renewed."""
+        """Publish a heartbeat at each renewal only: a missing heartbeat shows that the renewal failed."""
         while True:
             await self._renewed.wait()
             self._renewed.clear()
@@ -152,7 +152,7 @@ class LeadershipTerm:
                 log.info("who leads cannot be said this time", extra={"error": str(error)})
 
     async def _collect_stream_stats(self) -> NoReturn:
-        await self._resync.first_completed.wait()  # before, there may be no stream to look at
+        await self._resync.first_completed.wait()  # the stream may not exist earlier
         await self._stream_stats.run()
 
     async def _republish_periodically(self) -> NoReturn:

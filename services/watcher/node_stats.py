@@ -1,4 +1,4 @@
-"""How many Nodes are usable, by what was listed and watched."""
+"""Counts initialized and uninitialized Nodes in the informer's store."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -9,14 +9,14 @@ from libs.common.contract.node import Node
 
 
 class NodeStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes without and with the uninitialized taint, and since when the oldest of these exists."""
+    """Number of initialized and uninitialized Nodes, and creation time of the oldest uninitialized one."""
 
     usable: int
     uninitialized: int
     oldest_uninitialized: datetime | None = None
 
     def oldest_age_seconds(self, now: datetime) -> float:
-        """Of the oldest Node that is not initialized; 0 = there is none."""
+        """Return the age of the oldest uninitialized Node in seconds; 0 if there is none."""
         return (
             max(0.0, (now - self.oldest_uninitialized).total_seconds())
             if self.oldest_uninitialized is not None
@@ -25,7 +25,7 @@ class NodeStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_nodes(nodes: Iterable[Node]) -> NodeStats:
-    """Counts them."""
+    """Count initialized and uninitialized Nodes."""
     count, waiting = 0, []
     for node in nodes:
         count += 1

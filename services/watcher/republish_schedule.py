@@ -1,20 +1,20 @@
-"""When each object is said again though nothing changed: once per round, evenly spread by its uid."""
+"""The offset in each resync period at which an unchanged object is published again, spread by its uid."""
 
 import zlib
 from collections.abc import Iterable
 from typing import Final
 
-_CRC_RANGE: Final = 2**32  # of CRC-32, which is fast and spreads uids evenly
+_CRC_RANGE: Final = 2**32  # CRC-32 is fast and spreads uids evenly
 
 
 def compute_republish_offset(uid: str) -> float:
-    """Where in a round this object has its turn, in [0, 1): the same in every process, for ever."""
+    """Return the object's offset in a resync period, in [0, 1): constant, and the same in every process."""
     return zlib.crc32(uid.encode(errors="surrogatepass")) / _CRC_RANGE
 
 
 def select_due(uids: Iterable[str], *, since: float, until: float) -> list[str]:
-    """Those whose turn lies in [since, until), both as parts of a round.
+    """Return the uids whose offset lies in [since, until), both fractions of a resync period.
 
-    Steps that lead from 0 to 1 without a gap name each object exactly once.
+    Consecutive steps from 0 to 1 return each object exactly once.
     """
     return [uid for uid in uids if since <= compute_republish_offset(uid) < until]

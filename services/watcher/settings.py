@@ -1,4 +1,4 @@
-"""What the watcher can be told."""
+"""Settings of the watcher."""
 
 from typing import Annotated
 
@@ -21,11 +21,9 @@ from libs.common.settings.flags import (
 from libs.common.settings.lease_times import validate_lease_times
 from libs.common.settings.reference_flags import CSR_APPROVAL, is_controller_selected
 
-# client-go's factor: a pause may be a fifth longer than asked for, and one try must fit into the deadline.
-
 
 class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The Lease, how often everything is said again, and how much at once."""
+    """Settings of the Lease, the resync and the concurrency."""
 
     leader_elect: Annotated[bool, LEADER_ELECT] = True
     lease_name: Annotated[str, LEASE_NAME_FLAG] = OUR_LEASE
@@ -49,16 +47,16 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_lease(self) -> bool:
-        """Whether Kubernetes decides who leads; observing only, nothing at all is written there."""
+        """Whether a Lease elects the leader; an observe-only watcher writes nothing to Kubernetes."""
         return self.leader_elect and not self.observe_only
 
     @property
     def watches_requests(self) -> bool:
-        """Whether CSRs are watched: for nobody, without the controller that judges them."""
+        """Whether the watcher watches CSRs: only if the approval controller that needs them is selected."""
         return is_controller_selected(self.controllers, CSR_APPROVAL)
 
     def problems(self) -> tuple[str, ...]:
-        """What contradicts itself, as client-go would refuse it."""
+        """Return contradictory settings, by the rules of client-go."""
         found = validate_lease_times(
             duration=self.lease_duration_seconds,
             renew_deadline=self.renew_deadline_seconds,

@@ -1,4 +1,4 @@
-"""What a look at the queues means: whose work matters, and for how long nothing has moved."""
+"""Measures for how long a NATS consumer has had work and made no progress."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -13,54 +13,54 @@ from libs.common.settings.reference_flags import is_controller_selected
 _DEFAULT_CONSUMERS: Final = (
     (LABELER, CLOUD_NODE),
     (CSR, CSR_APPROVAL),
-)  # the others only where they are asked for
+)  # the other services run only where an operator enables them
 
 
 class _Progress(msgspec.Struct, frozen=True):
     delivered: int
     unacknowledged: int
-    moved_at: float  # when it last moved, or had nothing to do
+    moved_at: float  # time of the last progress, or of the last idle measurement
 
 
 class StallDetector:
-    """Remembers of each durable when it last moved: something was delivered, again or at first, or settled.
+    """Remembers the last progress of each durable consumer: a delivery, a redelivery or an acknowledgement.
 
-    A retry that is parked is delivered again within a minute: what waits for the world does not stall, what
-    nobody takes or a handler never ends does.
+    A parked retry is redelivered within a minute, so a wait for an outside change is no stall. A missing
+    consumer process or a handler that never ends is a stall.
     """
 
     def __init__(self) -> None:
         self._progress: dict[str, _Progress] = {}
 
     def measure_stalls(self, queues: Iterable[ConsumerStats], at: float) -> dict[str, float]:
-        """For how many seconds each has stood still with work to do; `at` is monotonic, in seconds."""
+        """Return the seconds without progress of each consumer with work; `at` is monotonic seconds."""
         self._progress = {
             queue.name: _advance_progress(queue, self._progress.get(queue.name), at) for queue in queues
         }
-        return {name: at - seen.moved_at for name, seen in self._progress.items()}
+        return {name: at - progress.moved_at for name, progress in self._progress.items()}
 
 
 def _advance_progress(queue: ConsumerStats, before: _Progress | None, at: float) -> _Progress:
-    stands = (
+    is_stalled = (
         before is not None
         and queue.pending + queue.unacknowledged > 0
         and queue.delivered == before.delivered
         and queue.unacknowledged >= before.unacknowledged
     )
-    since = before.moved_at if before is not None and stands else at
+    since = before.moved_at if before is not None and is_stalled else at
     return _Progress(queue.delivered, queue.unacknowledged, since)
 
 
 def select_expected_durables(controllers: tuple[str, ...]) -> frozenset[str]:
-    """Those of services that run unless --controllers leaves them out: somebody must consume them."""
+    """Return the durable consumers of services that run by default and that --controllers selects."""
     return frozenset(
         durable.name
-        for wiring, controller in _DEFAULT_CONSUMERS
+        for spec, controller in _DEFAULT_CONSUMERS
         if is_controller_selected(controllers, controller)
-        for durable in wiring.durables
+        for durable in spec.durables
     )
 
 
 def filter_relevant(queues: Iterable[ConsumerStats], expected: frozenset[str]) -> tuple[ConsumerStats, ...]:
-    """Those that are to be consumed, or have been: a service that is not installed stalls nothing."""
+    """Return consumers that are expected or have been used: a service that is not installed cannot stall."""
     return tuple(queue for queue in queues if queue.name in expected or queue.waiting or queue.delivered)

@@ -1,4 +1,4 @@
-"""Shows how the queues, the stream and the Nodes stand, for as long as we lead; nobody waits for it."""
+"""Exports metrics of the durable consumers, the stream and the Nodes while this watcher leads."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ _STREAM_GAUGES: Final = (
 
 
 class StreamStatsCollector:
-    """A look at once, then every so often; what is not known any more is not shown."""
+    """Collects stream stats at once, then periodically; unknown values are removed from the metrics."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class StreamStatsCollector:
         *,
         expected_durables: frozenset[str],
         clock: Callable[[], float],
-        on_stats: Callable[[StreamStats], None] = lambda looked: None,
+        on_stats: Callable[[StreamStats], None] = lambda stats: None,
         interval_seconds: float = STATS_INTERVAL_SECONDS,
     ) -> None:
-        """`expected` are the durables that somebody must consume; `clock` is monotonic, in seconds.
+        """`expected_durables` are the durables that must be consumed; `clock` is monotonic, in seconds.
 
-        `on_stats` receives each successful look.
+        `on_stats` receives the stats of each successful query.
         """
         self._bus = bus
         self._expected = expected_durables
@@ -53,7 +53,7 @@ class StreamStatsCollector:
         self._last_error = ""
 
     async def run(self) -> NoReturn:
-        """Look until cancelled; whatever fails is only told."""
+        """Collect until cancelled; failures are only logged."""
         try:
             while True:
                 await self._collect()
@@ -63,16 +63,16 @@ class StreamStatsCollector:
 
     async def _collect(self) -> None:
         try:
-            looked = await self._bus.stats()
+            stats = await self._bus.stats()
         except BusError as error:
             _clear_gauges(_STREAM_GAUGES)
-            if not self._last_error:  # told once; what follows is the same outage
+            if not self._last_error:  # log an outage once
                 log.warning("the queues cannot be looked at", extra={"error": str(error)})
             self._last_error = str(error)
             return
         self._last_error = ""
-        self._export(looked)
-        self._on_stats(looked)
+        self._export(stats)
+        self._on_stats(stats)
 
     def _export(self, stats: StreamStats) -> None:
         queues = filter_relevant(stats.consumers, self._expected)
@@ -88,31 +88,31 @@ class StreamStatsCollector:
 
 
 class NodeStatsCollector:
-    """Counts the Nodes again when they have changed, at most once a second."""
+    """Counts the Nodes again after a change, at most once a second."""
 
     def __init__(self, nodes: Callable[[], Iterable[Node] | None], now: Callable[[], datetime]) -> None:
-        """`nodes` gives None while nobody knows them."""
+        """`nodes` returns None while the Nodes are unknown."""
         self._nodes = nodes
         self._now = now
         self._has_changed = True
 
     def mark_changed(self) -> None:
-        """There is news of Nodes."""
+        """Request another count after a change of Nodes."""
         self._has_changed = True
 
     async def run(self) -> NoReturn:
         """Count until cancelled."""
-        found = None
+        node_stats = None
         try:
             while True:
                 nodes = self._nodes()
                 if nodes is not None:
-                    if self._has_changed or found is None:
-                        self._has_changed, found = False, count_nodes(nodes)
+                    if self._has_changed or node_stats is None:
+                        self._has_changed, node_stats = False, count_nodes(nodes)
                     metrics.NODES.set_series(
-                        {("usable",): found.usable, ("uninitialized",): found.uninitialized}
+                        {("usable",): node_stats.usable, ("uninitialized",): node_stats.uninitialized}
                     )
-                    metrics.OLDEST_UNINITIALIZED.set_series({(): found.oldest_age_seconds(self._now())})
+                    metrics.OLDEST_UNINITIALIZED.set_series({(): node_stats.oldest_age_seconds(self._now())})
                 await asyncio.sleep(_NODE_STATS_INTERVAL_SECONDS)
         finally:
             _clear_gauges((metrics.NODES, metrics.OLDEST_UNINITIALIZED))
