@@ -1,4 +1,4 @@
-"""Which block is claimed for which Node: many Nodes at once, from the pages as they were read."""
+"""Plans which blocks to claim for many Nodes at once, by the pages as last read."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -13,27 +13,25 @@ from services.ipam.pool_selection import Pool
 
 
 class AllocationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node without podCIDRs: it gets a block of each family, out of the first pool that has one."""
+    """A Node without podCIDRs: it gets a block of each family, from the first pool that has one."""
 
     uid: str
     node: str
-    pools: tuple[Pool, ...]  # pools of a family stand together; the families in the order of podCIDRs
+    pools: tuple[Pool, ...]  # grouped by family, in the order of the families in podCIDRs
 
 
 class Exclusions(msgspec.Struct, frozen=True, kw_only=True):
-    """What no block may touch, in anybody's writing: what names no network is left out."""
+    """What no block may overlap, in any notation; texts that are no network are ignored."""
 
-    networks: tuple[str, ...] = ()  # service CIDRs, addresses of nodes and of their gateways
-    addresses_by_node: Mapping[str, tuple[str, ...]] = {}  # the same of each Node, by its name
-    nodes_with_many_addresses: frozenset[str] = (
-        frozenset()
-    )  # Nodes with so many addresses that `excluded` does not hold them
+    networks: tuple[str, ...] = ()  # service CIDRs, addresses of Nodes and of their gateways
+    addresses_by_node: Mapping[str, tuple[str, ...]] = {}  # the addresses of each Node, by its name
+    nodes_with_many_addresses: frozenset[str] = frozenset()  # Nodes with too many addresses for `networks`
     pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] = {}  # uid -> podCIDRs of that Node
-    node_names_by_uid: Mapping[str, str] = {}  # uid -> that Node's name, for people
+    node_names_by_uid: Mapping[str, str] = {}  # uid -> name of that Node, for messages
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """These blocks are claimed for that uid: it, and nobody else, may be given them whenever it has none."""
+    """Blocks claimed for that uid: only that Node may get them, at any time while it has none."""
 
     uid: str
     pod_cidrs: tuple[str, ...]
@@ -46,24 +44,24 @@ class ExistingAssignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """No block now, and why."""
+    """No block is available now, with the reason."""
 
     reason: str
-    is_exhausted: bool = False  # every pool of a family is used up; False: a page stands in the way
+    is_exhausted: bool = False  # all pools of a family are exhausted; False: a page prevents a claim
 
 
 AllocationResult = Assignment | ExistingAssignment | NoBlock
 
 
 class AllocationPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Once `changed` is written, the answers are true; those that rest on no new claim are already."""
+    """The results become true once `changed_pages` are written; results without a new claim already are."""
 
-    changed_pages: tuple[Page, ...]  # at the resourceVersion that they were read at
+    changed_pages: tuple[Page, ...]  # at the resourceVersion at which they were read
     results: Mapping[str, AllocationResult]  # by uid
-    new_blocks: tuple[tuple[str, Pool], ...]  # the new blocks, each with its pool
-    cursors: Mapping[tuple[str, int], str]  # (pool's cidr, mask) -> the block last given out of it
-    attempts: Mapping[str, int] = {}  # by new block, how many were looked at for it
-    ignored_addresses: Mapping[str, str] = {}  # by Node, which of its many addresses do not count, in words
+    new_blocks: tuple[tuple[str, Pool], ...]  # each with its pool
+    cursors: Mapping[tuple[str, int], str]  # (pool's cidr, mask) -> last block allocated from it
+    attempts: Mapping[str, int] = {}  # by new block, number of candidate blocks examined
+    ignored_addresses: Mapping[str, str] = {}  # by Node, which of its many addresses are ignored, in words
 
 
 def plan_claims(
@@ -75,37 +73,41 @@ def plan_claims(
     cursors: Mapping[tuple[str, int], str],
     page_bytes: int = PAGE_BYTES,
 ) -> AllocationPlan:
-    """What to claim for whom.
+    """Plan the claims of all requests.
 
-    `pages` by range, those that are missing are not there yet; `closed` are names of pages in which nothing
-    may be claimed now, with the reason. A claim that a uid has already is its answer, if its pools still
-    give such blocks and nothing else has come to lie in it; if not, another is claimed and that one stays:
-    the patch of somebody slow may still bring it to the Node.
+    `pages` by range; missing ones do not exist yet. `closed_pages`: names of pages that accept no claim now,
+    with the reason. A uid keeps an existing claim if its pools still provide such blocks and nothing else
+    overlaps it. Otherwise another block is claimed, and the old claim stays: the delayed patch of another
+    replica may still write it to the Node.
     """
-    many = {name: exclusions.addresses_by_node[name] for name in sorted(exclusions.nodes_with_many_addresses)}
+    nodes_with_many_addresses = {
+        name: exclusions.addresses_by_node[name] for name in sorted(exclusions.nodes_with_many_addresses)
+    }
     carried = (
         NetworkSet(cidr for cidrs in exclusions.pod_cidrs_by_uid.values() for cidr in cidrs)
-        if many
+        if nodes_with_many_addresses
         else NetworkSet()
     )
-    kept = limit_reservations(many, (pool for want in requests for pool in want.pools), carried)
+    reservations = limit_reservations(
+        nodes_with_many_addresses, (pool for request in requests for pool in request.pools), carried
+    )
     ledger = Ledger(
         pages,
         pod_cidrs_by_uid=exclusions.pod_cidrs_by_uid,
         node_names_by_uid=exclusions.node_names_by_uid,
-        excluded=(*exclusions.networks, *kept.kept),
+        excluded=(*exclusions.networks, *reservations.kept),
         closed_pages=closed_pages,
         cursors=cursors,
         page_bytes=page_bytes,
     )
-    answers = {want.uid: _allocate(want, ledger, exclusions) for want in requests}
+    answers = {request.uid: _allocate(request, ledger, exclusions) for request in requests}
     return AllocationPlan(
         changed_pages=ledger.build_changed_pages(),
         results=answers,
         new_blocks=tuple(ledger.new_blocks),
         cursors=ledger.cursors,
         attempts=ledger.attempts,
-        ignored_addresses=kept.ignored,
+        ignored_addresses=reservations.ignored,
     )
 
 
@@ -114,12 +116,12 @@ def _allocate(request: AllocationRequest, ledger: Ledger, exclusions: Exclusions
         return ExistingAssignment(pod_cidrs=exclusions.pod_cidrs_by_uid[request.uid])
     if not request.pools:
         return NoBlock(reason="no pool is for this node")
-    found: list[tuple[str, Pool | None]] = []  # without a pool: it was claimed before
+    found: list[tuple[str, Pool | None]] = []  # pool None: claimed earlier
     own = ledger.get_blocks(request.uid)
     for family, grouped in groupby(request.pools, key=lambda pool: pool.family):
         pools = tuple(grouped)
         one = _find_block(request, pools, own, ledger)
-        if one is None:  # all families or none: the other's block goes back
+        if one is None:  # all families or none: return the blocks of the other families
             ledger.return_unused(found)
             return _explain_no_block(family, pools, ledger, exclusions)
         found.append(one)
@@ -132,10 +134,10 @@ def _allocate(request: AllocationRequest, ledger: Ledger, exclusions: Exclusions
 def _find_block(
     request: AllocationRequest, pools: tuple[Pool, ...], claimed_blocks: Sequence[str], ledger: Ledger
 ) -> tuple[str, Pool | None] | None:
-    """One that was claimed before, else a new one.
+    """Find a block claimed earlier for this Node, else a free one.
 
-    Where there is no room for a new one, one of another mask will do that was claimed before: it would stand
-    in this Node's own way for ever.
+    If no block is free, an earlier claim with another mask is reused. Otherwise it would block its own Node
+    permanently.
     """
     before = [
         (block, pool.mask) for pool in pools for block in claimed_blocks if _is_usable(block, pool, ledger)

@@ -1,8 +1,8 @@
-"""Claims in Kubernetes, then on the Node: the order of reads and writes under which no block is given twice.
+"""Claims blocks in Kubernetes, then writes them to Nodes, in an order that never assigns a block twice.
 
-Once a page has held a claim of a block for a uid, patching that uid's Node with it is right for ever after,
-however late: the claim ends only when the Node is gone or carries other podCIDRs, and then the patch fails at
-its fences. So nothing here needs a lock, a lease, or to know whether an error came after the write.
+Once a page contains a claim of a block for a uid, patching that uid's Node with it is always correct, however
+late. The claim ends only when the Node is gone or has other podCIDRs, and then the fence of the patch fails.
+So this needs no lock and no Lease. It also need not know whether an error occurred before or after the write.
 """
 
 from collections import Counter
@@ -37,43 +37,43 @@ from services.ipam.release_plan import (
     plan_release,
 )
 
-_MAX_ATTEMPTS: Final = 12  # plans of one call; in each somebody's write went through, so others made progress
+_MAX_ATTEMPTS: Final = 12  # attempts per call; each failed one means that another replica's write succeeded
 
 
 class ClaimsApi(Protocol):
-    """What ipam does in Kubernetes. Each raises KubeError; that one does not say that nothing was written."""
+    """The requests of ipam to Kubernetes. After a KubeError, a write may still have happened."""
 
     async def list_pages(self) -> Sequence[StoredPage]:
-        """All pages there are, from etcd."""
+        """List all pages, with a quorum read."""
 
     async def read_page(self, name: str) -> StoredPage | None:
-        """That page from etcd, None if it is not there."""
+        """Read that page with a quorum read; None if it does not exist."""
 
     async def write_page(self, page: StoredPage) -> str:
-        """Put it in the place of the version that it names, or create it; the new resourceVersion.
+        """Replace the page at its resourceVersion, or create it; return the new resourceVersion.
 
-        Conflict: it is another version now, or there is one. NotFound: it is not there any more.
+        Raises Conflict if the version differs or the page already exists, NotFound if the page was deleted.
         """
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
-        """As KubeApi does. FenceFailed: another uid, or it has podCIDRs."""
+        """Patch a Node, as KubeApi does. FenceFailed: its uid differs, or it has podCIDRs."""
 
     async def list_nodes(self) -> Sequence[Node]:
-        """All Nodes of one moment that is not before the call, from etcd."""
+        """List all Nodes at one moment after the start of the call, with a quorum read."""
 
 
 class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Answers by uid, none if somebody else was quicker; blocks that were claimed now, each with its pool."""
+    """Results by uid, none if the claim yielded to another replica; new blocks, each with its pool."""
 
     results: Mapping[str, AllocationResult]
     new_blocks: tuple[tuple[str, Pool], ...] = ()
-    attempts: Mapping[str, int] = {}  # by new block, how many were looked at for it
-    ignored_addresses: Mapping[str, str] = {}  # by Node, which of its many addresses do not count, in words
-    is_contended: bool = False  # a write of this call came too late: another replica had written that page
+    attempts: Mapping[str, int] = {}  # by new block, number of candidate blocks examined
+    ignored_addresses: Mapping[str, str] = {}  # by Node, which of its many addresses are ignored, in words
+    is_contended: bool = False  # a write of this call failed because another replica had written that page
 
 
 class Allocator:
-    """The claims as last read, and what is done with them. Calls may overlap: writes compare and swap."""
+    """The claims as last read, and the operations on them. Calls may overlap: writes compare and swap."""
 
     def __init__(
         self,
@@ -84,21 +84,22 @@ class Allocator:
         page_bytes: int = PAGE_BYTES,
         is_foreign: Callable[[Node], bool] = lambda node: False,
     ) -> None:
-        """`is_foreign`: a Node is another's: what it carries is given to nobody, and no claim made of it."""
+        """`is_foreign`: another controller manages the Node; its podCIDRs are excluded and never adopted."""
         self._api = api
         self._now = now
         self._quarantine = quarantine
         self._page_bytes = page_bytes
         self._is_foreign = is_foreign
         self.pages = PageCache()
-        self._pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] | None = None  # podCIDRs by uid, as last listed
-        self._node_names_by_uid: Mapping[str, str] = {}  # of those, for people
-        self._resets = 0  # how often: a list of Nodes that began before does not count
+        # uid -> podCIDRs, from the last list
+        self._pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] | None = None
+        self._node_names_by_uid: Mapping[str, str] = {}  # of the same Nodes, for messages
+        self._resets = 0  # number of resets: a list of Nodes that began before the last one does not count
         self._cursors: dict[tuple[str, int], str] = {}
-        self._in_flight: Counter[str] = Counter()  # by range, writes whose answer is not known yet
+        self._in_flight: Counter[str] = Counter()  # by range, unanswered writes
 
     def reset(self) -> None:
-        """Before the next claim all Nodes and pages are read again: for another stream, or a lost page."""
+        """Read all Nodes and pages again before the next claim, after a new stream or a lost page."""
         self._pod_cidrs_by_uid = None
         self._resets += 1
 
@@ -109,59 +110,63 @@ class Allocator:
         *,
         never_yield: bool = True,
     ) -> ClaimResult:
-        """Claim for many Nodes, a write per page; the answers hold from then on.
+        """Claim for many Nodes with one write per page; the results are valid permanently.
 
-        Reads all Nodes and pages before the first claim, and the pages again before it says that there is no
-        room. `occupied` is asked before each plan: what was learnt since the last one counts. Where others
-        are quicker it begins anew; or, unless it is to `insist`, answers nobody. Raises what `occupied`
-        raises, KubeError, and TemporaryError where others were quicker all the time.
+        Reads all Nodes and pages before the first claim, and the pages again before it reports exhaustion.
+        Calls `get_exclusions` before each plan, so new exclusions count. If another replica wrote a page
+        first, it plans again, or returns no results unless `never_yield`. Raises the errors of
+        `get_exclusions`, KubeError, and TemporaryError if other replicas won every attempt.
         """
         closed: dict[str, str] = {}
-        new: list[tuple[str, Pool]] = []
+        new_blocks: list[tuple[str, Pool]] = []
         tries: dict[str, int] = {}
-        reread = contended = False
+        reread = is_contended = False
         for _ in range(_MAX_ATTEMPTS):
             if self._pod_cidrs_by_uid is None:
                 await self._list_cluster()
                 reread = True
-                if self._pod_cidrs_by_uid is None:  # forgotten while the Nodes were listed
+                if self._pod_cidrs_by_uid is None:  # reset while the Nodes were listed
                     continue
             plan = self._plan(requests, get_exclusions(), closed)
             if plan.changed_pages:
                 tries.update(plan.attempts)
                 written, overtaken = await self._write_all(plan, closed)
-                contended = contended or overtaken
-                new += [(block, pool) for block, pool in plan.new_blocks if page_range_of(block) in written]
+                is_contended = is_contended or overtaken
+                new_blocks += [
+                    (block, pool) for block, pool in plan.new_blocks if page_range_of(block) in written
+                ]
                 if overtaken and not never_yield:
-                    return ClaimResult(results={}, new_blocks=tuple(new), attempts=tries, is_contended=True)
+                    return ClaimResult(
+                        results={}, new_blocks=tuple(new_blocks), attempts=tries, is_contended=True
+                    )
                 if overtaken and len(plan.changed_pages) - len(written) > 1:
-                    await self.refresh_pages()  # whoever wrote one of them most likely wrote the others
+                    await self.refresh_pages()  # the replica that wrote one of them probably wrote the others
                 if len(written) < len(plan.changed_pages):
                     continue
             if reread or not any(isinstance(answer, NoBlock) for answer in plan.results.values()):
                 return ClaimResult(
                     results=plan.results,
-                    new_blocks=tuple(new),
+                    new_blocks=tuple(new_blocks),
                     attempts=tries,
                     ignored_addresses=plan.ignored_addresses,
-                    is_contended=contended,
+                    is_contended=is_contended,
                 )
             self._replace_pages(await self._api.list_pages())
             reread = True
         raise TemporaryError("other replicas were quicker with every page of claims")
 
     async def refresh_pages(self) -> bool:
-        """Read all pages anew; whether others have written since. Raises KubeError."""
+        """Read all pages again; return whether other replicas have written since. Raises KubeError."""
         before = self.pages.resource_versions()
         self._replace_pages(await self._api.list_pages())
         now = self.pages.resource_versions()
         return any(before.get(page) != now[page] and not self._is_own_write(page) for page in now)
 
     async def assign(self, node: Node, assignment: Assignment, fenced_labels: tuple[str, ...] = ()) -> Node:
-        """Write what was claimed for this very Node; the Node after it.
+        """Write the claimed blocks to that very Node; return the patched Node.
 
-        Raises KubeError: FenceFailed and NotFound mean that it has podCIDRs, is gone or another Node now, or
-        that one of `held_labels` has changed.
+        Raises KubeError. FenceFailed and NotFound mean that the Node has podCIDRs, is deleted or replaced, or
+        that one of `fenced_labels` has changed.
         """
         if node.uid != assignment.uid:
             raise ValueError(f"{assignment.pod_cidrs} are claimed for {assignment.uid}, not for {node.uid}")
@@ -171,28 +176,28 @@ class Allocator:
         return await self._api.patch_node(node.name, operations) if operations else node
 
     async def sweep(self) -> SweepResult:
-        """End claims that are due, and take over what Nodes carry without one. Raises KubeError."""
-        look = await self._list_cluster()
-        done: list[ReleasePlan] = []
+        """End claims that are due, and adopt podCIDRs of Nodes without a claim. Raises KubeError."""
+        snapshot = await self._list_cluster()
+        completed: list[ReleasePlan] = []
         postponed: list[tuple[str, str]] = []
-        for page in look.pages:
+        for page in snapshot.pages:
             released = plan_release(
                 page,
-                look.present,
-                list_began=look.began,
-                list_ended=look.ended,
+                snapshot.present,
+                list_began=snapshot.began,
+                list_ended=snapshot.ended,
                 quarantine=self._quarantine,
                 page_bytes=self._page_bytes,
             )
             error = None if released.page is page else await self._write(released.page)
             if error is None:
-                done.append(released)
+                completed.append(released)
             else:
                 postponed.append((page.range, str(error)))
-        return merge_plans(done, find_invalid_pod_cidrs(look.present), postponed)
+        return merge_plans(completed, find_invalid_pod_cidrs(snapshot.present), postponed)
 
     async def _list_cluster(self) -> "_ClusterSnapshot":
-        """Pages first, then Nodes: what a page holds was claimed for Nodes that existed before the list."""
+        """List pages, then Nodes: the Nodes of all claims in these pages existed before the list of Nodes."""
         self._replace_pages(await self._api.list_pages())
         pages = dict(self.pages.by_range)
         closed = self.pages.closed_pages()
@@ -216,7 +221,7 @@ class Allocator:
         is_foreign = self._is_foreign(node)
         return PresentNode(node.name, node.spec.pod_cidrs, node.metadata.creation_timestamp, is_foreign)
 
-    # ---- pages, as they were last read or written
+    # ---- pages, as last read or written
 
     def _plan(
         self, requests: Sequence[AllocationRequest], exclusions: Exclusions, closed_pages: Mapping[str, str]
@@ -224,7 +229,7 @@ class Allocator:
         carried = {
             **exclusions.pod_cidrs_by_uid,
             **(self._pod_cidrs_by_uid or {}),
-        }  # who was listed with podCIDRs keeps them
+        }  # a Node that was listed with podCIDRs keeps them
         return plan_claims(
             self.pages.by_range,
             requests,
@@ -239,9 +244,9 @@ class Allocator:
         )
 
     async def _write_all(self, plan: AllocationPlan, closed_pages: dict[str, str]) -> tuple[set[str], bool]:
-        """The ranges that were written, and whether another replica's write came before one of ours.
+        """Return the written ranges, and whether another replica wrote a page first.
 
-        Pages that take no writes now are added to `closed`.
+        Adds pages that accept no write now to `closed_pages`.
         """
         written = set()
         overtaken = False
@@ -253,14 +258,14 @@ class Allocator:
             overtaken = overtaken or (isinstance(error, Conflict) and not self._is_own_write(page.range))
             if self.pages.is_current(page):
                 closed_pages[page_name(page.range)] = f"{page_name(page.range)} was not written: {error}"
-            elif overtaken:  # who was quicker with this page is about to write the next one
+            elif overtaken:  # the replica that wrote this page first will write the next one too
                 break
         if len(written) == len(plan.changed_pages):
             self._cursors = dict(plan.cursors)
         return written, overtaken
 
     async def _write(self, page: Page) -> KubeError | None:
-        """None once it is known to be written; after any error the page is read: it may be all the same."""
+        """Write a page; None on success. After an error, read the page: the write may have happened."""
         stored = encode_page(page)
         self._in_flight[page.range] += 1
         try:
@@ -268,7 +273,7 @@ class Allocator:
         except KubeError as error:
             read = await self._api.read_page(stored.name)
             if not self.pages.replace(page, read):
-                self.reset()  # what protected blocks is lost
+                self.reset()  # the claims that protected blocks are lost
             return error
         finally:
             self._in_flight[page.range] -= 1
@@ -276,7 +281,7 @@ class Allocator:
         return None
 
     def _is_own_write(self, page_range: str) -> bool:
-        """A sweep and a claim of one process overtake each other, too: that is no reason to give way."""
+        """Whether this process wrote the page; conflicts of its own sweeps and claims do not count."""
         return self.pages.is_own_write(page_range) or self._in_flight[page_range] > 0
 
     def _replace_pages(self, stored: Sequence[StoredPage]) -> None:
@@ -285,7 +290,7 @@ class Allocator:
 
 
 class _ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    pages: tuple[Page, ...]  # as they were before the list of Nodes began
+    pages: tuple[Page, ...]  # as read before the list of Nodes began
     present: Mapping[str, PresentNode]
     began: datetime
     ended: datetime

@@ -1,4 +1,4 @@
-"""Many Nodes, one write: who wants a block waits for those who want one at the same time."""
+"""Combines the requests of many Nodes that wait at the same time into one write."""
 
 import asyncio
 import contextlib
@@ -13,57 +13,57 @@ from services.ipam.allocation_plan import AllocationRequest, AllocationResult
 
 
 class BatchTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """When those who wait go together, in seconds since others went. Who comes after rest goes at once."""
+    """The timing of batches, in seconds. After a pause, a request is processed at once."""
 
-    interval: float = 0.3  # between two writes of a page: what comes meanwhile shares the second one
-    # A claim that takes long has an API server, or a core, with much to do: then more share the next one. No
-    # Node waits in vain, since what else it needs takes as much longer.
+    interval: float = 0.3  # between two writes of a page: requests meanwhile share the second write
+    # If a claim takes long, the API server or the CPU is busy, and larger batches help. Nodes lose no time:
+    # their other steps take longer too.
     intervals_per_claim: float = 3.0
     max_interval: float = 1.0
-    # While other replicas write the same pages, a write of ours often costs one that is refused, ours or
-    # theirs. So we write seldom then, as long as more Nodes keep coming.
-    quiet_period: float = 0.5  # nobody came for so long
+    # While other replicas write the same pages, a write often fails for one of the two. So the batcher writes
+    # rarely then, as long as more requests arrive.
+    quiet_period: float = 0.5  # a batch ends after that time without a new request
     max_wait: float = 4.0
-    full_batch: int = 50  # Nodes, which then go as soon as `pause` allows
-    contention_timeout: float = 10.0  # after which nobody else is taken to write these pages
+    full_batch: int = 50  # Nodes; such a batch ends as soon as `interval` allows
+    contention_timeout: float = 10.0  # after that time without a conflict, other replicas count as idle
 
 
 _DEFAULT_TIMING: Final = BatchTiming()
 
 
 class RequestResult(msgspec.Struct, frozen=True):
-    """What a want came to."""
+    """The result of one request."""
 
     result: AllocationResult
-    is_new: bool = True  # False: the claim was there already, and somebody else may be about to write it
+    is_new: bool = True  # False: the claim existed already, and another replica may be about to write it
 
 
 class BatchResult(msgspec.Struct, frozen=True):
-    """What the wants of one claim came to, by uid; none if it gave way to another replica."""
+    """The results of one claim by uid; none if it yielded to another replica."""
 
     results: Mapping[str, RequestResult]
-    is_contended: bool = False  # another replica was quicker with a page
+    is_contended: bool = False  # another replica wrote a page first
 
 
 PendingRequest = tuple[AllocationRequest, "list[asyncio.Future[RequestResult]]"]
 ClaimFunction = Callable[
     [Sequence[AllocationRequest], bool], Awaitable[BatchResult]
-]  # False: it may give way
+]  # argument: never yield; False: it may yield
 
 
 class ContentionBackoff:
-    """What replicas that write the same pages owe one another, by what the claims of this one have met."""
+    """Coordinates replicas that write the same pages, by the conflicts of this replica's claims."""
 
     def __init__(self, read_pages: Callable[[], Awaitable[bool]]) -> None:
-        """`read_pages` says whether others have written since."""
+        """`read_pages` returns whether other replicas have written since."""
         self._read_pages = read_pages
-        self.is_contended = False  # what is known of the pages is old, most likely
+        self.is_contended = False  # the cached pages are probably out of date
         self._has_yielded = False
 
     async def claim(self, requests: Sequence[AllocationRequest], claim: ClaimFunction) -> BatchResult:
-        """Where others write, the pages are read first: a write at an old version would be refused.
+        """Claim; read the pages first under contention, because a write at an old version would fail.
 
-        Overtaken all the same, it gives way once: with those that come meanwhile, they go later.
+        After a conflict it yields once: these requests join the next batch.
         """
         others_wrote = self.is_contended and await self._read_pages()
         claimed = await claim(requests, self._has_yielded or not self.is_contended)
@@ -73,7 +73,7 @@ class ContentionBackoff:
 
 
 class Batcher:
-    """The first want goes at once; those that come while it is under way, or soon after, together."""
+    """Processes the first request at once, and later ones in batches."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Batcher:
         random: random.Random,
         timing: BatchTiming = _DEFAULT_TIMING,
     ) -> None:
-        """`clock` is monotonic, in seconds. `read_pages` says whether others have written since."""
+        """`clock` is monotonic, in seconds; `read_pages` returns whether other replicas have written."""
         self._claim = claim
         self._contention = ContentionBackoff(read_pages)
         self._clock = clock
@@ -94,11 +94,11 @@ class Batcher:
         self._has_new_request = asyncio.Event()
         self._last_claim_at = float("-inf")
         self._last_claim_seconds = 0.0
-        self._contended_at = float("-inf")  # when another replica's write was last met
+        self._contended_at = float("-inf")  # time of the last conflict with another replica
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, request: AllocationRequest) -> RequestResult:
-        """What the claim came to. Raises what it raised."""
+        """Return the result of the claim; raise its exception."""
         future: asyncio.Future[RequestResult] = asyncio.get_running_loop().create_future()
         known = self._pending.get(request.uid)
         self._pending[request.uid] = (request, [*(known[1] if known else ()), future])
@@ -109,7 +109,7 @@ class Batcher:
         return await future
 
     async def close(self) -> None:
-        """Nobody waits any more."""
+        """Stop, and fail all pending requests."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -120,15 +120,15 @@ class Batcher:
         while self._pending:
             pause = self._interval()
             await asyncio.sleep(max(0.0, min(pause, self._last_claim_at + pause - self._clock())))
-            # One alone is no burst: it would wait in vain, and so would the next one that joins by itself.
+            # A single request is no burst: waiting would not help it or the next single one.
             if (
                 len(self._pending) > 1
                 and self._clock() - self._contended_at < self._timing.contention_timeout
             ):
                 await self._wait_for_more()
-            wants, self._pending = list(self._pending.values()), {}
+            batch, self._pending = list(self._pending.values()), {}
             began = self._clock()
-            await self._resolve_batch(wants)
+            await self._resolve_batch(batch)
             self._last_claim_at = self._clock()
             self._last_claim_seconds = self._last_claim_at - began
 
@@ -137,7 +137,7 @@ class Batcher:
         return max(self._timing.interval, min(self._timing.max_interval, wanted))
 
     async def _wait_for_more(self) -> None:
-        # Not all replicas after the same time: two that have met once would meet ever after.
+        # Random, because two replicas that conflicted once would otherwise conflict at each write.
         until = self._last_claim_at + self._timing.max_wait * self._random.uniform(0.75, 1.25)
         while len(self._pending) < self._timing.full_batch and (left := until - self._clock()) > 0:
             self._has_new_request.clear()
@@ -155,10 +155,10 @@ class Batcher:
 
     async def _resolve_batch(self, batch: "Sequence[PendingRequest]") -> None:
         try:
-            answers = await self._claim_batch([want for want, _ in batch])
+            answers = await self._claim_batch([request for request, _ in batch])
         except (TemporaryError, PermanentError) as error:
             _set_exceptions(batch, error)
-        except Exception as error:  # noqa: BLE001 - a defect that one Node hits must not keep all the others waiting
+        except Exception as error:  # noqa: BLE001 - a defect that one Node triggers must not block the others
             if len(batch) == 1:
                 _set_exceptions(batch, error)
             else:
@@ -167,11 +167,11 @@ class Batcher:
             _set_exceptions(batch, TemporaryError("ipam ends"))
             raise
         else:
-            for want, futures in batch:
+            for request, futures in batch:
                 if answers:
-                    _set_results(futures, answers[want.uid])
+                    _set_results(futures, answers[request.uid])
                 else:
-                    self._requeue(want, futures)
+                    self._requeue(request, futures)
 
     async def _resolve_individually(self, batch: "Sequence[PendingRequest]") -> None:
         try:
@@ -188,7 +188,7 @@ class Batcher:
 
 def _set_results(futures: "Sequence[asyncio.Future[RequestResult]]", result: RequestResult) -> None:
     for future in futures:
-        if not future.done():  # whoever waited may be gone
+        if not future.done():  # the caller may have been cancelled
             future.set_result(result)
 
 
@@ -197,4 +197,4 @@ def _set_exceptions(batch: "Sequence[PendingRequest]", error: Exception) -> None
         for future in futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever waited may be gone
+                future.exception()  # the caller may have been cancelled

@@ -1,4 +1,4 @@
-"""The cluster as the flow tells it: where blocks come from, what none may touch, what is not known yet."""
+"""The state of the cluster from the flow: pools, exclusions, and what is unknown yet."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -30,12 +30,12 @@ _METADATA_INCOMPLETE: Final = (
 
 
 class ClusterView:
-    """Of one replica. Nothing is concluded from it before the flow is complete: that is asked of the flow."""
+    """The view of one replica. Callers check that the stream cache is complete before they use it."""
 
     def __init__(
         self, settings: IpamSettings, *, on_node_deleted: Callable[[str], None], on_change: Callable[[], None]
     ) -> None:
-        """`left` hears which Node is there no more, `changed` that who waits may be served now."""
+        """`on_node_deleted` receives a deleted Node's name; `on_change`: waiting Nodes may now be served."""
         self.nodes = NodeIndex()
         self._settings = settings
         self._on_node_deleted = on_node_deleted
@@ -46,13 +46,13 @@ class ClusterView:
         self._gate = StartupGate()
 
     def problems(self) -> tuple[str, ...]:
-        """Why nobody can be served, in words for /readyz."""
+        """Return why ipam can serve no Node, in words for /readyz."""
         networks, closed = self._networks, self._gate.why_closed()
         unknown = (networks.reason,) if isinstance(networks, NotReady | CannotAllocate) else ()
         return (*unknown, *((closed,) if closed else ()))
 
     def cluster_wide_reasons(self) -> tuple[str, ...]:
-        """The reasons that are on no Node: /readyz tells them, or the labeler that its machine is silent."""
+        """Return the reasons without an Event on Nodes: /readyz or the labeler already reports them."""
         networks = self._networks
         unknown = (networks.reason,) if isinstance(networks, NotReady | CannotAllocate) else ()
         return (_NO_FACTS, _METADATA_INCOMPLETE, *unknown)
@@ -60,7 +60,7 @@ class ClusterView:
     def select_pools(
         self, node: Node, configured: Sequence[ConfiguredPool]
     ) -> tuple[Pool, ...] | NotReady | CannotAllocate:
-        """Where that Node's blocks come from."""
+        """Return the pools for that Node, or why there are none."""
         networks = self._networks
         if isinstance(networks, NotReady | CannotAllocate):
             return networks
@@ -72,7 +72,7 @@ class ClusterView:
         return select_pools(node, facts, networks.pods, configured, self._settings.cidr_allocator_type)
 
     def get_exclusions(self) -> Exclusions:
-        """What no block may touch. Raises TemporaryError while that is not all known."""
+        """Return what no block may overlap. Raises TemporaryError while a part of it is unknown."""
         networks = self._networks
         if not isinstance(networks, EffectiveNetworks):
             raise TemporaryError("nothing can be claimed", networks.reason)
@@ -80,28 +80,28 @@ class ClusterView:
             raise TemporaryError("nothing can be claimed", f"ipam {why}")
         return self.nodes.build_exclusions(networks.services)
 
-    # ---- what the flow says
+    # ---- messages of the flow
 
     def on_caught_up(self) -> None:
-        """All that the stream holds has been taken in, for the first time or again."""
+        """Handle that the whole stream has been applied, initially or again."""
         self._gate.set()
 
     def on_snapshot_complete(self) -> None:
-        """The watcher has named all Nodes; that counts once for each stream."""
+        """Handle that the watcher has published all Nodes; only the first time per stream counts."""
         if not self._gate.is_set:
             self._gate.set()
 
     def on_incomplete(self) -> None:
-        """What the stream holds was taken in, and it is not all: the next snapshot counts."""
+        """Handle that the stream has been applied and is incomplete: the next snapshot counts."""
         self._gate.unset()
 
     def on_stream_replaced(self) -> None:
-        """Everything known is void, but for the networks: those of another stream are told soon."""
+        """Drop everything except the networks, which metadata soon publishes to the new stream."""
         self.nodes.clear()
         self._gate.clear()
 
     def apply(self, event: object) -> None:
-        """The flow says that."""
+        """Apply an event of the flow."""
         match event:
             case NodeObserved(node=node):
                 before = self.nodes.get(node.name)
@@ -120,7 +120,7 @@ class ClusterView:
             self._on_change()
 
     def on_expired(self, subject: str) -> None:
-        """The stream holds it no more: that is how long it has been gone, or nobody said it again."""
+        """Handle a subject that the stream no longer contains: its object is long gone."""
         if subject.startswith(f"{OBSERVED_NODE}."):
             self._delete_node(object_name_in(subject, OBSERVED_NODE))
         elif subject.startswith(f"{ENRICHED_NODE}."):

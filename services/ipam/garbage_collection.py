@@ -1,4 +1,4 @@
-"""What a look at all pages and all Nodes did and found."""
+"""The result of comparing all pages with all Nodes."""
 
 from collections.abc import Sequence
 
@@ -9,22 +9,22 @@ from services.ipam.release_plan import InvalidPodCidr, ReleasePlan
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all pages together."""
+    """The changes of all pages together."""
 
     freed: tuple[Claim, ...] = ()
     dropped: tuple[Claim, ...] = ()
-    adopted: tuple[Claim, ...] = ()  # after the first sweep: somebody else allocates, or a page was deleted
+    adopted: tuple[Claim, ...] = ()  # after the first sweep: another allocator runs, or a page was deleted
     unexpected: tuple[
         Claim, ...
-    ] = ()  # of the adopted, those that were given by somebody else while ipam was there
+    ] = ()  # the adopted claims that another allocator assigned while ipam was running
     invalid: tuple[InvalidPodCidr, ...] = ()
-    postponed: tuple[tuple[str, str], ...] = ()  # ranges that the next sweep comes to, and why
+    postponed: tuple[tuple[str, str], ...] = ()  # ranges left to the next sweep, with the reason
 
 
 def merge_plans(
     plans: Sequence[ReleasePlan], invalid: Sequence[InvalidPodCidr], postponed: Sequence[tuple[str, str]]
 ) -> SweepResult:
-    """`released` of the pages that were written or needed no write; `odd` is what belongs to no page."""
+    """Merge the plans of pages that needed no write or were written; `invalid` podCIDRs belong to no page."""
     return SweepResult(
         freed=tuple(claim for page in plans for claim in page.freed),
         dropped=tuple(claim for page in plans for claim in page.dropped),

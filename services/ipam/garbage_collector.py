@@ -1,4 +1,4 @@
-"""Keeps claims and Nodes together: looks at all of both now and then, and when a Node is gone."""
+"""Compares all claims with all Nodes, periodically and after a Node was deleted."""
 
 import asyncio
 import logging
@@ -19,17 +19,17 @@ from services.ipam.release_plan import InvalidPodCidr
 log = logging.getLogger(__name__)
 
 PASS_SECONDS: Final = 0.5
-REQUESTED_SWEEP_DELAY_SECONDS: Final = 2.0  # Nodes that go together are seen by one look
-_MIN_INTERVAL_SECONDS: Final = 10.0  # between two looks for Nodes that go one by one: each lists all Nodes
-_METRICS_INTERVAL_SECONDS: Final = 10.0  # counting ten thousand claims takes a tenth of a second
-_POSTPONED_SECONDS: Final = 5.0  # another replica wrote the page meanwhile
-_POSTPONED_CAP_SECONDS: Final = 60.0  # it takes no writes at all, and each look lists all Nodes
-_MAX_REPORTED: Final = 20  # of one sweep, by name; the others are counted
+REQUESTED_SWEEP_DELAY_SECONDS: Final = 2.0  # one sweep covers Nodes that are deleted together
+_MIN_INTERVAL_SECONDS: Final = 10.0  # between two requested sweeps: each one lists all Nodes
+_METRICS_INTERVAL_SECONDS: Final = 10.0  # counting ten thousand claims takes 0.1 s
+_POSTPONED_SECONDS: Final = 5.0  # after another replica wrote the page meanwhile
+_POSTPONED_CAP_SECONDS: Final = 60.0  # if the page accepts no writes: each sweep lists all Nodes
+_MAX_REPORTED: Final = 20  # by name, per sweep; the others are only counted
 _MAX_REMEMBERED_INVALID: Final = 50_000
 
 
 class GarbageCollector:
-    """Every replica does it; writes compare and swap, and who is second finds nothing to do."""
+    """Runs in every replica; writes compare and swap, and the second replica finds nothing to do."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class GarbageCollector:
         now: Callable[[], datetime],
         random: random.Random,
     ) -> None:
-        """`why_not` says why nothing may be looked at now, "" if it may; `clock` is monotonic, in seconds.
+        """`get_pause_reason` returns why no sweep may run now, or ""; `clock` is monotonic, in seconds.
 
-        `on_blocks_freed` hears that claims have ended.
+        `on_blocks_freed` is called when claims have ended.
         """
         self._allocator = allocator
         self._event_recorder = event_recorder
@@ -62,22 +62,22 @@ class GarbageCollector:
         self._next_sweep_at = float("-inf")
         self._last_sweep_at = float("-inf")
         self._failures = 0
-        self._postponed = 0  # in a row, looks that left a page as it was
-        self._has_imported = False  # what Nodes carry from before is in the pages
-        self._reported_invalid: set[tuple[str, str]] = set()  # told of: uid and podCIDR
+        self._postponed = 0  # number of sweeps in a row that postponed a page
+        self._has_imported = False  # the podCIDRs of existing Nodes have been adopted
+        self._reported_invalid: set[tuple[str, str]] = set()  # uid and podCIDR
         self._metrics_refreshed_at = float("-inf")
 
     def request_sweep(self) -> None:
-        """A Node is gone, or carries what nobody here gave."""
+        """Request a sweep: a Node was deleted, or has podCIDRs that ipam did not assign."""
         at = max(self._clock() + REQUESTED_SWEEP_DELAY_SECONDS, self._last_sweep_at + _MIN_INTERVAL_SECONDS)
         self._next_sweep_at = min(self._next_sweep_at, at)
 
     def restart(self) -> None:
-        """Another stream: look at once."""
+        """Sweep at once, after the stream was replaced."""
         self._next_sweep_at = float("-inf")
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run sweeps and refresh the metrics until cancelled."""
         while True:
             if self._clock() >= self._next_sweep_at and not self._get_pause_reason():
                 await self._sweep()
@@ -87,24 +87,24 @@ class GarbageCollector:
             await asyncio.sleep(PASS_SECONDS)
 
     async def _sweep(self) -> None:
-        self._next_sweep_at = float("inf")  # who asks for a look while this one is under way is heard
+        self._next_sweep_at = float("inf")  # a request during this sweep causes another one
         try:
-            swept = await self._allocator.sweep()
+            result = await self._allocator.sweep()
         except (TemporaryError, PermanentError) as error:
             self._handle_failure(error)
             return
         except Exception as error:
-            # Nodes bear what anybody wrote: a defect of ours that it hits must not stop all allocation.
+            # Nodes contain untrusted texts: a defect that one triggers must not stop all allocation.
             log.exception("claims and nodes could not be compared")
             self._handle_failure(error)
             return
         self._failures = 0
-        self._postponed = self._postponed + 1 if swept.postponed else 0
+        self._postponed = self._postponed + 1 if result.postponed else 0
         self._last_sweep_at = self._clock()
-        self._next_sweep_at = min(self._next_sweep_at, self._last_sweep_at + self._seconds_until_next(swept))
-        self._report(swept)
-        self._pool_metrics.record_freed((*swept.freed, *swept.dropped))
-        if swept.freed or swept.dropped:
+        self._next_sweep_at = min(self._next_sweep_at, self._last_sweep_at + self._seconds_until_next(result))
+        self._report(result)
+        self._pool_metrics.record_freed((*result.freed, *result.dropped))
+        if result.freed or result.dropped:
             self._on_blocks_freed()
 
     def _handle_failure(self, error: Exception) -> None:
@@ -114,7 +114,7 @@ class GarbageCollector:
             log.warning("claims and nodes are compared later", extra={"error": str(error)})
 
     def _seconds_until_next(self, collected: SweepResult) -> float:
-        """A resync, or less: until a block has rested, or what could not be written is tried again."""
+        """Return the resync period, or less until the end of a quarantine or a retry of postponed pages."""
         resync = self._resync_seconds * (0.8 + 0.2 * self._random.random())
         postponed = {page_range for page_range, _ in collected.postponed}
         jitter = 1.5 * self._random.random()
@@ -126,7 +126,7 @@ class GarbageCollector:
         return max(1.0, min(resync, soonest))
 
     def _seconds_until_released(self, is_meant: Callable[[Page], bool], otherwise: float) -> float:
-        """In how many seconds the first block of those pages has rested; `otherwise` where none rests."""
+        """Return the seconds until the first quarantine in those pages ends; `otherwise` if there is none."""
         rested = [
             (claim.gone_since - self._now() + self._quarantine).total_seconds()
             for page in self._allocator.pages.by_range.values()
@@ -136,26 +136,26 @@ class GarbageCollector:
         ]
         return min(rested, default=otherwise)
 
-    # ---- what was found
+    # ---- reports
 
     def _report(self, collected: SweepResult) -> None:
-        for told, claims in (("freed", collected.freed), ("dropped", collected.dropped)):
+        for outcome, claims in (("freed", collected.freed), ("dropped", collected.dropped)):
             if claims:
-                log.info("blocks are free again", extra={"why": told, **_log_fields(claims)})
+                log.info("blocks are free again", extra={"why": outcome, **_log_fields(claims)})
         for page_range, why in collected.postponed:
             log.info("a page of claims is looked at again", extra={"page": page_range, "why": why})
         self._report_invalid(collected.invalid, is_complete=not collected.postponed)
-        # The first look finds what Nodes carry from before there was an ipam: nobody is to blame for that.
+        # The first sweep finds podCIDRs from before ipam was installed, which are expected.
         foreign = collected.adopted if self._has_imported else collected.unexpected
         if foreign:
             self._report_foreign(foreign)
-        blamed = {claim.block for claim in foreign}
-        if from_before := [claim for claim in collected.adopted if claim.block not in blamed]:
-            log.info("pod CIDRs of nodes were taken over as they are", extra=_log_fields(from_before))
+        foreign_blocks = {claim.block for claim in foreign}
+        if imported := [claim for claim in collected.adopted if claim.block not in foreign_blocks]:
+            log.info("pod CIDRs of nodes were taken over as they are", extra=_log_fields(imported))
         self._has_imported = self._has_imported or not collected.postponed
 
     def _report_foreign(self, claims: Sequence[Claim]) -> None:
-        """Nobody can prevent it: it is told."""
+        """Report podCIDRs that ipam did not claim; it cannot prevent them."""
         metrics.IPAM_FOREIGN.inc(len({claim.uid for claim in claims}))
         text = (
             "carries {}, which was not claimed here: another allocator runs, or ran while ipam did not "
@@ -172,22 +172,24 @@ class GarbageCollector:
             )
 
     def _report_invalid(self, found: Sequence[InvalidPodCidr], *, is_complete: bool) -> None:
-        """Unless that is all, what was odd before is so still: its page was not looked through."""
-        news = [odd for odd in found if (odd.uid, odd.cidr) not in self._reported_invalid]
-        now = {(odd.uid, odd.cidr) for odd in found[:_MAX_REMEMBERED_INVALID]}
+        """Report new invalid podCIDRs; keep the earlier ones of pages that an incomplete sweep skipped."""
+        new = [invalid for invalid in found if (invalid.uid, invalid.cidr) not in self._reported_invalid]
+        now = {(invalid.uid, invalid.cidr) for invalid in found[:_MAX_REMEMBERED_INVALID]}
         self._reported_invalid = (
             now
             if is_complete or len(self._reported_invalid) > _MAX_REMEMBERED_INVALID
             else self._reported_invalid | now
         )
         metrics.IPAM_CONFLICTS.set(max(len(found), len(self._reported_invalid)))
-        if not news:
+        if not new:
             return
-        shown = "; ".join(f"{odd.node} {odd.cidr}: {odd.reason}" for odd in news[:_MAX_REPORTED])
-        log.warning("odd pod CIDRs are left to their nodes", extra={"count": len(news), "nodes": shown})
-        for odd in news[:_MAX_REPORTED]:
+        shown = "; ".join(
+            f"{invalid.node} {invalid.cidr}: {invalid.reason}" for invalid in new[:_MAX_REPORTED]
+        )
+        log.warning("odd pod CIDRs are left to their nodes", extra={"count": len(new), "nodes": shown})
+        for invalid in new[:_MAX_REPORTED]:
             self._event_recorder.record(
-                odd.node, odd.uid, CONFLICT, f"its pod CIDR {odd.cidr} is odd: {odd.reason}"
+                invalid.node, invalid.uid, CONFLICT, f"its pod CIDR {invalid.cidr} is odd: {invalid.reason}"
             )
 
 

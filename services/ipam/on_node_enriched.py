@@ -1,4 +1,4 @@
-"""A Node without pod CIDRs: a block of each family is claimed and written, or it waits and says why."""
+"""Claims and writes a block of each family for a Node without pod CIDRs, or waits and reports the reason."""
 
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -22,17 +22,18 @@ from services.ipam.pool_selection import Pool
 from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotReady
 from services.ipam.waiting_nodes import NOT_MANAGED, WaitingNode, WaitingNodes
 
-RETRY_SECONDS: Final = 30.0  # a safety net: what a Node waits for is heard of when it happens
-MISSING_NODE_WAIT_SECONDS: Final = 5.0  # the watcher has told by then what Kubernetes holds instead
-OTHER_REPLICA_WAIT_SECONDS: Final = 3.0  # to the replica that claimed it: it writes at once
-_OWN_WRITE_TTL_SECONDS: Final = 60.0  # what we have written; an etcd restored from a backup goes back
+RETRY_SECONDS: Final = 30.0  # only a fallback: the change that a Node waits for triggers the next attempt
+MISSING_NODE_WAIT_SECONDS: Final = 5.0  # by then the watcher has published the current state in Kubernetes
+OTHER_REPLICA_WAIT_SECONDS: Final = 3.0  # for the replica that claimed the block, which writes at once
+# for own writes; after this time the observed state counts again: etcd may be restored from a backup
+_OWN_WRITE_TTL_SECONDS: Final = 60.0
 _MAX_REMEMBERED: Final = 20_000
 
 PoolSelector = Callable[[Node], tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged]
 
 
 class OnNodeEnriched:
-    """Gather the newest view, claim with others, write, tell. Who is gone or has pod CIDRs gets nothing."""
+    """Gathers the current state, claims, writes and publishes. Nodes with pod CIDRs need nothing."""
 
     def __init__(
         self,
@@ -53,11 +54,11 @@ class OnNodeEnriched:
         observe_only: bool,
         clock: Callable[[], float],
     ) -> None:
-        """`paused` says why nothing may be written for now, "" if it may; `clock` is monotonic, in seconds.
+        """`get_pause_reason` returns why ipam may write nothing now, or ""; `clock` is monotonic, in seconds.
 
-        `held_labels`: by which a Node is ours: where one has changed, no block is written.
-        `served` hears that pools had a block for a Node that had waited for room in them; `foreign` that a
-        Node has other podCIDRs than were claimed for it.
+        `get_ownership_labels`: the labels that decide ownership; ipam writes no block if one has changed.
+        `on_served` receives pools that had a block for a Node that waited for them. `on_foreign_cidrs` is
+        called when a Node has other podCIDRs than ipam claimed for it.
         """
         self._stream_cache = stream_cache
         self._cache_sync = cache_sync
@@ -74,21 +75,21 @@ class OnNodeEnriched:
         self._on_foreign_cidrs = on_foreign_cidrs
         self._observe_only = observe_only
         self._clock = clock
-        self._written: dict[str, tuple[str, float]] = {}  # Node -> uid, when
-        self._no_blocks: dict[str, Assignment] = {}  # Node -> what failed at the fences
+        self._written: dict[str, tuple[str, float]] = {}  # Node -> uid and time of the write
+        self._no_blocks: dict[str, Assignment] = {}  # Node -> assignment whose fence failed
 
     def forget_node(self, name: str) -> None:
-        """The Node is gone."""
+        """Forget a deleted Node."""
         self._written.pop(name, None)
         self._no_blocks.pop(name, None)
 
     def reset(self) -> None:
-        """Another stream."""
+        """Forget everything, after the stream was replaced."""
         self._written.clear()
         self._no_blocks.clear()
 
     async def __call__(self, message: Message) -> None:
-        """Raises RequeueAfter while it waits, TemporaryError for what the world may cure."""
+        """Process a message. Raises RequeueAfter for a wait, TemporaryError for a temporary failure."""
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is no event about an enriched node")
@@ -122,52 +123,53 @@ class OnNodeEnriched:
     def _find_node_to_serve(
         self, message: Message, event: NodeEnriched | NodeUnreachable | EnrichedNodeGone
     ) -> Node | None:
-        """The Node as it is known now; None if there is nothing to do for it."""
-        settled, node = "", None
+        """Return the current Node; None if it needs nothing."""
+        skip_reason, node = "", None
         newest = self._stream_cache.get(message.subject)
         if event.stream_id != self._stream_cache.stream_id:
-            settled = "it was written for another incarnation of the stream"
+            skip_reason = "it was written for another incarnation of the stream"
         elif newest is not None and newest.sequence > message.sequence:
-            settled = "newer word of this node is on its way"
+            skip_reason = "newer word of this node is on its way"
         elif isinstance(event, EnrichedNodeGone):
-            settled = "the node is gone"
+            skip_reason = "the node is gone"
         else:
             node = self._node_index.get(event.node.name)
-            settled = _explain_skip(node, event.node) or self._explain_recent_write(event.node)
-        if not settled:
+            skip_reason = _explain_skip(node, event.node) or self._explain_recent_write(event.node)
+        if not skip_reason:
             return node
         if node is not None:
             self.on_node_observed(node)
-        telemetry.annotate(outcome="unchanged", reason=settled)
+        telemetry.annotate(outcome="unchanged", reason=skip_reason)
         return None
 
     def _explain_recent_write(self, node: Node) -> str:
-        """Whether the watcher may not have seen yet that it was served here, in words."""
+        """Return that this replica wrote the Node, maybe unseen by the watcher yet; "" if it did not."""
         uid, at = self._written.get(node.name, ("", 0.0))
         is_ours = uid == node.uid and self._clock() - at < _OWN_WRITE_TTL_SECONDS
         return "it was served here a moment ago" if is_ours else ""
 
     def on_node_observed(self, node: Node) -> None:
-        """The watcher says that it is so: whoever has podCIDRs waits for none."""
+        """Handle an observation: a Node with podCIDRs waits no longer."""
         if not node.spec.pod_cidrs:
             return
         self._waiting_nodes.remove(node.name)
         self._event_recorder.forget(node.uid)
-        refused = self._no_blocks.pop(node.name, None)
-        if refused is not None and refused.uid == node.uid and refused.pod_cidrs != node.spec.pod_cidrs:
+        failed = self._no_blocks.pop(node.name, None)
+        if failed is not None and failed.uid == node.uid and failed.pod_cidrs != node.spec.pod_cidrs:
             self._on_foreign_cidrs()
 
-    # ---- claim, write, tell
+    # ---- claim, write and publish
 
     async def _serve(self, message: Message, node: Node, pools: tuple[Pool, ...]) -> None:
         answered = await self._batcher.submit(AllocationRequest(uid=node.uid, node=node.name, pools=pools))
         by_now = self._select_pools(self._node_index.get(node.name) or node)
-        if isinstance(by_now, NotManaged):  # the claim took its time
+        if isinstance(by_now, NotManaged):  # ownership may have changed during the claim
             await self._skip_not_managed(node, by_now.reason)
             return
         match answered.result:
             case Assignment() if not (answered.is_new or message.redelivered):
-                # While a Node joins, its messages come to one replica and another: the first one writes it.
+                # A joining Node's messages reach several replicas: the replica that claimed the block writes
+                # it.
                 reason = "its blocks are claimed, and will be written in a moment"
                 raise RequeueAfter(reason, retry_after_seconds=OTHER_REPLICA_WAIT_SECONDS)
             case Assignment() as assigned:
@@ -176,7 +178,7 @@ class OnNodeEnriched:
                 self._waiting_nodes.remove(node.name)
                 telemetry.annotate(outcome="settled", reason=f"it has {', '.join(cidrs)}")
             case NoBlock(reason=reason, is_exhausted=exhausted):
-                if exhausted:  # what stands in the way of a page often is gone in a moment
+                if exhausted:  # other obstacles often disappear in a moment
                     self._event_recorder.record(node.name, node.uid, NOT_AVAILABLE, reason)
                 await self._requeue(node, "unserved", reason, full_pools=pools if exhausted else ())
 
@@ -184,7 +186,7 @@ class OnNodeEnriched:
         try:
             await self._allocator.assign(node, assignment, self._get_ownership_labels())
         except (FenceFailed, NotFound) as error:
-            # Another replica's patch of the same claim, most often.
+            # Usually another replica has patched the Node with the same claim.
             self._waiting_nodes.remove(node.name)
             self._no_blocks[node.name] = assignment
             reason = "Kubernetes holds another Node, or it has pod CIDRs"
@@ -211,7 +213,7 @@ class OnNodeEnriched:
     async def _requeue(
         self, node: Node, outcome: str, reason: str, *, full_pools: tuple[Pool, ...] = ()
     ) -> NoReturn:
-        """Raises RequeueAfter."""
+        """Record the wait and publish it. Raises RequeueAfter."""
         self._mark_waiting(node, outcome, reason, full_pools=full_pools)
         await self._decisions.publish(node, outcome, reason)
         raise RequeueAfter(outcome, reason, retry_after_seconds=RETRY_SECONDS)
@@ -219,7 +221,7 @@ class OnNodeEnriched:
     def _mark_waiting(
         self, node: Node, outcome: str, reason: str, *, full_pools: tuple[Pool, ...] = ()
     ) -> None:
-        """It is looked at again when more is known."""
+        """Record the wait; the reconciler retries the Node after a relevant change."""
         waits = WaitingNode(
             name=node.name,
             uid=node.uid,
@@ -232,7 +234,7 @@ class OnNodeEnriched:
 
 
 def _explain_skip(node: Node | None, current: Node) -> str:
-    """Why the Node that a message is about needs nothing, by what is known of it; "" if it does."""
+    """Return why the Node of a message needs nothing, by the current state; "" if it needs a block."""
     if node is None:
         return "the node is gone"
     if node.uid != current.uid:

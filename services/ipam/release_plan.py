@@ -1,7 +1,8 @@
-"""Which claims of a page end, begin to wait for their end, or are taken over from Nodes as they are.
+"""Plans which claims of a page end, start their quarantine, or are adopted from Nodes.
 
-Rests on one order: the page was read, and only then the list of all Nodes begun. A uid that this list lacks
-is gone for ever, because a claim is made only for a Node that exists; else it could be too young for it.
+This requires an order: the page was read before the list of all Nodes began. A claim is made only for an
+existing Node. So a uid that this list lacks is gone permanently. In the reverse order, the uid could be
+newer than the list.
 """
 
 from collections.abc import Mapping
@@ -22,24 +23,24 @@ from services.ipam.pages import PAGE_LENGTHS, Claim, Page, claim_size, page_rang
 
 _JOIN_TOLERANCE: Final = timedelta(
     minutes=1
-)  # two API servers' clocks may differ, and both tell whole seconds
-_MAX_CIDR_CHARS: Final = 80  # characters of a podCIDR
+)  # the clocks of two API servers may differ, and both report whole seconds
+_MAX_CIDR_CHARS: Final = 80  # characters of a quoted podCIDR
 _MAX_CLOCK_SKEW: Final = timedelta(
     days=1
-)  # by so much no clock is wrong for long: else a block would rest for years
+)  # a later time is a wrong clock's; otherwise a block could stay in quarantine for years
 
 
 class PresentNode(msgspec.Struct, frozen=True):
-    """A Node of the list: its name and what podCIDRs it carries, as anybody wrote them."""
+    """A Node of the list: its name and its podCIDRs, in any notation."""
 
     name: str
     pod_cidrs: tuple[str, ...]
     created: datetime | None = None
-    is_foreign: bool = False  # another's: nothing is taken over from it, and nothing told of it
+    is_foreign: bool = False  # another controller manages it: ipam adopts and reports nothing
 
 
 class InvalidPodCidr(msgspec.Struct, frozen=True):
-    """A podCIDR that cannot stand in a page as its Node's, and why. It is given to nobody all the same."""
+    """A podCIDR that cannot be claimed for its Node, with the reason. ipam still never allocates it."""
 
     node: str
     uid: str
@@ -48,15 +49,13 @@ class InvalidPodCidr(msgspec.Struct, frozen=True):
 
 
 class ReleasePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one page."""
+    """The planned changes of one page."""
 
-    page: Page  # the same as before when nothing changes
-    freed: tuple[Claim, ...] = ()  # gone for as long as the quarantine
-    dropped: tuple[Claim, ...] = ()  # of Nodes that carry something else
-    adopted: tuple[Claim, ...] = ()  # Nodes carry them, and no claim said so: somebody else gave them
-    unexpected: tuple[
-        Claim, ...
-    ] = ()  # those of the adopted whose Nodes joined when the page was there already
+    page: Page  # unchanged if nothing changes
+    freed: tuple[Claim, ...] = ()  # quarantine is over
+    dropped: tuple[Claim, ...] = ()  # their Nodes have other podCIDRs
+    adopted: tuple[Claim, ...] = ()  # podCIDRs without a claim: another allocator assigned them
+    unexpected: tuple[Claim, ...] = ()  # the adopted claims whose Nodes joined after the page was created
     invalid: tuple[InvalidPodCidr, ...] = ()
 
 
@@ -69,12 +68,12 @@ def plan_release(
     quarantine: timedelta,
     page_bytes: int,
 ) -> ReleasePlan:
-    """The page after a list of all Nodes that was begun after the page had been read.
+    """Plan one page by a list of all Nodes that began after the page was read.
 
-    A claim ends when two such lists lack its uid, the second begun a quarantine after the first had ended;
-    and when its Node carries podCIDRs that do not touch it, which is for ever. Nothing else ends one: not a
-    deletionTimestamp, not another configuration. A time more than a day ahead is a broken clock's: the claim
-    is gone since this list.
+    A claim ends in two cases. Two such lists lack its uid, and the second began at least one quarantine after
+    the first had ended. Or its Node has podCIDRs that do not overlap it, which are immutable. Nothing else
+    ends a claim, such as a deletionTimestamp or a new configuration. If `gone_since` is more than a day in
+    the future, a clock was wrong, and the quarantine starts again with this list.
     """
     kept: dict[str, Claim] = {}
     freed: list[Claim] = []
@@ -91,7 +90,7 @@ def plan_release(
             dropped.append(claim)
         else:
             kept[block] = msgspec.structs.replace(claim, gone_since=None)
-    adopted, odd = _adopt(page, kept, present, page_bytes)
+    adopted, invalid = _adopt(page, kept, present, page_bytes)
     after = {**kept, **{claim.block: claim for claim in adopted}}
     if after != page.claims:
         page = msgspec.structs.replace(page, claims=after)
@@ -102,12 +101,12 @@ def plan_release(
         dropped=tuple(dropped),
         adopted=tuple(adopted),
         unexpected=late,
-        invalid=tuple(odd),
+        invalid=tuple(invalid),
     )
 
 
 def find_invalid_pod_cidrs(present: Mapping[str, PresentNode]) -> tuple[InvalidPodCidr, ...]:
-    """Those podCIDRs that can stand in no page: malformed, or wider than a page is."""
+    """Return podCIDRs that no page can contain: malformed, or wider than a page."""
     found = []
     for uid, node in _list_own_pod_cidrs(present):
         for cidr in node.pod_cidrs:
@@ -127,7 +126,7 @@ def find_invalid_pod_cidrs(present: Mapping[str, PresentNode]) -> tuple[InvalidP
 
 
 def list_page_ranges(present: Mapping[str, PresentNode]) -> set[str]:
-    """The pages that podCIDRs of these Nodes belong to."""
+    """Return the ranges of the pages that contain podCIDRs of these Nodes."""
     networks = [
         parse_foreign_network(cidr) for _, node in _list_own_pod_cidrs(present) for cidr in node.pod_cidrs
     ]
@@ -143,7 +142,7 @@ def _list_own_pod_cidrs(present: Mapping[str, PresentNode]) -> list[tuple[str, P
 
 
 def _joined_after_page(node: PresentNode, page: Page) -> bool:
-    """What it carries is not from before ipam came: we claim first, and the page was there to claim in."""
+    """Whether the Node joined after the page: ipam, which claims first, did not assign its podCIDRs."""
     return (
         node.created is not None
         and page.created is not None
@@ -152,7 +151,7 @@ def _joined_after_page(node: PresentNode, page: Page) -> bool:
 
 
 def _shorten_cidr(cidr: str) -> str:
-    """Zeros before a number may be as many as an object holds, and an Event is short."""
+    """Truncate a podCIDR for an Event: it may contain any number of leading zeros."""
     return cidr[:_MAX_CIDR_CHARS]
 
 
@@ -162,7 +161,10 @@ def _gone_since(claim: Claim, list_ended: datetime) -> datetime:
 
 
 def _has_other_pod_cidrs(node: PresentNode, block: Network) -> bool:
-    """For ever: podCIDRs are immutable. What cannot be read is no network to Kubernetes either."""
+    """Whether the Node has podCIDRs that do not overlap the block; permanent, since podCIDRs are immutable.
+
+    A malformed podCIDR is no network to Kubernetes either.
+    """
     carried = [network for cidr in node.pod_cidrs if (network := parse_foreign_network(cidr)) is not None]
     return bool(node.pod_cidrs) and not any(overlaps(network, block) for network in carried)
 
@@ -174,7 +176,7 @@ def _adopt(
     claims = NetworkSet(kept)
     room = page_bytes - msgspec.structs.replace(page, claims=kept).size
     adopted: list[Claim] = []
-    odd: list[InvalidPodCidr] = []
+    invalid: list[InvalidPodCidr] = []
     for uid, node in _list_own_pod_cidrs(present):
         for cidr in node.pod_cidrs:
             network = parse_foreign_network(cidr)
@@ -185,7 +187,7 @@ def _adopt(
                 continue
             other = claims.find_overlap(network)
             if other is not None:
-                odd.append(
+                invalid.append(
                     InvalidPodCidr(
                         node.name, uid, _shorten_cidr(cidr), f"{other} is another's, or was claimed for it"
                     )
@@ -194,4 +196,4 @@ def _adopt(
                 room -= claim_size(claim)
                 claims.add(network)
                 adopted.append(claim)
-    return adopted, odd
+    return adopted, invalid

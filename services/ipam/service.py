@@ -1,4 +1,4 @@
-"""ipam: consumes enriched nodes, follows the flow, claims blocks in Kubernetes and writes them on Nodes."""
+"""ipam: consumes enriched Nodes, follows the flow, claims blocks in Kubernetes and writes them to Nodes."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class IpamService:
-    """Any number of replicas share the work; each follows the flow for itself."""
+    """Any number of replicas share the work; each has its own stream cache."""
 
     spec = IPAM
 
@@ -44,12 +44,12 @@ class IpamService:
         self._dependencies = dependencies
         self._settings = settings
         self._has_leader = asyncio.Event()
-        self._failed_subjects: set[str] = set()  # subjects of which we do not know what they say
+        self._failed_subjects: set[str] = set()  # subjects whose last message could not be applied
         self._cluster_view = ClusterView(
             settings, on_node_deleted=self._on_node_deleted, on_change=self._on_view_change
         )
         self._waiting_nodes = WaitingNodes()
-        self._unassigned_blocks: set[str] = set()  # blocks
+        self._unassigned_blocks: set[str] = set()  # claimed by an attempt that yielded to another replica
         self._pool_metrics = PoolMetrics()
         self._stream_cache = StreamCache(
             clock=dependencies.monotonic,
@@ -111,7 +111,7 @@ class IpamService:
         )
 
     async def run(self) -> None:
-        """Work until cancelled; what is in flight is finished."""
+        """Run until cancelled; finish messages in flight."""
         metrics.LEADER_SILENCE.labels(IPAM.service).set_function(self._stream_cache.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -127,7 +127,7 @@ class IpamService:
             await self._event_recorder.flush()
 
     def problems(self) -> tuple[str, ...]:
-        """Why nothing, or not everything, is allocated now."""
+        """Return why ipam allocates nothing, or not for every Node."""
         paused = self._get_pause_reason()
         return (
             *self._cache_sync.problems(),
@@ -138,7 +138,7 @@ class IpamService:
         )
 
     async def _serve(self) -> None:
-        await self._has_leader.wait()  # before that every message would only be handed back
+        await self._has_leader.wait()  # without a leader, ipam would requeue every message
         [durable] = IPAM.durables
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._waiting_reconciler.run())
@@ -149,7 +149,7 @@ class IpamService:
             tasks.create_task(consuming)
 
     def _get_pause_reason(self) -> str:
-        """Why nothing may be written."""
+        """Return why ipam may write nothing; "" if it may."""
         if self._failed_subjects:
             return (
                 f"defect: no sense could be made of {min(self._failed_subjects)}, so addresses may be missing"
@@ -158,7 +158,7 @@ class IpamService:
             return ""
         return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
 
-    # ---- what the parts need of one another
+    # ---- wiring of the parts
 
     def _build_on_node_enriched(self, dependencies: Dependencies, settings: IpamSettings) -> OnNodeEnriched:
         return OnNodeEnriched(
@@ -201,7 +201,7 @@ class IpamService:
         return "; ".join(self._cache_sync.problems()) or self._get_pause_reason()
 
     def _select_pools(self, node: Node) -> tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged:
-        """Where that Node's blocks come from."""
+        """Return the pools for that Node, or why there are none."""
         if foreign := self._config_reloader.why_not_managed(node):
             return NotManaged(foreign)
         pools = self._cluster_view.select_pools(node, self._config_reloader.pools)
@@ -215,7 +215,7 @@ class IpamService:
         for name, ignored in claimed.ignored_addresses.items():
             if (node := self._cluster_view.nodes.get(name)) is not None:
                 self._event_recorder.record(name, node.uid, ADDRESSES_IGNORED, ignored)
-        # Of what a claim left behind when it gave way nobody has heard: it is new to who is answered next.
+        # A claim that yielded returned no results. Its blocks count as new for the next result.
         new = self._unassigned_blocks | {block for block, _ in claimed.new_blocks}
         self._unassigned_blocks = set() if claimed.results else new
         answers = {
@@ -227,7 +227,7 @@ class IpamService:
         return BatchResult(answers, claimed.is_contended)
 
     def _get_exclusions(self) -> Exclusions:
-        """What no block may touch now. TemporaryError while nobody knows: that may come at any await."""
+        """Return what no block may overlap now. Raises TemporaryError while that is unknown."""
         if why := "; ".join(self._cache_sync.problems()) or self._get_pause_reason():
             raise TemporaryError("nothing can be claimed", why)
         return self._cluster_view.get_exclusions()
@@ -239,7 +239,7 @@ class IpamService:
         self._waiting_reconciler.enqueue_all()
 
     def _get_blocks_in_use(self) -> Mapping[str, str] | None:
-        """Blocks of our Nodes, with their names: what another's Node carries binds no pool of ours."""
+        """Return block -> Node name without foreign Nodes, whose blocks do not restrict pool changes."""
         if self._cache_sync.problems():
             return None
         pages = self._allocator.pages.by_range.values()
@@ -254,7 +254,7 @@ class IpamService:
         return {**claims, **ours}
 
     def _is_foreign(self, name: str, uid: str) -> bool:
-        """Whether the file has that very Node be another's; not if there is no such Node that we know of."""
+        """Whether another controller manages that very Node; False if the Node is unknown."""
         node = self._cluster_view.nodes.get(name)
         return node is not None and node.uid == uid and bool(self._config_reloader.why_not_managed(node))
 
@@ -262,15 +262,15 @@ class IpamService:
         self._pool_metrics.reset()
         self._waiting_reconciler.enqueue_all()
 
-    # ---- what the flow says
+    # ---- messages of the flow
 
     def _on_message(self, message: Message) -> None:
         try:
             self._cluster_view.apply(message.event)
             self._failed_subjects.discard(message.subject)
         except Exception:
-            # Whoever wrote it must neither end the process nor hide an address: until it is replaced or gone,
-            # nothing is allocated.
+            # A wrong message must neither end the process nor hide an address. Until the stream replaces or
+            # drops it, ipam allocates nothing.
             self._failed_subjects.add(message.subject)
             log.exception("a message could not be taken in", extra={"subject": message.subject})
         if self._settings.observe_only or (
@@ -282,11 +282,11 @@ class IpamService:
         if isinstance(message.event, NodeObserved):
             self._on_node_enriched.on_node_observed(
                 message.event.node
-            )  # metadata says nothing of podCIDRs alone
+            )  # a change of podCIDRs alone causes no enrichment
         self._cache_sync.wake_waiters()
 
     def _on_expired(self, subject: str) -> None:
-        """The stream holds it no more: that is how long it has been gone."""
+        """Handle a subject that the stream no longer contains: its object is long gone."""
         self._failed_subjects.discard(subject)
         self._cluster_view.on_expired(subject)
 
