@@ -71,9 +71,10 @@ test-fast: env ## tests that need no real server, with fewer examples; no lint, 
 	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --quiet --hypothesis-profile=fast -m 'not real_servers' \
 	  tests/architecture tests/contract tests/flow tests/unit $(ARGS)
 
-lint: env ## ruff: rules and layout
+lint: env ## ruff: rules and layout; names and texts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m tools.language.check
 
 types: env ## mypy, strict
 	@$(BIN)/mypy

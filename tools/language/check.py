@@ -1,7 +1,7 @@
 """Names and texts by docs/glossary.md and the patterns beside this file; `make lint` runs it.
 
-`python -m tools.language.check` checks all tracked files, `--subjects` the subjects of the commits since the
-check began. Exits with 1 if there is a finding.
+`python -m tools.language.check` checks the tracked files outside PENDING, `--all` every tracked file, and
+`--subjects` the subjects of the commits since the check began. Exits with 1 if there is a finding.
 """
 
 import re
@@ -20,6 +20,16 @@ HERE = Path(__file__).parent
 # Generated code, other programs' output, recorded bytes, and the patterns themselves.
 NOT_READ = re.compile(
     r"/generated/|^tests/contract/(golden|talos_samples|config_decoding|interface)/|^tools/language/|/testdata/"
+)
+# Folders whose texts do not pass yet. The list only gets shorter: a test fails when an entry passes.
+PENDING = (
+    "bench/",
+    "cli/",
+    "libs/common/",
+    "libs/talos/",
+    "libs/testbed/",
+    "services/",
+    "tests/",
 )
 SUBJECT = re.compile(r"^[a-z][a-z0-9_, -]*: \S.*$")
 LONGEST_SUBJECT = 72
@@ -71,15 +81,15 @@ def findings_of(name: str, content: str, phrases: list[Pattern]) -> Iterator[tup
             yield 1, Path(name).name, "name the file for its main type or decision"
 
 
-def check_tree() -> list[str]:
-    """Every finding in the tracked files as `file:line: text -> advice`."""
+def check_tree(*, skipped: tuple[str, ...] = PENDING) -> list[str]:
+    """Every finding in the tracked files outside `skipped`, as `file:line: text -> advice`."""
     phrases, exempt = patterns(), {(one.file, one.text) for one in exemptions()}
     listing = _git(ROOT, "ls-files", "-z")
     if listing is None:
         return [f"git ls-files failed in {ROOT}"]
     found, used = [], set[tuple[str, str]]()
     for name in sorted(filter(None, listing.split("\0"))):
-        if NOT_READ.search(name) or not (ROOT / name).is_file():
+        if NOT_READ.search(name) or name.startswith(skipped) or not (ROOT / name).is_file():
             continue
         content = (ROOT / name).read_bytes().decode(errors="replace")
         for line, text, advice in findings_of(name, content, phrases):
@@ -122,10 +132,12 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case []:
             found = check_tree()
+        case ["--all"]:
+            found = check_tree(skipped=())
         case ["--subjects"]:
             found = check_subjects()
         case _:
-            sys.stderr.write("usage: python -m tools.language.check [--subjects]\n")
+            sys.stderr.write("usage: python -m tools.language.check [--all | --subjects]\n")
             return 2
     sys.stderr.writelines(f"{line}\n" for line in found)
     return 1 if found else 0
