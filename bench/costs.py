@@ -22,7 +22,7 @@ class CostReading(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     audit: int
     usage: dict[str, ProcessUsage]
-    event_loop_lag: dict[str, event_loop_lag.Histogram]
+    loop_lag: dict[str, event_loop_lag.Histogram]
 
 
 async def read_costs(stage: BenchCluster, controlled: BenchServices | None) -> CostReading:
@@ -36,7 +36,7 @@ async def read_costs(stage: BenchCluster, controlled: BenchServices | None) -> C
         at=time.monotonic(),
         audit=stage.control_plane.audit_mark(),
         usage=read_usage(stage, controlled),
-        event_loop_lag={name: event_loop_lag.parse_histogram(page) for name, page in pages.items()},
+        loop_lag={name: event_loop_lag.parse_histogram(page) for name, page in pages.items()},
     )
 
 
@@ -55,14 +55,14 @@ def compute_process_figures(before: CostReading, after: CostReading) -> Figures:
     """CPU and peak memory of every process, lateness of our loops. Names begin with what they belong to."""
     figures: Figures = {}
     for name, usage in after.usage.items():
-        kind = "ours" if name in after.lag else "context"
+        kind = "ours" if name in after.loop_lag else "context"
         figures[f"{kind}: {name} CPU s"] = usage.cpu_seconds - before.usage[name].cpu_seconds
         figures[f"{kind}: {name} peak RSS MB"] = usage.peak_rss_bytes / 1e6
-    ours = [name for name in after.usage if name in after.lag]
+    ours = [name for name in after.usage if name in after.loop_lag]
     if ours:
         figures["ours: all CPU s"] = sum(figures[f"ours: {name} CPU s"] for name in ours)
-    for name, histogram in after.lag.items():
-        added = event_loop_lag.subtract_histogram(before.lag[name], histogram)
+    for name, histogram in after.loop_lag.items():
+        added = event_loop_lag.subtract_histogram(before.loop_lag[name], histogram)
         for label, percent in (("p99", 99), ("max", 100)):
             figures[f"loop lag: {name} {label} at most ms"] = 1000 * event_loop_lag.compute_percentile_bound(
                 added, percent
