@@ -20,7 +20,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _TAIL_LINES = 15
-_allocated_ports: dict[int, socket.socket] = {}  # port -> what reserves it
+_allocated_ports: dict[int, int] = {}  # port -> file descriptor of its reservation
 
 
 class ChildExited(RuntimeError):
@@ -167,7 +167,7 @@ def _is_reserved(port: int) -> bool:
         except OSError:
             reservation.close()
             return True
-    _allocated_ports[port] = reservation
+    _allocated_ports[port] = reservation.detach()  # stays open until the process ends
     return False
 
 
