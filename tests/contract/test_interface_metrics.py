@@ -31,8 +31,6 @@ _OF_PYTHON: Final = (ProcessCollector, PlatformCollector)
 _PROCESS: Final = ("process_", "python_")  # of prometheus_client
 # Gauges that change by themselves once another test has started a service.
 _BY_CLOCK: Final = ("talosccm_leader_silence_seconds", "talosccm_watch_last_heard_timestamp_seconds")
-    "talosccm_leader_silence_seconds",
-)  # grows by itself once another test has started a service
 
 
 def test_metric_names_types_labels_and_buckets_are_unchanged():
