@@ -101,9 +101,15 @@ def _repository(folder: Path, *subjects: str) -> Path:
 
 def test_subjects_that_are_no_scope_and_imperative_are_found(tmp_path: Path):
     long = "labeler: " + "x" * 64
-    found = check_subjects(_repository(tmp_path, "labeler: keep taints", "Fix things", long), "nowhere")
+    repository = _repository(tmp_path, "Old one", "labeler: keep taints", "Fix things", long)
+    found = check_subjects(repository, "HEAD~3")
     assert [("Fix things" in line, "xxx" in line) for line in found] == [(False, True), (True, False)]
 
 
 def test_commits_before_the_check_began_are_left_alone(tmp_path: Path):
     assert not check_subjects(_repository(tmp_path, "Old one", "labeler: keep taints"), "HEAD~1")
+
+
+def test_a_clone_that_lacks_the_commit_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert not check_subjects(_repository(tmp_path, "Old one"), "0123456789")
+    assert "this clone lacks the commit 0123456789" in capsys.readouterr().err
