@@ -34,7 +34,7 @@ LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
             {PROOF},
         ),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
 def test_what_controllers_do_otherwise_than_in_the_reference_is_told(
     said: dict[str, Any], told: set[str], in_one: bool
