@@ -7,7 +7,6 @@ from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
 from libs.common.bus.protocol import Message
-from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import CsrEnriched, EnrichedCsrGone
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, object_name_in
@@ -33,7 +32,6 @@ class OnCsrEnriched:
     def __init__(
         self,
         *,
-        stream_cache: StreamCache,
         cache_sync: CacheSync,
         evaluator: RequestEvaluator,
         rate_limiter: NodeRateLimiter,
@@ -45,7 +43,6 @@ class OnCsrEnriched:
         clock: Callable[[], float],
     ) -> None:
         """`clock` is monotonic, in seconds."""
-        self._stream_cache = stream_cache
         self._cache_sync = cache_sync
         self._evaluator = evaluator
         self._rate_limiter = rate_limiter
@@ -65,8 +62,7 @@ class OnCsrEnriched:
             raise PermanentError(f"{type(event).__name__} is no event about an enriched request")
         if object_name_in(message.subject, ENRICHED_CSR) != _name_of(event):
             raise PermanentError(f"{message.subject} speaks of another request, {_name_of(event)}")
-        is_known = event.stream_id == self._stream_cache.stream_id
-        await self._cache_sync.wait_for(message.sequence if is_known else 0)
+        await self._cache_sync.wait_for(message)
         action = self._evaluator.evaluate(message, event)
         if isinstance(action, Approve | Deny):
             action = await self._write(message, event)

@@ -139,8 +139,8 @@ class RequestEvaluator:
                 return decision
 
     def _why_dropped(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> str:
-        if event.stream_id != self._stream_cache.stream_id:
-            return "it was written for another incarnation of the stream"
+        if self._stream_cache.is_foreign(message):
+            return "the message was published for a former stream"
         newest = self._stream_cache.get(message.subject)
         if newest is not None and newest.sequence > message.sequence:
             return "newer word of this request is on its way"

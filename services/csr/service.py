@@ -122,7 +122,6 @@ class CsrService:
             clock=dependencies.monotonic,
         )
         self._on_csr_enriched = OnCsrEnriched(
-            stream_cache=table,
             cache_sync=self._cache_sync,
             evaluator=evaluator,
             rate_limiter=budget,

@@ -96,8 +96,7 @@ class OnNodeEnriched:
         name = event.name if isinstance(event, EnrichedNodeGone) else event.node.name
         if object_name_in(message.subject, ENRICHED_NODE) != name:
             raise PermanentError(f"{message.subject} speaks of another node, {name}")
-        is_known = event.stream_id == self._stream_cache.stream_id
-        await self._cache_sync.wait_for(message.sequence if is_known else 0)
+        await self._cache_sync.wait_for(message)
         node = self._find_node_to_serve(message, event)
         if node is None:
             return
@@ -126,8 +125,8 @@ class OnNodeEnriched:
         """Return the current Node; None if it needs nothing."""
         skip_reason, node = "", None
         newest = self._stream_cache.get(message.subject)
-        if event.stream_id != self._stream_cache.stream_id:
-            skip_reason = "it was written for another incarnation of the stream"
+        if self._stream_cache.is_foreign(message):
+            skip_reason = "the message was published for a former stream"
         elif newest is not None and newest.sequence > message.sequence:
             skip_reason = "newer word of this node is on its way"
         elif isinstance(event, EnrichedNodeGone):

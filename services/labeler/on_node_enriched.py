@@ -5,7 +5,7 @@ from typing import Final
 
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.bus.protocol import Bus, BusError, Message
-from libs.common.bus.stream_cache import StreamCache
+from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
@@ -94,7 +94,7 @@ class OnNodeEnriched:
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is no event about an enriched Node")
-        outdated = self._why_outdated(message, event.stream_id)
+        outdated = self._why_outdated(message)
         if outdated:
             return _report_superseded(outdated)
         if isinstance(event, EnrichedNodeGone):
@@ -109,11 +109,13 @@ class OnNodeEnriched:
             return _report_superseded("the Node is gone, or another one by now")
         return await self._reconcile_node(message, event, self._node_writer.latest(node))
 
-    def _why_outdated(self, message: Message, stream_id: str) -> str:
-        if stream_id != self._stream_cache.stream_id:
+    def _why_outdated(self, message: Message) -> str:
+        if self._stream_cache.is_foreign(message):
             if self._stream_cache.problems():
                 raise TemporaryError("the flow is not followed yet", "; ".join(self._stream_cache.problems()))
-            return "it was written for another incarnation of the stream"
+            if not self._stream_cache.has_received(message):
+                raise TemporaryError(FORMER_STREAM)
+            return "the message was published for a former stream"
         newest = self._stream_cache.get(message.subject)
         if newest is not None and newest.sequence > message.sequence:
             return "newer word of this Node is on its way"

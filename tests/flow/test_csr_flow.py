@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from libs.common.bus import cache_sync
+from libs.common.bus.delivery import Nak
+from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.signing_request import (
@@ -20,7 +22,7 @@ from libs.common.kube.errors import Unreachable
 from libs.common.observability import metrics
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from services.csr.rate_limiter import BURST
-from tests.builders import NOW, make_facts, make_node
+from tests.builders import NOW, make_csr_enriched, make_facts, make_message, make_node
 from tests.bus_actors import NATS, wait_until
 from tests.csr_actors import REFUSED, CsrServiceFlow, make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
@@ -672,3 +674,15 @@ async def test_every_hostile_or_odd_request_ends_as_the_table_says_and_none_ends
         assert not csr.problems()
     assert ended == {case.name: OUTCOMES[case.expected] for case in CASES}
     assert len(flow.kube.patched) == sum(case.expected in ("approve", "deny") for case in CASES)
+
+
+async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_that_stream(
+    flow: CsrServiceFlow,
+):
+    """A durable consumer may be bound to the new stream before the follower has left the former one."""
+    event = make_csr_enriched(make_serving_request(), incarnation="newer", observed_sequence=1)
+    async with flow.run_csr() as csr:
+        verdict = await csr._handle(make_message(event, sequence=1))
+    assert isinstance(verdict, Nak)
+    assert verdict.reason == FORMER_STREAM
+    assert flow.kube.patched == []

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.delivery import Nak, TemporaryError
 from libs.common.bus.protocol import StreamPosition
+from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
 from libs.common.kube.errors import Invalid, KubeError, Unreachable
 from libs.common.observability import metrics
@@ -27,9 +28,16 @@ from services.ipam.node_event_recorder import (
 )
 from services.ipam.pages import NAME_PREFIX
 from services.ipam.pool_selection import Pool
-from tests.builders import NOW, make_cluster_networks
+from tests.builders import NOW, make_cluster_networks, make_message
 from tests.bus_actors import NATS, wait_until, wait_until_led
-from tests.ipam_actors import PODS, IpamFlow, assert_disjoint, make_numbered_facts, make_numbered_node
+from tests.ipam_actors import (
+    PODS,
+    IpamFlow,
+    assert_disjoint,
+    make_enriched,
+    make_numbered_facts,
+    make_numbered_node,
+)
 from tests.manual_clock import ManualClock
 
 SOON = 5.0  # so soon after there is room
@@ -433,6 +441,17 @@ async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path
         given = await flow.wait_for_pod_cidrs(1, 2, 3)
     assert_disjoint(given)
     assert before.items() <= given.items()
+
+
+async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_that_stream(flow: IpamFlow):
+    """A durable consumer may be bound to the new stream before the follower has left the former one."""
+    node = flow.kube.put(make_numbered_node(1))
+    event = make_enriched(node, make_numbered_facts(1), incarnation="newer")
+    async with flow.run_ipam() as service:
+        verdict = await service._handle(make_message(event, sequence=1))
+    assert isinstance(verdict, Nak)
+    assert verdict.reason == FORMER_STREAM
+    assert flow.kube.patched == []
 
 
 def secondary(number: int, address: str) -> MachineFacts:

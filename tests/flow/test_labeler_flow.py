@@ -5,6 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.machine import AddressStatus, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
 from libs.common.contract.subjects import DEAD_LETTERS, ENRICHED_NODE, OBSERVED_NODE
@@ -14,7 +16,7 @@ from libs.testbed.nats_server import NatsServer
 from services.labeler.blocker import block_on_fault, build_condition
 from services.labeler.plan import IN_SYNC_REASON
 from services.labeler.service import LabelerService
-from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
+from tests.builders import NOW, UNINITIALIZED, make_facts, make_message, make_node, make_node_enriched
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
@@ -326,6 +328,18 @@ async def test_word_of_another_incarnation_of_the_stream_is_dropped(flow: FlowAc
         assert kube.requests == []
         await flow.enrich(make_node(), make_facts())
         await flow.wait_for_decision("web-1", "initialized")
+
+
+async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_that_stream(
+    flow: FlowActor, nats_server: NatsServer
+):
+    """A durable consumer may be bound to the new stream before the follower has left the former one."""
+    kube = InMemoryNodes(make_node())
+    event = msgspec.structs.replace(make_node_enriched(make_node(), make_facts()), stream_id="newer")
+    async with run_labeler(nats_server.url, kube) as labeler:
+        with pytest.raises(TemporaryError, match=FORMER_STREAM):
+            await labeler._on_node_enriched(make_message(event, sequence=1))
+    assert kube.requests == []
 
 
 # ---- who leads

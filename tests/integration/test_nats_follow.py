@@ -6,6 +6,7 @@ import time
 import msgspec
 
 from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.jetstream import fetch_stream_info
 from libs.common.bus.protocol import StreamPosition
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, STREAM
 from libs.testbed.nats_server import NatsServer
@@ -63,6 +64,17 @@ async def test_a_stream_replaced_between_two_heartbeats_is_noticed(
         await nats_bus.publish(make_event("web-2"))
         await wait_until(lambda: recorder.subjects == {f"{ENRICHED_NODE}.web-2"})
         assert recorder.opened[-1].stream_id == second
+
+
+async def test_a_follower_starts_again_once_its_bus_has_seen_another_stream(nats_bus: NatsBus):
+    recorder = Recorder()
+    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
+        connection = await nats_bus._link.wait_for_connection()
+        another = msgspec.structs.replace(await fetch_stream_info(connection), created="another")
+        nats_bus._record_stream_info(another)
+        await wait_until(lambda: len(recorder.opened) > 1 and recorder.is_caught_up)
+    assert recorder.disconnects[0] == "the stream was replaced"
 
 
 async def test_a_killed_server_is_followed_again_and_loses_nothing(

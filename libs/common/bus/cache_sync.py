@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.stream_cache import StreamCache
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
 
 SYNC_TIMEOUT_SECONDS: Final = (
     5.0  # the follower is behind its consumer by milliseconds, or it is not connected
@@ -30,12 +31,20 @@ class CacheSync:
         """Why nothing can be decided, in words for /readyz."""
         return self._problems(self._table)
 
-    async def wait_for(self, sequence: int) -> None:
-        """Return when everything up to there is known. Raises TemporaryError after SYNC_TIMEOUT_SECONDS."""
-        if self._table.sequence < sequence or self.problems():
-            await self._wait_for(sequence)
+    async def wait_for(self, message: Message) -> None:
+        """Return when the cache contains everything that was published before the message.
+
+        Raises TemporaryError if that takes longer than SYNC_TIMEOUT_SECONDS, or if the message belongs to
+        another stream than the one that the cache follows.
+        """
+        if self.problems():
+            await self._wait_for(0)  # afterwards, the cache may follow another stream
+        if not self._table.is_foreign(message) and not self._table.has_received(message):
+            await self._wait_for(message.sequence)
         if why := self.problems():  # lost since it was reached
             raise TemporaryError("nothing can be decided", "; ".join(why))
+        if not self._table.has_received(message):
+            raise TemporaryError(FORMER_STREAM)
 
     async def _wait_for(self, sequence: int) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -18,6 +18,7 @@ from libs.common.contract.ordering import epoch_of, is_from_former_leader, strea
 from libs.common.contract.subjects import SNAPSHOT
 
 DELETED_RETENTION: Final = timedelta(hours=1)  # the age at which messages leave the stream
+FORMER_STREAM: Final = "the followed stream is another one than that of the message"
 _NO_LEADER: Final = "no leader is heard of (is the watcher running?): nothing is written meanwhile"
 
 
@@ -60,6 +61,8 @@ class StreamCache:
         self._on_caught_up = on_caught_up
         self._messages: dict[str, Message] = {}
         self._replayed: set[str] = set()
+        # subject -> sequence and time of a last message that was published for another stream
+        self._foreign: dict[str, tuple[int, datetime]] = {}
         self._incarnation = ""
         self._disconnect_reason = "not connected yet"
         self._replaying = True
@@ -115,6 +118,25 @@ class StreamCache:
         """The stream sequence up to which all messages have been applied; 0 before the first one."""
         return self._sequence
 
+    def is_foreign(self, message: Message) -> bool:
+        """Whether the message was published for another stream than the followed one."""
+        event = message.event
+        return not isinstance(event, UnreadablePayload) and stream_id_of(event) != self._incarnation
+
+    def has_received(self, message: Message) -> bool:
+        """Whether this cache has received that message of the followed stream, or a later one.
+
+        A consumer may be bound to a new stream while this cache still follows the former one. Then the cache
+        returns False for messages of the new stream: a decision about them must wait.
+        """
+        if not self.is_foreign(message):
+            return self._sequence >= message.sequence
+        stored = self._messages.get(message.subject)
+        if stored is not None and _is_not_before((stored.sequence, stored.published_at), message):
+            return True
+        foreign = self._foreign.get(message.subject)
+        return foreign is not None and _is_not_before(foreign, message)
+
     def get(self, subject: str) -> Message | None:
         """Return the stored message of a subject, None without one."""
         return self._messages.get(subject)
@@ -133,6 +155,7 @@ class StreamCache:
     def start_replay(self, position: StreamPosition) -> None:
         if position.stream_id != self._incarnation:
             self._messages.clear()
+            self._foreign.clear()
             self._epoch = 0
             self._leader_heartbeat_at = None
             self._sequence = 0
@@ -152,8 +175,11 @@ class StreamCache:
         self._sequence = max(self._sequence, message.sequence)
         if isinstance(message.event, UnreadablePayload):
             return  # its consumer publishes a dead letter; the cache contains only readable messages
-        if stream_id_of(message.event) != self._incarnation:
-            return  # its publisher does not know yet that the stream was replaced
+        self._foreign.pop(message.subject, None)
+        if self.is_foreign(message):
+            # Its publisher does not know yet that the stream was replaced.
+            self._foreign[message.subject] = (message.sequence, message.published_at)
+            return
         if is_from_former_leader(message.event, self._epoch):
             if self._replaying and not was_replayed and self._is_deletion_of_cached(message):
                 self._replayed.discard(message.subject)
@@ -208,3 +234,9 @@ class StreamCache:
     def _has_snapshot(self) -> bool:
         message = self._messages.get(SNAPSHOT)
         return message is not None and isinstance(message.event, SnapshotComplete)
+
+
+def _is_not_before(position: tuple[int, datetime], message: Message) -> bool:
+    """Whether sequence and time are those of the message or later; a former stream has earlier times."""
+    sequence, published_at = position
+    return sequence >= message.sequence and published_at >= message.published_at

@@ -221,6 +221,7 @@ class NatsBus:
             exclude=exclude,
             on_stream_info=self._record_stream_info,
             stream_replaced=lambda: self._another_stream,
+            stream_id=lambda: self._incarnation,
         ).run()
 
     def server_liveness(self) -> ServerLiveness:

@@ -39,6 +39,7 @@ class FollowLoop:
         exclude: Callable[[str], bool],
         on_stream_info: _Saw,
         stream_replaced: Callable[[], asyncio.Event],
+        stream_id: Callable[[], str],
     ) -> None:
         """`another_stream` will be set when the stream turns out to be there, or to be another one."""
         self._link = link
@@ -48,6 +49,7 @@ class FollowLoop:
         self._but_not = exclude
         self._saw = on_stream_info
         self._another_stream = stream_replaced
+        self._stream_id = stream_id
         self._caught_up = False
         self._expected = 1  # consumer sequences are gapless: a gap means that something got lost on the way
 
@@ -94,10 +96,19 @@ class FollowLoop:
             deliver=self._deliver,
             idle=self._catch_up,  # nothing to deliver: what was still pending has aged out
         )
+        # The server may drop our pull with the old stream and tell nobody: a consumer of this process that is
+        # bound to the new stream learns it seconds earlier than the missing heartbeats of this pull show it.
+        watch = asyncio.create_task(self._end_when_replaced(pull, stream.created))
         try:
             return await pull.run()
         finally:
+            watch.cancel()
             pull.stop()
+
+    async def _end_when_replaced(self, pull: PullSubscription, stream_id: str) -> None:
+        while self._stream_id() in ("", stream_id):
+            await self._another_stream().wait()
+        pull.end("the stream was replaced")
 
     def _config(self, name: str) -> dict[str, object]:
         return {

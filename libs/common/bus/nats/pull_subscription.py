@@ -103,7 +103,7 @@ class PullSubscription:
         while not self._ended.done():
             await asyncio.sleep(self._timing.pull_silence / 5)
             if self._outstanding and self._now() - self._heard_at > self._timing.pull_silence:
-                self._end(f"not even a heartbeat for {self._timing.pull_silence:g} s")
+                self.end(f"not even a heartbeat for {self._timing.pull_silence:g} s")
 
     def _on_message(self, raw: WireMessage) -> None:
         if self._ended.done():
@@ -128,11 +128,12 @@ class PullSubscription:
             unserved = int(raw.headers.get("Nats-Pending-Messages", "0"))
             self._outstanding = max(0, self._outstanding - unserved)
         elif raw.status == NO_RESPONDERS:
-            self._end("nobody answers to a pull: the stream or the consumer is gone")
+            self.end("nobody answers to a pull: the stream or the consumer is gone")
         else:
-            self._end(f"the server ended the pull: {raw.description or raw.status}")
+            self.end(f"the server ended the pull: {raw.description or raw.status}")
 
-    def _end(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
+        """Make `run()` return this reason, unless it has another one already."""
         if not self._ended.done():
             self._ended.set_result(reason)
 

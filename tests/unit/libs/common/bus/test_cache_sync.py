@@ -2,13 +2,22 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from libs.common.bus import cache_sync
 from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.stream_cache import StreamCache
-from tests.builders import make_message, make_node, make_node_observed, make_position, make_snapshot
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
+from tests.builders import (
+    STREAM_ID,
+    make_message,
+    make_node,
+    make_node_observed,
+    make_position,
+    make_snapshot,
+)
 from tests.manual_clock import ManualClock
 
 
@@ -20,6 +29,11 @@ def a_complete_table() -> StreamCache:
     return table
 
 
+def make_node_message(sequence: int, *, stream_id: str = STREAM_ID) -> Message:
+    event = msgspec.structs.replace(make_node_observed(make_node()), stream_id=stream_id)
+    return make_message(event, sequence=sequence)
+
+
 async def the_others_have_run() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
@@ -27,13 +41,15 @@ async def the_others_have_run() -> None:
 
 async def test_what_is_known_is_not_waited_for():
     table = a_complete_table()
-    await CacheSync(table).wait_for(table.sequence)
+    await CacheSync(table).wait_for(make_node_message(table.sequence))
 
 
 async def test_each_goes_on_when_the_table_has_heard_its_message():
     table = a_complete_table()
     flow = CacheSync(table)
-    later, sooner = (asyncio.create_task(flow.wait_for(table.sequence + more)) for more in (2, 1))
+    later, sooner = (
+        asyncio.create_task(flow.wait_for(make_node_message(table.sequence + more))) for more in (2, 1)
+    )
     await the_others_have_run()
     for first, (done, waits) in ((2, (sooner, later)), (3, (later, None))):
         table.apply(make_message(make_node_observed(make_node()), sequence=first))
@@ -48,13 +64,13 @@ async def test_a_flow_that_stays_behind_is_a_temporary_error(monkeypatch: pytest
     monkeypatch.setattr(cache_sync, "SYNC_TIMEOUT_SECONDS", 0.01)
     table = a_complete_table()
     with pytest.raises(TemporaryError, match="the flow is behind"):
-        await CacheSync(table).wait_for(table.sequence + 1)
+        await CacheSync(table).wait_for(make_node_message(table.sequence + 1))
 
 
 async def test_what_a_service_lacks_besides_keeps_everybody_waiting_until_it_is_there():
     table, lacks = a_complete_table(), ["no requests"]
     flow = CacheSync(table, problems=lambda _: tuple(lacks))
-    waits = asyncio.create_task(flow.wait_for(table.sequence))
+    waits = asyncio.create_task(flow.wait_for(make_node_message(table.sequence)))
     await the_others_have_run()
     flow.wake_waiters()
     await the_others_have_run()
@@ -68,7 +84,9 @@ async def test_what_a_service_lacks_besides_keeps_everybody_waiting_until_it_is_
 async def test_who_gives_up_waiting_is_not_in_the_way_of_the_others():
     table = a_complete_table()
     flow = CacheSync(table)
-    gives_up, stays = (asyncio.create_task(flow.wait_for(table.sequence + 1)) for _ in range(2))
+    gives_up, stays = (
+        asyncio.create_task(flow.wait_for(make_node_message(table.sequence + 1))) for _ in range(2)
+    )
     await the_others_have_run()
     gives_up.cancel()
     await the_others_have_run()
@@ -76,3 +94,36 @@ async def test_who_gives_up_waiting_is_not_in_the_way_of_the_others():
     flow.wake_waiters()
     await stays
     assert gives_up.cancelled()
+
+
+async def test_a_message_of_another_stream_is_a_temporary_error_until_the_cache_follows_that_stream():
+    cache = a_complete_table()
+    sync = CacheSync(cache)
+    message = make_node_message(1, stream_id="newer")
+    with pytest.raises(TemporaryError, match=FORMER_STREAM):
+        await sync.wait_for(message)
+    cache.start_replay(make_position(incarnation="newer"))
+    waits = asyncio.create_task(sync.wait_for(message))
+    await the_others_have_run()
+    assert not waits.done()
+    cache.apply(make_message(make_snapshot(incarnation="newer"), sequence=2))
+    cache.finish_replay()
+    sync.wake_waiters()
+    await waits
+
+
+async def test_after_a_wait_for_another_stream_the_message_itself_is_waited_for():
+    cache = a_complete_table()
+    sync = CacheSync(cache)
+    cache.mark_disconnected("the stream was replaced")
+    waits = asyncio.create_task(sync.wait_for(make_node_message(2, stream_id="newer")))
+    await the_others_have_run()
+    cache.start_replay(make_position(incarnation="newer"))
+    cache.apply(make_message(make_snapshot(incarnation="newer"), sequence=1))
+    cache.finish_replay()
+    sync.wake_waiters()
+    await the_others_have_run()
+    assert not waits.done()
+    cache.apply(make_node_message(2, stream_id="newer"))
+    sync.wake_waiters()
+    await waits

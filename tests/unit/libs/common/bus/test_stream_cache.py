@@ -1,7 +1,9 @@
 """An empty table is not a complete one."""
 
+from datetime import timedelta
 from math import isnan
 
+import msgspec
 import pytest
 
 from libs.common.bus.protocol import Message, UnreadablePayload
@@ -255,3 +257,47 @@ def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it(
     table.forget(first.subject)
     table.forget(first.subject)
     assert table.list_under(OBSERVED_NODE) == []
+
+
+def test_only_a_message_that_the_cache_has_seen_counts_as_one_of_a_former_stream():
+    cache, _ = a_table()
+    cache.start_replay(make_position())
+    foreign = make_message(make_node_observed(make_node(), incarnation="another"), sequence=7)
+    cache.apply(make_message(make_snapshot(), sequence=500))
+    cache.finish_replay()
+    assert cache.is_foreign(foreign)
+    assert not cache.has_received(foreign), "this cache may be the one that follows a former stream"
+    cache.apply(foreign)
+    assert cache.has_received(foreign)
+    assert cache.list_under(OBSERVED_NODE) == []
+
+
+def test_a_newer_message_on_the_subject_proves_that_a_foreign_one_was_in_this_stream():
+    cache, _ = a_table()
+    cache.start_replay(make_position())
+    cache.apply(make_message(make_node_observed(make_node()), sequence=8))
+    before = make_message(make_node_observed(make_node(), incarnation="another"), sequence=7)
+    assert cache.has_received(before)
+    later = msgspec.structs.replace(before, published_at=before.published_at + timedelta(seconds=1))
+    assert not cache.has_received(later), "sequences of a new stream start again, times go on"
+
+
+def test_foreign_messages_are_forgotten_with_their_stream_and_when_replaced():
+    cache, _ = a_table()
+    cache.start_replay(make_position())
+    foreign = make_message(make_node_observed(make_node(), incarnation="another"), sequence=7)
+    cache.apply(foreign)
+    cache.start_replay(make_position(incarnation="third"))
+    assert not cache.has_received(foreign)
+    cache.apply(foreign)
+    cache.apply(make_message(make_node_observed(make_node(), incarnation="third"), sequence=8))
+    assert cache._foreign == {}
+
+
+def test_a_message_of_the_followed_stream_is_received_by_its_sequence():
+    cache, _ = a_table()
+    cache.start_replay(make_position())
+    message = make_message(make_node_observed(make_node()), sequence=3)
+    assert not cache.has_received(message)
+    cache.apply(message)
+    assert cache.has_received(message)
