@@ -9,9 +9,9 @@ from typing import Literal
 import msgspec
 
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeAddress
-from libs.common.contract.node_ips import parse_ip
 from libs.common.contract.signing_request import KUBELET_SERVING, NODES_GROUP, SigningRequest
 from libs.common.kube.server_identity import ServerIdentity
 from libs.testbed.kube_credentials import API_SERVER_HOSTS

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from libs.common.contract.events import CsrEnriched
+from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, why_metadata_incomplete
 from libs.common.contract.node import Node
 from services.csr.api_endpoint import ApiEndpoint
-from services.csr.attested_identity import collect_attested_ips, collect_attested_names, normalize_ip
+from services.csr.attested_identity import collect_attested_ips, collect_attested_names
 from services.csr.certificate_request import CertificateRequest, quote_untrusted
 from services.csr.claim_index import Claim, ClaimIndex, ClaimRank
 from services.csr.decision import Check
@@ -36,11 +37,11 @@ def check_against_machine(
         yield why_not or _make_undecided("machine", "no facts of its machine", name)
         return
     yield Check(
-        name="machine", passed=True, text=f"the machine at {normalize_ip(facts.node_ip)} answers as {name}"
+        name="machine", passed=True, text=f"the machine at {canonical_ip(facts.node_ip)} answers as {name}"
     )
     for dns in requested.dns_names:
         yield _check_name(dns, node, facts, claim_index, endpoint)
-    answered = frozenset(map(normalize_ip, (facts.node_ip, *enriched.answering_addresses)))
+    answered = frozenset(map(canonical_ip, (facts.node_ip, *enriched.answering_addresses)))
     for ip in requested.ips:
         is_attested = ip in collect_attested_ips(facts)
         reserved = check_endpoint_address(ip, node, facts, answered, endpoint) if is_attested else None

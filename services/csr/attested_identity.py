@@ -1,20 +1,16 @@
 """The addresses and names that a machine's facts attest."""
 
-from functools import lru_cache
 from typing import Final
 
+from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
-from libs.common.contract.node_ips import parse_ip
 
-# characters; no address is longer, and the parser's cache would keep the text
-_MAX_ADDRESS_LENGTH: Final = 64
-_CACHE_SIZE: Final = 16_384  # addresses
 _MAX_NAME_LENGTH: Final = 253  # characters of a DNS name
 
 
 def collect_attested_ips(facts: MachineFacts) -> frozenset[str]:
     """Return every address on the machine in canonical form, without invalid ones."""
-    return frozenset(ip for status in facts.addresses if (ip := normalize_ip(status.address)))
+    return frozenset(ip for status in facts.addresses if (ip := canonical_ip(status.address)))
 
 
 def collect_attested_names(facts: MachineFacts) -> frozenset[str]:
@@ -27,18 +23,3 @@ def collect_attested_names(facts: MachineFacts) -> frozenset[str]:
 def is_possible_name(text: str) -> bool:
     """Whether the text is short enough to index as a claim to a name, and not empty."""
     return 0 < len(text) <= _MAX_NAME_LENGTH
-
-
-def normalize_ip(address: str) -> str:
-    """Return an address in canonical form, without its prefix length; "" if it is invalid."""
-    if len(address) > _MAX_ADDRESS_LENGTH:
-        return ""
-    return _canonical(address.partition("/")[0])
-
-
-@lru_cache(
-    maxsize=_CACHE_SIZE
-)  # csr parses each address of a machine in each message about it: a third of its CPU time
-def _canonical(text: str) -> str:
-    ip = parse_ip(text)
-    return "" if ip is None else str(ip)

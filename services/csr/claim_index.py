@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
@@ -14,7 +15,6 @@ from services.csr.attested_identity import (
     collect_attested_ips,
     collect_attested_names,
     is_possible_name,
-    normalize_ip,
 )
 
 
@@ -144,7 +144,7 @@ def _derive_address_claims(node: Node, facts: MachineFacts | None, unreachable: 
     if facts is not None:
         ranks.update(dict.fromkeys(collect_attested_ips(facts), ClaimRank.ATTESTED))
         # A machine that is identified only by its UUID has not answered as this node.
-        answered = normalize_ip(facts.node_ip) if facts.node_name == node.name else ""
+        answered = canonical_ip(facts.node_ip) if facts.node_name == node.name else ""
         if answered and not unreachable:
             ranks[answered] = ClaimRank.ANSWERED
         elif answered:
@@ -180,7 +180,7 @@ def collect_object_ips(node: Node) -> frozenset[str]:
 
 def _iterate_object_ips(node: Node) -> Iterator[str]:
     yield from parse_provided_ips(node)
-    yield from (ip for address in node.status.addresses if (ip := normalize_ip(address.address)))
+    yield from (ip for address in node.status.addresses if (ip := canonical_ip(address.address)))
 
 
 def collect_object_names(node: Node) -> frozenset[str]:
@@ -190,7 +190,7 @@ def collect_object_names(node: Node) -> frozenset[str]:
 
 def _iterate_object_names(node: Node) -> Iterator[str]:
     for address in node.status.addresses:
-        if is_possible_name(address.address) and not normalize_ip(address.address):
+        if is_possible_name(address.address) and not canonical_ip(address.address):
             yield address.address.lower()
 
 

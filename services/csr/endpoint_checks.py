@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from ipaddress import IPv4Interface, ip_interface
 
+from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import CONTROL_PLANE_LABEL, Node
 from libs.common.contract.public_addresses import EXTERNAL_LINK
 from services.csr.api_endpoint import ApiEndpoint
-from services.csr.attested_identity import collect_attested_ips, normalize_ip
+from services.csr.attested_identity import collect_attested_ips
 from services.csr.certificate_request import CertificateRequest, quote_untrusted
 from services.csr.claim_index import parse_provided_ips
 from services.csr.decision import ApprovalPolicy, Check
@@ -120,7 +121,7 @@ def _node_ips(node: Node, facts: MachineFacts, answered: frozenset[str]) -> froz
     only for control planes; the machine of any other Node must have answered at the address.
     """
     known = answered | collect_attested_ips(facts) if is_control_plane(node) else answered
-    return frozenset({normalize_ip(facts.node_ip)}) | (parse_provided_ips(node) & known)
+    return frozenset({canonical_ip(facts.node_ip)}) | (parse_provided_ips(node) & known)
 
 
 def _is_virtual_ip(ip: str, statuses: tuple[AddressStatus, ...]) -> bool:
@@ -129,7 +130,7 @@ def _is_virtual_ip(ip: str, statuses: tuple[AddressStatus, ...]) -> bool:
     Talos sets a virtual IP like that. IPv6 is excluded because DHCPv6 also assigns a /128 inside the link's
     /64.
     """
-    own = [status for status in statuses if normalize_ip(status.address) == ip]
+    own = [status for status in statuses if canonical_ip(status.address) == ip]
     if any(status.link == EXTERNAL_LINK or not _is_host_route(status) for status in own):
         return False
     links = {status.link for status in own}

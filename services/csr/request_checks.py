@@ -6,7 +6,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
-from libs.common.contract.node_ips import is_global_unicast, parse_ip
+from libs.common.contract.ip_addresses import is_global_unicast, parse_ip
 from libs.common.contract.signing_request import NODE_USER_PREFIX, NODES_GROUP, SigningRequest
 from services.csr.certificate_request import CertificateRequest, quote_untrusted
 from services.csr.decision import ApprovalPolicy, Check

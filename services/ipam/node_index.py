@@ -7,10 +7,10 @@ from functools import lru_cache
 import msgspec
 
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
-from libs.common.contract.public_addresses import strip_prefix_length
 from services.ipam.address_reservations import MAX_BLOCKS_PER_NODE
 from services.ipam.allocation_plan import Exclusions
 from services.ipam.network_set import parse_foreign_network
@@ -150,12 +150,11 @@ def _list_node_addresses(node: Node) -> tuple[str, ...]:
 
 
 def _list_machine_addresses(facts: MachineFacts | None) -> tuple[str, ...]:
-    """Addresses alone: that a node is in a subnet keeps nobody from giving blocks of it."""
-    return (
-        ()
-        if facts is None
-        else _filter_canonical((*facts.gateways, *map(strip_prefix_length, facts.addresses)))
-    )
+    """Addresses alone: a node's subnets do not reserve blocks."""
+    if facts is None:
+        return ()
+    listed = (canonical_ip(status.address) for status in facts.addresses)
+    return _filter_canonical((*facts.gateways, *listed))
 
 
 def _filter_canonical(addresses: Iterable[str]) -> tuple[str, ...]:

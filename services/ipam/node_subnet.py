@@ -1,14 +1,14 @@
 """Which IPv6 subnet a node's machine is in, for CloudAllocator: its pods take their addresses from there."""
 
+from libs.common.contract.ip_addresses import IP
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import IP, InvalidNodeIP, parse_node_ips
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.public_addresses import (
     is_internal_link,
     is_permanent,
     lacks_node_ips,
     parse_public_ip,
-    strip_prefix_length,
 )
 from services.ipam.networks import parse_network
 from services.ipam.subnet_pools import derive_subnet_pool
@@ -61,7 +61,7 @@ def _list_public_subnets(facts: MachineFacts, only: frozenset[IP]) -> tuple[str,
     permanent: list[str] = []
     others: list[str] = []
     for status in facts.addresses:
-        ip = parse_public_ip(strip_prefix_length(status))
+        ip = parse_public_ip(status.address)
         if ip is None or ip.version == 4 or is_internal_link(status.link) or (only and ip not in only):
             continue
         (permanent if is_permanent(status) else others).append(f"{ip}/{_prefix_length(status)}")

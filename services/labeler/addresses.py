@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from typing import Final
 
+from libs.common.contract.ip_addresses import IP, parse_interface_ip
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import NodeAddress
-from libs.common.contract.node_ips import IP, parse_ip, pick_one_per_family
+from libs.common.contract.node_ips import pick_one_per_family
 from libs.common.contract.platforms import PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
 from libs.common.contract.public_addresses import (
     EXTERNAL_LINK,
     is_internal_link,
     is_permanent,
     parse_public_ip,
-    strip_prefix_length,
 )
 
 _MAX_NAME_LENGTH: Final = 253  # characters of a DNS name
@@ -50,7 +50,7 @@ def _external_candidates(facts: MachineFacts, ips: tuple[IP, ...], *, discover: 
     if facts.platform.platform in PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES:
         return _discover_public_ips(facts.addresses, ips)
     published = (
-        parse_ip(strip_prefix_length(status)) for status in facts.addresses if status.link == EXTERNAL_LINK
+        parse_interface_ip(status.address) for status in facts.addresses if status.link == EXTERNAL_LINK
     )
     named = tuple(ip for ip in published if ip is not None and ip not in ips)  # `ips` are internal addresses
     return (*named, *_discover_public_ips(facts.addresses, ips)) if discover else named
@@ -61,7 +61,7 @@ def _discover_public_ips(statuses: Iterable[AddressStatus], ips: tuple[IP, ...])
     ipv4: list[IP] = []
     ipv6: list[IP] = []
     for status in statuses:
-        ip = parse_public_ip(strip_prefix_length(status))
+        ip = parse_public_ip(status.address)
         if ip is None or is_internal_link(status.link) or ip in ips:
             continue
         if ip.version == 4:

@@ -8,9 +8,10 @@ import msgspec
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import ownership_labels, why_not_owned, why_not_selected
 from libs.common.contract.events import NodeUnreachable
+from libs.common.contract.ip_addresses import IP
 from libs.common.contract.machine import MachineFacts, PlatformMetadata
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress
-from libs.common.contract.node_ips import IP, InvalidNodeIP, parse_node_ips, pick_one_per_family
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips, pick_one_per_family
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.public_addresses import lacks_node_ips
 from services.labeler.addresses import plan_addresses

@@ -6,9 +6,9 @@ server dials, and part of a providerID, which is immutable.
 
 import msgspec
 
+from libs.common.contract.ip_addresses import IP, parse_ip
 from libs.common.contract.machine import ForeignNodeIP, MachineFacts
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
-from libs.common.contract.node_ips import IP, parse_ip
 from libs.common.contract.public_addresses import list_machine_ips
 from services.labeler.blocker import (
     Blocker,

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import ForeignNodeIP, MachineFacts
-from libs.common.contract.node_ips import parse_ip
 from libs.common.contract.public_addresses import list_machine_ips
 
 

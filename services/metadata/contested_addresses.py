@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final
 
+from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
-from libs.common.contract.node_ips import parse_ip
 from libs.common.contract.signing_request import SigningRequest
 from services.metadata.dial_targets import order_dial_targets
 from services.metadata.node_state import NodeState
@@ -91,6 +91,6 @@ def _iter_machine_addresses(facts: MachineFacts) -> Iterator[str]:
 @lru_cache(maxsize=8192)
 def _parse_dialable(text: str) -> tuple[str, ...]:
     """Return the address in canonical form without prefix length; () if it is invalid or never dialled."""
-    ip = parse_ip(text.split("/", maxsplit=1)[0])
-    found = order_dial_targets(str(ip), prefer_ipv6=False) if ip is not None else ()
+    ip = canonical_ip(text)
+    found = order_dial_targets(ip, prefer_ipv6=False) if ip else ()
     return found if isinstance(found, tuple) else ()

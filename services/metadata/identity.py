@@ -5,12 +5,12 @@ another Node claims the machine. Without a Nodename metadata waits: the kubelet 
 address alone proves nothing.
 """
 
-import ipaddress
 from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
 
+from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
@@ -74,7 +74,7 @@ def _describe_claim(other: Node, node_name: str, uuid: str, addresses: frozenset
     if normalize_uuid(other.status.node_info.system_uuid) == uuid:
         return "systemUUID"
     provided = order_dial_targets(other.provided_node_ip, prefer_ipv6=False)
-    claimed = {_normalize_address(address.address) for address in other.status.addresses}
+    claimed = {canonical_ip(address.address) for address in other.status.addresses}
     if isinstance(provided, tuple):
         claimed.update(provided)
     shared = sorted(claimed & addresses)
@@ -82,17 +82,8 @@ def _describe_claim(other: Node, node_name: str, uuid: str, addresses: frozenset
 
 
 def _list_machine_addresses(facts: MachineFacts) -> frozenset[str]:
-    return frozenset(_normalize_address(status.address) for status in facts.addresses) | {
-        _normalize_address(facts.node_ip)
-    }
-
-
-def _normalize_address(text: str) -> str:
-    """Return the canonical address without prefix length; a host name stays unchanged."""
-    try:
-        return str(ipaddress.ip_interface(text).ip)
-    except ValueError:
-        return text
+    listed = (facts.node_ip, *(status.address for status in facts.addresses))
+    return frozenset(ip for ip in map(canonical_ip, listed) if ip)
 
 
 def _wrong_machine_fault(node: Node, facts: MachineFacts, why: str) -> MachineFault:

@@ -5,7 +5,7 @@ import warnings
 
 from cryptography import x509
 
-from libs.common.contract.node_ips import parse_ip
+from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.signing_request import SigningRequest
 
 
@@ -24,7 +24,5 @@ def parse_requested_addresses(request: SigningRequest) -> frozenset[str]:
             raise  # a signal or the exit of the process
         return frozenset()  # PanicException: a failed assertion in the parser, which stays usable
     return frozenset(
-        str(parse_ip(str(ip)))
-        for ip in found
-        if isinstance(ip, ipaddress.IPv4Address | ipaddress.IPv6Address)
+        canonical_ip(str(ip)) for ip in found if isinstance(ip, ipaddress.IPv4Address | ipaddress.IPv6Address)
     )

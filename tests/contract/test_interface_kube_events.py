@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
+from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import FaultKind, ForeignNodeIP, MachineFault
-from libs.common.contract.node_ips import parse_ip
 from libs.common.kube.api import KubeApi
 from services.csr.approval_writer import build_condition
 from services.csr.decide import Approve, Deny, Wait, decide

@@ -8,8 +8,8 @@ import msgspec
 
 from cli.explain.node.fault_texts import FAULT_TEXTS
 from cli.explain.node.node_evidence import NodeEvidence
+from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import MachineFault
-from libs.common.contract.node_ips import parse_ip
 from services.labeler.plan import Plan
 
 UNINITIALIZED: Final = "not initialized"

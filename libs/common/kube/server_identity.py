@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from cryptography import x509
 
-from libs.common.contract.node_ips import parse_ip
+from libs.common.contract.ip_addresses import parse_ip
 
 _SHOWN: Final = 200  # characters of a parser's message
 

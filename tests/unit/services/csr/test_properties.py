@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
+from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import parse_ip
 from services.csr.claim_index import ClaimIndex
 from services.csr.decide import Approve, Wait, decide
 from tests.builders import make_csr_enriched, make_node, make_node_enriched, make_request

@@ -6,14 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.contract.ip_addresses import is_global_unicast, is_private, parse_ip
 from libs.common.contract.machine import AddressStatus
-from libs.common.contract.node_ips import (
-    InvalidNodeIP,
-    is_global_unicast,
-    is_private,
-    parse_ip,
-    parse_node_ips,
-)
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.public_addresses import lacks_node_ips
 from services.labeler.addresses import plan_addresses
 from tests.address_cases import CASES, AddressCase, format_addresses

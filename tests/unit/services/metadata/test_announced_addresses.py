@@ -5,9 +5,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import AddressStatus, ForeignNodeIP, MachineFacts, MachineFault
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import parse_ip
 from libs.common.contract.public_addresses import list_machine_ips
 from services.metadata.identity import verify
 from services.metadata.node_step import Wait

@@ -1,0 +1,47 @@
+"""One canonical form of an address, whoever wrote it."""
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contract.ip_addresses import canonical_ip, parse_interface_ip, parse_ip
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("10.0.0.5", "10.0.0.5"),
+        ("10.0.0.5/24", "10.0.0.5"),
+        ("2001:DB8:0::5/64", "2001:db8::5"),
+        ("::ffff:10.0.0.5", "10.0.0.5"),
+        ("::ffff:10.0.0.5/128", "10.0.0.5"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("010.0.0.5", ""),
+        ("web-1", ""),
+        ("", ""),
+    ],
+)
+def test_each_text_of_an_address_has_one_canonical_form(text: str, canonical: str):
+    assert canonical_ip(text) == canonical
+
+
+@given(st.ip_addresses().map(str) | st.text(max_size=80))
+def test_the_canonical_form_is_its_own_canonical_form(text: str):
+    canonical = canonical_ip(text)
+    assert canonical_ip(canonical) == canonical
+    assert canonical == str(parse_interface_ip(text) or "")
+
+
+def test_only_an_interface_address_may_have_a_prefix_length():
+    assert parse_ip("10.0.0.5/24") is None
+    assert str(parse_interface_ip("10.0.0.5/24")) == "10.0.0.5"
+
+
+@pytest.mark.parametrize("parse", [parse_ip, parse_interface_ip, canonical_ip])
+def test_a_text_that_is_too_long_for_an_address_is_not_cached(parse):
+    long = "9" * 200_000
+    before = sys.getrefcount(long)
+    assert not parse(long)
+    assert sys.getrefcount(long) == before
