@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import random
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -173,7 +174,7 @@ class Transport:
         """Open a WebSocket; yields what reads its next message (None at the end). Raises KubeError."""
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                socket = await self._upgraded(request, protocol)
+                web_socket = await self._upgraded(request, protocol)
         except TimeoutError as error:
             raise self._unreachable(request, "no answer to the opening", error) from error
         except aiohttp.WSServerHandshakeError as error:
@@ -181,12 +182,9 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(request, describe_error(error), error) from error
         try:
-            yield lambda: _read_message(request, socket)
+            yield lambda: _read_message(request, web_socket)
         finally:
-            # By itself it would wait that long after each message: whoever floods us must not keep us.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await socket.close()
+            await _close_web_socket(web_socket)
 
     async def _why_no_web_socket(
         self, request: Request, refused: aiohttp.WSServerHandshakeError
@@ -357,10 +355,8 @@ async def _body(request: Request, response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-async def _read_message(
-    request: Request, socket: aiohttp.ClientWebSocketResponse[bool]
-) -> bytes | None:  # fmt: skip
-    message = await socket.receive()
+async def _read_message(request: Request, web_socket: aiohttp.ClientWebSocketResponse[bool]) -> bytes | None:
+    message = await web_socket.receive()
     if message.type is aiohttp.WSMsgType.BINARY:
         return bytes(message.data)
     if message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED):
@@ -369,6 +365,18 @@ async def _read_message(
     if message.type is aiohttp.WSMsgType.ERROR:
         why = str(message.data)
     raise ServerError(f"the WebSocket broke: {why}", request=str(request))
+
+
+async def _close_web_socket(web_socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
+    """Close the connection; abort it after _CLOSE_SECONDS, whatever the peer sends or does not read."""
+    connection = web_socket.get_extra_info("socket")
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):  # aiohttp applies its own limit again after each message
+            await web_socket.close()
+    except TimeoutError:
+        # aiohttp leaves the socket open until the peer has read all pending data.
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def _is_cancelled(task: "asyncio.Task[Any] | None") -> bool:
