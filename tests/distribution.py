@@ -1,11 +1,12 @@
 """How `make test` gives files to its workers: the longest first, and those that share a server together."""
 
+from pathlib import Path
 from typing import Final
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# The slowest files of tests/integration, as last measured. Other files follow folder by folder. The many
+# The slowest files of tests/integration, as last measured. Other files follow suite by suite. The many
 # short files of tests/unit come last and fill the time that a worker has left at the end.
 _LONGEST: Final = (
     "test_lifecycle_outages",
@@ -22,7 +23,8 @@ _LONGEST: Final = (
     "test_render",
     "test_demo",
 )
-_FOLDERS: Final = ("deploy", "observe", "integration", "contract", "flow", "architecture", "unit")
+_SUITES: Final = ("deploy", "observe", "integration", "contract", "flow", "architecture", "unit")
+_TESTS: Final = Path(__file__).parent
 # The API servers of tests/contract/conftest.py, real and simulated: one worker starts them, once.
 _SHARES_API_SERVERS: Final = "tests/contract/test_kube_"
 
@@ -35,7 +37,7 @@ class ByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
 
 
 def turn_of(item: pytest.Item) -> tuple[int, int]:
-    """Items are sorted by it, and keep their order within a file."""
-    name, folder = item.path.stem, item.path.parent.name
-    length = _LONGEST.index(name) if folder == "integration" and name in _LONGEST else len(_LONGEST)
-    return length, _FOLDERS.index(folder) if folder in _FOLDERS else len(_FOLDERS)
+    """The sort key of an item; items of one file keep their order."""
+    name, suite = item.path.stem, item.path.relative_to(_TESTS).parts[0]
+    length = _LONGEST.index(name) if suite == "integration" and name in _LONGEST else len(_LONGEST)
+    return length, _SUITES.index(suite) if suite in _SUITES else len(_SUITES)

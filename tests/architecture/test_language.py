@@ -1,9 +1,10 @@
-"""The project speaks of itself alone: no machine's paths, no registries' hosts, no utils."""
+"""No path of a machine, no registry host, no module named `utils`; docstrings and paths in pages exist."""
 
+import ast
 import re
-import subprocess
 
 from tests.architecture.sources import ROOT, sources
+from tools.language.check import tracked_files
 
 # Spelled in pieces, so that this file passes its own test.
 HOSTS = ["py" + "pi.org", "files.python" + "hosted.org", "proxy." + "golang.org", "registry." + "npmjs.org"]
@@ -13,38 +14,25 @@ FORBIDDEN = re.compile("|".join([*map(re.escape, HOSTS + PATHS), *WORDS]), re.IG
 NAMES = {"utils", "helpers", "base", "manager", "misc", "common_utils"}
 
 
-def tracked_files() -> list[str]:
-    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-    return [name for name in listing.stdout.decode().split("\0") if name]
-
-
 def test_no_file_names_this_machine_or_a_registry():
-    offences = []
-    for name in tracked_files():
-        path = ROOT / name
-        if not path.is_file():
-            continue
-        text = path.read_bytes().decode(errors="replace")
-        offences += [f"{name}: {match.group()}" for match in FORBIDDEN.finditer(text)]
-    assert not offences
+    texts = {name: (ROOT / name).read_bytes().decode(errors="replace") for name in tracked_files()}
+    assert not [f"{name}: {match[0]}" for name, text in texts.items() for match in FORBIDDEN.finditer(text)]
 
 
-def test_no_module_bears_a_name_that_could_stand_in_any_project():
+def test_no_module_has_a_name_that_fits_any_project():
     assert not [s.module for s in sources("libs", "services", "cli") if s.module.split(".")[-1] in NAMES]
 
 
-def test_every_module_says_what_it_is():
-    import ast
-
-    silent = [
+def test_every_module_has_a_docstring():
+    without = [
         s.module
         for s in sources("libs", "services", "cli")
         if s.path.stat().st_size and ast.get_docstring(s.tree) is None
     ]
-    assert not silent
+    assert not without
 
 
-def test_every_path_that_a_page_or_a_makefile_names_exists():
+def test_every_path_in_a_page_or_makefile_exists():
     named = re.compile(r"(?<![\w./-])(?:libs|services|cli|tests|bench|docs|mk)/[\w./-]*\w")
     missing = {
         f"{name}: {path}"

@@ -45,8 +45,8 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fine: str
 
     def find(self, text: str) -> Iterator[re.Match[str]]:
-        """Every match in running text; a line break counts as a space."""
-        return re.finditer(self.pattern, re.sub(r"\s", " ", text), re.IGNORECASE)
+        """Every match in a text without line breaks."""
+        return re.finditer(self.pattern, text, re.IGNORECASE)
 
 
 class Exemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,8 +70,9 @@ def exemptions() -> list[Exemption]:
 def findings_of(name: str, content: str, phrases: list[Pattern]) -> Iterator[tuple[int, str, str]]:
     """Line, found text and advice for each finding in one file."""
     for passage in passages_of(name, content):
+        running = re.sub(r"\s", " ", passage.text)  # a phrase may go across a line break
         for phrase in phrases:
-            for found in phrase.find(passage.text):
+            for found in phrase.find(running):
                 line = passage.line + passage.text.count("\n", 0, found.start())
                 yield line, found.group().strip(), f"write: {phrase.instead}"
     if name.endswith(".py"):
@@ -81,15 +82,20 @@ def findings_of(name: str, content: str, phrases: list[Pattern]) -> Iterator[tup
             yield 1, Path(name).name, "name the file for its main type or decision"
 
 
+def tracked_files() -> list[str]:
+    """The existing files that git tracks, by their path below ROOT, sorted."""
+    listing = _git(ROOT, "ls-files", "-z")
+    if listing is None:
+        raise RuntimeError(f"git ls-files failed in {ROOT}")
+    return sorted(name for name in listing.split("\0") if name and (ROOT / name).is_file())
+
+
 def check_tree(*, skipped: tuple[str, ...] = PENDING) -> list[str]:
     """Every finding in the tracked files outside `skipped`, as `file:line: text -> advice`."""
     phrases, exempt = patterns(), {(one.file, one.text) for one in exemptions()}
-    listing = _git(ROOT, "ls-files", "-z")
-    if listing is None:
-        return [f"git ls-files failed in {ROOT}"]
     found, used = [], set[tuple[str, str]]()
-    for name in sorted(filter(None, listing.split("\0"))):
-        if NOT_READ.search(name) or name.startswith(skipped) or not (ROOT / name).is_file():
+    for name in tracked_files():
+        if NOT_READ.search(name) or name.startswith(skipped):
             continue
         content = (ROOT / name).read_bytes().decode(errors="replace")
         for line, text, advice in findings_of(name, content, phrases):
