@@ -1,1 +1,1 @@
-"""Measurements on real parts; results as JSON and a table, never in a test."""
+"""Benchmark on real servers; it prints tables and writes JSON, and no test runs it."""

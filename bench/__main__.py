@@ -1,4 +1,4 @@
-"""`python -m bench`: what the main job costs, on a real control plane. `make bench ARGS="..."` calls it."""
+"""`python -m bench`: speed and cost of the services on a real control plane (`make bench ARGS="..."`)."""
 
 import asyncio
 import signal
@@ -28,6 +28,20 @@ def _count_option(
     return click.option(name, type=click.IntRange(least, most), default=default, show_default=True, help=text)
 
 
+def _seconds_option(
+    name: str, field: str, text: str, *, least: float = 1, metavar: str | None = None
+) -> Callable[[F], F]:
+    return click.option(
+        name,
+        field,
+        type=click.FloatRange(min=least),
+        default=getattr(_DEFAULT, field),
+        show_default=True,
+        metavar=metavar,
+        help=text,
+    )
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument("scenarios", nargs=-1, type=click.Choice(SCENARIOS), metavar="[SCENARIO]...")
 @click.option(
@@ -35,56 +49,48 @@ def _count_option(
     "modes",
     multiple=True,
     type=click.Choice(MODES),
-    help=f"How our services run; may be given several times.  [default: {', '.join(DEFAULT_MODES)}]",
+    help=f"How our services run; can be repeated.  [default: {', '.join(DEFAULT_MODES)}]",
 )
-@_count_option("--runs", _DEFAULT.runs, "How often each is measured; medians are told.", most=100)
-@_count_option("--nodes", _DEFAULT.nodes, "burst: how many join.")
-@_count_option(
-    "--concurrency", _DEFAULT.concurrency, "burst: how many join at the same time; 0 = all.", least=0
-)
+@_count_option("--runs", _DEFAULT.runs, "Runs of each scenario; the tables show medians.", most=100)
+@_count_option("--nodes", _DEFAULT.nodes, "burst: nodes that join.")
+@_count_option("--concurrency", _DEFAULT.concurrency, "burst: joins at the same time; 0 = all.", least=0)
 @click.option(
     "--rate",
+    "per_second",
     type=click.FloatRange(min=0),
     default=0,
-    help="burst: at most so many joins begin each second; 0 = no limit.",
+    help="burst: joins that start per second, at most; 0 = no limit.",
 )
-@_count_option("--singles", _DEFAULT.singles, "single: how many join, one after the other.")
-@_count_option("--steady-nodes", _DEFAULT.steady_nodes, "steady: how many nodes send heartbeats.")
-@click.option(
-    "--steady-seconds",
-    type=click.FloatRange(min=1),
-    default=_DEFAULT.steady_seconds,
-    show_default=True,
-    help="steady: for how long.",
-)
-@click.option(
+@_count_option("--singles", _DEFAULT.singles, "single: nodes that join, one after the other.")
+@_count_option("--steady-nodes", _DEFAULT.steady_nodes, "steady: nodes that send heartbeats.")
+@_seconds_option("--steady-seconds", "steady_seconds", "steady: duration.")
+@_seconds_option(
     "--heartbeat-seconds",
-    type=click.FloatRange(min=0.1),
-    default=_DEFAULT.heartbeat_seconds,
-    show_default=True,
-    help="steady: from one heartbeat of a node to its next.",
+    "heartbeat_seconds",
+    "steady: interval between two heartbeats of a node.",
+    least=0.1,
 )
-@_count_option("--changes", _DEFAULT.changes, "change: how many machines change, one after the other.")
-@_count_option("--rule-nodes", _DEFAULT.rule_nodes, "rules: how many nodes there are.", least=2)
-@_count_option("--rule-changes", _DEFAULT.rule_changes, "rules: how often the rule changes.", most=100)
+@_count_option("--changes", _DEFAULT.changes, "change: machines that change, one after the other.")
+@_count_option("--rule-nodes", _DEFAULT.rule_nodes, "rules: existing nodes.", least=2)
+@_count_option("--rule-changes", _DEFAULT.rule_changes, "rules: changes of the rule.", most=100)
 @click.option(
     "--certificates",
     is_flag=True,
-    help="burst, single: each kubelet also asks for its serving certificate, and gets it from us.",
+    help="burst, single: each kubelet also requests a serving certificate, which our services approve.",
 )
 @click.option(
     "--pod-cidrs",
     is_flag=True,
-    help="burst: our services also give dual-stack pod CIDRs; first the same burst without that.",
+    help="burst: compare the burst with dual-stack pod CIDRs from ipam to the burst without ipam.",
 )
-@_count_option("--certificate-nodes", _DEFAULT.certificate_nodes, "certificates, early: how many nodes ask.")
-@click.option(
+@_count_option(
+    "--certificate-nodes", _DEFAULT.certificate_nodes, "certificates, early: nodes that request certificates."
+)
+@_seconds_option(
     "--patience",
-    type=click.FloatRange(min=1),
-    default=_DEFAULT.patience_seconds,
-    show_default=True,
+    "patience_seconds",
+    "Longest wait for nodes to lose their taint and for certificates to be issued.",
     metavar="SECONDS",
-    help="How long nodes may take to lose their taint, and requests to be issued.",
 )
 @click.option(
     "--json",
@@ -92,33 +98,32 @@ def _count_option(
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the results to this file.",
 )
+@click.option("--compare", type=_FILE, metavar="FILE", help="Then compare with the results in this file.")
 @click.option(
-    "--compare", type=_FILE, metavar="FILE", help="Afterwards, compare with the results in this file."
-)
-@click.option(
-    "--show", type=_FILE, metavar="FILE", help="Measure nothing: show (or compare) the results in this file."
+    "--show", type=_FILE, metavar="FILE", help="Do not measure: show (or compare) the results in this file."
 )
 @click.option(
     "--profile",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Run each once more with our processes under cProfile, and write that there.",
+    help="Run each scenario once more with our processes under cProfile; write the profiles there.",
 )
 @click.option(
     "--keep-logs",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Keep the logs of all parts, and the audit log.",
+    help="Keep the logs of all processes, and the audit log.",
 )
 def main(json_file: Path | None, compare: Path | None, show: Path | None, **options: Any) -> None:
-    """Measure what our services cost and how fast they are, on a real control plane with simulated machines.
+    """Measure the speed and cost of our services on a real control plane with simulated machines.
 
-    A scenario is one of these. burst: many nodes join at once.  single: one after the other.  steady:
-    initialized nodes send heartbeats.  change: a machine's address changes.  rules: a rule about most nodes
-    changes.  certificates: many nodes ask for their serving certificate at once.  early: they ask before
-    their Node exists, each twice.  pod-cidrs-killed: a burst with three replicas of ipam, one of which is
-    killed; separate only.  Without an argument all but the last three, which takes about ten minutes on
-    two cores, and six more when the control plane is built first (needs Go).
+    Scenarios: burst: many nodes join at once.  single: nodes join one after the other.  steady:
+    initialized nodes send heartbeats.  change: the address of a machine changes.  rules: a rule for most
+    nodes changes.  certificates: many nodes request their serving certificate at once.  early: each node
+    files two requests before its Node exists.  pod-cidrs-killed: a burst with three replicas of ipam, of
+    which the bench kills one; mode separate only.  Without an argument all run except the last three,
+    which takes about ten minutes on two cores. The first run builds the control plane (six more minutes,
+    needs Go).
     """
     console = Console()
     errors = Console(stderr=True)
@@ -139,35 +144,17 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
     for problem in results.problems:
         errors.print(f"[red]failed:[/] {problem}", highlight=False)
     if not results.complete:
-        errors.print("[red]not complete:[/] told to end before all was measured")
+        errors.print("[red]not complete:[/] interrupted")
     sys.exit(1 if results.problems else 0 if results.complete else 130)
 
 
 def _make_options(options: dict[str, Any]) -> BenchOptions:
     if "separate" not in (options["modes"] or DEFAULT_MODES):
         for scenario in {*options["scenarios"]} & {*SEPARATE}:
-            raise click.UsageError(f"{scenario} is measured with --mode separate only")
-    return BenchOptions(
-        scenarios=tuple(dict.fromkeys(options["scenarios"])) or DEFAULT_SCENARIOS,
-        modes=tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES,
-        runs=options["runs"],
-        nodes=options["nodes"],
-        concurrency=options["concurrency"],
-        per_second=options["rate"],
-        singles=options["singles"],
-        steady_nodes=options["steady_nodes"],
-        steady_seconds=options["steady_seconds"],
-        heartbeat_seconds=options["heartbeat_seconds"],
-        changes=options["changes"],
-        rule_nodes=options["rule_nodes"],
-        rule_changes=options["rule_changes"],
-        certificates=options["certificates"],
-        certificate_nodes=options["certificate_nodes"],
-        pod_cidrs=options["pod_cidrs"],
-        patience_seconds=options["patience"],
-        profile=options["profile"],
-        keep_logs=options["keep_logs"],
-    )
+            raise click.UsageError(f"{scenario} requires --mode separate")
+    scenarios = tuple(dict.fromkeys(options["scenarios"])) or DEFAULT_SCENARIOS
+    modes = tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES
+    return BenchOptions(**options | {"scenarios": scenarios, "modes": modes})
 
 
 def _read_results(path: Path) -> BenchResults:
@@ -178,14 +165,14 @@ def _read_results(path: Path) -> BenchResults:
 
 
 def _check_writable(json_file: Path) -> None:
-    try:  # now: at the end it would cost all that was measured
+    try:  # before the run: an error at the end would lose all results
         json_file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"--json {json_file}: {error.strerror}") from None
 
 
-def _measure(wanted: BenchOptions, console: Console) -> BenchResults:
-    from bench.host import read_host  # noqa: PLC0415 - `--help` and `--show` need not load all of it
+def _measure(options: BenchOptions, console: Console) -> BenchResults:
+    from bench.host import read_host  # noqa: PLC0415 - `--help` and `--show` do without these imports
     from bench.run_bench import run_bench  # noqa: PLC0415
     from libs.testbed.child_process import ChildExited  # noqa: PLC0415
     from libs.testbed.control_plane.build import BuildError  # noqa: PLC0415
@@ -193,22 +180,22 @@ def _measure(wanted: BenchOptions, console: Console) -> BenchResults:
     runs: list[BenchRun] = []
     begun_at, host = datetime.now(UTC), read_host()
 
-    async def until_told() -> None:
+    async def run_until_signal() -> None:
         task = asyncio.current_task()
         assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):  # Ctrl-C is asyncio's own affair
+        for number in (signal.SIGTERM, signal.SIGHUP):  # asyncio handles Ctrl-C
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        await run_bench(wanted, console, runs)
+        await run_bench(options, console, runs)
 
     complete = True
     try:
-        asyncio.run(until_told())
+        asyncio.run(run_until_signal())
     except (KeyboardInterrupt, asyncio.CancelledError):
-        console.print(f"Ended: every process stopped; {len(runs)} runs were done.")
+        console.print(f"Interrupted: every process stopped; {len(runs)} runs are complete.")
         complete = False
     except (ChildExited, BuildError) as error:
         raise click.ClickException(str(error)) from None
-    return BenchResults(begun_at=begun_at, host=host, wanted=wanted, runs=tuple(runs), complete=complete)
+    return BenchResults(begun_at=begun_at, host=host, wanted=options, runs=tuple(runs), complete=complete)
 
 
 if __name__ == "__main__":

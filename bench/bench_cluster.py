@@ -1,4 +1,4 @@
-"""A real control plane, Talos machines and kubelets in Go; and our services on top of them."""
+"""A real control plane with Talos machines and kubelets in Go, and our services on it."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ StepCallback = Callable[[str], None]
 
 
 class BenchCluster(NamedTuple):
-    """The parts that are there with and without a controller."""
+    """The servers, machines and kubelets that every measurement uses, with or without our services."""
 
     run_dir: Path
     control_plane: ControlPlane
@@ -37,7 +37,7 @@ class BenchCluster(NamedTuple):
     admin: KubeletFleet  # grants rights, measures nothing
 
     def list_servers(self) -> dict[str, ChildProcess]:
-        """The processes beside ours, whose cost is told for context."""
+        """The other processes, whose cost the results show for context."""
         control_plane = self.control_plane
         manager = control_plane.controller_manager
         assert manager is not None
@@ -51,7 +51,7 @@ class BenchCluster(NamedTuple):
 
 
 class BenchServices(NamedTuple):
-    """The same with our services."""
+    """Our running services."""
 
     mode: Mode
     services: ServiceProcesses
@@ -64,12 +64,12 @@ class BenchServices(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def start_cluster(run_dir: Path, told: StepCallback) -> AsyncIterator[BenchCluster]:
-    """Everything but our services, for the whole of the bench."""
+async def start_cluster(run_dir: Path, report: StepCallback) -> AsyncIterator[BenchCluster]:
+    """Start everything except our services, for the whole bench."""
     async with contextlib.AsyncExitStack() as stack:
-        told("starting kube-apiserver, etcd, kube-controller-manager (built first where the cache has none)")
+        report("starting kube-apiserver, etcd, kube-controller-manager (builds them if the cache has none)")
         control_plane = await stack.enter_async_context(ControlPlane.start(run_dir / "kubernetes"))
-        told("starting Talos machines and kubelets")
+        report("starting Talos machines and kubelets")
         machines = await stack.enter_async_context(MachineFleet.start(make_directory(run_dir / "talos")))
         kubelets = await stack.enter_async_context(KubeletsInGo.start(run_dir / "kubelets", control_plane))
         admin = await stack.enter_async_context(KubeletFleet.start(control_plane))
@@ -88,10 +88,9 @@ async def start_services(
     own_flags: Mapping[str, Sequence[str]] | None = None,
     profiles: Path | None = None,
 ) -> AsyncIterator[BenchServices]:
-    """Our services, started anew, on a NATS server of their own where the mode has one; ready.
+    """Start our services, with their own NATS server if the mode has one; yields when all are ready.
 
-    When one of them ends that was not killed by `services.kill`, so does the body, with an exception group
-    of ChildExited.
+    If one exits without `services.kill`, the body ends with an exception group of ChildExited.
     """
     run_dir = stage.run_dir / name
     async with contextlib.AsyncExitStack() as stack:
@@ -116,17 +115,19 @@ async def start_services(
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
         start_seconds = time.monotonic() - begun
-        if profiles is not None:  # from here on: what imports cost is another question
+        if profiles is not None:  # not earlier: the profile excludes imports
             for child in services.children.values():
                 child.process.send_signal(signal.SIGUSR2)
-        async with asyncio.TaskGroup() as group:  # a service that ends, ends the measurement at once
+        async with asyncio.TaskGroup() as group:  # a service that exits cancels the measurement
             watching = group.create_task(services.wait_for_exit())
             yield BenchServices(mode, services, nats, start_seconds)
             watching.cancel()
 
 
 def _build_environment(profiles: Path | None) -> dict[str, str]:
-    compiled = {"PYTHONDONTWRITEBYTECODE": ""}  # as installed code is: else the start is mostly compiling
+    compiled = {
+        "PYTHONDONTWRITEBYTECODE": ""
+    }  # compile modules, as in an image; otherwise compiling dominates the start
     if profiles is None:
         return compiled
     path = os.pathsep.join((str(_PROFILED_FOLDER), str(ROOT)))
@@ -134,15 +135,15 @@ def _build_environment(profiles: Path | None) -> dict[str, str]:
 
 
 def make_directory(directory: Path) -> Path:
-    """The directory, which exists from now on."""
+    """Create the directory if it is missing, and return it."""
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
 
 async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20) -> bool:
-    """Wait until our services have asked Kubernetes for nothing but their Lease for a second.
+    """Wait until our services have sent Kubernetes only Lease requests for a second.
 
-    False if they never stop within the time. The labeler's Events wait for a moment without writes of Nodes.
+    False if that takes too long. The labeler delays its Events while Nodes are written.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -155,5 +156,5 @@ async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20) -> bool:
 
 
 def is_own_user(user: str) -> bool:
-    """Whether that is the user of a service of ours."""
+    """Whether one of our services has this user name."""
     return user.startswith("talos-ccm")

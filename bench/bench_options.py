@@ -1,4 +1,4 @@
-"""What is to be measured."""
+"""The scenarios, modes and numbers of a bench."""
 
 from pathlib import Path
 from typing import Final, Literal
@@ -22,12 +22,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     "early",
     "pod-cidrs-killed",
 )
-SEPARATE: Final[tuple[Scenario, ...]] = ("pod-cidrs-killed",)  # measured in that mode alone: one of many ends
+SEPARATE: Final[tuple[Scenario, ...]] = (
+    "pod-cidrs-killed",
+)  # only in that mode: the bench kills one of several processes
 DEFAULT_SCENARIOS: Final[tuple[Scenario, ...]] = ("burst", "single", "steady", "change", "rules")
 
 
 class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for; it stands in the results, so that two can be compared."""
+    """The options of the command line; the results contain them, so that a comparison shows differences."""
 
     scenarios: tuple[Scenario, ...] = DEFAULT_SCENARIOS
     modes: tuple[Mode, ...] = DEFAULT_MODES
@@ -42,9 +44,9 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     changes: int = 50
     rule_nodes: int = 1000
     rule_changes: int = 3
-    certificates: bool = False  # burst, single: each kubelet asks for its certificate too
+    certificates: bool = False  # burst, single: each kubelet also requests its certificate
     certificate_nodes: int = 2000
-    pod_cidrs: bool = False  # burst: nodes get pod CIDRs too, and it is set against the same without
+    pod_cidrs: bool = False  # burst: nodes also get pod CIDRs, compared with the burst without
     patience_seconds: float = 300
     profile: Path | None = None
     keep_logs: Path | None = None

@@ -1,4 +1,4 @@
-"""The scenarios `certificates` and `early`: many nodes ask for their serving certificate."""
+"""The scenarios `certificates` and `early`: many nodes request their serving certificate."""
 
 import math
 from collections import Counter
@@ -16,21 +16,21 @@ from libs.testbed.service_processes import measure_process_usage
 
 _BASELINE: Final = "approve everything: "
 _RATIO: Final = "issued / approve everything"
-_MAX_RATIO: Final = 2  # as long as approving without a look; what is promised
-_MIN_COUNT: Final = 1000  # fewer requests tell how late one is, not how many get done
+_MAX_RATIO: Final = 2  # promised: relative to the loop that approves everything
+_MIN_COUNT: Final = 1000  # fewer requests measure latency, not throughput
 
 
 async def measure_certificates(m: Measurement) -> BenchRun:
-    """Nodes that are there and ready ask all at once: approved without a look, then by us."""
+    """Ready nodes file requests all at once: first the loop that approves everything, then our services."""
     stage, count = m.stage, m.options.certificate_nodes
     baseline = await measure_unconditional_approval(m)
     first, *machines = make_fleet(m.name, count + 1)
-    everybody = run_machines(stage, [first, *machines], certificates=1)
-    async with m.start_services() as controlled, everybody as names:
+    machines_running = run_machines(stage, [first, *machines], certificates=1)
+    async with m.start_services() as controlled, machines_running as names:
         await m.join_nodes(names, alone=False)
-        # it pays for connections
+        # the first request pays for connections
         await stage.kubelets.file_requests(names[:1], seconds=m.options.patience_seconds)
-        # After so many joins there is more to say, in Events above all, than anybody waits for elsewhere.
+        # So many joins leave many Events to write: wait longer than elsewhere.
         settled = await wait_until_quiet(stage, seconds=m.options.patience_seconds)
         await stage.machines.reset_calls()
         before = await costs.read_costs(stage, controlled)
@@ -54,7 +54,7 @@ async def measure_certificates(m: Measurement) -> BenchRun:
 
 
 async def measure_early_requests(m: Measurement) -> BenchRun:
-    """Every kubelet asks twice before its Node exists; then it joins; only its last request is decided."""
+    """Every kubelet files two requests before its Node exists, then joins; only the last one is decided."""
     stage, count = m.stage, m.options.certificate_nodes
     machines = make_fleet(m.name, count)
     async with m.start_services() as controlled, run_machines(stage, machines, certificates=2) as names:
@@ -77,7 +77,7 @@ async def measure_early_requests(m: Measurement) -> BenchRun:
 
 
 async def measure_unconditional_approval(m: Measurement) -> Figures:
-    """The same requests at once, with nobody there but the loop that approves everything."""
+    """The same requests at once, approved by the loop that approves everything."""
     stage, count = m.stage, m.options.certificate_nodes
     directory = stage.run_dir / f"{m.name}-approve-everything"
     approving = ApproveEverything.start(
@@ -101,7 +101,7 @@ async def measure_unconditional_approval(m: Measurement) -> Figures:
 
 
 def compute_filed_figures(requests: Sequence[GoCertificateRequest], prefix: str = "") -> Figures:
-    """Of requests that were sent together, from the first one's sending on."""
+    """Figures of requests that were sent together; times start with the first request."""
     begun = min(request.begun for request in requests)
     figures = compute_issued_figures(requests, begun, prefix)
     figures[f"{prefix}all filed s"] = max(request.filed for request in requests) - begun
@@ -109,7 +109,7 @@ def compute_filed_figures(requests: Sequence[GoCertificateRequest], prefix: str 
 
 
 def compute_early_figures(nodes: tuple[GoNodeJoin, ...], requests: Sequence[GoCertificateRequest]) -> Figures:
-    """Of nodes that had asked before they joined: how soon each has its certificate, and who was written."""
+    """Figures of nodes that filed requests before they joined: time to the certificate, requests written."""
     newest = {request.node: request for request in requests}
     older = [request for request in requests if request is not newest[request.node]]
     issued = [(newest[node.name].issued, node.begun) for node in nodes if newest[node.name].issued]
@@ -128,12 +128,12 @@ def compute_early_figures(nodes: tuple[GoNodeJoin, ...], requests: Sequence[GoCe
 def find_certificate_problems(
     figures: Figures, asked: Counter[str], *, count: int, settled: bool
 ) -> list[str]:
-    """Promises that did not hold."""
-    found = [] if settled else ["the services were not quiet before the requests, or after the last"]
+    """The promises that did not hold."""
+    found = [] if settled else ["the services were not idle before the requests, or after the last"]
     if missing := figures["never issued"]:
-        found.append(f"{missing:.0f} requests for certificates were not issued in time")
+        found.append(f"{missing:.0f} certificates were not issued in time")
     if count >= _MIN_COUNT and figures[_RATIO] > _MAX_RATIO:
-        found.append(f"it took more than {_MAX_RATIO} times as long as approving everything")
+        found.append(f"it took more than {_MAX_RATIO} times as long as the loop that approves everything")
     one_each = sum(n for what, n in asked.items() if _is_per_certificate(what))
     if one_each > count:
         found.append(f"{one_each} API requests for {count} certificates")
@@ -141,16 +141,16 @@ def find_certificate_problems(
 
 
 def _is_per_certificate(request: str) -> bool:
-    """Whether the request can have been made for one certificate; lists and watches are about all of them."""
+    """Whether the request may concern one certificate; lists and watches concern all."""
     return not costs.is_lease_request(request) and request.split(maxsplit=1)[0] not in {"list", "watch"}
 
 
 def find_early_problems(figures: Figures, *, settled: bool) -> list[str]:
-    """Promises that did not hold."""
-    found = [] if settled else ["the services were not quiet before the joins, or after the last"]
+    """The promises that did not hold."""
+    found = [] if settled else ["the services were not idle before the joins, or after the last"]
     promised = {
-        "newest never issued": "nodes did not get the certificate that they asked for last",
-        "older written": "older requests were written, though a newer one was there",
+        "newest never issued": "nodes did not get the certificate of their newest request",
+        "older written": "older requests were written although a newer one existed",
         "issued before the node joined": "certificates were issued to nodes that did not exist",
     }
     return found + [f"{figures[name]:.0f} {words}" for name, words in promised.items() if figures[name]]

@@ -1,4 +1,4 @@
-"""What something cost: counters are read before and after, and the difference is told per node."""
+"""Cost of a measurement: the difference of counters read before and after it, per node."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from libs.testbed.service_processes import ProcessUsage, measure_process_usage
 
 Figures = dict[str, float]
 
-_BENCH = "bench"  # the process that measures: it reads the audit log, and hands kubelets what they write
+_BENCH = "bench"  # this process: it reads the audit log and prepares the kubelets
 
 
 class CostReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +30,8 @@ async def read_costs(stage: BenchCluster, controlled: BenchServices | None) -> C
     pages: dict[str, str] = {}
     if controlled is not None:
         names = list(controlled.list_processes())
-        said = await asyncio.gather(*(controlled.services.fetch_page(name, "/metrics") for name in names))
-        pages = dict(zip(names, said, strict=True))
+        fetched = await asyncio.gather(*(controlled.services.fetch_page(name, "/metrics") for name in names))
+        pages = dict(zip(names, fetched, strict=True))
     return CostReading(
         at=time.monotonic(),
         audit=stage.control_plane.audit_mark(),
@@ -41,7 +41,7 @@ async def read_costs(stage: BenchCluster, controlled: BenchServices | None) -> C
 
 
 def read_usage(stage: BenchCluster, controlled: BenchServices | None) -> dict[str, ProcessUsage]:
-    """What every process has cost so far, this one too; nobody is asked for it."""
+    """CPU and memory of every process so far, this one included; sends no request."""
     children = dict(stage.list_servers())
     if controlled is not None:
         children |= controlled.list_processes()
@@ -52,7 +52,7 @@ def read_usage(stage: BenchCluster, controlled: BenchServices | None) -> dict[st
 
 
 def compute_process_figures(before: CostReading, after: CostReading) -> Figures:
-    """CPU and peak memory of every process, lateness of our loops. Names begin with what they belong to."""
+    """CPU and peak memory of every process and the event loop lag of ours; a name begins with its group."""
     figures: Figures = {}
     for name, usage in after.usage.items():
         kind = "ours" if name in after.loop_lag else "context"
@@ -71,7 +71,7 @@ def compute_process_figures(before: CostReading, after: CostReading) -> Figures:
 
 
 def count_requests(stage: BenchCluster, since: int) -> Counter[str]:
-    """What our services asked Kubernetes for since a mark: "patch nodes", "patch nodes (refused)"."""
+    """Requests of our services to Kubernetes since a mark: "patch nodes", "patch nodes (refused)"."""
     counts: Counter[str] = Counter()
     for request, count in stage.control_plane.audit_counts(since).items():
         if is_own_user(request.user):
@@ -81,7 +81,7 @@ def count_requests(stage: BenchCluster, since: int) -> Counter[str]:
 
 
 async def count_calls(stage: BenchCluster) -> Counter[str]:
-    """What our services asked Talos for since the last reset: "Get PlatformMetadatas.talos.dev"."""
+    """Calls of our services to Talos since the last reset: "Get PlatformMetadatas.talos.dev"."""
     counts: Counter[str] = Counter()
     for call, count in (await stage.machines.count_calls()).items():
         counts[f"{call.method} {call.type.partition('.')[0]}".strip()] += count
@@ -89,17 +89,17 @@ async def count_calls(stage: BenchCluster) -> Counter[str]:
 
 
 def is_lease_request(request: str) -> bool:
-    """Whether the request is about the leader's Lease: it comes with time, not with nodes."""
+    """Whether the request concerns a leader's Lease, whose number depends on time and not on nodes."""
     return " leases" in request
 
 
 def is_write_request(request: str) -> bool:
-    """Whether the request changes something if it is granted."""
+    """Whether the request is a write."""
     return request.split(maxsplit=1)[0] not in {"get", "list", "watch"}
 
 
 def compute_per_node(kind: str, counts: Counter[str], nodes: int) -> Figures:
-    """Figures "<kind>: <what> per node" and their sum, the Lease left out."""
+    """Figures "<kind>: <what> per node" and their sum, without requests for Leases."""
     counted = {what: count for what, count in sorted(counts.items()) if not is_lease_request(what)}
     figures = {f"{kind}: {what} per node": count / nodes for what, count in counted.items()}
     return {f"{kind}: all per node": sum(counted.values()) / nodes} | figures

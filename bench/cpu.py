@@ -1,4 +1,4 @@
-"""CPU of all processes until the last node is of use: others at work distort it less than seconds. Pure."""
+"""CPU of all processes until the last node is usable; other load distorts it less than seconds. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,15 +12,15 @@ IN_LOOPS: Final = "CPU with pod CIDRs / without, in units of a fixed loop"
 IN_KUBELETS: Final = "CPU with pod CIDRs / without, in units of the kubelets'"
 UNTIL_QUIET: Final = "CPU with pod CIDRs / without, until our services are quiet"
 LOOP: Final = f"{GROUP}a fixed loop ms"
-# They do nearly the same in both bursts; with pod CIDRs the observer hears one word more of each node.
+# Nearly the same work in both bursts; with pod CIDRs the observer gets one more watch event per node.
 _KUBELETS: Final = "kubelets"
-_APART: Final = (_KUBELETS, "machines", "bench")  # neither the cluster's servers nor ours
+_APART: Final = (_KUBELETS, "machines", "bench")  # neither servers of the cluster nor our services
 
 
 def compute_cpu_figures(
     before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage], loop_ms: float
 ) -> Figures:
-    """Seconds of each process between the two; what the loop cost meanwhile."""
+    """CPU seconds of each process between the two readings, and the cost of the fixed loop."""
     spent = {
         f"{GROUP}{name} s": usage.cpu_seconds - before[name].cpu_seconds for name, usage in after.items()
     }
@@ -28,7 +28,7 @@ def compute_cpu_figures(
 
 
 def compare_cpu(without: Figures, served: Figures) -> Figures:
-    """The CPU of the servers and of ours in one burst by that in the other."""
+    """The ratio of the CPU of servers and services in the two bursts."""
     cpu = compute_ratio(_sum_cpu(served), _sum_cpu(without))
     loop = compute_ratio(served[LOOP], without[LOOP])
     kubelets = compute_ratio(_get_process_cpu(served, _KUBELETS), _get_process_cpu(without, _KUBELETS))
@@ -41,7 +41,7 @@ def compare_cpu(without: Figures, served: Figures) -> Figures:
 
 
 def remove_group(figures: Figures, prefix: str) -> Figures:
-    """The same figures under names that begin so."""
+    """The CPU figures, under names with the prefix instead of the group."""
     return {
         f"{prefix}CPU of {n.removeprefix(GROUP)}": v for n, v in figures.items() if n.startswith(GROUP)
     } | {f"{prefix}{n}": v for n, v in figures.items() if n.endswith(" CPU s")}

@@ -1,4 +1,4 @@
-"""How late our event loops were, from the histogram that every service serves. Pure."""
+"""Event loop lag of our services, from the histogram on their metrics pages. Pure."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from typing import Final
 
 _BUCKET: Final = re.compile(r'^talosccm_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 
-Histogram = Mapping[float, float]  # upper bound in seconds -> how many were at most so late
+Histogram = Mapping[float, float]  # upper bound in seconds -> count, cumulative
 
 
 def parse_histogram(page: str) -> Histogram:
@@ -16,12 +16,12 @@ def parse_histogram(page: str) -> Histogram:
 
 
 def subtract_histogram(before: Histogram, after: Histogram) -> Histogram:
-    """What was added."""
+    """The counts that were added between the two readings."""
     return {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
 
 
 def compute_percentile_bound(added: Histogram, percent: float) -> float:
-    """The bound of the bucket that holds that percentile: it was at most so late. NaN of nothing."""
+    """The upper bound of the bucket with that percentile; NaN if the histogram is empty."""
     total = added.get(math.inf, 0.0)
     if not total:
         return math.nan

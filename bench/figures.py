@@ -1,4 +1,4 @@
-"""Numbers of one run under names that tell their unit, and how many runs become one. Pure."""
+"""Figures of one run, with the unit in each name, and their summary over several runs. Pure."""
 
 import math
 import statistics
@@ -13,7 +13,7 @@ Figures = dict[str, float]
 
 
 class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario in one mode, once."""
+    """One run of a scenario in one mode."""
 
     scenario: Scenario
     mode: Mode
@@ -31,13 +31,13 @@ class FigureSummary(msgspec.Struct, frozen=True):
 
 
 def compute_percentile(values: Iterable[float], percent: float) -> float:
-    """Nearest rank: the smallest value that at least that share of all does not exceed. NaN of nothing."""
+    """The percentile by nearest rank; NaN without values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)] if ordered else math.nan
 
 
 def compute_join_figures(nodes: Iterable[GoNodeJoin], prefix: str = "") -> Figures:
-    """Of nodes that joined together: seconds from the first to the last, milliseconds of each."""
+    """Joins that started together: seconds until the last has joined, percentiles of each in milliseconds."""
     came = list(nodes)
     begun = min(node.begun for node in came)
     return {
@@ -48,7 +48,7 @@ def compute_join_figures(nodes: Iterable[GoNodeJoin], prefix: str = "") -> Figur
 
 
 def compute_untainted_figures(nodes: Iterable[GoNodeJoin]) -> Figures:
-    """The same until the taint was gone; of nodes that never got there nothing, but they are counted."""
+    """The same until the taint is removed; nodes that kept it are only counted."""
     came = list(nodes)
     usable = [node for node in came if node.untainted]
     begun = min(node.begun for node in came)
@@ -64,9 +64,9 @@ def compute_untainted_figures(nodes: Iterable[GoNodeJoin]) -> Figures:
 def compute_issued_figures(
     requests: Iterable[GoCertificateRequest], begun: float, prefix: str = ""
 ) -> Figures:
-    """Of requests for certificates: seconds from `begun` to the last one's, milliseconds of each since filed.
+    """Certificates: seconds from `begun` until the last is issued, percentiles of each since it was filed.
 
-    Until it is approved is the approver's part, from then on the signer's.
+    The time until approval is the approver's part, the rest the signer's.
     """
     filed = list(requests)
     issued = [request for request in filed if request.issued]
@@ -84,7 +84,7 @@ def compute_issued_figures(
 
 
 def summarize_runs(runs: Iterable[BenchRun]) -> dict[tuple[Scenario, Mode], dict[str, FigureSummary]]:
-    """Each figure's median over the runs that have it, in the order of the runs and of their figures."""
+    """Median, minimum and maximum of each figure over the runs that have it, in the order of the runs."""
     gathered: dict[tuple[Scenario, Mode], dict[str, list[float]]] = {}
     for run in runs:
         of_runs = gathered.setdefault((run.scenario, run.mode), {})
@@ -102,10 +102,10 @@ def _summarize(values: list[float]) -> FigureSummary:
 
 
 def compute_ratio(one: float, other: float) -> float:
-    """`one` by `other`; NaN where that says nothing."""
+    """`one` divided by `other`; NaN if `other` is 0."""
     return one / other if other else math.nan
 
 
 def scale_figures(figures: Mapping[str, float], factor: float) -> Figures:
-    """Every figure multiplied."""
+    """Every figure, multiplied by the factor."""
     return {name: value * factor for name, value in figures.items()}

@@ -1,4 +1,4 @@
-"""Who joins: machines of several platforms, each batch with names and addresses of its own. Pure."""
+"""Machines of several platforms that join, with different names per batch. Pure."""
 
 from typing import Final
 
@@ -6,24 +6,24 @@ from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.machine_fleet import Address, SimMachineFacts, make_machine
 
 PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
-EXTERNAL: Final = "external"  # the link that Talos names for addresses which only the cloud knows
-MAX_NODES: Final = 20000  # as many fit in the addresses below
+EXTERNAL: Final = "external"  # Talos's link for addresses that only the cloud knows
+MAX_NODES: Final = 20000  # the address ranges below have room for these
 
 
 def make_fleet(prefix: str, count: int, platforms: tuple[str, ...] = PLATFORMS) -> list[SimMachineFacts]:
-    """`count` dual-stack machines with an external address, platforms in turn."""
+    """Make `count` dual-stack machines with an external address, on alternating platforms."""
     return [_make_machine(prefix, number, platforms[number % len(platforms)]) for number in range(count)]
 
 
 def move_external_address(machine: SimMachineFacts, number: int) -> tuple[tuple[Address, ...], str]:
-    """What the machine says of its addresses once its external one is another, and that one."""
+    """The machine's addresses with another external one, and that one."""
     address = f"203.0.{113 + number // 250}.{number % 250 + 1}"
     others = tuple(each for each in machine.addresses if each.link != EXTERNAL)
     return (*others, Address(address=f"{address}/32", link=EXTERNAL, link_index=0, flags=0)), address
 
 
 def make_kubelets(machines: list[SimMachineFacts]) -> list[SimKubelet]:
-    """The kubelet of each."""
+    """Make the kubelet of each machine."""
     return [SimKubelet.of_machine(machine) for machine in machines]
 
 

@@ -1,4 +1,4 @@
-"""On what was measured."""
+"""The environment of a bench."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ class HostInfo(msgspec.Struct, frozen=True, kw_only=True):
     memory_gb: float
     python: str
     kubernetes: str
-    load_before: float  # of the last minute, when the bench began: others at work make every figure worse
+    load_before: float  # load average of the minute before the bench; other load makes every figure worse
 
 
 def read_host() -> HostInfo:

@@ -1,7 +1,7 @@
-"""How fast this machine is while something is measured: a fixed loop's CPU time, taken again and again.
+"""Speed of this machine during a measurement: the CPU time of a fixed loop, measured repeatedly.
 
-CPU time is no fixed quantity on a shared machine: who uses the rest of the cores and their caches makes
-each instruction slower, by a third within a minute. The same loop at the same time tells by how much.
+On a shared machine the same work takes a varying amount of CPU time: other load on cores and caches slows
+each instruction, by a third within a minute. The fixed loop at the same time shows by how much.
 """
 
 import asyncio
@@ -12,25 +12,25 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 _EVERY_SECONDS: Final = 0.1
-_TURNS: Final = 4000  # a third of a millisecond, so that all of it costs less than half a percent of a core
+_TURNS: Final = 4000  # a third of a millisecond: together less than half a percent of a core
 
 
 class LoopSpeed:
-    """Milliseconds of CPU that each turn of the loop has cost."""
+    """CPU milliseconds of each run of the loop."""
 
     def __init__(self) -> None:
         self.costs: list[float] = []
 
     @property
     def loop_ms(self) -> float:
-        """The mean, without the tenth at either end: the first after a pause finds cold caches."""
-        few = len(self.costs) // 10
-        return statistics.fmean(sorted(self.costs)[few : len(self.costs) - few])
+        """The mean without the lowest and highest tenth: after a pause the caches are cold."""
+        tenth = len(self.costs) // 10
+        return statistics.fmean(sorted(self.costs)[tenth : len(self.costs) - tenth])
 
 
 @contextlib.asynccontextmanager
 async def measure_speed() -> AsyncIterator[LoopSpeed]:
-    """Measure within the body, and once at its beginning."""
+    """Measure once at the start, and repeatedly during the body."""
     speed = LoopSpeed()
     speed.costs.append(_run_loop())
     measuring = asyncio.create_task(_measure_repeatedly(speed))

@@ -1,4 +1,4 @@
-"""What a scenario has at hand: where it runs, our services, and nodes that come and go."""
+"""The tools of a scenario: the cluster, our services, and nodes that join and leave."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -15,11 +15,11 @@ from libs.common.service.service_spec import DEFAULT_SERVICES, ServiceSpec
 from libs.testbed.kubelets_in_go import GoJoinBatch
 from libs.testbed.machine_fleet import SimMachineFacts
 
-_SINGLES_PER_SECOND: Final = 5  # as the reference was measured
+_SINGLES_PER_SECOND: Final = 5  # the pace of the reference measurement
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a scenario: where, in which mode, and the name that its nodes and files bear."""
+    """One run of a scenario: its cluster, mode, options, and the name of its nodes and files."""
 
     stage: BenchCluster
     options: BenchOptions
@@ -35,7 +35,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         replicas: Mapping[str, int] | None = None,
         own_flags: Mapping[str, Sequence[str]] | None = None,
     ) -> contextlib.AbstractAsyncContextManager[BenchServices]:
-        """Our services, started for this run alone."""
+        """Start our services for this run."""
         return start_services(
             self.stage,
             self.mode,
@@ -56,7 +56,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         certificates: bool = False,
         pod_cidrs: bool = False,
     ) -> GoJoinBatch:
-        """Let kubelets join at the wanted pace; `alone`: nobody takes the taint away, nobody approves."""
+        """Let kubelets join at the configured pace; `alone`: no service removes the taint or approves."""
         wanted = self.options
         return await self.stage.kubelets.join(
             names,
@@ -70,7 +70,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def make_run(self, scenario: Scenario, figures: Figures, problems: list[str]) -> BenchRun:
-        """The result."""
+        """The result of this run."""
         return BenchRun(
             scenario=scenario, mode=self.mode, number=self.number, figures=figures, problems=tuple(problems)
         )
@@ -83,9 +83,9 @@ Measure = Callable[[Measurement], Awaitable[BenchRun]]
 async def run_machines(
     stage: BenchCluster, machines: list[SimMachineFacts], *, certificates: int = 0
 ) -> AsyncIterator[list[str]]:
-    """Machines that run, with kubelets that may join, and may ask for so many certificates.
+    """Run machines with kubelets that can join and file that many certificate requests each.
 
-    At the end neither they nor their nodes are left, nor what they asked for.
+    At the end it deletes the machines, their Nodes and their requests.
     """
     await stage.machines.put_machines(*machines)
     await stage.kubelets.load_kubelets(make_kubelets(machines), certificates=certificates)
@@ -95,6 +95,6 @@ async def run_machines(
         yield names
         joined = True
     finally:
-        if joined:  # after a failure or Ctrl-C the whole control plane goes away
+        if joined:  # after a failure or Ctrl-C the whole control plane is deleted
             await stage.kubelets.delete_nodes(names)
             await stage.machines.delete_machines(*(machine.id for machine in machines))

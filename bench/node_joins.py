@@ -1,4 +1,4 @@
-"""Nodes join, without any controller and with ours: what `burst` and `single` have in common."""
+"""Joins of nodes, without any controller and with ours, for `burst` and `single`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,20 +13,20 @@ from bench.pod_cidr_figures import compute_carried_figures, compute_served_figur
 from libs.common.service.service_spec import DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets_in_go import GoJoinBatch, GoNodeJoin
 
-# Inside what no machine of the fleet has. The last two are those of the testbed's API server.
+# Ranges that no machine of the fleet uses. The service ranges are those of the testbed's API server.
 POD_CIDR_FLAGS = (
     "--allocate-node-cidrs",
     "--cluster-cidr=10.128.0.0/9,fd00:10:128::/48",
     "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112",
 )
-# The watcher is not what is measured: on a machine this busy it must not lose its Lease.
+# On a machine this busy the watcher must not lose its Lease, which would distort the measurement.
 PATIENT_LEASE_FLAGS = dict.fromkeys(
     ("watcher", "all-in-one"), ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
 )
 
 
 async def measure_joins_alone(m: Measurement, nodes: int, *, one_at_a_time: bool = False) -> Figures:
-    """Joins without any controller, the unit of the others. Who asks for a certificate waits in vain."""
+    """Joins without any controller, the unit of the other figures. Requests for certificates stay pending."""
     asking = m.options.certificates
     async with run_machines(m.stage, make_fleet(f"{m.name}-alone", nodes), certificates=int(asking)) as names:
         joins = await m.join_nodes(names, alone=True, one_at_a_time=one_at_a_time, certificates=asking)
@@ -41,7 +41,7 @@ async def measure_joins_with_services(
     pod_cidrs: bool = False,
     own_flags: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Figures, list[str]]:
-    """Joins with our services, ipam among them or not, and what did not go as promised."""
+    """Joins with our services, with or without ipam; returns the figures and the promises that failed."""
     stage, asking = m.stage, m.options.certificates
     first, *machines = make_fleet(m.name, nodes + 1)
     ours = (
@@ -49,11 +49,11 @@ async def measure_joins_with_services(
         if pod_cidrs
         else m.start_services(wirings=DEFAULT_SERVICES, own_flags=own_flags)
     )
-    everybody = run_machines(stage, [first, *machines], certificates=int(asking))
-    async with ours as controlled, everybody as names:
+    machines_running = run_machines(stage, [first, *machines], certificates=int(asking))
+    async with ours as controlled, machines_running as names:
         await m.join_nodes(
             names[:1], alone=False, certificates=asking, pod_cidrs=pod_cidrs
-        )  # pays for connections
+        )  # the first join pays for connections
         await wait_until_quiet(stage)
         await stage.machines.reset_calls()
         before = await costs.read_costs(stage, controlled)
@@ -91,22 +91,22 @@ async def _compute_figures(
 
 
 async def list_pod_cidrs(stage: BenchCluster, names: list[str]) -> list[tuple[str, ...]]:
-    """The podCIDRs of each of these nodes, as Kubernetes lists them now."""
+    """The podCIDRs of each of these Nodes, as kube-apiserver lists them."""
     listed = (await stage.admin.request("GET", "/api/v1/nodes")).body["items"]
     found = {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in listed}
     return [found.get(name, ()) for name in names]
 
 
 def _find_problems(figures: Figures, *, settled: bool) -> list[str]:
-    found = [] if settled else ["20 s after the last join our services still made requests"]
+    found = [] if settled else ["our services still sent requests 20 s after the last join"]
     if stuck := figures["never untainted"]:
         found.append(f"{stuck:.0f} nodes did not lose their taint in time")
     if missing := figures.get("never issued"):
-        found.append(f"{missing:.0f} requests for certificates were not issued in time")
+        found.append(f"{missing:.0f} certificates were not issued in time")
     return found
 
 
 def _compute_certificate_figures(nodes: tuple[GoNodeJoin, ...]) -> Figures:
-    """What became of the requests of nodes that joined; nothing if they asked for none."""
+    """Figures of the certificate requests of nodes that joined; none if they filed none."""
     filed = [node.request for node in nodes if node.request]
     return compute_issued_figures(filed, min(node.begun for node in nodes)) if filed else {}

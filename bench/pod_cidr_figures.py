@@ -1,4 +1,4 @@
-"""Numbers about pod CIDRs: how soon all have them, what they cost beyond the rest, if any is twice. Pure."""
+"""Figures about pod CIDRs: latency, additional cost, overlapping blocks. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,18 +16,18 @@ BEFORE_THE_KILL: Final = "pod CIDRs: nodes served before the kill"
 WITHOUT: Final = "without pod CIDRs: "
 _CLAIMS: Final = "pod CIDRs: ConfigMap writes per node"
 _PATCHES: Final = "pod CIDRs: Node patches per node"
-_MIDDLE: Final = 0.8  # of all nodes: who is killed later leaves nothing to the others
+_MIDDLE: Final = 0.8  # share of all nodes: a replica killed later leaves too few to the others
 _EVERY_CLAIM: Final = "pod CIDRs: writes of claims per node, refused ones too"
 _AGAIN: Final = "pod CIDRs: nodes patched more than once"
 _KUBERNETES: Final = "Kubernetes: "
 _OF_CLAIMS: Final = tuple(f"{_KUBERNETES}{verb} configmaps" for verb in ("create", "update"))
-_MOST_TIMES: Final = 1.3  # as long as without; what is promised
+_MOST_TIMES: Final = 1.3  # promised: relative to the burst without
 _MOST_CLAIMS: Final = 0.1  # writes per node
-_ENOUGH: Final = 1000  # fewer nodes tell what a second costs, not what a node does
+_ENOUGH: Final = 1000  # with fewer nodes the figures depend on seconds, not on nodes
 
 
 def compute_served_figures(nodes: Iterable[GoNodeJoin]) -> Figures:
-    """Until a node is of use: without the taint and with pod CIDRs. Who never gets there is counted."""
+    """Time until nodes are usable: no taint, with pod CIDRs. Nodes that never are usable are only counted."""
     came = list(nodes)
     begun = min(node.begun for node in came)
     usable = [node for node in came if node.untainted and node.served]
@@ -43,7 +43,7 @@ def compute_served_figures(nodes: Iterable[GoNodeJoin]) -> Figures:
 
 
 def compute_carried_figures(carried: Sequence[tuple[str, ...]]) -> Figures:
-    """Of what Nodes carry at the end: blocks that overlap another one, Nodes without one of each family."""
+    """Blocks of Nodes that overlap another one, and Nodes without one block of each family."""
     blocks = [ip_network(block) for each in carried for block in each]
     spans = sorted((block.version, int(block[0]), int(block[-1])) for block in blocks)
     families = [sorted(ip_network(block).version for block in each) for each in carried]
@@ -54,7 +54,7 @@ def compute_carried_figures(carried: Sequence[tuple[str, ...]]) -> Figures:
 
 
 def _count_overlapping(spans: Sequence[tuple[int, int, int]]) -> int:
-    """How many of the sorted spans begin before one of the same family that was earlier has ended."""
+    """How many of the sorted spans start before an earlier one of their family ends."""
     found = 0
     for _, family in groupby(spans, key=lambda span: span[0]):
         reached = -1
@@ -65,9 +65,9 @@ def _count_overlapping(spans: Sequence[tuple[int, int, int]]) -> int:
 
 
 def compare_bursts(without: Figures, served: Figures) -> Figures:
-    """The burst with pod CIDRs, and how it differs from the one without.
+    """The figures of the burst with pod CIDRs, and their differences from the burst without.
 
-    In one process all requests have one user: it is the difference that tells which of them ipam made.
+    In one process all services use one user, so only the difference shows the requests of ipam.
     """
     patches = f"{_KUBERNETES}patch nodes per node"
     every = f"{_KUBERNETES}all per node"
@@ -81,13 +81,13 @@ def compare_bursts(without: Figures, served: Figures) -> Figures:
         "pod CIDRs: requests per node in all": served[every] - without[every],
         "pod CIDRs: CPU per node ms": served["ours: CPU per node ms"] - without["ours: CPU per node ms"],
     }
-    told = ("all untainted s", "untainted p50 ms", "untainted p99 ms", "never untainted")
-    beside = {f"{WITHOUT}{name}": without[name] for name in told} | remove_group(without, WITHOUT)
-    return first | served | beside
+    shown = ("all untainted s", "untainted p50 ms", "untainted p99 ms", "never untainted")
+    baseline = {f"{WITHOUT}{name}": without[name] for name in shown} | remove_group(without, WITHOUT)
+    return first | served | baseline
 
 
 def find_pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
-    """Promises that did not hold."""
+    """The promises that did not hold."""
     found = _find_common_problems(figures)
     if nodes >= _ENOUGH and figures[RATIO] > _MOST_TIMES:
         found.append(f"with pod CIDRs it took more than {_MOST_TIMES} times as long")
@@ -97,7 +97,7 @@ def find_pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
 
 
 def compute_killed_figures(writes: IpamWrites, nodes: int) -> Figures:
-    """What several replicas wrote together, whose refused writes count as the others."""
+    """The writes of all replicas together, rejected ones included."""
     patched = writes.patched
     return {
         _EVERY_CLAIM: (writes.claims + writes.claims_refused) / nodes,
@@ -110,11 +110,13 @@ def compute_killed_figures(writes: IpamWrites, nodes: int) -> Figures:
 
 
 def find_killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list[str]:
-    """Promises that did not hold."""
-    found = [] if settled else ["20 s after the last join our services still made requests"]
+    """The promises that did not hold."""
+    found = [] if settled else ["our services still sent requests 20 s after the last join"]
     found += _find_common_problems(figures)
     if nodes >= _ENOUGH and figures[BEFORE_THE_KILL] > _MIDDLE * nodes:
-        found.append(f"a replica was killed only when {figures[BEFORE_THE_KILL]:.0f} nodes were served")
+        found.append(
+            f"the bench killed a replica too late, when {figures[BEFORE_THE_KILL]:.0f} nodes were served"
+        )
     if again := figures[_AGAIN]:
         found.append(f"{again:.0f} nodes were patched more than once")
     if nodes >= _ENOUGH and figures[_EVERY_CLAIM] > _MOST_CLAIMS:
@@ -129,5 +131,5 @@ def _find_common_problems(figures: Figures) -> list[str]:
     if twice := figures["pod CIDRs: given twice"]:
         found.append(f"{twice:.0f} pod CIDRs overlap another one")
     if partly := figures["pod CIDRs: nodes without both families"]:
-        found.append(f"{partly:.0f} nodes do not carry one pod CIDR of each family")
+        found.append(f"{partly:.0f} nodes do not have one pod CIDR of each family")
     return found

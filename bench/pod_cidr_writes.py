@@ -1,4 +1,4 @@
-"""What ipam wrote, by the audit log: claims in ConfigMaps, and pod CIDRs on Nodes by name."""
+"""The writes of ipam in the audit log: claims in ConfigMaps, and pod CIDRs on Nodes by name."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,22 +17,22 @@ _RESOURCES: Final = ("configmaps", "nodes")
 
 
 class IpamWrites(msgspec.Struct, frozen=True, kw_only=True):
-    """How many. A patch that is cut off may have been made or not: nobody waited for its answer."""
+    """Numbers of writes. A patch that was cut off may have been applied; its sender got no response."""
 
     claims: int = 0
-    claims_refused: int = 0  # another replica was quicker
+    claims_refused: int = 0  # another replica was faster
     patched: Counter[str] = field(default_factory=Counter)  # by node
     patches_refused: Counter[str] = field(default_factory=Counter)
     patches_cut_off: Counter[str] = field(default_factory=Counter)
 
 
 def count_ipam_writes(control_plane: ControlPlane, since: int) -> IpamWrites:
-    """From a mark in the audit log on. Only where ipam is a process of its own, it has a user of its own."""
+    """Count the writes since a mark in the audit log; ipam must be a separate process, with its own user."""
     return count_writes(control_plane.list_writes(_RESOURCES, since))
 
 
 def count_writes(writes: Iterable[WriteRequest]) -> IpamWrites:
-    """The same of writes of anybody."""
+    """Count the writes of ipam among writes of all users."""
     claims: Counter[bool] = Counter()
     patched: Counter[str] = Counter()
     refused: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""A burst in which nodes get pod CIDRs, set against the same burst of ours without ipam."""
+"""A burst in which nodes get pod CIDRs, compared with the same burst without ipam."""
 
 from http import HTTPStatus
 from typing import Final
@@ -18,9 +18,9 @@ _CONFIG_MAPS: Final = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 
 
 async def measure_with_and_without_pod_cidrs(m: Measurement) -> tuple[Figures, list[str]]:
-    """Our services twice, started anew: as by default, and with ipam among them.
+    """Measure twice, each time with restarted services: with the defaults, and with ipam.
 
-    Which of the two comes first changes from run to run (ABBA): what goes on beside them strikes both alike.
+    The order alternates from run to run (ABBA), so that other load affects both equally.
     """
     nodes = m.options.nodes
     if m.number % 2:
@@ -46,7 +46,7 @@ async def _measure_with(m: Measurement, nodes: int) -> tuple[Figures, list[str]]
 
 
 async def delete_claims(stage: BenchCluster) -> None:
-    """Claims of Nodes that are gone: every run finds the pages empty. Nobody else is there to be robbed."""
+    """Delete all claims, so that every run starts without any. All Nodes of the run are deleted already."""
     listed = (await stage.admin.request("GET", _CONFIG_MAPS)).body["items"]
     for name in (each["metadata"]["name"] for each in listed):
         if name.startswith(NAME_PREFIX):

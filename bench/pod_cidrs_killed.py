@@ -1,4 +1,4 @@
-"""A burst whose nodes get pod CIDRs from three replicas of ipam, one of which is killed in its middle."""
+"""A burst whose nodes get pod CIDRs from three replicas of ipam; the bench kills one during the burst."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ _SERVED: Final = re.compile(r"^talosccm_ipam_nodes_served_total (\S+)$", re.MULT
 
 
 async def measure_pod_cidrs_killed(m: Measurement) -> BenchRun:
-    """A process per service, three for ipam; the busiest of them is killed when a third of all are served."""
+    """Measure with three processes of ipam; kill the busiest when a third of the nodes are served."""
     stage, count = m.stage, m.options.nodes
     first, *machines = make_fleet(m.name, count + 1)
     ours = m.start_services(
@@ -37,21 +37,21 @@ async def measure_pod_cidrs_killed(m: Measurement) -> BenchRun:
         own_flags=PATIENT_LEASE_FLAGS,
     )
     async with ours as controlled, run_machines(stage, [first, *machines]) as names:
-        await m.join_nodes(names[:1], alone=False, pod_cidrs=True)  # it pays for connections
+        await m.join_nodes(names[:1], alone=False, pod_cidrs=True)  # the first join pays for connections
         await wait_until_quiet(stage)
         mark = stage.control_plane.audit_mark()
         async with asyncio.TaskGroup() as group:
             killing = group.create_task(_kill_busiest(controlled.services, count // 3))
             joins = await m.join_nodes(names[1:], alone=False, pod_cidrs=True)
         settled = await wait_until_quiet(stage)
-        carries = await list_pod_cidrs(stage, names)
+        pod_cidrs = await list_pod_cidrs(stage, names)
         writes = count_ipam_writes(stage.control_plane, mark)
     await delete_claims(stage)
     figures = (
         compute_killed_figures(writes, count)
         | killing.result()
         | compute_served_figures(joins.nodes)
-        | compute_carried_figures(carries)
+        | compute_carried_figures(pod_cidrs)
     )
     return m.make_run(
         "pod-cidrs-killed", figures, find_killed_problems(figures, nodes=count, settled=settled)
@@ -59,7 +59,7 @@ async def measure_pod_cidrs_killed(m: Measurement) -> BenchRun:
 
 
 async def _kill_busiest(services: ServiceProcesses, enough: int) -> Figures:
-    """When they have served so many nodes together. How many that was, and how many of them that one had."""
+    """Kill the busiest replica once all have served enough nodes; the numbers that all and it have served."""
     replicas = [name for name in services.children if name.startswith(IPAM.service)]
     before = await _count_served(services, replicas)
     while True:
@@ -79,4 +79,4 @@ async def _kill_busiest(services: ServiceProcesses, enough: int) -> Figures:
 async def _count_served(services: ServiceProcesses, replicas: list[str]) -> dict[str, float]:
     pages = await asyncio.gather(*(services.fetch_page(name, "/metrics") for name in replicas))
     found = {name: _SERVED.search(page) for name, page in zip(replicas, pages, strict=True)}
-    return {name: float(said[1]) for name, said in found.items() if said}  # too busy to say, now and then
+    return {name: float(count[1]) for name, count in found.items() if count}  # a busy replica may not answer

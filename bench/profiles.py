@@ -1,4 +1,4 @@
-"""A run of its own under cProfile, which costs time: its figures are not among the results."""
+"""Profiles of a run under cProfile; profiling takes time, so the results exclude its figures."""
 
 import io
 import pstats
@@ -9,7 +9,7 @@ _LINES: Final = 20
 
 
 def format_top_functions(profile: Path, lines: int = _LINES) -> str:
-    """The functions in which a process spent the most time of its own."""
+    """The functions with the highest own time."""
     text = io.StringIO()
     stats = pstats.Stats(str(profile), stream=text)
     stats.strip_dirs().sort_stats(pstats.SortKey.TIME).print_stats(lines)

@@ -1,4 +1,4 @@
-"""A bench's results as one value: what was wanted, on what, and every run. Its JSON is what --json writes."""
+"""The results of a bench: options, environment and every run, as --json writes them."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -14,18 +14,18 @@ FORMAT: Final = 1
 
 
 class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was measured."""
+    """All runs of a bench, with their options and environment."""
 
     format: int = FORMAT
     begun_at: datetime
     host: HostInfo
     wanted: BenchOptions
     runs: tuple[BenchRun, ...]
-    complete: bool = True  # False: it was told to end before all was measured
+    complete: bool = True  # False: it was interrupted
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Promises that did not hold, each with the run in which it did not."""
+        """The promises that did not hold, each with its run."""
         return tuple(
             f"{run.scenario}, {run.mode}, run {run.number}: {problem}"
             for run in self.runs
@@ -34,11 +34,11 @@ class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvalidResults(ValueError):
-    """A file is no result of this bench."""
+    """The file is not a result of this bench."""
 
 
 def encode_results(results: BenchResults) -> bytes:
-    """The runs, and for a reader without this program the medians too. No figure is NaN."""
+    """The JSON of all runs, and of the medians for other programs. It contains no NaN."""
     medians: dict[str, Any] = {
         f"{scenario} {mode}": {name: summary.median for name, summary in figures.items()}
         for (scenario, mode), figures in summarize_runs(results.runs).items()
@@ -50,28 +50,28 @@ def encode_results(results: BenchResults) -> bytes:
 
 
 def decode_results(text: bytes) -> BenchResults:
-    """Read what `encode` wrote. Raises Unreadable, saying why."""
+    """Decode the JSON of `encode_results`. Raises InvalidResults with the reason."""
     try:
         results = msgspec.json.decode(text, type=BenchResults, dec_hook=_decode_path)
     except msgspec.DecodeError as error:
-        raise InvalidResults(f"no results of this bench: {error}") from error
+        raise InvalidResults(f"not a result of this bench: {error}") from error
     if results.format != FORMAT:
-        raise InvalidResults(f"results of format {results.format}; this bench reads {FORMAT}")
+        raise InvalidResults(f"results of format {results.format}; this bench supports {FORMAT}")
     return results
 
 
 def _decode_path(kind: type, value: Any) -> Any:
-    return kind(value)  # a Path, of which msgspec knows nothing
+    return kind(value)  # a Path, which msgspec does not support
 
 
 def select_scenarios(results: BenchResults, scenarios: Collection[Scenario]) -> BenchResults:
-    """Only the runs of these scenarios; all of them if none is named."""
+    """Only the runs of these scenarios; all runs if `scenarios` is empty."""
     runs = tuple(run for run in results.runs if not scenarios or run.scenario in scenarios)
     return msgspec.structs.replace(results, runs=runs)
 
 
 def _remove_nan(results: BenchResults) -> BenchResults:
-    """Without the figures that say nothing (NaN)."""
+    """The results without figures that are NaN."""
     runs = tuple(
         msgspec.structs.replace(run, figures={n: v for n, v in run.figures.items() if v == v})  # noqa: PLR0124
         for run in results.runs

@@ -1,4 +1,4 @@
-"""The scenario `rules`: a rule about most nodes gets another value, again and again."""
+"""The scenario `rules`: the value in a rule for most nodes changes several times."""
 
 import math
 import time
@@ -14,14 +14,14 @@ from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import SimMachineFacts
 
 _LABEL: Final = "bench.example.com/revision"
-_SPARED: Final = "metal"  # nodes of this platform the rule is not about: nothing of theirs is to be written
-_MOST_WRITES: Final = 2  # per changed node; what is promised
+_SPARED: Final = "metal"  # the rule does not select nodes of this platform: their Nodes must not be written
+_MOST_WRITES: Final = 2  # promised, per changed node
 _PATIENCE_SECONDS: Final = 60
-_SECONDS_PROMISED: Final = 15  # until every node is as the file says
+_SECONDS_PROMISED: Final = 15  # until every node has the new value
 
 
 async def measure_rule_changes(m: Measurement) -> BenchRun:
-    """A rule's label gets another value: how soon do all its nodes bear it, and is nothing else written?"""
+    """A rule's label gets another value: measure the time until all its nodes have it, and the writes."""
     stage, wanted = m.stage, m.options
     file = stage.run_dir / f"{m.name}.yaml"
     write_rule(file, revision=0)
@@ -58,7 +58,7 @@ async def measure_rule_changes(m: Measurement) -> BenchRun:
 
 
 def write_rule(file: Path, *, revision: int) -> None:
-    """Put the file of --cloud-config in place, whole at any moment."""
+    """Replace the file of --cloud-config atomically."""
     new = file.with_suffix(".new")
     new.write_text(
         "transformations:\n"
@@ -71,7 +71,7 @@ def write_rule(file: Path, *, revision: int) -> None:
 
 
 def compute_expected_labels(machines: list[SimMachineFacts], revision: int) -> dict[str, str]:
-    """The value of the rule's label on each node that the rule is about."""
+    """The value of the rule's label on each node that the rule selects."""
     platforms = {machine.name: machine.platform.platform for machine in machines if machine.platform}
     return {name: f"{platform}-r{revision}" for name, platform in platforms.items() if platform != _SPARED}
 
@@ -79,7 +79,7 @@ def compute_expected_labels(machines: list[SimMachineFacts], revision: int) -> d
 async def _apply_rule(
     kubelets: KubeletsInGo, file: Path, machines: list[SimMachineFacts], revision: int
 ) -> list[float | None]:
-    """Seconds from writing the file until each node bears its label; None for one that never does."""
+    """Seconds from writing the file until each node has its label; None for a node that never has it."""
     labels = compute_expected_labels(machines, revision)
     await kubelets.expect_texts(labels)
     begun = time.time()
@@ -89,7 +89,7 @@ async def _apply_rule(
 
 
 def compute_rule_figures(took: list[float | None]) -> Figures:
-    """How long the nodes took, of all changes of the rule: the very last one decides what is promised."""
+    """Times of all nodes over all changes of the rule; the promise is about the last node."""
     applied = [seconds for seconds in took if seconds is not None]
     return {
         "all applied s": max(applied, default=math.nan),
@@ -100,10 +100,10 @@ def compute_rule_figures(took: list[float | None]) -> Figures:
 
 
 def find_rule_problems(figures: Figures, *, writes: int, changed: int, settled: bool) -> list[str]:
-    """Promises that did not hold."""
-    found = [] if settled else ["the services were not quiet before the first change, or after the last"]
+    """The promises that did not hold."""
+    found = [] if settled else ["the services were not idle before the first change, or after the last"]
     if missing := figures["never applied"]:
-        found.append(f"{missing:.0f} nodes did not bear their label after {_PATIENCE_SECONDS} s")
+        found.append(f"{missing:.0f} nodes did not have their label after {_PATIENCE_SECONDS} s")
     if figures["all applied s"] > _SECONDS_PROMISED:
         found.append(f"the last node had its label after more than {_SECONDS_PROMISED} s")
     if writes > _MOST_WRITES * changed:

@@ -1,4 +1,4 @@
-"""Run the wanted scenarios, telling how far it is; leave nothing behind."""
+"""Runs the selected scenarios and prints the progress; removes all files and processes."""
 
 import time
 from pathlib import Path
@@ -19,24 +19,25 @@ _WARM_UP_NODES = 100
 
 
 async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]) -> None:
-    """Measure everything; each run is appended when it is done, so that Ctrl-C loses only the present one.
+    """Measure all; appends each run when it is complete, so that Ctrl-C loses only the current one.
 
-    Cancelled, it ends every process that it started. A run without figures, in which one ended, is the last.
+    On cancellation it ends every process that it started. A run in which a process exited has no figures and
+    is the last.
     """
     began = time.monotonic()
 
-    def told(what: str) -> None:
+    def report(what: str) -> None:
         console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {what}", highlight=False, soft_wrap=True)
 
     with open_run_directory("bench", wanted.keep_logs) as run_dir:
-        async with start_cluster(run_dir, told) as stage:
-            told(f"warming up: {_WARM_UP_NODES} nodes join and go")
+        async with start_cluster(run_dir, report) as stage:
+            report(f"warming up: {_WARM_UP_NODES} nodes join and leave")
             await _warm_up_cluster(stage, wanted)
             for scenario, mode, number in plan_runs(wanted):
                 with console.status(f"{scenario}, {mode}, run {number} of {wanted.runs}"):
                     run = await _measure_run(stage, wanted, scenario, mode, number)
                 runs.append(run)
-                told(f"{scenario}, {mode}, run {number} of {wanted.runs}: {format_headline(run)}")
+                report(f"{scenario}, {mode}, run {number} of {wanted.runs}: {format_headline(run)}")
                 if not run.figures:
                     return
             if wanted.profile is not None:
@@ -44,7 +45,7 @@ async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]
 
 
 def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
-    """The modes take turns within a scenario: what the machine does meanwhile strikes all of them alike."""
+    """The runs in order; modes alternate within a scenario, so that other load affects them equally."""
     return [
         (scenario, mode, number)
         for scenario in wanted.scenarios
@@ -57,7 +58,7 @@ def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
 async def _measure_run(
     stage: BenchCluster, wanted: BenchOptions, scenario: Scenario, mode: Mode, number: int
 ) -> BenchRun:
-    """One run; without figures if a process ended in it, which the problem then tells."""
+    """One run; if a process exits, the run has no figures, and its problem names the process."""
     name = f"{scenario}-{mode}-{number}"
     measuring = Measurement(stage=stage, options=wanted, mode=mode, number=number, name=name)
     try:
@@ -76,7 +77,7 @@ def format_headline(run: BenchRun) -> str:
 
 
 async def _warm_up_cluster(stage: BenchCluster, wanted: BenchOptions) -> None:
-    """The first nodes of a new API server are slow, whoever measures them; so is a signer that is new."""
+    """Let some nodes join and leave: a new API server and a new signer handle the first ones slowly."""
     asking = wanted.certificates or bool({"certificates", "early"} & {*wanted.scenarios})
     async with run_machines(stage, make_fleet("warm-up", _WARM_UP_NODES), certificates=int(asking)) as names:
         await stage.kubelets.join(names, concurrency=wanted.concurrency, until_untainted=False)

@@ -1,4 +1,4 @@
-"""The scenarios. Each brings its nodes, measures, and takes them away again."""
+"""The scenarios. Each starts its nodes, measures, and deletes them."""
 
 import time
 from typing import Final
@@ -21,13 +21,13 @@ _CHANGE_SECONDS: Final = 30
 
 
 async def measure_burst(m: Measurement) -> BenchRun:
-    """All nodes at once, first without any controller, then with ours."""
+    """All nodes join at once, first without any controller, then with our services."""
     alone = await measure_joins_alone(m, m.options.nodes)
     if m.options.pod_cidrs:
         figures, problems = await measure_with_and_without_pod_cidrs(m)
     else:
         figures, problems = await measure_joins_with_services(m, m.options.nodes)
-    # What counts: the same machine's time for the joins alone is the unit.
+    # The unit is the time that the same machine takes for the joins alone.
     unit = alone["joins only: all joined s"]
     compared = {"untainted / joins only": compute_ratio(figures["all untainted s"], unit)}
     if m.options.certificates:
@@ -40,17 +40,17 @@ async def measure_burst(m: Measurement) -> BenchRun:
 
 
 async def measure_single(m: Measurement) -> BenchRun:
-    """One node at a time, five a second at most; the next one begins when the last one is untainted."""
+    """Nodes join one at a time, at most five a second; the next one starts when the last is untainted."""
     alone = await measure_joins_alone(m, m.options.singles, one_at_a_time=True)
     del alone["joins only: all joined s"]
     figures, problems = await measure_joins_with_services(m, m.options.singles, one_at_a_time=True)
-    for name in ("all untainted s", "all joined s", "all issued s"):  # it is the pace that these would tell
+    for name in ("all untainted s", "all joined s", "all issued s"):  # these depend on the pace
         figures.pop(name, None)
     return m.make_run("single", figures | alone, problems)
 
 
 async def measure_steady(m: Measurement) -> BenchRun:
-    """Nodes that have all they need send heartbeats: nothing is to be written, little to be spent."""
+    """Initialized nodes send heartbeats: the services must write nothing and use little CPU."""
     stage, wanted = m.stage, m.options
     async with run_machines(stage, make_fleet(m.name, wanted.steady_nodes)) as names:
         await m.join_nodes(names, alone=True)
@@ -66,9 +66,9 @@ async def measure_steady(m: Measurement) -> BenchRun:
         for what, n in asked.items()
         if costs.is_write_request(what) and not costs.is_lease_request(what)
     }
-    problems = [f"writes though nothing was to do: {unwanted}"] if unwanted else []
+    problems = [f"writes although nothing had changed: {unwanted}"] if unwanted else []
     if not prepared:
-        problems.append("the nodes were not all initialized and quiet before the heartbeats")
+        problems.append("not all nodes were initialized and idle before the heartbeats")
     leases = sum(n for what, n in asked.items() if costs.is_lease_request(what))
     first = {
         "Kubernetes: writes": float(sum(unwanted.values())),
@@ -96,7 +96,7 @@ async def _measure_heartbeats(
 
 
 async def measure_address_change(m: Measurement) -> BenchRun:
-    """One machine after the other gets another external address: how soon does its Node show it?"""
+    """One machine after the other gets another external address: measure the time until its Node has it."""
     stage, wanted = m.stage, m.options
     machines = make_fleet(m.name, min(wanted.changes, 50), ("hcloud",))
     async with m.start_services() as controlled, run_machines(stage, machines) as names:
@@ -116,15 +116,15 @@ async def measure_address_change(m: Measurement) -> BenchRun:
             **costs.compute_per_node("Talos", await costs.count_calls(stage), wanted.changes),
             **costs.compute_process_figures(before, after),
         }
-    problems = [] if settled else ["the services were not quiet before the changes"]
+    problems = [] if settled else ["the services were not idle before the changes"]
     if missing := wanted.changes - len(took):
         problems.append(f"{missing} changes were not on their Node after {_CHANGE_SECONDS} s")
-    told = {name.replace("per node", "per change"): value for name, value in figures.items()}
-    return m.make_run("change", told, problems)
+    renamed = {name.replace("per node", "per change"): value for name, value in figures.items()}
+    return m.make_run("change", renamed, problems)
 
 
 async def _measure_shown(stage: BenchCluster, machine: SimMachineFacts, number: int) -> float | None:
-    """Seconds from telling a machine its other address until its Node shows it; None if it never does."""
+    """Seconds from the change at the machine until its Node has the address; None if it never has it."""
     addresses, external = move_external_address(machine, number)
     await stage.kubelets.expect_texts({machine.name: external})
     begun = time.time()

@@ -1,4 +1,4 @@
-"""Results as tables for a terminal: one per scenario, a column per mode; and two results side by side."""
+"""Results as tables for a terminal: one per scenario, a column per mode; comparison of two results."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from bench.bench_options import BenchOptions, Mode, Scenario
 from bench.figures import FigureSummary, compute_ratio, summarize_runs
 from bench.results import BenchResults
 
-# What stands before a figure's colon.
+# The prefixes of figures (before the colon), in the order of the tables.
 _GROUPS = (
     "",
     "joins only",
@@ -26,13 +26,13 @@ _GROUPS = (
     "loop lag",
     "context",
 )
-# Which processes there are differs by mode.
+# Groups with a figure per process, which differ by mode.
 _SORTED = ("CPU until the last node", "ours", "loop lag", "context")
-_WORTH_A_COLOUR = 0.1  # less than a tenth is noise on most machines
+_WORTH_A_COLOUR = 0.1  # a smaller change is noise on most machines
 
 
 def render_results(results: BenchResults) -> RenderableType:
-    """Medians; with more than one run the least and the most beside them."""
+    """Tables of medians, with minimum and maximum if they differ."""
     found = summarize_runs(results.runs)
     return Group(
         *(
@@ -43,7 +43,7 @@ def render_results(results: BenchResults) -> RenderableType:
 
 
 def format_host(results: BenchResults) -> str:
-    """On what it was measured."""
+    """One line about the environment."""
     host = results.host
     return (
         f"{host.cores} cores of {host.processor}, {host.memory_gb:g} GB; Python {host.python}, "
@@ -53,16 +53,16 @@ def format_host(results: BenchResults) -> str:
 
 
 def render_comparison(old: BenchResults, new: BenchResults) -> RenderableType:
-    """What both have, median by median; more of anything is worse, so a rise is red."""
+    """Medians of the figures that both results have; every rise is red, because more is always worse."""
     before, after = summarize_runs(old.runs), summarize_runs(new.runs)
     both = [which for which in after if which in before]
     parts: list[RenderableType] = [Text(text, style="yellow") for text in list_differences(old, new)]
     parts += [_render_compared(which, before[which], after[which]) for which in both]
-    return Group(*parts) if both else Text("The two have no scenario in common.")
+    return Group(*parts) if both else Text("The two results have no scenario in common.")
 
 
 def list_differences(old: BenchResults, new: BenchResults) -> list[str]:
-    """Why the two can be compared only with care."""
+    """The differences in environment and options that limit a comparison."""
     pairs = {
         "processor": (old.host.processor, new.host.processor),
         "cores": (old.host.cores, new.host.cores),
@@ -75,13 +75,13 @@ def list_differences(old: BenchResults, new: BenchResults) -> list[str]:
         "nodes with rules": (old.wanted.rule_nodes, new.wanted.rule_nodes),
         "certificates": (old.wanted.certificates, new.wanted.certificates),
         "pod CIDRs": (old.wanted.pod_cidrs, new.wanted.pod_cidrs),
-        "nodes that ask": (old.wanted.certificate_nodes, new.wanted.certificate_nodes),
+        "nodes that request certificates": (old.wanted.certificate_nodes, new.wanted.certificate_nodes),
     }
     return [f"{what} differ: {one} then, {other} now" for what, (one, other) in pairs.items() if one != other]
 
 
 def format_number(value: float) -> str:
-    """Three digits that count."""
+    """The number with three significant digits."""
     if math.isnan(value):
         return "-"
     if math.isinf(value):
@@ -109,7 +109,7 @@ def _render_scenario(
 
 
 def group_figures(names: Iterable[str]) -> list[list[str]]:
-    """Figures that belong together, in the order in which one wants to know them."""
+    """The figures by group, in the order of the table."""
     groups: dict[str, list[str]] = {group: [] for group in _GROUPS}
     for name in dict.fromkeys(names):
         group, colon, _ = name.partition(": ")
@@ -119,17 +119,17 @@ def group_figures(names: Iterable[str]) -> list[list[str]]:
 
 def _format_title(wanted: BenchOptions, scenario: Scenario) -> str:
     pace = f"{wanted.concurrency} at a time" if wanted.concurrency else "all at once"
-    asking = ", each asks for its certificate" if wanted.certificates else ""
+    asking = ", each requests its certificate" if wanted.certificates else ""
     pods = ", each gets pod CIDRs" if wanted.pod_cidrs else ""
     what = {
         "burst": f"{wanted.nodes} nodes join, {pace}{asking}{pods}",
         "single": f"{wanted.singles} nodes join, one after the other{asking}",
         "steady": f"{wanted.steady_nodes} initialized nodes send heartbeats",
-        "change": f"{wanted.changes} times a machine's address changes",
-        "certificates": f"{wanted.certificate_nodes} ready nodes ask for their certificate at once",
-        "pod-cidrs-killed": f"{wanted.nodes} nodes join, {pace}, one of three ipam is killed",
-        "early": f"{wanted.certificate_nodes} nodes ask twice each, and join afterwards",
-        "rules": f"{wanted.rule_changes} times a rule about most of {wanted.rule_nodes} nodes changes",
+        "change": f"the address of a machine changes {wanted.changes} times",
+        "certificates": f"{wanted.certificate_nodes} ready nodes request their certificate at once",
+        "pod-cidrs-killed": f"{wanted.nodes} nodes join, {pace}, one of three replicas of ipam is killed",
+        "early": f"{wanted.certificate_nodes} nodes file two requests each, then join",
+        "rules": f"a rule for most of {wanted.rule_nodes} nodes changes {wanted.rule_changes} times",
     }
     return f"{scenario}: {what[scenario]}"
 

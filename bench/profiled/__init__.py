@@ -1,1 +1,1 @@
-"""A directory that is put on the path of processes which shall profile themselves."""
+"""A directory on the PYTHONPATH of processes that profile themselves."""

@@ -1,4 +1,4 @@
-"""Python imports this as it starts: the process profiles itself from SIGUSR2 on, to a file at its end."""
+"""Python imports this at startup: the process profiles itself from SIGUSR2 on and writes a file at exit."""
 
 import atexit
 import cProfile
@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 
-def _profile_when_told(directory: str) -> None:
+def _profile_on_signal(directory: str) -> None:
     profile = cProfile.Profile(time.process_time)
-    # Signals are handled in the main thread, which is the one that the event loop runs in.
+    # Python handles signals in the main thread, which also runs the event loop.
     signal.signal(signal.SIGUSR2, lambda *_: profile.enable())
 
     def write() -> None:
@@ -24,4 +24,4 @@ def _profile_when_told(directory: str) -> None:
 
 
 if "TALOS_CCM_BENCH_PROFILES" in os.environ:
-    _profile_when_told(os.environ["TALOS_CCM_BENCH_PROFILES"])
+    _profile_on_signal(os.environ["TALOS_CCM_BENCH_PROFILES"])

@@ -1,4 +1,4 @@
-"""Results of the bench: written, read, shown and compared; and what its command refuses."""
+"""Results of the bench: encoding, tables, comparison; invalid arguments of its command."""
 
 import math
 from datetime import UTC, datetime
@@ -42,34 +42,34 @@ def row(text: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("│").split("│")]
 
 
-def test_what_is_written_can_be_read_again_and_has_the_medians():
+def test_encoded_results_can_be_decoded_and_contain_the_medians():
     written = results(a_burst(1, seconds=1.0, nothing=math.nan), a_burst(2, seconds=3.0))
     text = encode_results(written)
     assert decode_results(text).runs[0].figures == {"seconds": 1.0}
     assert msgspec.json.decode(text)["medians"] == {"burst separate": {"seconds": 2.0}}
 
 
-def test_results_tell_where_their_logs_and_profiles_were_kept():
+def test_results_contain_the_paths_of_logs_and_profiles():
     wanted = BenchOptions(keep_logs=Path("logs"), profile=Path("profiles"))
     assert decode_results(encode_results(results(a_burst(s=1.0), wanted=wanted))).wanted == wanted
 
 
-def test_a_file_of_another_kind_or_format_is_refused_with_the_reason():
-    with pytest.raises(InvalidResults, match="no results of this bench"):
+def test_a_file_of_another_kind_or_format_is_rejected_with_the_reason():
+    with pytest.raises(InvalidResults, match="not a result of this bench"):
         decode_results(b'{"a": 1}')
     later = encode_results(msgspec.structs.replace(results(), format=2))
     with pytest.raises(InvalidResults, match="format 2"):
         decode_results(later)
 
 
-def test_the_table_tells_the_median_and_what_lies_around_it():
+def test_the_table_shows_median_minimum_and_maximum():
     text = text_of(
         render_results(results(a_burst(1, seconds=1.0), a_burst(2, seconds=2.0), a_burst(3, seconds=9.0)))
     )
     assert row(text, "seconds") == ["seconds", "2  1..9"]
 
 
-def test_figures_stand_in_groups_whatever_order_the_modes_bring_them_in():
+def test_figures_are_grouped_in_any_order_of_the_modes():
     names = ["context: etcd CPU s", "all s", "ours: watcher CPU s", "ours: labeler CPU s", "Talos: all"]
     assert group_figures(names) == [
         ["all s"],
@@ -79,14 +79,14 @@ def test_figures_stand_in_groups_whatever_order_the_modes_bring_them_in():
     ]
 
 
-def test_a_comparison_tells_by_how_much_each_median_changed():
+def test_a_comparison_shows_the_change_of_each_median():
     old, new = results(a_burst(seconds=2.0, writes=0.0)), results(a_burst(seconds=3.0, writes=4.0))
     text = text_of(render_comparison(old, new))
     assert row(text, "seconds") == ["seconds", "2", "3", "1.5"]
     assert row(text, "writes") == ["writes", "0", "4", "was none"]
 
 
-def test_a_comparison_says_first_what_was_not_alike():
+def test_a_comparison_starts_with_the_differences_of_environment_and_options():
     other = msgspec.structs.replace(HOST, cores=8)
     text = text_of(
         render_comparison(
@@ -97,27 +97,27 @@ def test_a_comparison_says_first_what_was_not_alike():
     assert "nodes differ: 1000 then, 10 now" in text
 
 
-def test_joins_that_ask_for_certificates_are_told_in_the_title_and_when_two_are_compared():
-    asking = BenchOptions(certificates=True)
-    shown = text_of(render_results(results(a_burst(s=1.0), wanted=asking)))
-    assert "1000 nodes join, 64 at a time, each asks for its certificate" in " ".join(shown.split())
-    compared = text_of(render_comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=asking)))
-    assert "certificates differ: False then, True now" in compared
-
-
-def test_joins_that_get_pod_cidrs_are_told_in_the_title_and_when_two_are_compared():
-    served = BenchOptions(pod_cidrs=True)
-    shown = text_of(render_results(results(a_burst(s=1.0), wanted=served)))
-    assert "1000 nodes join, 64 at a time, each gets pod CIDRs" in " ".join(shown.split())
-    compared = text_of(render_comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=served)))
-    assert "pod CIDRs differ: False then, True now" in compared
+@pytest.mark.parametrize(
+    ("wanted", "title", "difference"),
+    [
+        (BenchOptions(certificates=True), "each requests its certificate", "certificates"),
+        (BenchOptions(pod_cidrs=True), "each gets pod CIDRs", "pod CIDRs"),
+    ],
+)
+def test_a_burst_with_more_work_says_so_in_its_title_and_in_a_comparison(
+    wanted: BenchOptions, title: str, difference: str
+):
+    shown = text_of(render_results(results(a_burst(s=1.0), wanted=wanted)))
+    assert f"1000 nodes join, 64 at a time, {title}" in " ".join(shown.split())
+    compared = text_of(render_comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=wanted)))
+    assert f"{difference} differ: False then, True now" in compared
 
 
 def test_two_results_without_a_common_scenario_are_not_compared():
     assert "no scenario in common" in text_of(render_comparison(results(), results(a_burst(s=1.0))))
 
 
-def test_numbers_have_three_digits_that_count():
+def test_numbers_have_three_significant_digits():
     shown = [format_number(value) for value in (0.01234, 12.345, 1234.5, math.nan, math.inf)]
     assert shown == ["0.0123", "12.3", "1234", "-", "> 5000"]
 
@@ -126,14 +126,14 @@ def test_problems_name_their_run():
     assert results(a_burst(2, problems=("it broke",))).problems == ("burst, separate, run 2: it broke",)
 
 
-def test_only_the_scenarios_that_were_asked_for_are_shown():
+def test_only_the_selected_scenarios_are_shown():
     steady = msgspec.structs.replace(a_burst(), scenario="steady")
     both = results(a_burst(), steady)
     assert select_scenarios(both, {"steady"}).runs == (steady,)
     assert select_scenarios(both, ()) == both
 
 
-def test_modes_take_turns_within_a_scenario():
+def test_modes_alternate_within_a_scenario():
     wanted = BenchOptions(scenarios=("burst",), modes=("separate", "all-in-one-memory"), runs=2)
     assert [(mode, number) for _, mode, number in plan_runs(wanted)] == [
         ("separate", 1),
@@ -143,12 +143,12 @@ def test_modes_take_turns_within_a_scenario():
     ]
 
 
-def test_a_replica_is_killed_only_where_there_are_several():
+def test_a_replica_is_killed_only_in_mode_separate():
     wanted = BenchOptions(scenarios=("pod-cidrs-killed",), modes=("all-in-one-memory", "separate"), runs=1)
     assert plan_runs(wanted) == [("pod-cidrs-killed", "separate", 1)]
-    refused = CliRunner().invoke(main, ["pod-cidrs-killed", "--mode", "all-in-one-memory"])
-    assert refused.exit_code == 2
-    assert "with --mode separate only" in refused.output
+    rejected = CliRunner().invoke(main, ["pod-cidrs-killed", "--mode", "all-in-one-memory"])
+    assert rejected.exit_code == 2
+    assert "pod-cidrs-killed requires --mode separate" in rejected.output
 
 
 def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
@@ -158,7 +158,7 @@ def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
     assert len(set(addresses)) == len(addresses)
 
 
-def test_a_machine_elsewhere_has_another_external_address_and_else_the_same():
+def test_a_moved_machine_changes_only_its_external_address():
     (machine,) = make_fleet("n", 1, ("hcloud",))
     addresses, external = move_external_address(machine, 7)
     assert f"{external}/32" not in {each.address for each in machine.addresses}
@@ -185,7 +185,7 @@ def test_a_wrong_argument_is_named(arguments: list[str], words: str):
     assert words in answer.output
 
 
-def test_a_result_file_is_shown_without_measuring_and_its_problems_are_the_exit_status(tmp_path: Path):
+def test_a_result_file_is_shown_without_measuring_and_problems_exit_with_status_1(tmp_path: Path):
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     good.write_bytes(encode_results(results(a_burst(seconds=1.5))))
     bad.write_bytes(encode_results(results(a_burst(seconds=3.0, problems=("it broke",)))))
@@ -197,15 +197,15 @@ def test_a_result_file_is_shown_without_measuring_and_its_problems_are_the_exit_
     assert "it broke" in compared.output
 
 
-def test_a_file_that_is_no_result_is_refused_in_words(tmp_path: Path):
+def test_a_file_that_is_not_a_result_is_rejected_with_the_reason(tmp_path: Path):
     other = tmp_path / "other.json"
     other.write_text("[]")
     answer = CliRunner().invoke(main, ["--show", str(other)])
     assert answer.exit_code == 2
-    assert "no results of this bench" in answer.output
+    assert "not a result of this bench" in answer.output
 
 
-def test_results_of_a_bench_that_was_told_to_end_say_so(tmp_path: Path):
+def test_results_of_an_interrupted_bench_are_marked(tmp_path: Path):
     part = tmp_path / "part.json"
     part.write_bytes(encode_results(msgspec.structs.replace(results(a_burst(seconds=1.5)), complete=False)))
     shown = CliRunner().invoke(main, ["--show", str(part)])
