@@ -140,24 +140,22 @@ def make_request(
     )
 
 
-def make_csr_observed(
-    request: SigningRequest, *, incarnation: str = STREAM_ID, epoch: int = 1
-) -> CsrObserved:
+def make_csr_observed(request: SigningRequest, *, stream_id: str = STREAM_ID, epoch: int = 1) -> CsrObserved:
     """The watcher's word of a request, in the order of its own resourceVersion."""
     order = ObservationOrder(epoch=epoch, resource_version=request.resource_version_number)
-    return CsrObserved(stream_id=incarnation, order=order, request=request, observed_at=NOW)
+    return CsrObserved(stream_id=stream_id, order=order, request=request, observed_at=NOW)
 
 
 def make_csr_gone(
     request: SigningRequest,
     *,
-    incarnation: str = STREAM_ID,
+    stream_id: str = STREAM_ID,
     epoch: int = 1,
     resource_version: int = 10**6,
 ) -> CsrGone:
     """The watcher's word that a request is no more."""
     return CsrGone(
-        stream_id=incarnation,
+        stream_id=stream_id,
         order=ObservationOrder(epoch=epoch, resource_version=resource_version),
         name=request.name,
         uid=request.uid,
@@ -168,13 +166,13 @@ def make_csr_gone(
 def make_csr_enriched(
     request: SigningRequest,
     *,
-    incarnation: str = STREAM_ID,
+    stream_id: str = STREAM_ID,
     observed_sequence: int = 1,
     **fields: Any,
 ) -> CsrEnriched:
     """Metadata's word of a request; other keywords are fields of CsrEnriched: facts, fault, ..."""
     return CsrEnriched(
-        stream_id=incarnation,
+        stream_id=stream_id,
         observed_sequence=observed_sequence,
         request=request,
         observed_at=NOW,
@@ -183,18 +181,18 @@ def make_csr_enriched(
     )
 
 
-def make_node_observed(node: Node, *, incarnation: str = STREAM_ID, epoch: int = 1) -> NodeObserved:
+def make_node_observed(node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1) -> NodeObserved:
     """The watcher's word of a node, in the order of its own resourceVersion."""
     order = ObservationOrder(epoch=epoch, resource_version=int(node.metadata.resource_version))
-    return NodeObserved(stream_id=incarnation, order=order, node=node, observed_at=NOW)
+    return NodeObserved(stream_id=stream_id, order=order, node=node, observed_at=NOW)
 
 
 def make_node_gone(
-    node: Node, *, incarnation: str = STREAM_ID, epoch: int = 1, resource_version: int = 10**6
+    node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1, resource_version: int = 10**6
 ) -> NodeGone:
     """The watcher's word that a node is no more."""
     return NodeGone(
-        stream_id=incarnation,
+        stream_id=stream_id,
         order=ObservationOrder(epoch=epoch, resource_version=resource_version),
         name=node.name,
         uid=node.uid,
@@ -203,11 +201,11 @@ def make_node_gone(
 
 
 def make_node_enriched(
-    node: Node, facts: MachineFacts, *, incarnation: str = STREAM_ID, observed_sequence: int = 1
+    node: Node, facts: MachineFacts, *, stream_id: str = STREAM_ID, observed_sequence: int = 1
 ) -> NodeEnriched:
     """Metadata's word of a node."""
     return NodeEnriched(
-        stream_id=incarnation,
+        stream_id=stream_id,
         observed_sequence=observed_sequence,
         node=node,
         facts=facts,
@@ -219,7 +217,7 @@ def make_node_enriched(
 
 def make_cluster_networks(
     *,
-    incarnation: str = STREAM_ID,
+    stream_id: str = STREAM_ID,
     pod_cidrs: tuple[str, ...] = ("10.244.0.0/16",),
     service_cidrs: tuple[str, ...] = ("10.96.0.0/12",),
     observed_at: datetime = NOW,
@@ -227,7 +225,7 @@ def make_cluster_networks(
 ) -> ClusterNetworksObserved:
     """Metadata's word of the cluster's networks; other keywords are its mask sizes."""
     return ClusterNetworksObserved(
-        stream_id=incarnation,
+        stream_id=stream_id,
         pod_cidrs=pod_cidrs,
         service_cidrs=service_cidrs,
         observed_at=observed_at,
@@ -235,14 +233,14 @@ def make_cluster_networks(
     )
 
 
-def make_snapshot(*, incarnation: str = STREAM_ID, epoch: int = 1, nodes: int = 0) -> SnapshotComplete:
+def make_snapshot(*, stream_id: str = STREAM_ID, epoch: int = 1, nodes: int = 0) -> SnapshotComplete:
     """The watcher's word that all has been said."""
-    return SnapshotComplete(stream_id=incarnation, epoch=epoch, nodes=nodes)
+    return SnapshotComplete(stream_id=stream_id, epoch=epoch, nodes=nodes)
 
 
-def make_leading(*, incarnation: str = STREAM_ID, epoch: int = 1, holder: str = "a") -> Leading:
+def make_leading(*, stream_id: str = STREAM_ID, epoch: int = 1, holder: str = "a") -> Leading:
     """The watcher's word that it leads."""
-    return Leading(stream_id=incarnation, epoch=epoch, holder=holder)
+    return Leading(stream_id=stream_id, epoch=epoch, holder=holder)
 
 
 def make_message(
@@ -255,6 +253,6 @@ def make_message(
     return Message(subject=where, event=event, sequence=sequence, published_at=NOW, **fields)
 
 
-def make_position(last: int = 10, incarnation: str = STREAM_ID) -> StreamPosition:
+def make_position(last: int = 10, stream_id: str = STREAM_ID) -> StreamPosition:
     """A follower's beginning, with that many messages in the stream."""
-    return StreamPosition(stream_id=incarnation, last_sequence=last)
+    return StreamPosition(stream_id=stream_id, last_sequence=last)

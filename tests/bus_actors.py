@@ -21,10 +21,10 @@ NATS = pytest.param("nats", marks=pytest.mark.real_servers)  # of a fixture that
 
 
 def make_event(
-    name: str = "web-1", *, order: int = 1, incarnation: str = "", uid: str = "uid-1"
+    name: str = "web-1", *, order: int = 1, stream_id: str = "", uid: str = "uid-1"
 ) -> EnrichedNodeGone:
     """The smallest event that has a name and a place in an order."""
-    return EnrichedNodeGone(stream_id=incarnation, observed_sequence=order, name=name, uid=uid)
+    return EnrichedNodeGone(stream_id=stream_id, observed_sequence=order, name=name, uid=uid)
 
 
 class FlowFollower(Protocol):

@@ -166,7 +166,7 @@ class CsrServiceFlow:
         self._bus = bus
         self.kube = InMemoryRequests()
         self._real_kube = kube
-        self.incarnation = ""
+        self.stream_id = ""
         self.nats_url = ""
         self._version = 100
 
@@ -210,7 +210,7 @@ class CsrServiceFlow:
     async def provision(self, requests: int | None, *there: Node) -> None:
         """A stream, the watcher's word of the Nodes in the cluster, and a leader."""
         durables = tuple({durable.name: durable for durable in (*DURABLES, *CSR.durables)}.values())
-        self.incarnation = await self._bus.provision(durables, max_bytes=MAX_BYTES)
+        self.stream_id = await self._bus.provision(durables, max_bytes=MAX_BYTES)
         for node in there:
             await self.publish_node(node)
         await self.publish_snapshot(requests)
@@ -258,17 +258,17 @@ class CsrServiceFlow:
         return await self._bus.publish(event)
 
     async def publish_snapshot(self, requests: int | None = 0) -> None:
-        await self.publish(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=requests))
+        await self.publish(SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=0, requests=requests))
 
     async def publish_leading(self) -> None:
-        await self.publish(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
+        await self.publish(Leading(stream_id=self.stream_id, epoch=1, holder="test"))
 
     async def publish_node(self, node: Node) -> int:
         """How a Node is now."""
-        return await self.publish(make_node_observed(node, incarnation=self.incarnation))
+        return await self.publish(make_node_observed(node, stream_id=self.stream_id))
 
     async def publish_node_gone(self, node: Node) -> None:
-        await self.publish(make_node_gone(node, incarnation=self.incarnation))
+        await self.publish(make_node_gone(node, stream_id=self.stream_id))
 
     async def file_request(self, request: SigningRequest) -> int:
         """A kubelet files it, and the watcher has seen that."""
@@ -279,15 +279,15 @@ class CsrServiceFlow:
         return await self.observe_request(request)
 
     async def observe_request(self, request: SigningRequest) -> int:
-        return await self.publish(make_csr_observed(request, incarnation=self.incarnation))
+        return await self.publish(make_csr_observed(request, stream_id=self.stream_id))
 
     async def delete_request(self, request: SigningRequest) -> None:
         """Somebody deletes it, and watcher and metadata say so."""
         self.kube.delete(request.name)
-        place = await self.publish(make_csr_gone(request, incarnation=self.incarnation))
+        place = await self.publish(make_csr_gone(request, stream_id=self.stream_id))
         await self.publish(
             EnrichedCsrGone(
-                stream_id=self.incarnation, observed_sequence=place, name=request.name, uid=request.uid
+                stream_id=self.stream_id, observed_sequence=place, name=request.name, uid=request.uid
             )
         )
 
@@ -297,7 +297,7 @@ class CsrServiceFlow:
         """What the Node's machine says."""
         await self.publish(
             NodeEnriched(
-                stream_id=self.incarnation,
+                stream_id=self.stream_id,
                 observed_sequence=await self.publish_node(node),
                 node=node,
                 facts=facts,
@@ -313,7 +313,7 @@ class CsrServiceFlow:
         """The Node's machine says nothing."""
         await self.publish(
             NodeUnreachable(
-                stream_id=self.incarnation,
+                stream_id=self.stream_id,
                 observed_sequence=await self.publish_node(node),
                 node=node,
                 fault=fault,
@@ -330,13 +330,13 @@ class CsrServiceFlow:
         for node in NODES.values():
             await self.publish_node(node)
         for event in make_metadata_events():
-            await self.publish(msgspec.structs.replace(event, stream_id=self.incarnation))
+            await self.publish(msgspec.structs.replace(event, stream_id=self.stream_id))
 
     async def enrich_request(self, request: SigningRequest, *, observed: int = 1, **fields: Any) -> int:
         """What metadata says of a request; keywords are fields of CsrEnriched."""
         return await self.publish(
             CsrEnriched(
-                stream_id=self.incarnation,
+                stream_id=self.stream_id,
                 observed_sequence=observed,
                 request=request,
                 observed_at=NOW,

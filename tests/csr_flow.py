@@ -111,10 +111,10 @@ class MetadataCsrFlow:
 
     async def file_request(self, request: SigningRequest) -> int:
         """A request is as that says; the word's place in the stream."""
-        return await self.bus.publish(make_csr_observed(request, incarnation=self.stream_id))
+        return await self.bus.publish(make_csr_observed(request, stream_id=self.stream_id))
 
     async def delete_request(self, request: SigningRequest) -> int:
-        return await self.bus.publish(make_csr_gone(request, incarnation=self.stream_id))
+        return await self.bus.publish(make_csr_gone(request, stream_id=self.stream_id))
 
     async def publish_snapshot(self) -> None:
         await self.bus.publish(SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=1, requests=1))

@@ -36,7 +36,7 @@ class FlowActor:
 
     def __init__(self, bus: NatsBus) -> None:
         self.bus = bus
-        self.incarnation = ""
+        self.stream_id = ""
         self._version = 100
 
     @classmethod
@@ -61,39 +61,39 @@ class FlowActor:
             yield flow
 
     async def provision(self) -> None:
-        self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
+        self.stream_id = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
 
     # ---- the watcher's words
 
     async def publish_snapshot(self, nodes: int = 1) -> None:
-        await self.bus.publish(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=nodes))
+        await self.bus.publish(SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=nodes))
 
     async def publish_leading(self) -> None:
-        await self.bus.publish(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
+        await self.bus.publish(Leading(stream_id=self.stream_id, epoch=1, holder="test"))
 
     async def publish_node(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
         """How the Node is; the word's place in the stream."""
         order = self._next()
-        event = NodeObserved(stream_id=self.incarnation, order=order, node=node, observed_at=NOW)
+        event = NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=NOW)
         return await self.bus.publish(event, headers=headers)
 
     async def publish_node_gone(self, node: Node) -> int:
         """That it is no more."""
         order = self._next()
         return await self.bus.publish(
-            NodeGone(stream_id=self.incarnation, order=order, name=node.name, uid=node.uid, observed_at=NOW)
+            NodeGone(stream_id=self.stream_id, order=order, name=node.name, uid=node.uid, observed_at=NOW)
         )
 
     # ---- metadata's words
 
     async def enrich(
         self, node: Node, facts: MachineFacts, *, observed: int = 0, recognized_by: str = "nodename",
-        incarnation: str = "",
+        stream_id: str = "",
     ) -> int:  # fmt: skip
         """What the machine says; `observed` 0 = the watcher says so first."""
         return await self.bus.publish(
             NodeEnriched(
-                stream_id=incarnation or self.incarnation,
+                stream_id=stream_id or self.stream_id,
                 observed_sequence=observed or await self.publish_node(node),
                 node=node,
                 facts=facts,
@@ -107,7 +107,7 @@ class FlowActor:
         """That the machine says nothing."""
         return await self.bus.publish(
             NodeUnreachable(
-                stream_id=self.incarnation,
+                stream_id=self.stream_id,
                 observed_sequence=observed or await self.publish_node(node),
                 node=node,
                 fault=fault,
@@ -121,7 +121,7 @@ class FlowActor:
     async def publish_enriched_gone(self, node: Node) -> int:
         """That a Node is gone, passed on."""
         return await self.bus.publish(
-            EnrichedNodeGone(stream_id=self.incarnation, observed_sequence=1, name=node.name, uid=node.uid)
+            EnrichedNodeGone(stream_id=self.stream_id, observed_sequence=1, name=node.name, uid=node.uid)
         )
 
     # ---- what metadata under test has said

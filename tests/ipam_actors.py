@@ -203,7 +203,7 @@ class IpamFlow:
         self._connect = connect
         self.bus = bus
         self.kube = InMemoryCluster()
-        self.incarnation = ""
+        self.stream_id = ""
         self.nats_url = ""
 
     @classmethod
@@ -235,7 +235,7 @@ class IpamFlow:
 
     async def provision(self, *there: Node) -> None:
         """A stream as the watcher makes it, with what it says first: what Nodes are there."""
-        self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
+        self.stream_id = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
         for node in there:
             await self.publish_node(node)
         await self.publish_snapshot()
@@ -278,14 +278,14 @@ class IpamFlow:
         return await self.bus.publish(event)
 
     async def publish_snapshot(self) -> None:
-        await self.publish(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=0))
+        await self.publish(SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=0, requests=0))
 
     async def publish_leading(self) -> None:
-        await self.publish(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
+        await self.publish(Leading(stream_id=self.stream_id, epoch=1, holder="test"))
 
     async def publish_node(self, node: Node) -> int:
         """How a Node is now."""
-        return await self.publish(make_node_observed(node, incarnation=self.incarnation))
+        return await self.publish(make_node_observed(node, stream_id=self.stream_id))
 
     async def advance_time(self, clock: ManualClock, seconds: float, listed: str) -> None:
         """That much, while somebody leads, and until that ("nodes", "configmaps") has been listed again."""
@@ -298,20 +298,18 @@ class IpamFlow:
 
     async def publish_networks(self, **fields: Any) -> None:
         """What a control plane says; keywords are fields of ClusterNetworksObserved."""
-        await self.publish(
-            make_cluster_networks(incarnation=self.incarnation, **({"pod_cidrs": PODS} | fields))
-        )
+        await self.publish(make_cluster_networks(stream_id=self.stream_id, **({"pod_cidrs": PODS} | fields)))
 
     async def publish_enriched(self, node: Node, facts: MachineFacts, observed_sequence: int = 1) -> int:
         return await self.publish(
-            make_enriched(node, facts, incarnation=self.incarnation, place=observed_sequence)
+            make_enriched(node, facts, stream_id=self.stream_id, place=observed_sequence)
         )
 
     async def publish_unreachable(self, node: Node, last_known: MachineFacts | None = None) -> None:
         """The Node's machine says nothing."""
         await self.publish(
             NodeUnreachable(
-                stream_id=self.incarnation,
+                stream_id=self.stream_id,
                 observed_sequence=await self.publish_node(node),
                 node=node,
                 fault=REFUSED,
@@ -337,11 +335,9 @@ class IpamFlow:
         """A Node is deleted, and everybody says so."""
         node = self.kube.node(f"web-{number}")
         self.kube.delete(node.name)
-        place = await self.publish(make_node_gone(node, incarnation=self.incarnation))
+        place = await self.publish(make_node_gone(node, stream_id=self.stream_id))
         await self.publish(
-            EnrichedNodeGone(
-                stream_id=self.incarnation, observed_sequence=place, name=node.name, uid=node.uid
-            )
+            EnrichedNodeGone(stream_id=self.stream_id, observed_sequence=place, name=node.name, uid=node.uid)
         )
 
     # ---- what ipam did
@@ -378,11 +374,11 @@ def make_numbered_node(number: int, **fields: Any) -> Node:
 
 
 def make_enriched(
-    node: Node, facts: MachineFacts, *, incarnation: str = STREAM_ID, place: int = 1
+    node: Node, facts: MachineFacts, *, stream_id: str = STREAM_ID, place: int = 1
 ) -> NodeEnriched:
     """Metadata's word of a Node."""
     return NodeEnriched(
-        stream_id=incarnation,
+        stream_id=stream_id,
         observed_sequence=place,
         node=node,
         facts=facts,

@@ -57,7 +57,7 @@ class LifecycleFlow:
         self.bus = bus
         self.server = server
         self.admin = admin
-        self.incarnation = ""
+        self.stream_id = ""
         self.nats_url = ""
         self.nats: NatsServer | None = None  # on NATS only
         self.clock = ManualClock()
@@ -92,8 +92,8 @@ class LifecycleFlow:
 
     async def provision(self) -> None:
         """A stream as the watcher makes it."""
-        self.incarnation = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
-        await self.publish(SnapshotComplete(stream_id=self.incarnation, epoch=1, nodes=0, requests=0))
+        self.stream_id = await self.bus.provision(DURABLES, max_bytes=MAX_BYTES)
+        await self.publish(SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=0, requests=0))
         await self.publish_leading()
 
     async def wipe(self) -> None:
@@ -145,19 +145,19 @@ class LifecycleFlow:
         return await self.bus.publish(event)
 
     async def publish_leading(self) -> None:
-        await self.publish(Leading(stream_id=self.incarnation, epoch=1, holder="test"))
+        await self.publish(Leading(stream_id=self.stream_id, epoch=1, holder="test"))
 
     async def observe_node(self, name: str) -> Node:
         """The watcher's word of the Node as it is."""
         node = await self.get_node(name)
         assert node is not None
-        await self.publish(make_node_observed(node, incarnation=self.incarnation))
+        await self.publish(make_node_observed(node, stream_id=self.stream_id))
         return node
 
     async def publish_poll_result(self, node: Node, *answered: ForeignMachine, **fields: Any) -> None:
         """Metadata's word after a look that found no facts; without `answered` nobody answered."""
         attempt = self._attempts[node.name] = self._attempts.get(node.name, 0) + 1
-        said: dict[str, Any] = {"attempt": attempt, "incarnation": self.incarnation} | fields
+        said: dict[str, Any] = {"attempt": attempt, "stream_id": self.stream_id} | fields
         await self.publish(make_unreachable(node, foreign_machines=answered, **said))
 
     async def publish_replacement(self, *nodes: Node, minutes: float = 5.5) -> None:

@@ -53,11 +53,11 @@ def make_unreachable(
     fault: MachineFault | None = None,
     attempt: int = 1,
     last_known: MachineFacts | None = None,
-    incarnation: str = STREAM_ID,
+    stream_id: str = STREAM_ID,
 ) -> NodeUnreachable:
     """Metadata's word: without `fault`, that others answered, or that nobody did."""
     return NodeUnreachable(
-        stream_id=incarnation,
+        stream_id=stream_id,
         observed_sequence=1,
         node=node,
         fault=fault or (OTHERS if foreign_machines else REFUSED),
@@ -70,10 +70,10 @@ def make_unreachable(
     )
 
 
-def make_answering(node: Node, *, incarnation: str = STREAM_ID, **facts: Any) -> NodeEnriched:
+def make_answering(node: Node, *, stream_id: str = STREAM_ID, **facts: Any) -> NodeEnriched:
     """Metadata's word: its machine answers; keywords are `make_facts`'."""
     return NodeEnriched(
-        stream_id=incarnation,
+        stream_id=stream_id,
         observed_sequence=1,
         node=node,
         facts=make_facts(**({"node_name": node.name} | facts)),

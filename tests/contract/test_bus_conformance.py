@@ -83,15 +83,15 @@ def subject(name: str) -> str:
 # ---- provision
 
 
-async def test_provisioning_gives_the_incarnation_and_leaves_no_problem(bus_factory: BusFactory):
+async def test_provisioning_gives_the_stream_id_and_leaves_no_problem(bus_factory: BusFactory):
     bus = await bus_factory()
-    incarnation = await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    assert incarnation
-    assert bus.stream_id == incarnation
+    stream_id = await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    assert stream_id
+    assert bus.stream_id == stream_id
     assert bus.problems() == ()
 
 
-async def test_provisioning_again_keeps_incarnation_and_messages(bus: Bus):
+async def test_provisioning_again_keeps_stream_id_and_messages(bus: Bus):
     sequence = await bus.publish(make_event())
     assert await bus.provision((NODES,), max_bytes=2 * MAX_BYTES) == bus.stream_id
     kept = await bus.get_last(subject("web-1"))
@@ -99,9 +99,9 @@ async def test_provisioning_again_keeps_incarnation_and_messages(bus: Bus):
     assert kept.sequence == sequence
 
 
-async def test_those_who_do_not_provision_learn_the_incarnation_too(bus: Bus, bus_factory: BusFactory):
+async def test_those_who_do_not_provision_learn_the_stream_id_too(bus: Bus, bus_factory: BusFactory):
     other = await bus_factory("metadata")
-    await wait_until(lambda: other.stream_id == bus.stream_id, "incarnation seen")
+    await wait_until(lambda: other.stream_id == bus.stream_id, "the stream ID is known")
     assert other.problems() == ()
 
 
@@ -685,10 +685,10 @@ async def test_whoever_follows_before_the_stream_exists_begins_when_it_does(bus_
     async with run_during(early.follow("test", f"{FLOW}.>", recorder)):
         await wait_until(lambda: bool(recorder.disconnects))
         assert recorder.opened == []
-        incarnation = await watcher.provision((NODES,), max_bytes=MAX_BYTES)
+        stream_id = await watcher.provision((NODES,), max_bytes=MAX_BYTES)
         await wait_until(lambda: recorder.is_caught_up)
-        assert recorder.opened[0].stream_id == incarnation
-        assert early.stream_id == incarnation
+        assert recorder.opened[0].stream_id == stream_id
+        assert early.stream_id == stream_id
 
 
 async def test_a_defect_in_a_follower_ends_its_following_loudly(bus: Bus):

@@ -89,7 +89,7 @@ def test_a_dead_letter_is_unchanged():
         {
             "of bytes that nobody can read": written(unreadable(flow, b"{\xff")),
             "of an event": written(
-                make_message(make_node_observed(make_node(), incarnation=STREAM_ID), sequence=9)
+                make_message(make_node_observed(make_node(), stream_id=STREAM_ID), sequence=9)
             ),
             "of a subject without an object": written(unreadable("talosccm.v1.flow.networks", b"{")),
             "of a subject outside the flow": written(unreadable("talosccm.v1.decided.a.node.b", b"{")),

@@ -173,7 +173,7 @@ async def test_an_address_of_the_service_network_is_denied_once_the_networks_are
     async with flow.run_csr(service_cluster_ip_range=()):
         await flow.publish(
             ClusterNetworksObserved(
-                stream_id=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
+                stream_id=flow.stream_id, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
         await flow.publish_facts(make_node(), facts)

@@ -74,7 +74,7 @@ async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_ar
         await flow.wait_for_decision("csr-next", "waiting")
         await flow.publish(
             ClusterNetworksObserved(
-                stream_id=flow.incarnation, service_cidrs=("10.96.0.0/12",), observed_at=NOW
+                stream_id=flow.stream_id, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
         await flow.wait_for_decision("csr-next", "approved", seconds=RETRY_SECONDS / 2)

@@ -520,7 +520,7 @@ async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_wait
     async with flow.run_ipam() as service:
         await flow.join_nodes(1)
         await flow.wait_for_pod_cidrs(1)
-        service._stream_cache.start_replay(StreamPosition(stream_id=flow.incarnation, last_sequence=0))
+        service._stream_cache.start_replay(StreamPosition(stream_id=flow.stream_id, last_sequence=0))
         service._stream_cache.finish_replay()
         await flow.publish_node(flow.kube.node("web-1"))
         await flow.publish_snapshot()

@@ -320,10 +320,10 @@ async def test_a_node_that_somebody_else_initializes_between_our_two_writes_is_n
     assert kube.events == []
 
 
-async def test_word_of_another_incarnation_of_the_stream_is_dropped(flow: FlowActor, nats_server: NatsServer):
+async def test_word_of_another_stream_id_of_the_stream_is_dropped(flow: FlowActor, nats_server: NatsServer):
     kube = InMemoryNodes(make_node())
     async with run_labeler(nats_server.url, kube):
-        await flow.enrich(make_node(), make_facts(), incarnation="2020-01-01T00:00:00Z")
+        await flow.enrich(make_node(), make_facts(), stream_id="2020-01-01T00:00:00Z")
         await flow.wait_until_handled()
         assert kube.requests == []
         await flow.enrich(make_node(), make_facts())

@@ -138,7 +138,7 @@ async def test_what_is_heard_at_the_last_moment_counts(flow: LifecycleFlow):
         return api
 
     async def machine_answers() -> None:
-        await flow.publish(make_answering(node, incarnation=flow.incarnation))
+        await flow.publish(make_answering(node, stream_id=flow.stream_id))
         await wait_until(lambda: "web-1" in service.machines.nodes_by_machine_name, "it was heard")
 
     async with flow.run_lifecycle(kube=overheard) as service:
@@ -159,7 +159,7 @@ async def test_any_contrary_word_begins_the_looks_anew(flow: LifecycleFlow):
         await flow.wait_for_decision("web-1", "kept", "silence and errors prove nothing")
         await flow.publish_replacement(node)
         await flow.wait_for_decision("web-1", "kept", "1 of 3 looks")
-        await flow.publish(make_answering(node, incarnation=flow.incarnation))
+        await flow.publish(make_answering(node, stream_id=flow.stream_id))
         await flow.wait_for_decision("web-1", "kept", "its machine answers")
         await flow.publish_proof(node)
 
@@ -203,7 +203,7 @@ async def test_while_no_watcher_is_heard_to_lead_nothing_is_written(flow: Lifecy
         flow.clock.advance(330)  # nobody says that he leads
         await flow.publish_poll_result(node, make_foreign_machine(queried_at=flow.clock.now()))
         later = await flow.add_lost_node("web-2", uuid="")
-        await flow.publish(make_answering(later, incarnation=flow.incarnation, node_name="heard-last"))
+        await flow.publish(make_answering(later, stream_id=flow.stream_id, node_name="heard-last"))
         await wait_until(lambda: "heard-last" in service.machines.nodes_by_machine_name, "all was heard")
         assert any("no leader is heard of" in problem for problem in service.problems())
         assert await flow.get_node("web-1") is not None
@@ -470,7 +470,7 @@ async def test_a_machine_that_shut_down_is_tainted_until_it_answers(flow: Lifecy
         await flow.patch(
             f"{NODES}/web-2", {"spec": {"taints": kept}}
         )  # not seen: ours is at another place now
-        await flow.publish(make_answering(tainted, incarnation=flow.incarnation))
+        await flow.publish(make_answering(tainted, stream_id=flow.stream_id))
         await flow.wait_for_decision("web-2", "kept", "its machine answers")
         after = await flow.get_node("web-2")
         assert after is not None
@@ -485,7 +485,7 @@ async def test_who_does_not_lead_taints_nothing_and_does_so_when_he_does(flow: L
         await flow.publish_poll_result(node, last_known=GOING)
         await flow.publish(
             make_answering(
-                await flow.add_lost_node("web-3", uuid=""), incarnation=flow.incarnation, node_name="last"
+                await flow.add_lost_node("web-3", uuid=""), stream_id=flow.stream_id, node_name="last"
             )
         )
         await wait_until(lambda: "last" in service.machines.nodes_by_machine_name, "all was heard")

@@ -467,7 +467,7 @@ async def test_over_nats_a_restart_repeats_nothing_and_says_what_has_changed(nat
     async with run_metadata(nats_server.url, talos):
         await stream.publish_snapshot()
         await stream.publish_node(make_node())
-        await stream.bus.publish(make_csr_observed(make_request(), incarnation=stream.incarnation))
+        await stream.bus.publish(make_csr_observed(make_request(), stream_id=stream.stream_id))
         first = await until_said(stream)
     async with run_metadata(nats_server.url, talos, seed=2) as service:
         await wait_until(lambda: "csr-1" in service._request_controller._reconcilers)
@@ -485,23 +485,23 @@ async def test_a_new_stream_is_told_of_the_requests_that_it_names_and_no_others(
             await stream.provision()
         except BusError:
             return False
-        return bool(stream.incarnation != old)
+        return bool(stream.stream_id != old)
 
     async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_snapshot()
         await stream.publish_node(make_node())
         for request in (make_request("csr-2", uid="u2"), make_request()):
-            await stream.bus.publish(make_csr_observed(request, incarnation=stream.incarnation))
+            await stream.bus.publish(make_csr_observed(request, stream_id=stream.stream_id))
         await until_said(stream)
         await nats_server.wipe()
-        old = stream.incarnation
+        old = stream.stream_id
         await wait_until(provisioned_anew)
         await stream.publish_node(make_node())
-        place = await stream.bus.publish(make_csr_observed(make_request(), incarnation=stream.incarnation))
+        place = await stream.bus.publish(make_csr_observed(make_request(), stream_id=stream.stream_id))
         await stream.publish_snapshot()
         await until_said(stream, place)
         message = await stream.bus.get_last(f"{ENRICHED_CSR}.csr-1")
-        assert (message.event.stream_id, message.event.observed_sequence) == (stream.incarnation, place)
+        assert (message.event.stream_id, message.event.observed_sequence) == (stream.stream_id, place)
         await wait_until(lambda: set(service._request_controller._reconcilers) == {"csr-1"})
         assert await stream.bus.get_last(f"{ENRICHED_CSR}.csr-2") is None
 
@@ -530,7 +530,7 @@ async def test_a_forged_word_of_no_facts_is_corrected(flow, talos):
         sequence = await flow.file_request(make_request())
         await flow.wait_for_enriched(has_facts)
         await flow.bus.publish(
-            make_csr_enriched(make_request(), incarnation=flow.stream_id, observed_sequence=sequence)
+            make_csr_enriched(make_request(), stream_id=flow.stream_id, observed_sequence=sequence)
         )
         await flow.wait_for_enriched(has_facts)
 

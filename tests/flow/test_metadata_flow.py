@@ -44,7 +44,7 @@ async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server
         sequence = await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert event.observed_sequence == sequence
-    assert event.stream_id == stream.incarnation
+    assert event.stream_id == stream.stream_id
     assert event.facts.addresses == make_facts().addresses
     assert event.node == make_node()
     assert event.verified_by == "nodename"
@@ -67,7 +67,7 @@ async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, st
         await wait_until(lambda: service._node_controller.reconcilers["web-2"].state.published == told)
         await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_NODE))
         foreign = make_node_enriched(
-            other, make_facts(region="x"), incarnation=stream.incarnation, observed_sequence=10_000
+            other, make_facts(region="x"), stream_id=stream.stream_id, observed_sequence=10_000
         )
         assert await OrderedPublisher(stream.bus).publish(foreign) is PublishOutcome.PUBLISHED
         await wait_until(lambda: service._node_controller._get_stored("web-2") == foreign)
@@ -245,7 +245,7 @@ async def test_a_stale_enrichment_that_arrives_last_is_dropped(nats_server, stre
             "web-1", NodeEnriched, lambda event: event.node.labels == {"team": "new"}
         )
         late = make_node_enriched(
-            make_node(), make_facts(region="old"), incarnation=stream.incarnation, observed_sequence=old
+            make_node(), make_facts(region="old"), stream_id=stream.stream_id, observed_sequence=old
         )
         assert await OrderedPublisher(stream.bus).publish(late) is PublishOutcome.SUPERSEDED
         assert await stream.get_enriched("web-1") == newest
@@ -338,20 +338,20 @@ async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos)
         await stream.publish_snapshot()
         await stream.wait_for_enriched("web-1", NodeEnriched)
         await nats_server.wipe()
-        old = stream.incarnation
+        old = stream.stream_id
 
         async def provisioned_anew():
             try:
                 await stream.provision()
             except BusError:
                 return False
-            return stream.incarnation != old
+            return stream.stream_id != old
 
         await wait_until(provisioned_anew)
         sequence = await stream.publish_node(make_node())
         await stream.publish_snapshot()
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
-    assert (event.stream_id, event.observed_sequence) == (stream.incarnation, sequence)
+    assert (event.stream_id, event.observed_sequence) == (stream.stream_id, sequence)
 
 
 async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, talos):

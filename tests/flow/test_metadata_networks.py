@@ -91,7 +91,7 @@ async def test_where_pod_cidrs_are_allocated_networks_and_gateways_are_told(nats
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         networks = await told(stream, NETWORK)
     assert event.facts.gateways == ("10.0.0.1",)
-    assert networks.stream_id == stream.incarnation
+    assert networks.stream_id == stream.stream_id
 
 
 @pytest.mark.parametrize(
@@ -164,24 +164,24 @@ async def test_a_stream_that_lost_everything_is_told_what_is_known_though_talos_
                 await stream.provision()
             except BusError:
                 return False
-            return bool(stream.incarnation != first.stream_id)
+            return bool(stream.stream_id != first.stream_id)
 
         await wait_until(is_provisioned_anew)
 
         async def is_said_to_the_new_one() -> bool:
             event = await said(stream)  # at first, perhaps, a word that was still meant for the old one
-            return event is not None and event.stream_id == stream.incarnation
+            return event is not None and event.stream_id == stream.stream_id
 
         await wait_until(is_said_to_the_new_one)
         again = await told(stream, NETWORK)
-    assert again.stream_id == stream.incarnation
+    assert again.stream_id == stream.stream_id
 
 
 async def test_an_answer_of_a_clock_behind_replaces_what_a_predecessor_with_a_clock_ahead_said(
     nats_server, stream, talos
 ):
     ahead = NOW.replace(year=NOW.year + 50)
-    old = make_cluster_networks(incarnation=stream.incarnation, pod_cidrs=("10.9.0.0/16",), observed_at=ahead)
+    old = make_cluster_networks(stream_id=stream.stream_id, pod_cidrs=("10.9.0.0/16",), observed_at=ahead)
     await stream.bus.publish(old)
     async with run_metadata(nats_server.url, talos, ALLOCATING):
         event = await told(stream, NETWORK)

@@ -172,7 +172,7 @@ async def test_requests_come_into_a_stream_that_is_made_again_also_those_that_we
         await wait_until(lambda: watcher.problems() == (), "ready again")
 
 
-async def test_a_server_that_restarts_gets_everything_again_under_the_same_incarnation(
+async def test_a_server_that_restarts_gets_everything_again_under_the_same_stream_id(
     connect: Connect, nats_server: NatsServer
 ):
     script = ScriptedNodes(*nodes(20))
@@ -337,8 +337,8 @@ async def test_a_replaced_leader_cannot_overwrite_who_leads(connect: Connect):
         flow.follow(bus),
     ):
         await flow.wait_for(lambda f: f.snapshots())
-        incarnation = flow.snapshots()[0].stream_id
-        await bus.publish(make_leading(incarnation=incarnation, epoch=7, holder="b"))
+        stream_id = flow.snapshots()[0].stream_id
+        await bus.publish(make_leading(stream_id=stream_id, epoch=7, holder="b"))
         await flow.wait_for(lambda f: f.leadings()[-1].epoch == 7)
         seen = len(flow.leadings())
         await flow.wait_for(lambda f: len(f.leadings()) > seen, "a leads again once b is silent", 30)

@@ -39,7 +39,7 @@ async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_wit
     def was_said(name: str, label: str) -> bool:
         return bool(flow.list_node_events(name)) and flow.observed(name).node.metadata.labels == {"is": label}
 
-    incarnation = await bus.provision((), max_bytes=MAX_BYTES)
+    stream_id = await bus.provision((), max_bytes=MAX_BYTES)
     store.replace([labelled("failing", "new"), labelled("busy", "new")], (), "100")
     async with (
         flow.follow(bus),
@@ -47,7 +47,7 @@ async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_wit
         run_during(publisher.run()),
     ):
         await wait_until(lambda: held.problems() == ())
-        publisher.start_round(FencingToken(stream_id=incarnation, epoch=1), store.names())
+        publisher.start_round(FencingToken(stream_id=stream_id, epoch=1), store.names())
         await wait_until(lambda: was_said("failing", "new") and was_said("busy", "new"))
         stream, server.stream = server.stream, None
         changes("failing", "changed")

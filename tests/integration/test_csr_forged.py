@@ -92,11 +92,11 @@ async def told_as_honest(bus: Bus, request: SigningRequest, pem: bytes) -> None:
         signer_name=KUBELET_SERVING,
     )
     lie = msgspec.structs.replace(request, spec=spec, status=SigningRequestStatus())
-    place = await bus.publish(make_csr_observed(lie, incarnation=bus.stream_id, epoch=leading.event.epoch))
+    place = await bus.publish(make_csr_observed(lie, stream_id=bus.stream_id, epoch=leading.event.epoch))
     await bus.publish(
         make_csr_enriched(
             lie,
-            incarnation=bus.stream_id,
+            stream_id=bus.stream_id,
             observed_sequence=place,
             node_uid=enriched.event.node.uid,
             facts=enriched.event.facts,

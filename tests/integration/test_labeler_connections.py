@@ -37,7 +37,7 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
         return web.json_response(make_node_object("sad"))
 
     bus = MemoryBus(MemoryServer())
-    incarnation = await bus.provision(LABELER.durables, max_bytes=MAX_BYTES)
+    stream_id = await bus.provision(LABELER.durables, max_bytes=MAX_BYTES)
     joined = [make_node(f"n-{i}", uid=f"uid-{i}") for i in range(100)]
     sad = make_node("sad", uid="uid-sad")
     async with (
@@ -55,17 +55,17 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
         )
         labeler = LabelerService(parts, LabelerSettings())
         async with run_during(labeler.run()):
-            await bus.publish(make_snapshot(incarnation=incarnation, nodes=101))
-            await bus.publish(make_leading(incarnation=incarnation))
+            await bus.publish(make_snapshot(stream_id=stream_id, nodes=101))
+            await bus.publish(make_leading(stream_id=stream_id))
             await wait_until_led(labeler, bus)
             for node in (*joined, sad):
-                await bus.publish(make_node_observed(node, incarnation=incarnation))
+                await bus.publish(make_node_observed(node, stream_id=stream_id))
             for node in joined:
                 await bus.publish(
-                    make_node_enriched(node, make_facts(node_name=node.name), incarnation=incarnation)
+                    make_node_enriched(node, make_facts(node_name=node.name), stream_id=stream_id)
                 )
             await wait_until(lambda: len(server.requests) >= 20, "writes hang")
-            await bus.publish(msgspec.structs.replace(make_unreachable(sad), stream_id=incarnation))
+            await bus.publish(msgspec.structs.replace(make_unreachable(sad), stream_id=stream_id))
             await wait_until(lambda: bool(said), "the Node says what it waits for", 30.0)
             await kube.close()  # else the end waits for what hangs
         assert said[0].endswith("/status")

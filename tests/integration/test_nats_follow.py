@@ -94,9 +94,7 @@ async def test_a_killed_server_is_followed_again_and_loses_nothing(
     assert len({opened.stream_id for opened in recorder.opened}) == 1
 
 
-async def test_a_server_that_lost_everything_is_another_incarnation(
-    nats_bus: NatsBus, nats_server: NatsServer
-):
+async def test_a_server_that_lost_everything_is_another_stream_id(nats_bus: NatsBus, nats_server: NatsServer):
     recorder = Recorder()
     async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
         await nats_bus.publish(make_event("web-1"))

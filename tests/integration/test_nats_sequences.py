@@ -36,24 +36,24 @@ async def test_after_ageing_out_zero_is_expected_and_an_old_value_refused(
     assert await nats_bus.publish(make_event(), expected_sequence=0) > old
 
 
-async def test_a_stream_made_anew_is_another_incarnation_and_knows_no_old_sequence(
+async def test_a_stream_made_anew_is_another_stream_id_and_knows_no_old_sequence(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    incarnation = nats_bus.stream_id
+    stream_id = nats_bus.stream_id
     for order in range(3):
         old = await nats_bus.publish(make_event(order=order))
     async with operating(nats_server) as operator:
         await operator.delete_stream(STREAM)
-    assert await nats_bus.provision((NODES,), max_bytes=MAX_BYTES) != incarnation
+    assert await nats_bus.provision((NODES,), max_bytes=MAX_BYTES) != stream_id
     with pytest.raises(WrongLastSequence):
         await nats_bus.publish(make_event(), expected_sequence=old)
     assert await nats_bus.publish(make_event(), expected_sequence=0) == 1
 
 
-async def test_a_killed_server_comes_back_with_its_incarnation_sequences_and_messages(
+async def test_a_killed_server_comes_back_with_its_stream_id_sequences_and_messages(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    incarnation = nats_bus.stream_id
+    stream_id = nats_bus.stream_id
     sequence = await nats_bus.publish(make_event(order=1))
     await nats_server.kill()
     await nats_server.restart()
@@ -61,7 +61,7 @@ async def test_a_killed_server_comes_back_with_its_incarnation_sequences_and_mes
     assert kept is not None
     assert kept.sequence == sequence
     await wait_until(lambda: nats_bus.problems() == ())
-    assert nats_bus.stream_id == incarnation
+    assert nats_bus.stream_id == stream_id
     with pytest.raises(WrongLastSequence):
         await nats_bus.publish(make_event(order=2), expected_sequence=0)
     await nats_bus.publish(make_event(order=2), expected_sequence=sequence)
@@ -106,9 +106,9 @@ async def test_a_publish_whose_acknowledgement_was_lost_is_recognised_as_ones_ow
     connect_bus: ConnectBus, nats_server: NatsServer
 ):
     impatient = await connect_bus("metadata", timing=msgspec.structs.replace(QUICK, publish_deadline=0.3))
-    incarnation = await impatient.provision((NODES,), max_bytes=MAX_BYTES)
+    stream_id = await impatient.provision((NODES,), max_bytes=MAX_BYTES)
     publisher = OrderedPublisher(impatient)
-    word = make_event(incarnation=incarnation)
+    word = make_event(stream_id=stream_id)
     nats_server.pause()
     with pytest.raises(BusError):
         await publisher.publish(word)
@@ -131,8 +131,8 @@ async def test_of_two_enrichments_the_stale_one_never_replaces_the_newer(
 ):
     other = await connect_bus("metadata")
     await wait_until(lambda: other.stream_id == nats_bus.stream_id)
-    newer = make_event(order=9, incarnation=nats_bus.stream_id)
-    stale = make_event(order=3, incarnation=nats_bus.stream_id)
+    newer = make_event(order=9, stream_id=nats_bus.stream_id)
+    stale = make_event(order=3, stream_id=nats_bus.stream_id)
     outcomes = await asyncio.gather(
         OrderedPublisher(nats_bus).publish(newer), OrderedPublisher(other).publish(stale)
     )

@@ -43,5 +43,5 @@ def test_of_two_that_are_known_the_later_one_stands_and_one_is_better_than_none(
 
 def test_stream_and_time_make_no_difference_to_consumers_and_networks_do():
     one = make_cluster_networks()
-    assert has_same_networks(one, make_cluster_networks(incarnation="another", observed_at=NOW + SECOND))
+    assert has_same_networks(one, make_cluster_networks(stream_id="another", observed_at=NOW + SECOND))
     assert not has_same_networks(one, make_cluster_networks(service_cidrs=()))

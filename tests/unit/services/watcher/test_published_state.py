@@ -98,14 +98,14 @@ def test_another_stream_voids_all_that_was_held_and_says_so():
     )
     flow.record_published(make_node_observed(make_node(), epoch=4), 2)
     assert voids == ["void"]
-    flow.start_replay(make_position(last=0, incarnation="later"))
+    flow.start_replay(make_position(last=0, stream_id="later"))
     assert voids == ["void", "void"]
     assert (flow.names(NODE), flow.greatest_epoch, flow.leader_heartbeat) == (set(), 0, None)
 
 
 def test_a_message_of_the_stream_before_is_no_observation_of_this_one():
     flow = a_flow()
-    flow.start_replay(make_position(last=0, incarnation="later"))
+    flow.start_replay(make_position(last=0, stream_id="later"))
     flow.apply(make_message(make_node_observed(make_node()), sequence=1))
     flow.record_published(make_node_observed(make_node("own")), 2)
     assert flow.names(NODE) == set()
@@ -115,7 +115,7 @@ def test_every_sequence_is_learned_whatever_the_message_says():
     learned = {}
     strange = UnreadablePayload(reason="no event", payload=b"{")
     a_flow(
-        make_message(make_node_observed(make_node(), incarnation="earlier"), sequence=5),
+        make_message(make_node_observed(make_node(), stream_id="earlier"), sequence=5),
         make_message(strange, sequence=6, subject=f"{OBSERVED_NODE}.strange"),
         make_message(make_leading(epoch=3), sequence=7),
         make_message(make_leading(epoch=2), sequence=8),
@@ -208,13 +208,13 @@ def test_a_reign_keeps_its_epoch_in_a_stream_that_is_made_anew():
     flow = a_flow(make_message(make_node_observed(make_node(), epoch=4), sequence=1))
     reign = a_reign(flow)
     reign.next_token()
-    flow.start_replay(make_position(last=0, incarnation="later"))
+    flow.start_replay(make_position(last=0, stream_id="later"))
     assert reign.build_heartbeat() is None, "nothing is said to a stream that the stamp is not of"
     flow.finish_replay()
     assert reign.build_heartbeat() is None
     stamp = reign.next_token()
     assert (stamp.epoch, stamp.stream_id) == (5, "later")
-    assert reign.build_heartbeat() == make_leading(incarnation="later", epoch=5, holder="us")
+    assert reign.build_heartbeat() == make_leading(stream_id="later", epoch=5, holder="us")
 
 
 def test_own_words_do_not_outrank_us_and_anothers_of_the_same_or_a_greater_epoch_do():

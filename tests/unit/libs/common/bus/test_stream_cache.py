@@ -45,22 +45,22 @@ def test_a_table_without_a_snapshot_says_who_owes_it():
     assert "watcher" in table.problems()[0]
 
 
-def test_a_snapshot_of_another_incarnation_completes_nothing():
+def test_a_snapshot_of_another_stream_id_completes_nothing():
     table, _ = a_table()
     table.start_replay(make_position())
-    table.apply(make_message(make_snapshot(incarnation="another")))
+    table.apply(make_message(make_snapshot(stream_id="another")))
     table.finish_replay()
     assert not table.is_complete
 
 
-def test_another_incarnation_voids_everything_and_says_so():
+def test_another_stream_id_voids_everything_and_says_so():
     voided = []
     table, _ = a_table(on_stream_replaced=lambda: voided.append(True))
     table.start_replay(make_position())
     table.apply(make_message(make_node_observed(make_node())))
     table.apply(make_message(make_snapshot(), sequence=2))
     table.finish_replay()
-    table.start_replay(make_position(incarnation="another"))
+    table.start_replay(make_position(stream_id="another"))
     assert voided == [True, True]
     assert table.list_under(OBSERVED_NODE) == []
     table.finish_replay()
@@ -171,12 +171,12 @@ def test_what_the_leader_before_published_before_it_was_replaced_stays_true():
     assert table.list_under(OBSERVED_NODE) == [unreadable_since]
 
 
-def test_another_incarnation_counts_leaders_from_the_beginning():
+def test_another_stream_id_counts_leaders_from_the_beginning():
     table, _ = a_table()
     table.start_replay(make_position())
     table.apply(make_message(make_leading(epoch=7)))
-    table.start_replay(make_position(incarnation="another"))
-    table.apply(make_message(make_node_observed(make_node(), incarnation="another")))
+    table.start_replay(make_position(stream_id="another"))
+    table.apply(make_message(make_node_observed(make_node(), stream_id="another")))
     assert len(table.list_under(OBSERVED_NODE)) == 1
 
 
@@ -234,11 +234,11 @@ def test_the_silence_of_a_leader_counts_from_when_it_could_be_heard_and_is_unkno
     assert isnan(table.leader_silence_seconds())
 
 
-def test_unreadable_bytes_and_foreign_incarnations_change_nothing():
+def test_unreadable_bytes_and_foreign_stream_ids_change_nothing():
     table, _ = a_table()
     table.start_replay(make_position())
     table.apply(make_message(UnreadablePayload(reason="junk", payload=b"x")))
-    table.apply(make_message(make_node_observed(make_node(), incarnation="another")))
+    table.apply(make_message(make_node_observed(make_node(), stream_id="another")))
     assert table.list_under(OBSERVED_NODE) == []
 
 

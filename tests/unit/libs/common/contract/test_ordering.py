@@ -22,8 +22,8 @@ from tests.builders import (
 OTHER = "2020-01-01T00:00:00Z"
 
 
-def an_observation(incarnation: str, epoch: int, version: int):
-    return make_node_observed(make_node(resource_version=str(version)), incarnation=incarnation, epoch=epoch)
+def an_observation(stream_id: str, epoch: int, version: int):
+    return make_node_observed(make_node(resource_version=str(version)), stream_id=stream_id, epoch=epoch)
 
 
 EVENTS = st.builds(an_observation, st.sampled_from([STREAM_ID, OTHER]), st.integers(1, 3), st.integers(1, 3))
@@ -54,14 +54,14 @@ def test_a_greater_epoch_wins_over_a_greater_resource_version():
     )
 
 
-def test_a_message_of_another_incarnation_loses_whatever_its_order():
+def test_a_message_of_another_stream_id_loses_whatever_its_order():
     foreign, present = an_observation(OTHER, 9, 9), an_observation(STREAM_ID, 1, 1)
     assert compare_events(present, foreign, STREAM_ID) is Recency.NEWER
     assert compare_events(foreign, present, STREAM_ID) is Recency.OLDER
     assert compare_events(foreign, None, STREAM_ID) is Recency.OLDER
 
 
-def test_an_empty_subject_takes_everything_of_the_present_incarnation():
+def test_an_empty_subject_takes_everything_of_the_present_stream_id():
     assert compare_events(make_node_gone(make_node()), None, STREAM_ID) is Recency.NEWER
 
 
