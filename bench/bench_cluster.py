@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.bench_options import Mode
-from libs.common.service.service_spec import DEFAULT_SERVICES, ServiceSpec
+from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import DEFAULT_SERVICES
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet

@@ -11,7 +11,8 @@ from bench.bench_cluster import BenchCluster, BenchServices, start_services
 from bench.bench_options import BenchOptions, Mode, Scenario
 from bench.figures import BenchRun, Figures
 from bench.fleet import make_kubelets
-from libs.common.service.service_spec import DEFAULT_SERVICES, ServiceSpec
+from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import DEFAULT_SERVICES
 from libs.testbed.kubelets_in_go import GoJoinBatch
 from libs.testbed.machine_fleet import SimMachineFacts
 

@@ -10,7 +10,7 @@ from bench.fleet import make_fleet
 from bench.loop_speed import measure_speed
 from bench.measurement import Measurement, run_machines
 from bench.pod_cidr_figures import compute_carried_figures, compute_served_figures
-from libs.common.service.service_spec import DEFAULT_SERVICES, IPAM
+from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets_in_go import GoJoinBatch, GoNodeJoin
 
 # Ranges that no machine of the fleet uses. The service ranges are those of the testbed's API server.

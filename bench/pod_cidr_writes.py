@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec import field
 
-from libs.common.service.service_spec import IPAM
+from libs.common.contract.services import IPAM
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.control_plane.node_history import WriteRequest
 from libs.testbed.service_permissions import get_user_name

@@ -10,7 +10,7 @@ from bench.figures import Figures
 from bench.measurement import Measurement
 from bench.node_joins import PATIENT_LEASE_FLAGS, measure_joins_with_services
 from bench.pod_cidr_figures import compare_bursts, find_pod_cidr_problems
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.testbed.kubelets import RequestRejected
 from services.ipam.pages import NAME_PREFIX
 

@@ -18,7 +18,7 @@ from bench.pod_cidr_figures import (
 )
 from bench.pod_cidr_writes import count_ipam_writes
 from bench.pod_cidrs import delete_claims
-from libs.common.service.service_spec import DEFAULT_SERVICES, IPAM
+from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.service_processes import ServiceProcesses
 
 _REPLICAS: Final = 3

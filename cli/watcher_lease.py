@@ -7,10 +7,10 @@ import msgspec
 from cli.doctor.installation import find_installations
 from cli.doctor.kube_reader import KubeReader
 from cli.doctor.workload_queries import list_workloads_at
+from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.lease import Lease
-from libs.common.service.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 
 _HINT: Final = "--lease-name and --lease-namespace name it"
 

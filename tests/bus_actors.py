@@ -9,9 +9,10 @@ from typing import Any, Protocol
 import pytest
 
 from libs.common.bus.delivery import Ack, Disposition
-from libs.common.bus.protocol import Bus, Durable, Message, StreamPosition
+from libs.common.bus.protocol import Bus, Message, StreamPosition
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import EnrichedNodeGone, Leading
+from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import ENRICHED_NODE, LEADING
 
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")

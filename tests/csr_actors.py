@@ -27,6 +27,7 @@ from libs.common.contract.events import (
 )
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
+from libs.common.contract.services import CSR, DURABLES
 from libs.common.contract.signing_request import NODE_USER_PREFIX, SigningRequest
 from libs.common.contract.subjects import DECIDED, STREAM
 from libs.common.kube.api import KubeApi
@@ -34,7 +35,6 @@ from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.kube.events import ObjectEvent, event_name
 from libs.common.kube.server_identity import ServerIdentity
 from libs.common.service.service import Dependencies
-from libs.common.service.service_spec import CSR, DURABLES
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.signing_requests import make_request_pem
 from services.csr.service import CsrService

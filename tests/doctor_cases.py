@@ -37,8 +37,8 @@ from cli.inside.flow_snapshot import (
     StreamSnapshot,
 )
 from libs.common.contract.events import Leading
+from libs.common.contract.services import DURABLES, SERVICES, WATCHER_LEASE_NAME
 from libs.common.kube.lease import LeaseSpec
-from libs.common.service.service_spec import DURABLES, SERVICES, WATCHER_LEASE_NAME
 from libs.testbed.pki import CertificateAuthority
 from tests.builders import NOW, STREAM_ID, make_node
 

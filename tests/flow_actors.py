@@ -21,8 +21,8 @@ from libs.common.contract.events import (
 )
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
+from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import DECIDED, ENRICHED_NODE
-from libs.common.service.service_spec import DURABLES
 from tests.builders import NOW
 from tests.bus_actors import MAX_BYTES, wait_until
 

@@ -28,13 +28,13 @@ from libs.common.contract.events import (
 )
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import Node
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DURABLES
 from libs.common.contract.subjects import DECIDED, STREAM
 from libs.common.kube.config_maps import ConfigMap
 from libs.common.kube.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound
 from libs.common.kube.events import ObjectEvent, event_name
 from libs.common.kube.objects import Page
 from libs.common.service.service import Dependencies
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE, DURABLES
 from libs.testbed.nats_server import NatsServer
 from services.ipam.service import IpamService
 from services.ipam.settings import IpamSettings

@@ -17,11 +17,11 @@ from libs.common.bus.protocol import Bus
 from libs.common.contract.events import Decided, Event, Leading, SnapshotComplete
 from libs.common.contract.machine import ForeignMachine
 from libs.common.contract.node import Node
+from libs.common.contract.services import DURABLES, LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.contract.subjects import DECIDED, STREAM
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.service.service import Dependencies
-from libs.common.service.service_spec import DURABLES, LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 
 ROOT: Final = Path(__file__).parents[1]
 METRICS: Final = ROOT / "libs" / "common" / "observability" / "metrics.py"

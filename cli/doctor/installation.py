@@ -17,13 +17,13 @@ from cli.doctor.kube_objects import (
     Workload,
     WorkloadSpec,
 )
-from libs.common.service.service_spec import (
+from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import (
     DEFAULT_SERVICES,
     LEASE_NAMESPACE,
     LIFECYCLE_LEASE_NAME,
     SERVICES,
     WATCHER_LEASE_NAME,
-    ServiceSpec,
 )
 from libs.common.settings.reference_flags import (
     CLOUD_NODE,

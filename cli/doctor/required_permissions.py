@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 
 from cli.doctor.installation import Installation, Process, get_lease_name
-from libs.common.service.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME, PolicyRule
+from libs.common.contract.service_spec import PolicyRule
+from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
 from services.bootstrap.resource_names import ResourceNames
 

@@ -10,7 +10,6 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.pod_exec import ExecResult, exec_in_pod
 from libs.common.kube.pods import Pod, pod_resource
-from libs.common.service.service_spec import ServiceName
 
 CHART: Final = "talos-cloud-controller-manager"  # the name label of the chart, unless nameOverride changes it
 NAME: Final = "app.kubernetes.io/name"
@@ -33,7 +32,7 @@ class AllInOneError(AccessError):
 
 
 async def run_in_pod(
-    service: ServiceName,
+    service: str,
     arguments: tuple[str, ...],
     *,
     source: ClusterAccess,
@@ -52,7 +51,7 @@ async def run_in_pod(
         await kube.close()
 
 
-async def find_ready_pod(kube: KubeApi, service: ServiceName, namespace: str, release: str) -> str:
+async def find_ready_pod(kube: KubeApi, service: str, namespace: str, release: str) -> str:
     """Return the name of a ready pod. Raises AccessError."""
     try:
         there = await list_pods(kube, namespace, release)
@@ -73,7 +72,7 @@ def build_label_selector(release: str) -> Mapping[str, str]:
     return {INSTANCE: release} if release else {NAME: CHART}
 
 
-def choose_pod(pods: Sequence[Pod], service: ServiceName, namespace: str, release: str) -> str:
+def choose_pod(pods: Sequence[Pod], service: str, namespace: str, release: str) -> str:
     """Return the name of the pod to use. Raises AccessError with the reason if there is none."""
     where = f"in namespace {namespace}"
     releases = sorted({pod.metadata.labels.get(INSTANCE, "") for pod in pods})
@@ -99,7 +98,7 @@ def choose_pod(pods: Sequence[Pod], service: ServiceName, namespace: str, releas
 
 
 async def _run(
-    kube: KubeApi, namespace: str, pod: str, service: ServiceName, arguments: tuple[str, ...]
+    kube: KubeApi, namespace: str, pod: str, service: str, arguments: tuple[str, ...]
 ) -> ExecResult:
     try:
         return await exec_in_pod(

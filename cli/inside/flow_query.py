@@ -7,7 +7,7 @@ import msgspec
 
 from cli.inside.flow_snapshot import FlowObject
 from libs.common.bus.nats.nats_access import NatsAccess
-from libs.common.service.service_spec import READER_USER
+from libs.common.contract.services import READER_USER
 from libs.common.settings.flag_values import parse_list
 
 

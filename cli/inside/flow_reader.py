@@ -24,7 +24,9 @@ from cli.inside.service_presence import list_service_presence
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import NoConsumer, call, fetch_last
 from libs.common.bus.nats.nats_access import NatsAccess
-from libs.common.bus.protocol import BusError, Durable, NoStream, UnreadablePayload
+from libs.common.bus.protocol import BusError, NoStream, UnreadablePayload
+from libs.common.contract.service_spec import Durable
+from libs.common.contract.services import DURABLES, SERVICES
 from libs.common.contract.subjects import (
     DEAD_LETTERS,
     DECIDED,
@@ -37,7 +39,6 @@ from libs.common.contract.subjects import (
     SNAPSHOT,
     STREAM,
 )
-from libs.common.service.service_spec import DURABLES, SERVICES
 
 _SECONDS: Final = 5.0  # for the connection, and for each response
 _MAX_DEAD_LETTERS: Final = 50  # limit for dead letters that are read; there can be one per object

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from cli.inside.flow_snapshot import ConsumerSnapshot, LastMessage, ServicePresence
-from libs.common.service.service_spec import SERVICES, ServiceSpec
+from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import SERVICES
 
 
 def list_service_presence(

@@ -9,8 +9,8 @@ import msgspec
 
 from cli.inside.flow_snapshot import CertificateSnapshot, ConsumerSnapshot, FlowSnapshot, ServicePresence
 from cli.status.status_evidence import KubeUnavailable, LeaseSnapshot, StatusEvidence
+from libs.common.contract.services import DEFAULT_SERVICES, METADATA, SERVICES, WATCHER
 from libs.common.kube.pods import Pod
-from libs.common.service.service_spec import DEFAULT_SERVICES, METADATA, SERVICES, WATCHER
 
 ComponentState = Literal["well", "wrong", "unknown", "absent"]
 COMPONENT: Final = "app.kubernetes.io/component"

@@ -9,8 +9,8 @@ import msgspec
 from cli.credentials import open_kube_client
 from cli.kube_listing import run_gathering
 from libs.common.contract.node import Node
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.api import KubeApi
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE
 from services.ipam.pages import NAME_PREFIX, StoredPage
 
 

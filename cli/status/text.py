@@ -13,7 +13,7 @@ from cli.status.ipam_status import IpamStatus, PoolStatus, QuarantinedBlock
 from cli.status.pod_cidr_status import PodCidrState, PodCidrStatus
 from cli.table import format_table
 from libs.common.cloud_config.findings import truncate_line
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 
 _MOST: Final = 20  # maximum lines of conflicts of one kind, and of quarantined blocks
 _EXACT: Final = 10_000_000  # from here on, numbers are shown as powers of two

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from libs.common.service.service_spec import WATCHER_LEASE_NAME, PolicyRule, ServiceSpec
+from libs.common.contract.service_spec import PolicyRule, ServiceSpec
+from libs.common.contract.services import WATCHER_LEASE_NAME
 
 RBAC = "rbac.authorization.k8s.io"
 ALL_IN_ONE = "talos-ccm"  # the user of the process that runs every service

@@ -13,7 +13,8 @@ from typing import Final, Literal, NoReturn, Protocol, Self
 import aiohttp
 import msgspec
 
-from libs.common.service.service_spec import DEFAULT_SERVICES, LIFECYCLE, LIFECYCLE_LEASE_NAME, ServiceSpec
+from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import DEFAULT_SERVICES, LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, wait_until
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.older_tree import older_tree_of

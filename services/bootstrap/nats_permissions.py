@@ -5,8 +5,9 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import DURABLES, READER_USER
 from libs.common.contract.subjects import FLOW, ROOT, STREAM
-from libs.common.service.service_spec import DURABLES, READER_USER, ServiceSpec
 
 SYSTEM_USER: Final = "system"  # who has a server reload its configuration
 _API: Final = "$JS.API"

@@ -1,6 +1,6 @@
 """What the bootstrap may do in Kubernetes: read and make what is its own, and change no Secret."""
 
-from libs.common.service.service_spec import PolicyRule
+from libs.common.contract.service_spec import PolicyRule
 from services.bootstrap.resource_names import ResourceNames
 
 

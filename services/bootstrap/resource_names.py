@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.service.service_spec import READER_USER, SERVICES
+from libs.common.contract.services import READER_USER, SERVICES
 
 KEY_USERS: Final = (*(wiring.service for wiring in SERVICES), READER_USER)
 SEED: Final = "seed.nk"

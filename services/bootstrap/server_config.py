@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.services import READER_USER, SERVICES
 from libs.common.contract.subjects import STREAM
-from libs.common.service.service_spec import READER_USER, SERVICES
 from services.bootstrap.nats_permissions import (
     SYSTEM_USER,
     NatsPermissions,

@@ -24,6 +24,7 @@ from libs.common.contract.events import (
     NodeObserved,
     NodeUnreachable,
 )
+from libs.common.contract.services import CSR
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import (
     ENRICHED_NODE,
@@ -36,7 +37,6 @@ from libs.common.contract.subjects import (
 from libs.common.observability import metrics
 from libs.common.service.ownership_reloader import OwnershipReloader
 from libs.common.service.service import Dependencies, ServiceDefinition
-from libs.common.service.service_spec import CSR
 from services.csr.api_endpoint_watcher import ApiEndpointWatcher
 from services.csr.approval_writer import ApprovalWriter
 from services.csr.claim_index import ClaimIndex
@@ -342,4 +342,4 @@ def _is_cacheable(message: Message) -> bool:
     return not isinstance(message.event, CsrGone | EnrichedCsrGone)
 
 
-CSR_DEFINITION = ServiceDefinition(spec=CSR, settings=CsrSettings, build=CsrService, controller=CSR_APPROVAL)
+CSR_DEFINITION = ServiceDefinition(spec=CSR, settings=CsrSettings, build=CsrService)

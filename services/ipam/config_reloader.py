@@ -15,10 +15,10 @@ from libs.common.cloud_config.model import CloudConfig, Ownership, Pool
 from libs.common.cloud_config.ownership import ownership_labels, why_not_owned
 from libs.common.contract.controllers import NODE_IPAM
 from libs.common.contract.node import Node
+from libs.common.contract.services import IPAM
 from libs.common.kube.events import ObjectEvent
 from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
 from libs.common.observability import metrics
-from libs.common.service.service_spec import IPAM
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.ipam.claims_api import Kubernetes
 from services.ipam.node_event_recorder import COMPONENT

@@ -12,10 +12,10 @@ from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Leading, NodeObserved, SnapshotComplete
 from libs.common.contract.node import Node
+from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import FLOW, is_csr_subject
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition
-from libs.common.service.service_spec import IPAM
 from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher, BatchResult, RequestResult
@@ -315,6 +315,4 @@ class IpamService:
         self._garbage_collector.request_sweep()
 
 
-IPAM_DEFINITION = ServiceDefinition(
-    spec=IPAM, settings=IpamSettings, build=IpamService, is_enabled=lambda settings: settings.is_enabled
-)
+IPAM_DEFINITION = ServiceDefinition(spec=IPAM, settings=IpamSettings, build=IpamService)

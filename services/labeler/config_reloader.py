@@ -9,11 +9,11 @@ from typing import Final, Literal
 
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
+from libs.common.contract.services import LABELER
 from libs.common.kube.event_recorder import EventWriter
 from libs.common.kube.events import ObjectEvent
 from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
 from libs.common.observability import metrics
-from libs.common.service.service_spec import LABELER
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.labeler.plan import ClusterConfig
 from services.labeler.settings import InvalidConfigError, LabelerSettings

@@ -21,9 +21,9 @@ from libs.common.bus.delivery import Disposition, Nak
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import DeadLetter, EnrichedNodeGone
+from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics, telemetry
-from libs.common.service.service_spec import LABELER
 from services.labeler.on_node_enriched import OnNodeEnriched
 
 log = logging.getLogger(__name__)

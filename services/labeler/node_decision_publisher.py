@@ -8,8 +8,8 @@ from typing import Final
 from libs.common.bus.protocol import Bus, BusError
 from libs.common.contract.events import Decided
 from libs.common.contract.node import Node
+from libs.common.contract.services import LABELER
 from libs.common.observability import telemetry
-from libs.common.service.service_spec import LABELER
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.plan import Plan
 

@@ -8,11 +8,10 @@ from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Leading, NodeGone, NodeObserved
 from libs.common.contract.node import Node
+from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_csr_subject
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition
-from libs.common.service.service_spec import LABELER
-from libs.common.settings.reference_flags import CLOUD_NODE
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
 from services.labeler.event_deduplicator import EventDeduplicator
@@ -190,6 +189,4 @@ class LabelerService:
         return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
 
 
-LABELER_DEFINITION = ServiceDefinition(
-    spec=LABELER, settings=LabelerSettings, build=LabelerService, controller=CLOUD_NODE
-)
+LABELER_DEFINITION = ServiceDefinition(spec=LABELER, settings=LabelerSettings, build=LabelerService)

@@ -17,13 +17,13 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from libs.common.contract.node import Node
+from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_csr_subject, object_name_in
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease_lock import LeaseLock
 from libs.common.observability import metrics
 from libs.common.service.ownership_reloader import OwnershipReloader
 from libs.common.service.service import Dependencies, ServiceDefinition
-from libs.common.service.service_spec import LIFECYCLE
 from services.lifecycle.decide import Delete, DeletionCase, Keep, ReplicaStatus, decide, why_excluded
 from services.lifecycle.deletion_budget import DeletionBudget, InMemoryDeletionBudget, LeaseDeletionBudget
 from services.lifecycle.evidence import MachineIndex
@@ -315,6 +315,4 @@ class LifecycleService:
         self._on_node_enriched.forget(name)
 
 
-LIFECYCLE_DEFINITION = ServiceDefinition(
-    spec=LIFECYCLE, settings=LifecycleSettings, build=LifecycleService, controller=NODE_LIFECYCLE
-)
+LIFECYCLE_DEFINITION = ServiceDefinition(spec=LIFECYCLE, settings=LifecycleSettings, build=LifecycleService)

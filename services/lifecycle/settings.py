@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.service.service_spec import LEASE_NAMESPACE as OUR_NAMESPACE
-from libs.common.service.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
+from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
+from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 from libs.common.settings.flags import (
     CLOUD_CONFIG,
     DELETE_PREEMPTED_GCP_SPOT,

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from libs.common.bus.protocol import Message, event_name
+from libs.common.contract.services import METADATA
 from libs.common.observability import metrics, telemetry
-from libs.common.service.service_spec import METADATA
 
 _MAX_LINKS: Final = 8  # to observations that got no answer before the next one arrived
 

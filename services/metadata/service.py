@@ -6,10 +6,10 @@ from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import SnapshotComplete
+from libs.common.contract.services import METADATA
 from libs.common.contract.subjects import FLOW, NETWORKS, is_csr_subject, is_node_subject
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition
-from libs.common.service.service_spec import METADATA
 from services.metadata.cluster_networks_poller import ClusterNetworksPoller
 from services.metadata.dial_back import DialBackCache
 from services.metadata.node_controller import NodeController

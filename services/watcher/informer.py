@@ -10,13 +10,13 @@ import msgspec
 
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node, parse_resource_version
+from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ROOT
 from libs.common.kube.errors import Forbidden, KubeError
 from libs.common.kube.objects import UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.observability import metrics
-from libs.common.service.service_spec import WATCHER
 from services.watcher.kinds import Kind, ObjectT
 from services.watcher.store import Store
 

@@ -14,11 +14,11 @@ from libs.common.bus.protocol import BusError, StreamFull, StreamStats
 from libs.common.bus.stream_size import HEADROOM_BYTES, is_half_full
 from libs.common.contract.events import Leading, SnapshotComplete
 from libs.common.contract.node import Node
+from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import SNAPSHOT
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies
-from libs.common.service.service_spec import DURABLES
 from services.watcher.kind_controller import KindController
 from services.watcher.leader_elector import LeaderElector
 from services.watcher.leader_epoch import LeaderEpoch

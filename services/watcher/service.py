@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.contract.node import Node
+from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, FLOW
 from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
@@ -15,7 +16,6 @@ from libs.common.kube.objects import Resource, UnreadableObject
 from libs.common.kube.reflector import Reflector
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition
-from libs.common.service.service_spec import WATCHER
 from services.watcher.bus_reachability import BusReachability
 from services.watcher.informer import ObjectSourceFactory, ObjectSources
 from services.watcher.kinds import CSR, NODE, Kind, ObjectT

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.service.service_spec import LEASE_NAMESPACE as OUR_NAMESPACE
-from libs.common.service.service_spec import WATCHER_LEASE_NAME as OUR_LEASE
+from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
+from libs.common.contract.services import WATCHER_LEASE_NAME as OUR_LEASE
 from libs.common.settings.flags import (
     CONTROLLERS,
     LEADER_ELECT,

@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.bus.protocol import ConsumerStats
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
-from libs.common.service.service_spec import CSR, LABELER
+from libs.common.contract.services import CSR, LABELER
 from libs.common.settings.reference_flags import is_controller_selected
 
 _DEFAULT_CONSUMERS: Final = (

@@ -17,7 +17,7 @@ SHELL = (
     r"libs\.talos\.(api|calls|channel|cluster_name|connection|credentials|http2|machine_watch|session)",
     r"libs\.talos\.waiter_event",
     # what every process needs of the world
-    r"libs\.common\.service\.(?!startup_gate|service_spec)\w+",
+    r"libs\.common\.service\.(?!startup_gate)\w+",
     r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
     r"libs\.common\.bus\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher)",
     r"libs\.common\.observability\.(telemetry|tracing|logs|metrics)",

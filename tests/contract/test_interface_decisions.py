@@ -13,8 +13,8 @@ from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import Decided, Event
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
+from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import subject_of
-from libs.common.service.service_spec import ServiceName
 from services.csr.decide import decide
 from services.csr.request_evaluator import SkipRequest
 from services.labeler.event_deduplicator import EventDeduplicator
@@ -207,4 +207,4 @@ async def test_what_lifecycle_decides_is_unchanged(how: str, tmp_path: Path):
 
 
 def test_names_of_services_are_unchanged():
-    assert_unchanged("service-names", sorted(typing.get_args(ServiceName)))
+    assert_unchanged("service-names", sorted(spec.service for spec in SERVICES))

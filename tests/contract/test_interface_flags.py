@@ -16,24 +16,19 @@ from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import list_options
 from libs.common.settings.reference_flags import CONTROLLERS, IGNORED_FLAGS, is_controller_selected
 from services.bootstrap.settings import BootstrapSettings
-from services.csr.service import CSR_DEFINITION
-from services.ipam.service import IPAM_DEFINITION
-from services.labeler.service import LABELER_DEFINITION
-from services.lifecycle.service import LIFECYCLE_DEFINITION
-from services.metadata.service import METADATA_DEFINITION
-from services.watcher.service import WATCHER_DEFINITION
+from services.definitions import load_definitions
 from tests.contract.interface_shapes import flag_entries
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.integration.processes import a_process
 
-RUNS: tuple[ServiceDefinition[Any], ...] = (
-    WATCHER_DEFINITION,
-    METADATA_DEFINITION,
-    LABELER_DEFINITION,
-    CSR_DEFINITION,
-    IPAM_DEFINITION,
-    LIFECYCLE_DEFINITION,
-)
+RUNS: tuple[ServiceDefinition[Any], ...] = load_definitions()
+
+
+def selected_by_name_alone(run: ServiceDefinition[Any]) -> str:
+    """The controller that selects the service; "" where a flag can select it, too, or nothing must."""
+    return "" if run.spec.controller.flag else run.spec.controller.name
+
+
 SETTINGS: dict[str, list[type[msgspec.Struct]]] = {
     "services": [*(run.settings for run in RUNS), ProcessSettings],
     **{f"services.{run.spec.service}": [run.settings, ProcessSettings] for run in RUNS},
@@ -93,7 +88,7 @@ def test_the_controllers_are_unchanged():
             "names for --controllers": list(CONTROLLERS),
             "aliases": dict(ALIASES),
             "names in --cloud-config": list(NODE_CONTROLLER_NAMES),
-            "of service": {run.spec.service: run.controller for run in RUNS},
+            "of service": {run.spec.service: selected_by_name_alone(run) for run in RUNS},
             "in *": [name for name in CONTROLLERS if is_controller_selected(("*",), name)],
             "services of the default": [run.spec.service for run in RUNS if run.spec.runs_by_default],
         },

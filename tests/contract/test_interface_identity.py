@@ -19,25 +19,13 @@ from libs.common.settings.read_settings import read_settings
 from libs.testbed.talos_pki import TalosPki
 from services.bootstrap.run import _make_store
 from services.bootstrap.settings import BootstrapSettings
-from services.csr.service import CSR_DEFINITION
-from services.ipam.service import IPAM_DEFINITION
-from services.labeler.service import LABELER_DEFINITION
-from services.lifecycle.service import LIFECYCLE_DEFINITION
-from services.metadata.service import METADATA_DEFINITION
-from services.watcher.service import WATCHER_DEFINITION
+from services.definitions import load_definitions
 from tests.builders import NOW
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.kube_loopback import LoopbackServer, open_api
 from tests.recorded_requests import RecordedRequests
 
-ALL: Final[tuple[ServiceDefinition[Any], ...]] = (
-    WATCHER_DEFINITION,
-    METADATA_DEFINITION,
-    LABELER_DEFINITION,
-    CSR_DEFINITION,
-    IPAM_DEFINITION,
-    LIFECYCLE_DEFINITION,
-)
+ALL: Final[tuple[ServiceDefinition[Any], ...]] = load_definitions()
 COMMANDS: Final = (
     ("status",),
     ("status", "ipam"),

@@ -10,9 +10,9 @@ from aiohttp import web
 from cli.doctor.pod_probe import probe_in_pod
 from cli.inside.flow_client import FlowQuery, fetch_certificates, query_flow
 from cli.inside.flow_snapshot import FlowObject
+from libs.common.contract.services import SERVICES
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.service.service_spec import SERVICES
 from tests.builders import make_node
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.doctor_cases import make_installation, make_pod

@@ -9,12 +9,12 @@ from prometheus_client import PlatformCollector, ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from libs.common.bus import protocol as bus
+from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import subject_of
 from libs.common.kube import errors, watch_events
 from libs.common.observability import metrics
 from libs.common.observability.logs import log_fields
 from libs.common.service.observers import bus_hooks, observe_kubernetes
-from libs.common.service.service_spec import SERVICES
 from services.ipam.pool_selection import NODE_SUBNET_POOL
 from services.lifecycle.decide import REPLACED, SPOT
 from services.watcher.informer import Informer

@@ -13,9 +13,10 @@ from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.nats.provision import durable_config, stream_config
 from libs.common.bus.nats.reload import reload_server
-from libs.common.bus.protocol import Durable, Message, StreamPosition
+from libs.common.bus.protocol import Message, StreamPosition
 from libs.common.contract import events
-from libs.common.service.service_spec import DURABLES, READER_USER, SERVICES, PolicyRule, ServiceSpec
+from libs.common.contract.service_spec import Durable, PolicyRule, ServiceSpec
+from libs.common.contract.services import DURABLES, READER_USER, SERVICES
 from services.bootstrap.nats_permissions import SYSTEM_USER, build_system_permissions, list_forbidden_requests
 from services.bootstrap.server_config import NatsServerConfig, build_permissions_by_user, render_server_config
 from tests.builders import STREAM_ID, make_leading

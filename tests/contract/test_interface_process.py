@@ -12,11 +12,10 @@ import click
 import pytest
 
 from cli.__main__ import main
+from libs.common.contract.services import SERVICES, WATCHER
 from libs.common.kube.load_kube_config import SERVICE_ACCOUNT
-from libs.common.service import application
 from libs.common.service.health import HealthServer
 from libs.common.service.readiness import Readiness
-from libs.common.service.service_spec import SERVICES
 from libs.common.settings.open_paths import OPEN_PATHS
 from libs.common.settings.read_settings import list_options
 from libs.talos.talosconfig import APID_PORT, SERVICE_ACCOUNT_FILE, list_candidate_files
@@ -108,11 +107,8 @@ def test_the_default_paths_are_unchanged():
 
 def test_the_default_ports_are_unchanged():
     """Ports with a flag of their own are in the snapshot of the flags."""
-    health = {
-        each.service: application.STANDALONE_PORTS.get(each.service, application._REFERENCE_PORT)
-        for each in SERVICES
-    }
-    ports = {"health": health | {"all-in-one": application._REFERENCE_PORT}, "Talos API": APID_PORT}
+    health = {each.service: each.port for each in SERVICES}
+    ports = {"health": health | {"all-in-one": WATCHER.port}, "Talos API": APID_PORT}
     assert_unchanged("ports", ports)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.common.contract.services import CSR
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestCondition
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, NotFound
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.service.service_spec import CSR
 from libs.testbed.kubelets import JSON_PATCH, HttpResponse, KubeletFleet, SimKubelet
 from libs.testbed.service_permissions import RBAC, build_role_objects, get_collection_path, get_user_name
 from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem

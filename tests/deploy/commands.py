@@ -9,24 +9,9 @@ from libs.common.service.service import ServiceDefinition
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, read_settings
 from libs.testbed.helm.chart import Manifest, select_service_deployments
-from services.csr.service import CSR_DEFINITION
-from services.ipam.service import IPAM_DEFINITION
-from services.labeler.service import LABELER_DEFINITION
-from services.lifecycle.service import LIFECYCLE_DEFINITION
-from services.metadata.service import METADATA_DEFINITION
-from services.watcher.service import WATCHER_DEFINITION
+from services.definitions import load_definitions
 
-RUNS: dict[str, ServiceDefinition[Any]] = {
-    run.spec.service: run
-    for run in (
-        WATCHER_DEFINITION,
-        METADATA_DEFINITION,
-        LABELER_DEFINITION,
-        CSR_DEFINITION,
-        IPAM_DEFINITION,
-        LIFECYCLE_DEFINITION,
-    )
-}
+RUNS: dict[str, ServiceDefinition[Any]] = {run.spec.service: run for run in load_definitions()}
 
 
 def arguments(container: dict[str, Any], found: list[Manifest], folder: Path) -> list[str]:

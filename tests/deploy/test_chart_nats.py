@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.service.service_spec import READER_USER
+from libs.common.contract.services import READER_USER
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import read_settings
 from libs.testbed.helm.chart import (

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE, SERVICES, PolicyRule, ServiceSpec
+from libs.common.contract.service_spec import PolicyRule, ServiceSpec
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, SERVICES
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
 from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
 from services.bootstrap.resource_names import ResourceNames

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.service.application import STANDALONE_PORTS
+from libs.common.contract.services import SERVICES
 from libs.common.service.run_process import select_definitions
 from libs.common.settings.process_settings import ProcessSettings
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
@@ -23,7 +23,7 @@ def test_every_service_understands_all_that_it_is_told(profile: str, tmp_path: P
         assert [run.spec.service for run in runs] == [service]
         told = reading.get(ProcessSettings)
         assert told.secure_port == container["ports"][0]["containerPort"]
-        assert told.secure_port == STANDALONE_PORTS.get(service, 10458)
+        assert told.secure_port == {spec.service: spec.port for spec in SERVICES}[service]
         assert not told.uses_memory_bus(is_standalone=True)
 
 

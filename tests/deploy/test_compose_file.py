@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 from libs.testbed.containers.__main__ import COMPOSE
 from libs.testbed.containers.images import build_compose_environment
 from libs.testbed.control_plane.build import find_go_toolchain

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from libs.common.service.service_spec import SERVICES, PolicyRule
+from libs.common.contract.service_spec import PolicyRule
+from libs.common.contract.services import SERVICES
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.helm.chart import NAMESPACE, ChartValues, render_manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX

@@ -12,9 +12,9 @@ from libs.common.bus.delivery import Nak, TemporaryError
 from libs.common.bus.protocol import StreamPosition
 from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.errors import Invalid, KubeError, Unreachable
 from libs.common.observability import metrics
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE
 from services.ipam import garbage_collector
 from services.ipam.allocation_plan import AllocationRequest, Exclusions
 from services.ipam.allocator import Allocator

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.contract.services import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease import Lease, get_annotation
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.service.service_spec import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.testbed.service_permissions import get_lease_name, get_user_name
 from libs.testbed.service_processes import grant_permissions
 from libs.testbed.sim_apiserver.faults import EmptyClose

@@ -12,9 +12,9 @@ from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import Bus
 from libs.common.contract.events import NodeGone, NodeObserved
 from libs.common.contract.node import NodeCondition
+from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.contract.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
-from libs.common.service.service_spec import DURABLES
 from libs.testbed.nats_server import NatsServer
 from services.watcher.kinds import NODE
 from services.watcher.work_queue import COOLDOWN_SECONDS, compute_cooldown

@@ -12,8 +12,8 @@ from nats.js.errors import NotFoundError
 
 from libs.common.contract.events import Decided
 from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.common.contract.services import LABELER, LIFECYCLE, LIFECYCLE_LEASE_NAME, METADATA, WATCHER
 from libs.common.contract.subjects import DECIDED, ENRICHED_NODE
-from libs.common.service.service_spec import LABELER, LIFECYCLE, LIFECYCLE_LEASE_NAME, METADATA, WATCHER
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, Member, SimMachineFacts, make_machine

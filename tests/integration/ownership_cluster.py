@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from libs.common.contract.node import BLOCKED_CONDITION
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts

@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import LABELER, METADATA
 from libs.common.service.run_process import run_process
 from libs.common.service.service import Dependencies, ServiceDefinition, ServiceEnded
-from libs.common.service.service_spec import LABELER, METADATA, ServiceSpec
 from libs.common.settings.flags import Flag
 from libs.common.settings.read_settings import SettingsError
 

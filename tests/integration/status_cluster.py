@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from libs.common.service.service_spec import DEFAULT_SERVICES, IPAM
+from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.kubelets import KubeletFleet, SimKubelet

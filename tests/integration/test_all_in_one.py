@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
-from libs.common.service.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine

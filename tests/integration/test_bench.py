@@ -24,7 +24,7 @@ from bench.measurement import Measurement
 from bench.profiles import format_top_functions
 from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.common.contract.node import UNINITIALIZED_TAINT
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.child_process import ChildExited
 from libs.testbed.control_plane.control_plane import ControlPlane

@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 
 from libs.common.bus.nats.nkeys import generate_seed, public_key_of
-from libs.common.service.service_spec import PolicyRule
+from libs.common.contract.service_spec import PolicyRule
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.common.contract.services import CSR
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, trim_signing_request
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.service.service_spec import CSR
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.service_permissions import get_user_name

@@ -11,11 +11,11 @@ from cli.exec.pod_commands import AllInOneError, run_in_pod
 from cli.inside.flow_client import FlowQuery, query_flow
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from libs.common.contract.events import Leading
+from libs.common.contract.services import DURABLES
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, NotFound, ServerError, Unreachable
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.pod_exec import exec_in_pod
-from libs.common.service.service_spec import DURABLES
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.kubelets import KubeletFleet

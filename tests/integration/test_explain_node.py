@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.common.contract.services import DEFAULT_SERVICES, LEASE_NAMESPACE, LIFECYCLE, WATCHER_LEASE_NAME
 from libs.common.kube.lease import new_lease_document
-from libs.common.service.service_spec import DEFAULT_SERVICES, LEASE_NAMESPACE, LIFECYCLE, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine, make_member

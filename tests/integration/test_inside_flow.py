@@ -14,7 +14,7 @@ from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable, 
 from libs.common.bus.delivery import Ack
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.contract.events import DeadLetter, Decided, Leading
-from libs.common.service.service_spec import DURABLES
+from libs.common.contract.services import DURABLES
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import MAX_BYTES, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.pod_cidr_writes import count_ipam_writes
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine

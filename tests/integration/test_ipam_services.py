@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.common.contract.subjects import STREAM
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine

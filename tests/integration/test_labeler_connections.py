@@ -10,8 +10,8 @@ import msgspec
 from aiohttp import web
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.contract.services import LABELER
 from libs.common.service.service import Dependencies
-from libs.common.service.service_spec import LABELER
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.builders import (

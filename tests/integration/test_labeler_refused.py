@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
+from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.service.service_spec import LABELER
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
 from libs.testbed.service_permissions import get_user_name

@@ -18,9 +18,9 @@ from libs.common.contract.node import (
     UNINITIALIZED_TAINT,
     Node,
 )
+from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.service.service_spec import LABELER
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
 from libs.testbed.nats_server import NatsServer

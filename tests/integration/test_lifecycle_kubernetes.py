@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.common.service.service_spec import LIFECYCLE
+from libs.common.contract.services import LIFECYCLE
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.machine_fleet import make_machine
 from tests.bus_actors import wait_until

@@ -12,11 +12,11 @@ import pytest
 from nats.js.errors import NotFoundError
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.common.contract.subjects import LEADING, STREAM
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.service.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import JSON_PATCH, STRATEGIC, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine

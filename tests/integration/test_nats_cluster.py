@@ -12,8 +12,8 @@ import pytest
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import BusError, StreamFull
 from libs.common.contract.events import EnrichedNodeGone, Leading
+from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import subject_of
-from libs.common.service.service_spec import DURABLES
 from libs.testbed.child_process import ChildProcess, allocate_port
 from services.bootstrap.directory_key_store import DirectoryKeyStore
 from services.bootstrap.resource_names import ResourceNames

@@ -8,8 +8,8 @@ from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.provision import durable_config, stream_config
 from libs.common.bus.protocol import BusError
 from libs.common.bus.stream_size import subtract_headroom
+from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import ALL_SUBJECTS, STREAM
-from libs.common.service.service_spec import DURABLES
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Worker, make_event, wait_until
 from tests.integration.conftest import ConnectBus, operating

@@ -10,8 +10,8 @@ from cryptography import x509
 
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import BusHooks
+from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import FLOW, subject_of
-from libs.common.service.service_spec import DURABLES
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import MAX_BYTES, Recorder, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus

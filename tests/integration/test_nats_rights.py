@@ -16,10 +16,10 @@ from libs.common.bus.nats.connection import Connection
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.events import Decided
 from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.common.contract.services import DURABLES, SERVICES
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE, STREAM, subject_of
 from libs.common.observability import metrics
 from libs.common.service.observers import bus_hooks
-from libs.common.service.service_spec import DURABLES, SERVICES
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.service_processes import ServiceProcesses

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
-from libs.common.service.service_spec import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer

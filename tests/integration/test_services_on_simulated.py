@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
-from libs.common.service.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer

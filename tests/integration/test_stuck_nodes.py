@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from libs.common.service.service_spec import DEFAULT_SERVICES, IPAM, LABELER
+from libs.common.contract.services import DEFAULT_SERVICES, IPAM, LABELER
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer

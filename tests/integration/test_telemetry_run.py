@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer

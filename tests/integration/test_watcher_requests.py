@@ -9,12 +9,12 @@ import pytest
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusHooks
 from libs.common.contract.events import CsrGone, CsrObserved
+from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.reflector import Reflector
 from libs.common.kube.watch_events import ListSnapshot, WatchEvent
-from libs.common.service.service_spec import WATCHER
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.service_permissions import build_role_objects, get_collection_path, get_user_name

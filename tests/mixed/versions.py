@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 
 NAMES: Final = tuple(wiring.service for wiring in SERVICES)
 # Every scenario starts one process per service, on NATS: an all-in-one process has one version only.

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER, WATCHER_LEASE_NAME
 from libs.common.contract.subjects import DECIDED, ENRICHED_NODE
-from libs.common.service.service_spec import LIFECYCLE_LEASE_NAME, WATCHER, WATCHER_LEASE_NAME
 from libs.testbed.kubelet_node import build_registered_node
 from libs.testbed.kubelets import MERGE, SimKubelet
 from libs.testbed.machine_fleet import make_machine

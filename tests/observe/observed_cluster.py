@@ -9,7 +9,7 @@ from typing import Any, Final
 import nats
 import yaml
 
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.prometheus import PrometheusServer, start_prometheus

@@ -8,8 +8,8 @@ from typing import Final
 import nats
 
 from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import ENRICHED_NODE
-from libs.common.service.service_spec import SERVICES
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.prometheus import PrometheusServer, start_prometheus

@@ -20,7 +20,7 @@ from cli.explain.node.finding import (
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
-from libs.common.service.service_spec import LABELER
+from libs.common.contract.services import LABELER
 from services.labeler.blocker import FAULT_REASONS
 
 WRITE_DEADLINE: Final = timedelta(seconds=15)  # per hop: metadata and the labeler each answer within 10 s

@@ -11,7 +11,7 @@ from cli.explain.node.node_evidence import NodeEvidence
 from cli.render.described_node import DescribedNode
 from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.machine import MachineFault
-from libs.common.service.service_spec import IPAM, LABELER
+from libs.common.contract.services import IPAM, LABELER
 
 StepState = Literal["done", "owed", "unknown", "none"]
 

@@ -8,9 +8,9 @@ import msgspec
 
 from cli.explain.certificate_signing_request import CertificateSigningRequest
 from libs.common.contract.node import ObjectMeta
+from libs.common.contract.services import SERVICES
 from libs.common.kube.lease import Lease
 from libs.common.kube.pods import Pod
-from libs.common.service.service_spec import SERVICES
 
 COMPONENT: Final = "app.kubernetes.io/component"  # the chart's label with the service of a pod
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)

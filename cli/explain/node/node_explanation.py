@@ -17,7 +17,7 @@ from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node
-from libs.common.service.service_spec import LABELER
+from libs.common.contract.services import LABELER
 from services.labeler.native_provider_id import derive_native_provider_id
 from services.labeler.node_ownership import why_not_managed
 from services.labeler.plan import (

@@ -8,7 +8,6 @@ from typing import Final, Literal, Protocol
 from libs.common.bus.protocol import Bus, BusError
 from libs.common.contract.events import Decided
 from libs.common.observability import telemetry
-from libs.common.service.service_spec import ServiceName
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ class DecisionPublisher:
         self,
         bus: Bus,
         *,
-        service: ServiceName,
+        service: str,
         kind: Literal["node", "csr"],
         now: Callable[[], datetime],
         outcome_aliases: Mapping[str, str],

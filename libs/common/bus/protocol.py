@@ -9,6 +9,7 @@ import msgspec
 
 from libs.common.bus.delivery import Disposition
 from libs.common.contract.events import Event
+from libs.common.contract.service_spec import Durable
 
 
 class UnreadablePayload(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,15 +33,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     published_at: datetime
     headers: Mapping[str, str] = {}  # traceparent
     redelivered: bool = False
-
-
-class Durable(msgspec.Struct, frozen=True, kw_only=True):
-    """A durable consumer with explicit acknowledgement and one filter, shared by a service's replicas."""
-
-    service: str  # the service in whose name dead letters are published, whatever process consumes
-    name: str
-    filter: str
-    ack_wait_seconds: float = 30.0
 
 
 class StreamPosition(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,28 +1,28 @@
-"""The controllers that --controllers and the --cloud-config file name: the reference's names for them."""
+"""The controllers that --controllers and the --cloud-config file name, as in the reference controller."""
 
 from collections.abc import Mapping
 from typing import Final
 
-CLOUD_NODE: Final = "cloud-node"
-CSR_APPROVAL: Final = "certificatesigningrequest-approving-controller"
-NODE_IPAM: Final = "node-ipam-controller"
-NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
+from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, SERVICES
+
+CLOUD_NODE: Final = LABELER.controller.name
+CSR_APPROVAL: Final = CSR.controller.name
+NODE_IPAM: Final = IPAM.controller.name
+NODE_LIFECYCLE: Final = LIFECYCLE.controller.name
+SELECTABLE: Final = tuple(spec.controller for spec in SERVICES if spec.controller.name)
+# Controllers of the reference that do nothing here, and their aliases.
+NEVER_HERE: Final[Mapping[str, str]] = {"service-lb-controller": "service", "node-route-controller": "route"}
 ALIASES: Final[Mapping[str, str]] = {
-    "cloud-node-controller": CLOUD_NODE,
-    "node-csr-approval": CSR_APPROVAL,
-    "nodeipam": NODE_IPAM,
-    "cloud-node-lifecycle": NODE_LIFECYCLE,
-    "service": "service-lb-controller",
-    "route": "node-route-controller",
+    **{alias: each.name for each in SELECTABLE for alias in each.aliases},
+    **{alias: name for name, alias in NEVER_HERE.items()},
 }
-_OF_NODES: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE)
-# Whatever those are called that look after Nodes.
+# All names of the controllers that work on Nodes.
 NODE_CONTROLLER_NAMES: Final = (
-    *_OF_NODES,
-    *(name for name, proper in ALIASES.items() if proper in _OF_NODES),
+    *(each.name for each in SELECTABLE),
+    *(alias for each in SELECTABLE for alias in each.aliases),
 )
 
 
 def canonical_name(name: str) -> str:
-    """What a controller is called, by that name or by another one that it has."""
+    """Return the name of a controller, for that name or an alias."""
     return ALIASES.get(name, name)

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Final
 
 from libs.common.bus.delivery import PermanentError, TemporaryError, backoff_seconds
+from libs.common.contract.services import LEASE_NAMESPACE
 from libs.common.kube.event_recorder import EventWriter
 from libs.common.kube.events import ObjectEvent, ObjectReference
-from libs.common.service.service_spec import LEASE_NAMESPACE
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from libs.common.bus.protocol import Bus
+from libs.common.contract.services import SERVICES, WATCHER
 from libs.common.observability import telemetry
 from libs.common.service.event_loop_monitor import EventLoopMonitor
 from libs.common.service.health import HealthServer
@@ -32,16 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_REFERENCE_PORT: Final = 10458
-# Different ports allow several services on one host; all-in-one and watcher use the reference controller's
-# port.
-STANDALONE_PORTS: Final = {
-    "metadata": 10459,
-    "labeler": 10460,
-    "csr": 10461,
-    "ipam": 10462,
-    "lifecycle": 10463,
-}
+# Different ports allow several services on one host; all-in-one uses the port of the watcher.
+_PORTS: Final = {spec.service: spec.port for spec in SERVICES}
 _CERTIFICATE_LOOK_SECONDS: Final = 60.0
 
 
@@ -121,7 +114,7 @@ class Application:
 
     async def _serve_health(self, endings: AsyncExitStack) -> None:
         settings = self._settings
-        port = STANDALONE_PORTS.get(self._name, _REFERENCE_PORT)
+        port = _PORTS.get(self._name, WATCHER.port)
         port = port if settings.secure_port is None else settings.secure_port
         if not port:
             return

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, TextIO
 
@@ -27,7 +28,7 @@ from libs.common.settings.read_settings import (
     list_options,
     read_settings,
 )
-from libs.common.settings.reference_flags import is_controller_selected
+from libs.common.settings.reference_flags import is_service_selected
 
 EXIT_CONFIGURATION: Final = 2
 
@@ -83,14 +84,18 @@ def select_definitions(
 ) -> tuple[ServiceDefinition[Any], ...]:
     """Return the services that flags such as --controllers select; a service started alone always runs."""
     items = parsed.get(ProcessSettings).controllers
+
+    def is_switched_on(run: ServiceDefinition[Any], name: str) -> bool:
+        settings = parsed.get(run.settings)
+        return any(
+            getattr(settings, each.field) for each in list_options(run.settings) if each.flag.name == name
+        )
+
     return tuple(
         run
         for run in definitions
         if len(definitions) == 1
-        or (
-            (not run.controller or is_controller_selected(items, run.controller))
-            and run.is_enabled(parsed.get(run.settings))
-        )
+        or is_service_selected(items, run.spec.controller, is_switched_on=partial(is_switched_on, run))
     )
 
 

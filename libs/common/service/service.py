@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import msgspec
 
 from libs.common.bus.protocol import Bus
-from libs.common.service.service_spec import ServiceSpec
+from libs.common.contract.service_spec import ServiceSpec
 
 if TYPE_CHECKING:  # metadata has no Kubernetes rights and never loads the Kubernetes client
     from libs.common.kube.api import KubeApi
@@ -61,5 +61,3 @@ class ServiceDefinition(Generic[SettingsT]):
     spec: ServiceSpec
     settings: type[SettingsT]
     build: Callable[[Dependencies, SettingsT], Service]
-    controller: str = ""  # all-in-one runs the service if --controllers selects this name; "" = always
-    is_enabled: Callable[[SettingsT], bool] = lambda settings: True  # whether all-in-one runs the service

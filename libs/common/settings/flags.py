@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.services import SERVICES
 from libs.common.settings.renamed_flags import list_spellings
 
 
@@ -75,12 +76,14 @@ CLOUD_CONFIG: Final = Flag(
     "file with mistakes is told of and not obeyed.",
     NODES,
 )
+_SELECTABLE: Final = [spec for spec in SERVICES if spec.controller.name]
 CONTROLLERS: Final = Flag(
     "controllers",
-    "Controllers to run, as in the Talos cloud controller manager: cloud-node makes Nodes usable, "
-    "node-csr-approval approves what kubelets serve with, node-ipam-controller gives Nodes their pod CIDRs, "
-    "cloud-node-lifecycle deletes Nodes whose machine is proven to be gone. `*` = the first two, -name = all "
-    "but that one.",
+    "Controllers to run, as in the Talos cloud controller manager. "
+    + "; ".join(f"{spec.controller.display_name} {spec.description}" for spec in _SELECTABLE)
+    + ". `*` = "
+    + " and ".join(spec.controller.display_name for spec in _SELECTABLE if spec.controller.in_wildcard)
+    + ", -name = all but that one.",
     NODES,
 )
 PREFER_IPV6: Final = Flag(

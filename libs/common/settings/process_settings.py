@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from libs.common.contract.services import SERVICES, WATCHER
 from libs.common.settings.flags import (
     BIND_ADDRESS,
     BUS,
@@ -91,8 +92,9 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         Flag(
             "secure-port",
-            "Port of /healthz, /livez, /readyz and /metrics. Default: 10458, metadata alone 10459, labeler "
-            "alone 10460, csr alone 10461, ipam alone 10462, lifecycle alone 10463. 0 = do not serve.",
+            f"Port of /healthz, /livez, /readyz and /metrics. Default: {WATCHER.port}, "
+            f"{', '.join(f'{spec.service} alone {spec.port}' for spec in SERVICES if spec != WATCHER)}. "
+            "0 = do not serve.",
             HEALTH_AND_METRICS,
             at_least=0,
             at_most=65535,

@@ -3,7 +3,7 @@
 The list is that of k8s.io/cloud-provider 0.36, k8s.io/component-base and the reference's own allocator.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -12,10 +12,14 @@ from libs.common.contract.controllers import (
     ALIASES,
     CLOUD_NODE,
     CSR_APPROVAL,
+    NEVER_HERE,
     NODE_IPAM,
     NODE_LIFECYCLE,
+    SELECTABLE,
     canonical_name,
 )
+from libs.common.contract.service_spec import Controller
+from libs.common.contract.services import IPAM
 
 __all__ = [
     "CLOUD_NODE",
@@ -28,6 +32,7 @@ __all__ = [
     "IgnoredFlag",
     "allocates_pod_cidrs",
     "is_controller_selected",
+    "is_service_selected",
     "list_wildcard_differences",
     "select_controllers",
 ]
@@ -130,10 +135,9 @@ _ALL_DIFFERS: Final = (
     "--controllers: `*` selects cloud-node and node-csr-approval here; in the reference it selects "
     "cloud-node and cloud-node-lifecycle. Name the controllers instead (docs/migrate.md)"
 )
-_NEVER: Final = ("service-lb-controller", "node-route-controller")
-_HERE: Final = (CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE)
-_ONLY_BY_NAME: Final = (NODE_IPAM, NODE_LIFECYCLE, *_NEVER)  # `*` does not mean these
-CONTROLLERS: Final = tuple(sorted({*_HERE, *ALIASES, *_NEVER}))
+_IN_WILDCARD: Final = frozenset(each.name for each in SELECTABLE if each.in_wildcard)
+_DISPLAY_NAMES: Final = [each.display_name for each in SELECTABLE]
+CONTROLLERS: Final = tuple(sorted({*ALIASES, *ALIASES.values()}))
 
 
 class ControllerSelection(msgspec.Struct, frozen=True):
@@ -146,12 +150,24 @@ class ControllerSelection(msgspec.Struct, frozen=True):
 def is_controller_selected(items: tuple[str, ...], name: str) -> bool:
     """Whether a --controllers list has that controller run; `name` may be an alias."""
     wanted, proper = _wanted(items), canonical_name(name)
-    return wanted.get(proper, proper not in _ONLY_BY_NAME and wanted.get("*", False))
+    return wanted.get(proper, proper in _IN_WILDCARD and wanted.get("*", False))
+
+
+def is_service_selected(
+    items: tuple[str, ...], controller: Controller, *, is_switched_on: Callable[[str], bool]
+) -> bool:
+    """Whether a process with that --controllers list runs the service of this row of the service table.
+
+    `is_switched_on` returns whether the boolean flag of that name is set.
+    """
+    if controller.flag:
+        return _wanted(items).get(controller.name, is_switched_on(controller.flag))
+    return not controller.name or is_controller_selected(items, controller.name)
 
 
 def allocates_pod_cidrs(items: tuple[str, ...], *, allocate_node_cidrs: bool) -> bool:
     """Whether pod CIDRs are allocated: as a --controllers list says, or else --allocate-node-cidrs."""
-    return _wanted(items).get(NODE_IPAM, allocate_node_cidrs)
+    return is_service_selected(items, IPAM.controller, is_switched_on=lambda flag: allocate_node_cidrs)
 
 
 def select_controllers(items: tuple[str, ...]) -> ControllerSelection:
@@ -161,10 +177,10 @@ def select_controllers(items: tuple[str, ...]) -> ControllerSelection:
         for bare in (item.removeprefix("-") for item in items)
         if bare != "*" and bare not in CONTROLLERS
     ]
-    if not mistakes and not any(is_controller_selected(items, name) for name in _HERE):
+    if not mistakes and not any(is_controller_selected(items, each.name) for each in SELECTABLE):
         mistakes.append(
-            f"--controllers={','.join(items)} leaves nothing to run: this version has cloud-node, "
-            "node-csr-approval, node-ipam-controller and cloud-node-lifecycle"
+            f"--controllers={','.join(items)} leaves nothing to run: this version has "
+            f"{', '.join(_DISPLAY_NAMES[:-1])} and {_DISPLAY_NAMES[-1]}"
         )
     return ControllerSelection(tuple(_in_vain(items)), tuple(mistakes))
 
@@ -180,7 +196,7 @@ def list_wildcard_differences(items: tuple[str, ...]) -> tuple[str, ...]:
 def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
     wanted = _wanted(items)
     for name in dict.fromkeys(items):
-        if canonical_name(name) in _NEVER and wanted[canonical_name(name)]:
+        if canonical_name(name) in NEVER_HERE and wanted[canonical_name(name)]:
             yield (
                 f'--controllers: "{name}" has no effect: this controller has no routes, load balancers or '
                 "volumes"

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 from libs.testbed.compose.addresses import API_SERVER, FOLDER, TALOS
 from libs.testbed.pki import CertificateAuthority, KeyPair, make_service_account_keys
 from libs.testbed.service_permissions import get_user_name

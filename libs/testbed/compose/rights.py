@@ -10,7 +10,7 @@ from typing import Final
 
 import aiohttp
 
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 from libs.testbed.compose.addresses import FOLDER, Admin
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.service_processes import grant_permissions

@@ -26,8 +26,8 @@ from cli.inside.flow_snapshot import (
     parse_objects,
 )
 from cli.inside.service_presence import list_service_presence
+from libs.common.contract.services import READER_USER, SERVICES
 from libs.common.kube.pods import Pod
-from libs.common.service.service_spec import READER_USER, SERVICES
 from tests.builders import NOW, make_leading, make_node, make_node_observed
 
 LEADING = LastMessage(subject="l", published_at=NOW - timedelta(seconds=3), event=make_leading())

@@ -8,10 +8,10 @@ import pytest
 from cli.doctor.installation import get_lease_name
 from cli.doctor.kube_objects import Container
 from cli.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
+from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.lease import Lease, LeaseSpec
 from libs.common.kube.transport import Request
-from libs.common.service.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 
 DEFAULT, MINE, FAR = ("kube-system", WATCHER_LEASE_NAME), ("talos", "mine"), ("talos", WATCHER_LEASE_NAME)
 

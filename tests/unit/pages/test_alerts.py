@@ -11,8 +11,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from cli.__main__ import main
 from cli.doctor.check_names import CHECK_NAMES as CHECKS
+from libs.common.contract.services import SERVICES
 from libs.common.observability import metrics
-from libs.common.service.service_spec import SERVICES
 from tests.architecture.sources import ROOT
 
 FOLDER: Final = ROOT / "deploy" / "observability"

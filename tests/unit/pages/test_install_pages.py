@@ -9,14 +9,9 @@ import yaml
 
 from libs.common.cloud_config.file_keys import FEATURES, GLOBAL
 from libs.common.contract.controllers import (
-    CLOUD_NODE,
-    CSR_APPROVAL,
-    NODE_IPAM,
-    NODE_LIFECYCLE,
     canonical_name,
 )
-from libs.common.service.application import STANDALONE_PORTS
-from libs.common.service.service_spec import LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.common.contract.services import LEASE_NAMESPACE, SERVICES, WATCHER_LEASE_NAME
 from libs.common.settings.reference_flags import list_wildcard_differences
 from services.bootstrap.certificates import AUTHORITY_LIFETIME
 from services.bootstrap.kubernetes_key_store import INSTANCE, LABELS
@@ -92,17 +87,14 @@ def test_the_patches_are_all_there_are():
 def test_the_controllers_are_those_that_can_be_asked_for():
     told = dict(re.findall(r"`([a-z-]+)` \((\w+)\)", section("install", "Profiles")))
     assert {canonical_name(name): service for name, service in told.items()} == {
-        CLOUD_NODE: "labeler",
-        CSR_APPROVAL: "csr",
-        NODE_IPAM: "ipam",
-        NODE_LIFECYCLE: "lifecycle",
+        spec.controller.name: spec.service for spec in SERVICES if spec.controller.name
     }
 
 
 def test_ports_are_those_of_the_settings():
     ports, of = column(section("install", "Ports"), 0), column(section("install", "Ports"), 1)
-    assert ports[0] == ", ".join(map(str, (10458, *STANDALONE_PORTS.values())))
-    assert of[0].endswith(", ".join(STANDALONE_PORTS))
+    assert ports[0] == ", ".join(map(str, [spec.port for spec in SERVICES]))
+    assert of[0].endswith(", ".join(spec.service for spec in SERVICES[1:]))
     made = BootstrapSettings()
     assert ports[1] == str(made.secure_port)
     assert ports[2] == f"{made.client_port}, {made.route_port}, {made.monitor_port}"

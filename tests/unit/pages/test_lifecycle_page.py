@@ -9,8 +9,8 @@ import pytest
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.controllers import CSR_APPROVAL, NODE_LIFECYCLE
+from libs.common.contract.services import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.observability import metrics
-from libs.common.service.service_spec import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.settings.flags import LIFECYCLE as GROUP
 from libs.common.settings.read_settings import list_options
 from services.lifecycle import node_event_recorder

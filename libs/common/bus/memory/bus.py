@@ -15,7 +15,6 @@ from libs.common.bus.protocol import (
     BusError,
     BusHooks,
     ConsumerStats,
-    Durable,
     Follower,
     Message,
     NoStream,
@@ -33,6 +32,7 @@ from libs.common.bus.stream_size import (
     subtract_headroom,
 )
 from libs.common.contract.events import Event, encode
+from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
 
 _AT_ONCE: Final = 64  # messages that a follower is fed before others get their turn

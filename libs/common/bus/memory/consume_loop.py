@@ -9,8 +9,9 @@ from typing import Final, Protocol
 from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.delivery import Nak
 from libs.common.bus.memory.stream import DurableState, StoredMessage
-from libs.common.bus.protocol import Durable, Message, UnreadablePayload
+from libs.common.bus.protocol import Message, UnreadablePayload
 from libs.common.contract.events import Event, EventError, decode
+from libs.common.contract.service_spec import Durable
 
 log = logging.getLogger(__name__)
 _FINISH_SECONDS: Final = 20.0

@@ -21,7 +21,6 @@ from libs.common.bus.nats.stats import fetch_stats
 from libs.common.bus.protocol import (
     BusError,
     BusHooks,
-    Durable,
     Follower,
     Message,
     NoStream,
@@ -32,6 +31,7 @@ from libs.common.bus.protocol import (
 )
 from libs.common.bus.stream_size import message_bytes
 from libs.common.contract.events import Event, encode
+from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import STREAM, subject_of
 
 _OUTSTANDING: Final = 256  # publishes without an acknowledgement; more wait, within their own deadline

@@ -20,7 +20,8 @@ from libs.common.bus.nats.jetstream import (
     parse_delivery,
 )
 from libs.common.bus.nats.pull_subscription import PullSubscription
-from libs.common.bus.protocol import BusError, Durable, Message, NoStream
+from libs.common.bus.protocol import BusError, Message, NoStream
+from libs.common.contract.service_spec import Durable
 
 log = logging.getLogger(__name__)
 _CANCEL_SECONDS: Final = 2.0

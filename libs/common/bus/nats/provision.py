@@ -17,7 +17,7 @@ from libs.common.bus.nats.jetstream import (
     fetch_consumer_info,
     fetch_stream_info,
 )
-from libs.common.bus.protocol import BusError, Durable, NoStream
+from libs.common.bus.protocol import BusError, NoStream
 from libs.common.bus.stream_size import (
     HEADROOM_BYTES,
     candidate_limits,
@@ -25,6 +25,7 @@ from libs.common.bus.stream_size import (
     initial_limit,
     subtract_headroom,
 )
+from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import ALL_SUBJECTS, STREAM
 
 _MAX_AGE_SECONDS: Final = 3600

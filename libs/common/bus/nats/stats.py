@@ -6,8 +6,8 @@ from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import NoConsumer, fetch_consumer_info, fetch_stream_info_for
 from libs.common.bus.nats.provision import read_limit
 from libs.common.bus.protocol import ConsumerStats, StreamStats
+from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import DEAD_LETTERS
-from libs.common.service.service_spec import DURABLES
 
 
 async def fetch_stats(connection: Connection) -> StreamStats:

@@ -37,7 +37,7 @@ from cli.doctor.required_permissions import AccessReviewResult, list_access_revi
 from cli.doctor.text import format_diagnosis
 from cli.kube_listing import ClusterUnavailable
 from cli.lines import print_lines
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 from tests.doctor_cases import (
     PREFIX,
     format_observations,

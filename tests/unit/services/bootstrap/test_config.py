@@ -5,9 +5,9 @@ from pathlib import PurePath
 import msgspec
 import pytest
 
-from libs.common.bus.protocol import Durable
+from libs.common.contract.service_spec import Durable, ServiceSpec
+from libs.common.contract.services import DURABLES, LABELER, METADATA, SERVICES
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, ROOT, STREAM
-from libs.common.service.service_spec import DURABLES, LABELER, METADATA, SERVICES, ServiceSpec
 from services.bootstrap.nats_permissions import (
     SYSTEM_USER,
     build_reader_permissions,

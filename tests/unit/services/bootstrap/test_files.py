@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from libs.common.bus.nats.nkeys import generate_seed, public_key_of
-from libs.common.service.service_spec import SERVICES
+from libs.common.contract.services import SERVICES
 from libs.common.settings.read_settings import SettingsError, read_settings
 from services.bootstrap.directory_key_store import DirectoryKeyStore, write_file
 from services.bootstrap.policy_rules import list_policy_rules

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.common.service.service_spec import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
+from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 from libs.common.settings.read_settings import SettingsError, read_settings
 from services.lifecycle.settings import LifecycleSettings
 

@@ -1,10 +1,9 @@
-"""What each service consumes, publishes and owns, and its RBAC rules. Tests compare manifests with it."""
+"""The one table of services. Ports, NATS permissions, RBAC, chart, compose, controllers and docs follow it.
 
-from typing import Literal
+`make manifests` writes the generated files again. A new row goes last.
+"""
 
-import msgspec
-
-from libs.common.bus.protocol import Durable
+from libs.common.contract.service_spec import Controller, Durable, LeaseSpec, PolicyRule, ServiceSpec
 from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.common.contract.subjects import (
     DEAD_LETTERS,
@@ -19,35 +18,6 @@ from libs.common.contract.subjects import (
     SNAPSHOT,
 )
 
-ServiceName = Literal["watcher", "metadata", "labeler", "csr", "ipam", "lifecycle"]
-
-
-class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One RBAC rule with least privilege; empty `resource_names` means every object."""
-
-    group: str  # "" is the core group
-    resource: str
-    verbs: tuple[str, ...]
-    resource_names: tuple[str, ...] = ()
-    namespace: str = ""  # "" = cluster scoped
-
-
-class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of one service in the flow, and its permissions."""
-
-    service: ServiceName
-    description: str  # for --help
-    input_description: str  # for the documentation
-    durables: tuple[Durable, ...] = ()
-    follows: tuple[str, ...] = ()  # filters of its ephemeral followers
-    publishes: tuple[str, ...] = ()  # subject filters
-    owns: tuple[str, ...] = ()  # fields and objects that no other service writes
-    provisions_stream: bool = False
-    runs_by_default: bool = True  # False: it runs only if an operator enables it
-    policy_rules: tuple[PolicyRule, ...] = ()
-    secrets: tuple[str, ...] = ()
-
-
 WATCHER_LEASE_NAME = "cloud-controller-manager-talos"  # the reference controller's name: only one can lead
 LEASE_NAMESPACE = "kube-system"
 # No other component stores ConfigMaps in this namespace. RBAC cannot restrict `create` by name, and page
@@ -61,6 +31,8 @@ WATCHER = ServiceSpec(
     service="watcher",
     description="tells the others of Nodes and requests for certificates as Kubernetes has them",
     input_description="Nodes, and kubelets' CertificateSigningRequests, from the Kubernetes API",
+    port=10458,  # the port of the reference controller; all services in one process serve it, too
+    lease=LeaseSpec(name=WATCHER_LEASE_NAME, flag="leader-elect-resource-name"),
     follows=(f"{FLOW}.>",),
     publishes=(f"{OBSERVED_NODE}.>", f"{OBSERVED_CSR}.>", SNAPSHOT, LEADING),
     owns=("stream", "durables", f"lease/{LEASE_NAMESPACE}/{WATCHER_LEASE_NAME}"),
@@ -88,6 +60,8 @@ METADATA = ServiceSpec(
     service="metadata",
     description="asks their machines over the Talos API",
     input_description="observed nodes and requests for certificates; the Talos API of their machines",
+    port=10459,
+    single_replica=True,
     follows=(f"{FLOW}.>",),
     publishes=(
         f"{ENRICHED_NODE}.>",
@@ -103,6 +77,11 @@ LABELER = ServiceSpec(
     service="labeler",
     description="makes Nodes usable: addresses, providerID, labels, taints",
     input_description="enriched nodes; follows observed ones",
+    port=10460,
+    controller=Controller(
+        name="cloud-node", aliases=("cloud-node-controller",), display_name="cloud-node", in_wildcard=True
+    ),
+    needs_talos=True,
     durables=(Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>"),),
     follows=(f"{FLOW}.>",),
     publishes=(f"{DECIDED}.labeler.>", f"{DEAD_LETTERS}.labeler.>"),
@@ -126,6 +105,13 @@ CSR = ServiceSpec(
     service="csr",
     description="approves or denies what kubelets ask to serve with",
     input_description="enriched requests for certificates; follows all that is known of Nodes",
+    port=10461,
+    controller=Controller(
+        name="certificatesigningrequest-approving-controller",
+        aliases=("node-csr-approval",),
+        display_name="node-csr-approval",
+        in_wildcard=True,
+    ),
     durables=(Durable(service="csr", name="csr-requests", filter=f"{ENRICHED_CSR}.>"),),
     follows=(f"{FLOW}.>",),
     publishes=(f"{DECIDED}.csr.>", f"{DEAD_LETTERS}.csr.>"),
@@ -143,6 +129,14 @@ IPAM = ServiceSpec(
     service="ipam",
     description="gives Nodes their pod CIDRs",
     input_description="enriched nodes and the cluster's networks; follows all that is known of Nodes",
+    port=10462,
+    controller=Controller(
+        name="node-ipam-controller",
+        aliases=("nodeipam",),
+        display_name="node-ipam-controller",
+        flag="allocate-node-cidrs",
+    ),
+    needs_talos=True,
     durables=(Durable(service="ipam", name="ipam-nodes", filter=f"{ENRICHED_NODE}.>"),),
     follows=(f"{FLOW}.>",),
     publishes=(f"{DECIDED}.ipam.>", f"{DEAD_LETTERS}.ipam.>"),
@@ -151,7 +145,6 @@ IPAM = ServiceSpec(
         "node/spec.podCIDRs",
         f"configmap/{CLAIM_PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*",
     ),
-    runs_by_default=False,
     policy_rules=(
         PolicyRule(group="", resource="nodes", verbs=("list", "patch")),
         # The names of pages follow from the allocated blocks, so the rule cannot list them.
@@ -169,6 +162,14 @@ LIFECYCLE = ServiceSpec(
     service="lifecycle",
     description="deletes Nodes whose machine is proven to be gone",
     input_description="all that is known of Nodes, which it follows",
+    port=10463,
+    controller=Controller(
+        name="cloud-node-lifecycle-controller",
+        aliases=("cloud-node-lifecycle",),
+        display_name="cloud-node-lifecycle",
+    ),
+    lease=LeaseSpec(name=LIFECYCLE_LEASE_NAME, flag="lifecycle-lease-name"),
+    needs_talos=True,
     follows=(f"{FLOW}.>",),
     publishes=(f"{DECIDED}.lifecycle.>",),
     owns=(
@@ -176,7 +177,6 @@ LIFECYCLE = ServiceSpec(
         "node/spec.taints[node.cloudprovider.kubernetes.io/shutdown]",
         f"lease/{LEASE_NAMESPACE}/{LIFECYCLE_LEASE_NAME}",
     ),
-    runs_by_default=False,
     policy_rules=(
         PolicyRule(group="", resource="nodes", verbs=("get", "patch", "delete")),
         PolicyRule(
@@ -194,7 +194,14 @@ LIFECYCLE = ServiceSpec(
 )
 
 READER_USER = "reader"  # the NATS user with read access, for `talos-ccm` and consoles
-SERVICES: tuple[ServiceSpec, ...] = (WATCHER, METADATA, LABELER, CSR, IPAM, LIFECYCLE)
+SERVICES: tuple[ServiceSpec, ...] = (
+    WATCHER,
+    METADATA,
+    LABELER,
+    CSR,
+    IPAM,
+    LIFECYCLE,
+)
 DEFAULT_SERVICES: tuple[ServiceSpec, ...] = tuple(spec for spec in SERVICES if spec.runs_by_default)
 # The durables of all services: the watcher creates them, and does not know which services run.
 DURABLES: tuple[Durable, ...] = tuple(durable for spec in SERVICES for durable in spec.durables)
