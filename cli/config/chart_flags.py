@@ -2,32 +2,21 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from cli.config.chart_schema import ChartFindings, make_finding
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_LIFECYCLE
+from libs.common.contract.services import CHART_ORDER
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, list_options, validate_settings
-from libs.common.settings.reference_flags import allocates_pod_cidrs, is_controller_selected
-from services.csr.settings import CsrSettings
-from services.ipam.settings import IpamSettings
-from services.labeler.settings import LabelerSettings
-from services.lifecycle.settings import LifecycleSettings
-from services.metadata.settings import MetadataSettings
-from services.watcher.settings import WatcherSettings
+from libs.common.settings.reference_flags import is_service_selected
+from services.definitions import load_settings_types
 
 SettingsType = type[msgspec.Struct]
-SETTINGS_TYPES: Final[dict[str, SettingsType]] = {
-    "watcher": WatcherSettings,
-    "metadata": MetadataSettings,
-    "labeler": LabelerSettings,
-    "ipam": IpamSettings,
-    "lifecycle": LifecycleSettings,
-    "csr": CsrSettings,
-}
+SETTINGS_TYPES: Final = load_settings_types(CHART_ORDER)
 _SET_BY_VALUES: Final = {
     "controllers": "does not choose which services are installed: use enabledControllers",
     "cloud-config": "replaces the file that the chart makes of transformations and config",
@@ -55,16 +44,17 @@ class ChartFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_services(given: ChartFlags) -> tuple[str, ...]:
     """Return the names of the services that the chart installs."""
-    runs = {
-        "labeler": is_controller_selected(given.controllers, CLOUD_NODE),
-        "ipam": allocates_pod_cidrs(
-            given.controllers,
-            allocate_node_cidrs=is_switched_on("allocate-node-cidrs", given.arguments_for("ipam")),
-        ),
-        "lifecycle": is_controller_selected(given.controllers, NODE_LIFECYCLE),
-        "csr": is_controller_selected(given.controllers, CSR_APPROVAL),
-    }
-    return tuple(name for name in SETTINGS_TYPES if runs.get(name, True))
+    return tuple(
+        spec.service
+        for spec in CHART_ORDER
+        if is_service_selected(
+            given.controllers, spec.controller, is_switched_on=partial(_is_set, given, spec.service)
+        )
+    )
+
+
+def _is_set(given: ChartFlags, service: str, flag: str) -> bool:
+    return is_switched_on(flag, given.arguments_for(service))
 
 
 def is_switched_on(flag: str, arguments: Sequence[str], *, default: bool = False) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from libs.common.cloud_config.findings import suggest_name, truncate_line
 from libs.common.cloud_config.model import Finding
+from libs.common.contract.services import SERVICES
 
 CHART: Final[dict[str, Any]] = json.loads((files("cli.config") / "chart.json").read_text())
 _NAMES: Final = {
@@ -29,10 +30,7 @@ _DEFAULTED: Final = {  # null means the default, is harmless, or is checked else
     "enabledControllers",
     "podAnnotations",
     "metrics",
-    "services.watcher",
-    "services.labeler",
-    "services.csr",
-    "services.lifecycle",
+    *(f"services.{spec.service}" for spec in SERVICES),
     "image",
     "image.tag",
     "image.repository",

@@ -12,11 +12,13 @@ from cli.config.chart_image import find_image_mistakes, find_image_warnings
 from cli.config.chart_schema import CHART, check_schema, make_finding
 from cli.config.config_check import FileReport, check_config
 from libs.common.cloud_config.model import Finding
+from libs.common.contract.services import SERVICES
 from libs.common.safe_yaml import YamlError, read_yaml
 from libs.common.settings.reference_flags import list_wildcard_differences, select_controllers
 
 _SPOT: Final = re.compile(r"--?delete[-_]preempted[-_]gcp[-_]spot(=.*)?")
 _NETWORKS: Final = re.compile(r"--?service[-_]cluster[-_]ip[-_]range(=.+)?")
+_NEED_TALOS: Final = {spec.service for spec in SERVICES if spec.needs_talos}
 _PROVEN: Final = "cloud-node-lifecycle deletes a Node only if its machine is proven to be gone"
 _SPOT_KEPT: Final = (
     "cloud-node-lifecycle keeps the Nodes of preempted GCP spot machines. The reference deletes them. "
@@ -103,7 +105,7 @@ def _check_templates(values: dict[str, Any], given: ChartFlags) -> Iterator[Find
     names = list_services(given)
     args = given.arguments_for("metadata")
     is_without = is_switched_on("without-talos", args, default=not given.queries_machines)
-    if not given.queries_machines and {*names} & {"labeler", "ipam", "lifecycle"}:
+    if not given.queries_machines and {*names} & _NEED_TALOS:
         yield make_finding("talos.enabled", "false allows node-csr-approval alone in enabledControllers")
     elif is_without and "ipam" in names:
         yield make_finding("extraArgs", "--without-talos does not work with node-ipam-controller")

@@ -17,28 +17,15 @@ from cli.doctor.kube_objects import (
     Workload,
     WorkloadSpec,
 )
-from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import (
-    DEFAULT_SERVICES,
-    LEASE_NAMESPACE,
-    LIFECYCLE_LEASE_NAME,
-    SERVICES,
-    WATCHER_LEASE_NAME,
-)
-from libs.common.settings.reference_flags import (
-    CLOUD_NODE,
-    CSR_APPROVAL,
-    NODE_LIFECYCLE,
-    allocates_pod_cidrs,
-    is_controller_selected,
-)
+from libs.common.contract.service_spec import ElectionLease, ServiceSpec
+from libs.common.contract.services import DEFAULT_SERVICES, LEASE_NAMESPACE, SERVICES, WATCHER, WATCHER_LEASE
+from libs.common.settings.reference_flags import is_service_selected
 
 CHART: Final = "talos-cloud-controller-manager"
 PUBLISHED: Final = "ghcr.io/talos-ccm/"  # the registry in the rendered files; no image is published there
 TALOS_VOLUME: Final = "talos-secrets"
 INSTANCE: Final = "app.kubernetes.io/instance"
 _SERVICE: Final = re.compile(r"services(?:\.(?P<name>\w+))?")
-_CONTROLLERS: Final = {"labeler": CLOUD_NODE, "csr": CSR_APPROVAL, "lifecycle": NODE_LIFECYCLE}
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,10 +119,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lease(self) -> tuple[str, str]:
         """Return namespace and name of the watcher Lease."""
-        process = self.find_process("watcher")
-        return (
-            get_lease_name(process.container, "watcher") if process else (LEASE_NAMESPACE, WATCHER_LEASE_NAME)
-        )
+        process = self.find_process(WATCHER.service)
+        return get_lease_name(process.container if process else Container(name=""), WATCHER_LEASE)
 
     @property
     def config_file(self) -> tuple[str, str]:
@@ -158,17 +143,10 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# The flag that names the Lease of a service, and its default.
-_LEASE_FLAGS: Final = {
-    "watcher": ("leader-elect-resource-name", WATCHER_LEASE_NAME),
-    "lifecycle": ("lifecycle-lease-name", LIFECYCLE_LEASE_NAME),
-}
-
-
-def get_lease_name(container: Container, service: str) -> tuple[str, str]:
-    """Return namespace and name of the Lease that the service uses in that container."""
+def get_lease_name(container: Container, lease: ElectionLease) -> tuple[str, str]:
+    """Return namespace and name of that Lease, by the flags of the container."""
     namespace = container.last_flag_value("leader-elect-resource-namespace", LEASE_NAMESPACE)
-    return namespace, container.last_flag_value(*_LEASE_FLAGS[service])
+    return namespace, container.last_flag_value(lease.flag, lease.name)
 
 
 def find_installations(workloads: Iterable[Workload]) -> tuple[Installation, ...]:
@@ -253,12 +231,15 @@ def _list_all_in_one_services(container: Container) -> tuple[ServiceSpec, ...]:
     """Return the services of an all-in-one process, by its flags."""
     said = container.last_flag_value("controllers", "*")
     items = tuple(item.strip() for item in said.split(",") if item.strip())
-    allocate = container.last_flag_value("allocate-node-cidrs", "false").lower() in ("true", "t", "1")
-    running = {"watcher", "metadata"}
-    running |= {service for service, name in _CONTROLLERS.items() if is_controller_selected(items, name)}
-    if allocates_pod_cidrs(items, allocate_node_cidrs=allocate):
-        running.add("ipam")
-    return tuple(wiring for wiring in SERVICES if wiring.service in running)
+
+    def is_switched_on(flag: str) -> bool:
+        return container.last_flag_value(flag, "false").lower() in ("true", "t", "1")
+
+    return tuple(
+        spec
+        for spec in SERVICES
+        if is_service_selected(items, spec.controller, is_switched_on=is_switched_on)
+    )
 
 
 def _is_nats(workload: Workload) -> bool:

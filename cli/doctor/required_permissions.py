@@ -7,7 +7,7 @@ import msgspec
 
 from cli.doctor.installation import Installation, Process, get_lease_name
 from libs.common.contract.service_spec import PolicyRule
-from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
+from libs.common.contract.services import LEASES, WATCHER_LEASE
 from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
 from services.bootstrap.resource_names import ResourceNames
 
@@ -108,11 +108,10 @@ def apply_lease_names(process: Process, right: PolicyRule) -> PolicyRule:
     """Return the rule with the Lease names and the namespace from the flags of the process."""
     if right.resource != "leases":
         return right
-    namespace, watchers = get_lease_name(process.container, "watcher")
-    _, lifecycles = get_lease_name(process.container, "lifecycle")
-    names = {WATCHER_LEASE_NAME: watchers, LIFECYCLE_LEASE_NAME: lifecycles}
+    names = {lease.name: get_lease_name(process.container, lease) for lease in LEASES}
+    namespace, _ = names[WATCHER_LEASE.name]
     return msgspec.structs.replace(
         right,
         namespace=namespace,
-        resource_names=tuple(names.get(name, name) for name in right.resource_names),
+        resource_names=tuple(names[name][1] if name in names else name for name in right.resource_names),
     )

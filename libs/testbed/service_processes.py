@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import DEFAULT_SERVICES, LIFECYCLE, LIFECYCLE_LEASE_NAME
+from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER
 from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, wait_until
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.older_tree import older_tree_of
@@ -101,17 +101,13 @@ class ServiceProcesses:
             carrier,
             "--bind-address=127.0.0.1",
             "--secure-serving=false",
-            *_build_lease_flags(instance),
             *flags,
         ]
         try:
             for service, user in users.items():
                 its_own = _build_credential_flags(service, user, api_server, talosconfig)
                 its_own += _build_network_flags(service, service_networks, flags)
-                its_own += [
-                    *_build_lifecycle_lease_flags(service, instance),
-                    *(own_flags or {}).get(service, ()),
-                ]
+                its_own += [*_build_lease_flags(service, instance), *(own_flags or {}).get(service, ())]
                 for name in _list_process_names(service, (replicas or {}).get(service, 1)):
                     port = services.ports[name] = allocate_port()
                     argv = [*_build_module_arguments(service), f"--secure-port={port}", *its_own, *common]
@@ -176,19 +172,22 @@ def _build_credential_flags(name: str, user: str, api_server: ApiServer, talosco
 
     metadata gets no Kubernetes credential.
     """
-    of_kubernetes = [] if name == "metadata" else [f"--kubeconfig={api_server.kubeconfig(user)}"]
-    of_talos = [f"--talosconfig={talosconfig}"] if name in ("all-in-one", "metadata") else []
+    spec = next(
+        (spec for spec in SERVICES if spec.service == name), None
+    )  # None: all services in one process
+    of_kubernetes = [f"--kubeconfig={api_server.kubeconfig(user)}"] if not spec or spec.policy_rules else []
+    of_talos = [f"--talosconfig={talosconfig}"] if not spec or "talosconfig" in spec.secrets else []
     return of_kubernetes + of_talos
 
 
-def _build_lease_flags(instance: str) -> list[str]:
-    return [] if instance == ALL_IN_ONE else [f"--leader-elect-resource-name={get_lease_name(instance)}"]
-
-
-def _build_lifecycle_lease_flags(service: str, instance: str) -> list[str]:
-    if instance == ALL_IN_ONE or service not in ("all-in-one", LIFECYCLE.service):
-        return []
-    return [f"--lifecycle-lease-name={get_lease_name(instance, LIFECYCLE_LEASE_NAME)}"]
+def _build_lease_flags(service: str, instance: str) -> list[str]:
+    """Return a flag for each Lease of the process, and for that of the watcher, which all services accept."""
+    return [
+        f"--{spec.lease.flag}={get_lease_name(instance, spec.lease.name)}"
+        for spec in SERVICES
+        if instance != ALL_IN_ONE and spec.lease is not None
+        if service in ("all-in-one", spec.service) or spec is WATCHER
+    ]
 
 
 def _build_network_flags(service: str, networks: str, flags: Sequence[str]) -> list[str]:

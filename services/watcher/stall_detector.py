@@ -6,14 +6,11 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.protocol import ConsumerStats
-from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
-from libs.common.contract.services import CSR, LABELER
+from libs.common.contract.services import SERVICES
 from libs.common.settings.reference_flags import is_controller_selected
 
-_DEFAULT_CONSUMERS: Final = (
-    (LABELER, CLOUD_NODE),
-    (CSR, CSR_APPROVAL),
-)  # the other services run only where an operator enables them
+# The other services run only where an operator enables them.
+_DEFAULT_CONSUMERS: Final = tuple(spec for spec in SERVICES if spec.durables and spec.runs_by_default)
 
 
 class _Progress(msgspec.Struct, frozen=True):
@@ -55,8 +52,8 @@ def select_expected_durables(controllers: tuple[str, ...]) -> frozenset[str]:
     """Return the durable consumers of services that run by default and that --controllers selects."""
     return frozenset(
         durable.name
-        for spec, controller in _DEFAULT_CONSUMERS
-        if is_controller_selected(controllers, controller)
+        for spec in _DEFAULT_CONSUMERS
+        if is_controller_selected(controllers, spec.controller.name)
         for durable in spec.durables
     )
 

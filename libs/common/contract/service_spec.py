@@ -32,7 +32,7 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True):
     flag: str = ""  # boolean flag that selects it if --controllers does not name it
 
 
-class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True):
+class ElectionLease(msgspec.Struct, frozen=True, kw_only=True):
     """The Lease of a service that elects a leader."""
 
     name: str  # default name
@@ -47,7 +47,7 @@ class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
     input_description: str  # for the documentation
     port: int  # of health and metrics, in a process of its own
     controller: Controller = Controller()
-    lease: LeaseSpec | None = None
+    lease: ElectionLease | None = None
     durables: tuple[Durable, ...] = ()
     follows: tuple[str, ...] = ()  # filters of its ephemeral followers
     publishes: tuple[str, ...] = ()  # subject filters

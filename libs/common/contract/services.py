@@ -3,7 +3,7 @@
 `make manifests` writes the generated files again. A new row goes last.
 """
 
-from libs.common.contract.service_spec import Controller, Durable, LeaseSpec, PolicyRule, ServiceSpec
+from libs.common.contract.service_spec import Controller, Durable, ElectionLease, PolicyRule, ServiceSpec
 from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.common.contract.subjects import (
     DEAD_LETTERS,
@@ -25,6 +25,8 @@ LEASE_NAMESPACE = "kube-system"
 # include the configuration of CoreDNS and of this project, and the certificate authority of NATS.
 CLAIM_PAGES_NAMESPACE = "kube-node-lease"
 LIFECYCLE_LEASE_NAME = "talos-ccm-lifecycle"  # lifecycle elects its own leader, independent of the watcher
+WATCHER_LEASE = ElectionLease(name=WATCHER_LEASE_NAME, flag="leader-elect-resource-name")
+LIFECYCLE_LEASE = ElectionLease(name=LIFECYCLE_LEASE_NAME, flag="lifecycle-lease-name")
 _CERTIFICATES = "certificates.k8s.io"
 
 WATCHER = ServiceSpec(
@@ -32,7 +34,7 @@ WATCHER = ServiceSpec(
     description="tells the others of Nodes and requests for certificates as Kubernetes has them",
     input_description="Nodes, and kubelets' CertificateSigningRequests, from the Kubernetes API",
     port=10458,  # the port of the reference controller; all services in one process serve it, too
-    lease=LeaseSpec(name=WATCHER_LEASE_NAME, flag="leader-elect-resource-name"),
+    lease=WATCHER_LEASE,
     follows=(f"{FLOW}.>",),
     publishes=(f"{OBSERVED_NODE}.>", f"{OBSERVED_CSR}.>", SNAPSHOT, LEADING),
     owns=("stream", "durables", f"lease/{LEASE_NAMESPACE}/{WATCHER_LEASE_NAME}"),
@@ -168,7 +170,7 @@ LIFECYCLE = ServiceSpec(
         aliases=("cloud-node-lifecycle",),
         display_name="cloud-node-lifecycle",
     ),
-    lease=LeaseSpec(name=LIFECYCLE_LEASE_NAME, flag="lifecycle-lease-name"),
+    lease=LIFECYCLE_LEASE,
     needs_talos=True,
     follows=(f"{FLOW}.>",),
     publishes=(f"{DECIDED}.lifecycle.>",),
@@ -202,6 +204,11 @@ SERVICES: tuple[ServiceSpec, ...] = (
     IPAM,
     LIFECYCLE,
 )
+# The chart installs services that need no machine after those that do.
+CHART_ORDER: tuple[ServiceSpec, ...] = tuple(
+    sorted(SERVICES, key=lambda spec: bool(spec.controller.name) and not spec.needs_talos)
+)
 DEFAULT_SERVICES: tuple[ServiceSpec, ...] = tuple(spec for spec in SERVICES if spec.runs_by_default)
 # The durables of all services: the watcher creates them, and does not know which services run.
 DURABLES: tuple[Durable, ...] = tuple(durable for spec in SERVICES for durable in spec.durables)
+LEASES: tuple[ElectionLease, ...] = tuple(spec.lease for spec in SERVICES if spec.lease is not None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -26,22 +26,20 @@ _MASTERS: Final = ("system:masters",)
 _MARKER: Final = "made"  # written last
 
 
-def write_credentials(folder: Path, services: Iterable[str]) -> None:
+def write_credentials(folder: Path, services: Collection[str]) -> None:
     """Write what the control plane, the machines, the nodes and these services need."""
     authority = CertificateAuthority.make(common_name="kubernetes")
     _write_control_plane(folder / "control-plane", authority)
     _write_admin(folder / "nodes", authority)
     talos = TalosPki(folder / "talos", ["talos", "localhost", "127.0.0.1"])
-    users: dict[str, str] = {wiring.service: get_user_name(wiring) for wiring in SERVICES}
-    for service in services:
-        if service == "metadata":  # no Kubernetes right, and nobody else has a Talos credential
-            text = talos.talosconfig([TALOS], lifetime=LIFETIME)
-            write_private(folder / service / "talosconfig", text.encode())
-        else:
-            write_private(
-                folder / service / "kubeconfig", _make_kubeconfig(authority, users[service], API_SERVER)
-            )
-        _write_nats_credentials(folder / "keys", folder / service)
+    for spec in (spec for spec in SERVICES if spec.service in services):
+        own = folder / spec.service
+        if "talosconfig" in spec.secrets:
+            write_private(own / "talosconfig", talos.talosconfig([TALOS], lifetime=LIFETIME).encode())
+        if spec.policy_rules:
+            kubeconfig = _make_kubeconfig(authority, get_user_name(spec), API_SERVER)
+            write_private(own / "kubeconfig", kubeconfig)
+        _write_nats_credentials(folder / "keys", own)
 
 
 def _write_nats_credentials(keys: Path, service: Path) -> None:

@@ -8,7 +8,12 @@ import pytest
 from cli.doctor.installation import get_lease_name
 from cli.doctor.kube_objects import Container
 from cli.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
-from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
+from libs.common.contract.services import (
+    LIFECYCLE_LEASE,
+    LIFECYCLE_LEASE_NAME,
+    WATCHER_LEASE,
+    WATCHER_LEASE_NAME,
+)
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.lease import Lease, LeaseSpec
 from libs.common.kube.transport import Request
@@ -116,6 +121,6 @@ def test_each_service_that_leads_has_a_lease_of_its_own_in_the_same_namespace():
         name="all",
         args=("--leader-elect-resource-namespace=talos", "--lifecycle-lease-name", "gone"),
     )
-    assert get_lease_name(container, "watcher") == ("talos", WATCHER_LEASE_NAME)
-    assert get_lease_name(container, "lifecycle") == ("talos", "gone")
-    assert get_lease_name(Container(name="all"), "lifecycle") == ("kube-system", LIFECYCLE_LEASE_NAME)
+    assert get_lease_name(container, WATCHER_LEASE) == ("talos", WATCHER_LEASE_NAME)
+    assert get_lease_name(container, LIFECYCLE_LEASE) == ("talos", "gone")
+    assert get_lease_name(Container(name="all"), LIFECYCLE_LEASE) == ("kube-system", LIFECYCLE_LEASE_NAME)
