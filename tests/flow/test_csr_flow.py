@@ -680,7 +680,7 @@ async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_th
     flow: CsrServiceFlow,
 ):
     """A durable consumer may be bound to the new stream before the follower has left the former one."""
-    event = make_csr_enriched(make_serving_request(), incarnation="newer", observed_sequence=1)
+    event = make_csr_enriched(make_serving_request(), stream_id="newer", observed_sequence=1)
     async with flow.run_csr() as csr:
         verdict = await csr._handle(make_message(event, sequence=1))
     assert isinstance(verdict, Nak)

@@ -446,7 +446,7 @@ async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path
 async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_that_stream(flow: IpamFlow):
     """A durable consumer may be bound to the new stream before the follower has left the former one."""
     node = flow.kube.put(make_numbered_node(1))
-    event = make_enriched(node, make_numbered_facts(1), incarnation="newer")
+    event = make_enriched(node, make_numbered_facts(1), stream_id="newer")
     async with flow.run_ipam() as service:
         verdict = await service._handle(make_message(event, sequence=1))
     assert isinstance(verdict, Nak)

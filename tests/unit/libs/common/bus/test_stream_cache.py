@@ -262,7 +262,7 @@ def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it(
 def test_only_a_message_that_the_cache_has_seen_counts_as_one_of_a_former_stream():
     cache, _ = a_table()
     cache.start_replay(make_position())
-    foreign = make_message(make_node_observed(make_node(), incarnation="another"), sequence=7)
+    foreign = make_message(make_node_observed(make_node(), stream_id="another"), sequence=7)
     cache.apply(make_message(make_snapshot(), sequence=500))
     cache.finish_replay()
     assert cache.is_foreign(foreign)
@@ -276,7 +276,7 @@ def test_a_newer_message_on_the_subject_proves_that_a_foreign_one_was_in_this_st
     cache, _ = a_table()
     cache.start_replay(make_position())
     cache.apply(make_message(make_node_observed(make_node()), sequence=8))
-    before = make_message(make_node_observed(make_node(), incarnation="another"), sequence=7)
+    before = make_message(make_node_observed(make_node(), stream_id="another"), sequence=7)
     assert cache.has_received(before)
     later = msgspec.structs.replace(before, published_at=before.published_at + timedelta(seconds=1))
     assert not cache.has_received(later), "sequences of a new stream start again, times go on"
@@ -285,12 +285,12 @@ def test_a_newer_message_on_the_subject_proves_that_a_foreign_one_was_in_this_st
 def test_foreign_messages_are_forgotten_with_their_stream_and_when_replaced():
     cache, _ = a_table()
     cache.start_replay(make_position())
-    foreign = make_message(make_node_observed(make_node(), incarnation="another"), sequence=7)
+    foreign = make_message(make_node_observed(make_node(), stream_id="another"), sequence=7)
     cache.apply(foreign)
-    cache.start_replay(make_position(incarnation="third"))
+    cache.start_replay(make_position(stream_id="third"))
     assert not cache.has_received(foreign)
     cache.apply(foreign)
-    cache.apply(make_message(make_node_observed(make_node(), incarnation="third"), sequence=8))
+    cache.apply(make_message(make_node_observed(make_node(), stream_id="third"), sequence=8))
     assert cache._foreign == {}
 
 
