@@ -16,7 +16,7 @@ def build_approval_patch(request: SigningRequest, condition: SigningRequestCondi
     """
     spec = request.spec
     if condition.type == "Approved" and not spec.request:
-        raise ValueError(f"{request.name} was published without its request: it cannot be approved")
+        raise ValueError(f"{request.name} was published without its PKCS #10 request: cannot approve it")
     return [
         _test("/metadata/uid", request.uid),
         _test("/spec/username", spec.username),

@@ -60,12 +60,12 @@ def _check_facts(enriched: CsrEnriched, node: Node | None) -> Check | None:
             name,
         )
     if facts is None:
-        return _make_undecided("asking", f"the machine of Node {name} has not been asked yet", name)
+        return _make_undecided("asking", f"the machine of Node {name} has not been queried yet", name)
     if enriched.node_uid != node.uid:
-        return _make_undecided("asking", f"what was asked was the machine of an earlier Node {name}", name)
+        return _make_undecided("asking", f"the facts are about the machine of an earlier Node {name}", name)
     if facts.node_name != name:
         text = (
-            f"the machine at {quote_untrusted(facts.node_ip)} bears node "
+            f"the machine at {quote_untrusted(facts.node_ip)} is node "
             f"{quote_untrusted(facts.node_name)}, not {name}"
         )
         return _make_undecided("machine", text, name)
@@ -124,7 +124,7 @@ def _check_rivals(what: str, check: str, name: str, rank: ClaimRank, others: tup
     """Check a claim of `rank` by Node `name` against the claims of other Nodes."""
     rivals = tuple(claim for claim in others if _is_rival(claim.rank, rank))
     if not rivals:
-        how = "answered there" if rank is ClaimRank.ANSWERED else "says so"
+        how = "answered there" if rank is ClaimRank.ANSWERED else "attests it"
         return Check(name=check, passed=True, text=f"{what}: the machine of {name} {how}")
     first = max(rivals, key=lambda claim: claim.rank)
     text = f"{what} is claimed by Node {first.node}, too, which {_RANK_TEXTS[first.rank]}"

@@ -42,7 +42,7 @@ class MetadataReports:
         since = "for an unknown time (the clock of the bus went back)"
         if seconds is not None:
             since = f"for more than {self._max_age_seconds:g} s (twice --metadata-republish-interval)"
-        return f"metadata has not published what it knows of this request {since}: csr waits until it does"
+        return f"metadata has not published facts about this request {since}: csr waits until it does"
 
     # ---- messages of the flow
 

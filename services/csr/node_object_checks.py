@@ -25,7 +25,7 @@ def check_against_node_object(
         return
     if not policy.allowed_networks:
         yield _make_undecided(
-            "no-talos", "no machine is asked (no Talos), and no --csr-allowed-networks are given", name
+            "no-talos", "no machine is queried (no Talos), and --csr-allowed-networks is not given", name
         )
         return
     for dns in requested.dns_names:

@@ -59,9 +59,9 @@ class OnCsrEnriched:
         """Process a message. Raises RequeueAfter for a wait, TemporaryError for a temporary failure."""
         event = message.event
         if not isinstance(event, CsrEnriched | EnrichedCsrGone):
-            raise PermanentError(f"{type(event).__name__} is no event about an enriched request")
+            raise PermanentError(f"{type(event).__name__} is not an event about an enriched request")
         if object_name_in(message.subject, ENRICHED_CSR) != _name_of(event):
-            raise PermanentError(f"{message.subject} speaks of another request, {_name_of(event)}")
+            raise PermanentError(f"{message.subject} contains another request, {_name_of(event)}")
         await self._cache_sync.wait_for(message)
         action = self._evaluator.evaluate(message, event)
         if isinstance(action, Approve | Deny):
@@ -109,7 +109,7 @@ class OnCsrEnriched:
             case Drop(reason=reason):
                 telemetry.annotate(outcome="settled", reason=reason)
             case Pause(reason=reason):
-                raise TemporaryError("nothing can be decided", reason)
+                raise TemporaryError("csr may decide no request now", reason)
             case SkipRequest():
                 await self._skip(_request_of(event), action)
             case Wait():
@@ -172,8 +172,8 @@ class OnCsrEnriched:
         if request.name in self._pending_requests.by_name:
             self._fence_failures[request.name] = message.sequence
         if again:
-            raise TemporaryError("Kubernetes holds another request than this one, repeatedly", str(error))
-        reason = "Kubernetes holds another request, or it is decided"
+            raise TemporaryError("the fence failed repeatedly: the request in Kubernetes differs", str(error))
+        reason = "fence failed: the request in Kubernetes differs or is decided"
         raise RequeueAfter(reason, str(error), retry_after_seconds=FENCE_RETRY_SECONDS) from error
 
 

@@ -28,7 +28,7 @@ def _inspect_rsa(csr: x509.CertificateSigningRequest) -> tuple[str, str]:
     except ValueError as error:  # too small for the library to parse
         return "RSA", f"its RSA key is not usable: {error}"
     if not isinstance(key, rsa.RSAPublicKey):
-        return "RSA", "its key is not the RSA key that it says"
+        return "RSA", "its algorithm is RSA, and its key is none"
     name = f"RSA {key.key_size}"
     if key.key_size not in _RSA_BITS:
         return name, f"its RSA key has {key.key_size} bits, not {_RSA_BITS.start} to {_RSA_BITS.stop - 1}"
@@ -47,7 +47,7 @@ def _inspect_ecdsa(csr: x509.CertificateSigningRequest) -> tuple[str, str]:
 
 def _inspect_ed25519(csr: x509.CertificateSigningRequest) -> tuple[str, str]:
     is_one = isinstance(csr.public_key(), ed25519.Ed25519PublicKey)
-    return "Ed25519", "" if is_one else "its key is not the Ed25519 key that it says"
+    return "Ed25519", "" if is_one else "its algorithm is Ed25519, and its key is none"
 
 
 _INSPECTORS: Final[dict[str, Callable[[x509.CertificateSigningRequest], tuple[str, str]]]] = {

@@ -111,7 +111,7 @@ def format_list(values: tuple[str, ...]) -> str:
 
 def _find_signature_problem(requested: CertificateRequest) -> str:
     if requested.is_signature_valid is None:
-        return "its signature was not looked at"
+        return "its signature was not verified"
     return "" if requested.is_signature_valid else "its signature is not by the key in it"
 
 

@@ -23,8 +23,8 @@ from services.csr.rate_limiter import BURST, NodeRateLimiter
 _WRITE_TTL_SECONDS: Final = 60.0
 _RATE_LIMITED: Final = "TooManyRequests"
 _RATE_LIMITED_TEXT: Final = (
-    f"more than {BURST} requests of this node were answered lately, one more is each minute; other nodes "
-    "are not concerned"
+    f"csr answered more than {BURST} requests of this node lately and answers one more each minute; the "
+    "limit is per node"
 )
 
 
@@ -143,14 +143,14 @@ class RequestEvaluator:
             return "the message was published for a former stream"
         newest = self._stream_cache.get(message.subject)
         if newest is not None and newest.sequence > message.sequence:
-            return "newer word of this request is on its way"
+            return "the stream contains a newer event about this request"
         if isinstance(event, EnrichedCsrGone):
             return ""
         observed = self._stream_cache.get(f"{OBSERVED_CSR}.{event.request.name}")
         if observed is None or not isinstance(observed.event, CsrObserved):
             return "the request is gone"
         if observed.event.request.uid != event.request.uid:
-            return "another request has its name by now"
+            return "a newer request has the same name"
         if not observed.event.request.is_pending:
             return "the request is decided"
         uid, at = self._written.get(event.request.name, ("", 0.0))
@@ -168,7 +168,5 @@ class RequestEvaluator:
 
 def _wait_for_node(request: SigningRequest, why: str) -> Wait:
     """Return a wait: a denial is final, and another controller may manage a Node that does not exist yet."""
-    text = (
-        f"Node {request.node_name} does not exist, so whose it will be is not known: not denied yet, though: "
-    )
-    return Wait(reason="node", message=text + why, nodes=frozenset({request.node_name}))
+    text = f"Node {request.node_name} does not exist, so its owner is unknown; with this owner csr would deny"
+    return Wait(reason="node", message=f"{text}: {why}", nodes=frozenset({request.node_name}))

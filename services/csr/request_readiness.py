@@ -7,8 +7,8 @@ from libs.common.contract.events import SnapshotComplete
 from libs.common.contract.subjects import SNAPSHOT
 
 _REQUESTS_NOT_WATCHED: Final = (
-    "the watcher watches no certificate requests: its --controllers leaves node-csr-approval out, or it may "
-    "not list and watch certificatesigningrequests"
+    "the watcher does not watch certificate requests: its --controllers omits node-csr-approval, or it lacks "
+    "the RBAC rule to list and watch certificatesigningrequests"
 )
 
 

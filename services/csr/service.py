@@ -198,7 +198,7 @@ class CsrService:
     def _why_paused(self) -> str:
         """Return why csr may write nothing; "" if it may."""
         if self._failed_subjects:
-            return f"defect: no sense could be made of {min(self._failed_subjects)}, so claims may be missing"
+            return f"defect: cannot apply {min(self._failed_subjects)}, so claims may be missing"
         if self._settings.observe_only:
             return ""
         return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
@@ -226,7 +226,7 @@ class CsrService:
             # A wrong message must neither end the process nor hide a claim. Until the stream replaces or
             # drops it, csr approves nothing.
             self._failed_subjects.add(message.subject)
-            log.exception("a message could not be taken in", extra={"subject": message.subject})
+            log.exception("cannot apply message", extra={"subject": message.subject})
         if self._settings.observe_only or (
             isinstance(message.event, Leading) and not self._stream_cache.is_replaying
         ):

@@ -29,9 +29,9 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Flag(
             "csr-allowed-networks",
-            "Networks (10.0.0.0/8,fd00::/8) in which a request may name addresses that only its own Node "
-            "object bears out. Of use where no machine is asked (metadata runs --without-talos): without it "
-            "nothing is approved there.",
+            "Networks (10.0.0.0/8,fd00::/8) in which csr accepts addresses that only the Node object has. "
+            "Used where metadata runs --without-talos and queries no machine; csr approves no request there "
+            "without this flag.",
             CERTIFICATES,
         ),
     ] = ()
@@ -40,7 +40,7 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
         float | None,
         Flag(
             "csr-min-expiration",
-            "A request for a certificate that ends sooner is denied.",
+            "csr denies requests for a shorter certificate lifetime.",
             CERTIFICATES,
             at_least=600.0,
         ),
@@ -49,8 +49,8 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
         float | None,
         Flag(
             "csr-max-expiration",
-            "A request for a certificate that lasts longer is denied; one that asks for no time at all gets "
-            "what the cluster's signer gives.",
+            "csr denies requests for a longer certificate lifetime. The signer decides about "
+            "requests without one.",
             CERTIFICATES,
             at_least=600.0,
         ),
@@ -93,7 +93,10 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
         ]
         least, most = self.min_expiration_seconds, self.max_expiration_seconds
         if least is not None and most is not None and least > most:
-            found.append("--csr-min-expiration is longer than --csr-max-expiration: all would be denied")
+            found.append(
+                "--csr-min-expiration is longer than --csr-max-expiration: csr would deny every request "
+                "with a lifetime"
+            )
         return tuple(found)
 
 

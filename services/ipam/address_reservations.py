@@ -1,7 +1,7 @@
-"""Which blocks the addresses of Nodes keep from use: of one Node a bounded number, and whose they are.
+"""Reserves the blocks that contain addresses of Nodes: a bounded number per Node.
 
-Kubelets and machines report addresses of their own choice. A block that holds an address is given to nobody,
-so without a bound one machine could leave a pool without blocks for all others.
+Kubelets and machines report addresses of their own choice. No Node gets a block that contains an address.
+So without a bound one machine could use up a pool.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,17 +13,17 @@ from services.ipam.network_set import NetworkSet, contains, parse_cached_network
 from services.ipam.networks import Network
 from services.ipam.pool_selection import Pool
 
-# Of one pool by one Node: a sixteenth of a /16 with blocks of /24. An honest machine has addresses in none of
-# the blocks for pods, or in the few of its node networks, gateways and virtual addresses.
+# Per pool and Node: a sixteenth of a /16 with blocks of /24. An honest machine has no address in the blocks
+# for pods, or only a few: its node networks, gateways and virtual IPs.
 MAX_BLOCKS_PER_NODE: Final = 16
 _MAX_NAMED_NODES: Final = 3
 
 
 class AddressReservations(msgspec.Struct, frozen=True, kw_only=True):
-    """What Nodes with many addresses reserve."""
+    """The reservations of Nodes with many addresses."""
 
-    kept: tuple[str, ...] = ()  # addresses that no block may hold
-    ignored: Mapping[str, str] = {}  # by Node, which of its addresses do not count, in words
+    kept: tuple[str, ...] = ()  # addresses that no block may contain
+    ignored: Mapping[str, str] = {}  # by Node, which of its addresses are ignored, in words
 
 
 def limit_reservations(
@@ -31,9 +31,9 @@ def limit_reservations(
     pools: Iterable[Pool],
     pod_cidrs_by_uid: NetworkSet,
 ) -> AddressReservations:
-    """Of each Node the addresses in the first blocks of each pool.
+    """Keep each Node's addresses in its first MAX_BLOCKS_PER_NODE blocks of each pool.
 
-    Addresses in pod CIDRs that Nodes carry reserve nothing: those blocks are taken anyway.
+    Addresses in pod CIDRs of Nodes reserve nothing, because those blocks are in use anyway.
     """
     kept: dict[str, None] = {}
     ignored: dict[str, str] = {}
@@ -51,9 +51,8 @@ def limit_reservations(
             if len(blocks) > MAX_BLOCKS_PER_NODE:
                 ignored[name] = (
                     f"its addresses are in more than {MAX_BLOCKS_PER_NODE} blocks of /{pool.mask} in "
-                    f"{pool.cidr} "
-                    f"(pool {pool.name}); only the first of these are kept from use, and pods may get "
-                    "addresses of the others"
+                    f"{pool.cidr} (pool {pool.name}); ipam reserves only the first ones, and pods may get "
+                    "addresses in the others"
                 )
     return AddressReservations(kept=tuple(kept), ignored=ignored)
 
@@ -61,9 +60,10 @@ def limit_reservations(
 def describe_holders(
     pool: Pool, addresses: Mapping[str, Sequence[str]], is_taken: Callable[[Network], bool]
 ) -> str:
-    """Which Nodes' addresses keep blocks of that pool from use, in words; "" if none do.
+    """Return in words which Nodes' addresses reserve blocks of that pool; "" if none do.
 
-    `is_taken`: whether an address is in a block that is claimed or carried, as that of a CNI's interface is.
+    `is_taken`: whether an address is in a claimed block or in a podCIDR, such as the address of a CNI
+    interface.
     """
     network = parse_cached_network(pool.cidr)
     found: dict[str, set[int]] = {}
@@ -79,7 +79,7 @@ def describe_holders(
         f"{name} (in {min(len(found[name]), MAX_BLOCKS_PER_NODE)})" for name in most[:_MAX_NAMED_NODES]
     )
     more = f" and of {len(most) - _MAX_NAMED_NODES} more" if len(most) > _MAX_NAMED_NODES else ""
-    return f", blocks of which hold addresses of node {named}{more}"
+    return f", whose blocks contain addresses of node {named}{more}"
 
 
 def _addresses_inside(addresses: Iterable[str], network: Network) -> Iterable[tuple[str, Network]]:

@@ -153,7 +153,7 @@ class Allocator:
                 )
             self._replace_pages(await self._api.list_pages())
             reread = True
-        raise TemporaryError("other replicas were quicker with every page of claims")
+        raise TemporaryError("other replicas wrote every page of claims first")
 
     async def refresh_pages(self) -> bool:
         """Read all pages again; return whether other replicas have written since. Raises KubeError."""

@@ -114,7 +114,7 @@ class Batcher:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        _set_exceptions(list(self._pending.values()), TemporaryError("ipam ends"))
+        _set_exceptions(list(self._pending.values()), TemporaryError("ipam stops"))
 
     async def _run(self) -> None:
         while self._pending:
@@ -164,7 +164,7 @@ class Batcher:
             else:
                 await self._resolve_individually(batch)
         except BaseException:
-            _set_exceptions(batch, TemporaryError("ipam ends"))
+            _set_exceptions(batch, TemporaryError("ipam stops"))
             raise
         else:
             for request, futures in batch:
@@ -178,7 +178,7 @@ class Batcher:
             for alone in batch:
                 await self._resolve_batch([alone])
         except BaseException:
-            _set_exceptions(batch, TemporaryError("ipam ends"))
+            _set_exceptions(batch, TemporaryError("ipam stops"))
             raise
 
     def _requeue(self, request: AllocationRequest, futures: "list[asyncio.Future[RequestResult]]") -> None:

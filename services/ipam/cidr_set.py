@@ -1,4 +1,4 @@
-"""The blocks of one mask inside one CIDR: which are taken, and which is given next."""
+"""The blocks of one mask inside one CIDR: which ones are in use, and which one is next."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -10,9 +10,9 @@ _KeyT = TypeVar("_KeyT")
 
 
 class CidrSet:
-    """Next-free after the last one given, round robin: the order of Kubernetes and of the reference.
+    """Allocates the next free block after the last one, round robin, as Kubernetes and the reference do.
 
-    Costs nothing for blocks that nobody took: a CIDR may be any number of bits wider than its blocks.
+    Free blocks cost no memory: a CIDR may be any number of bits wider than its blocks.
     """
 
     __slots__ = (
@@ -21,7 +21,7 @@ class CidrSet:
     )  # fmt: skip
 
     def __init__(self, cidr: str, mask: int) -> None:
-        """ValueError in words if `cidr` is no network, or holds no block of that mask."""
+        """Raises ValueError with the reason if `cidr` is not a network or contains no block of that mask."""
         network = parse_network(cidr)
         why = explain_no_blocks(network, mask)
         if why:
@@ -31,20 +31,20 @@ class CidrSet:
         self._shift = network.bits - mask
         self._taken = IntervalSet()
         self._cursor = 0  # where the next search begins
-        self._by_block: dict[int, int] = {}  # block -> how often it was occupied as just this block
+        self._by_block: dict[int, int] = {}  # block -> number of occupations by exactly this block
         self._by_narrower: dict[Network, int] = {}
-        self._inside: dict[int, int] = {}  # block -> networks narrower than it that occupy it
+        self._inside: dict[int, int] = {}  # block -> number of narrower networks that occupy it
         self._by_wider: dict[Network, int] = {}
         self.capacity = 1 << mask - network.prefix
-        self.skipped_count = 0  # taken blocks between the last one given and the one before it
+        self.skipped_count = 0  # occupied blocks between the last two allocated ones
 
     @property
     def used_count(self) -> int:
-        """Blocks that are not free, each counted once however often it was occupied."""
+        """Number of occupied blocks; a block that was occupied several times counts once."""
         return self._taken.size
 
     def occupy(self, cidr: str) -> None:
-        """Takes every block that overlaps a network, wherever it lies; ValueError if it is none."""
+        """Occupy every block that overlaps a network. Raises ValueError if `cidr` is not a network."""
         network = parse_network(cidr)
         span = self._span(network)
         if span is None:
@@ -60,9 +60,9 @@ class CidrSet:
         self._taken.add(*span)
 
     def release(self, cidr: str) -> None:
-        """Takes back one occupation by just this network; its blocks are free when no other holds them.
+        """Undo one occupation by exactly this network; its blocks are free if no other occupation is left.
 
-        Nothing happens if there is none: otherwise one mistaken release would free a block of somebody else.
+        Does nothing without such an occupation: a mistaken release must not free another Node's block.
         """
         network = parse_network(cidr)
         span = self._span(network)
@@ -77,13 +77,13 @@ class CidrSet:
         if not is_last:
             return
         if network.prefix == self._mask and not self._by_wider and span[0] not in self._inside:
-            self._taken.remove(*span)  # nearly all of them
+            self._taken.remove(*span)  # the usual case
         else:
             for gap in self._occupied_runs(*span).iter_gaps(*span):
                 self._taken.remove(*gap)
 
     def next_free(self) -> str | None:
-        """The first free block after the last one given, now occupied; None if there is none."""
+        """Occupy and return the first free block after the last one; None if all blocks are occupied."""
         if self.used_count == self.capacity:
             return None
         block = self._taken.find_first_free(self._cursor)
@@ -96,12 +96,12 @@ class CidrSet:
         return str(Network(self._network.family, self._network.first + (block << self._shift), self._mask))
 
     def reset_cursor(self, after: str) -> None:
-        """The next search begins after that network; at the first block if it lies elsewhere."""
+        """Start the next search after that network, or at the first block if it is outside this CIDR."""
         span = self._span(parse_network(after))
         self._cursor = span[1] % self.capacity if span is not None else 0
 
     def _span(self, network: Network) -> tuple[int, int] | None:
-        """The blocks [begin, end) that overlap a network, None if there are none."""
+        """Return the range [begin, end) of blocks that overlap a network; None if no block does."""
         ours = self._network
         if network.family != ours.family or network.first >= ours.end or network.end <= ours.first:
             return None
@@ -112,14 +112,14 @@ class CidrSet:
         ) + 1
 
     def _occupied_runs(self, begin: int, end: int) -> IntervalSet:
-        """What the occupations that are left hold of some blocks."""
+        """Return the blocks between `begin` and `end` that the remaining occupations use."""
         held = IntervalSet()
         for network in self._by_wider:
             span = self._span(network)
             if span is not None:
                 held.add(*span)
         for counts in (self._by_block, self._inside):
-            # Whichever are fewer: a wide network has more blocks than were ever taken.
+            # Iterate the smaller collection: a wide network has more blocks than were ever occupied.
             few: Iterable[int] = range(begin, end) if end - begin <= len(counts) else sorted(counts)
             for block in few:
                 if block in counts and begin <= block < end:
@@ -132,7 +132,7 @@ def _count(counts: dict[_KeyT, int], key: _KeyT) -> None:
 
 
 def _uncount(counts: dict[_KeyT, int], key: _KeyT) -> bool:
-    """Whether that was the last one; not if there was none."""
+    """Decrement a count; return whether it reached zero. A missing key returns False."""
     left = counts.get(key, 0) - 1
     if left > 0:
         counts[key] = left

@@ -1,4 +1,4 @@
-"""Claims and Nodes in Kubernetes: the allocator's requests, as ConfigMaps and JSON Patches."""
+"""Reads and writes pages of claims as ConfigMaps, and patches Nodes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,13 +17,11 @@ LABELS: Final = {
     "app.kubernetes.io/managed-by": "talos-ccm",
     "app.kubernetes.io/component": "pod-cidrs",
 }
-_MAX_CONCURRENT_WRITES: Final = (
-    16  # in one process with the labeler, what makes Nodes usable needs connections, too
-)
+_MAX_CONCURRENT_WRITES: Final = 16  # the labeler needs connections too if it runs in the same process
 
 
 class Kubernetes(Protocol):
-    """What ipam may do there; `kube_api.KubeApi` does it."""
+    """The calls that ipam makes; implemented by `kube_api.KubeApi`."""
 
     def list_config_maps(
         self, namespace: str, labels: Mapping[str, str]
@@ -37,10 +35,10 @@ class Kubernetes(Protocol):
 
 
 class KubernetesClaims:
-    """`allocator.ClaimsApi` on an API server.
+    """Implements `allocator.ClaimsApi` with the Kubernetes API.
 
-    Pages bear our labels: who takes those off hides a page until it is written to, which fails, and then it
-    is read by its name.
+    Pages are listed by their labels. A page without them is missing in the list until a write to it fails.
+    Then ipam reads it by its name.
     """
 
     def __init__(self, kube: Kubernetes) -> None:
@@ -48,7 +46,7 @@ class KubernetesClaims:
         self._write_slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
     async def list_pages(self) -> Sequence[StoredPage]:
-        """Raises KubeError."""
+        """List all labeled pages. Raises KubeError."""
         return [
             _to_stored_page(found)
             async for page in self._kube.list_config_maps(CLAIM_PAGES_NAMESPACE, LABELS)
@@ -57,26 +55,26 @@ class KubernetesClaims:
         ]
 
     async def read_page(self, name: str) -> StoredPage | None:
-        """Raises KubeError."""
+        """Read a page; None if it does not exist. Raises KubeError."""
         try:
             return _to_stored_page(await self._kube.get_config_map(CLAIM_PAGES_NAMESPACE, name))
         except NotFound:
             return None
 
     async def write_page(self, page: StoredPage) -> str:
-        """Raises KubeError."""
+        """Create or replace a page; return its new resourceVersion. Raises KubeError."""
         metadata = ObjectMeta(name=page.name, resource_version=page.resource_version, labels=LABELS)
         config_map = ConfigMap(metadata=metadata, data=dict(page.data))
         write = self._kube.update_config_map if page.resource_version else self._kube.create_config_map
         return (await write(CLAIM_PAGES_NAMESPACE, config_map)).metadata.resource_version
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
-        """Raises KubeError."""
+        """Patch a Node, as soon as a write slot is free. Raises KubeError."""
         async with self._write_slots:
             return await self._kube.patch_node(name, json_patch)
 
     async def list_nodes(self) -> Sequence[Node]:
-        """Raises KubeError."""
+        """List all Nodes. Raises KubeError."""
         return [node async for page in self._kube.list_nodes() for node in page.items]
 
 

@@ -25,7 +25,7 @@ from services.ipam.unallocated_reasons import CannotAllocate, NotReady
 
 _NO_FACTS: Final = "Talos has told nothing of its machine yet, and no block may hold an address of it"
 _METADATA_INCOMPLETE: Final = (
-    "metadata has not spoken of all machines yet, and no block may hold an address of one"
+    "metadata has not reported on all machines yet, and no block may contain an address of one"
 )
 
 
@@ -75,9 +75,9 @@ class ClusterView:
         """Return what no block may overlap. Raises TemporaryError while a part of it is unknown."""
         networks = self._networks
         if not isinstance(networks, EffectiveNetworks):
-            raise TemporaryError("nothing can be claimed", networks.reason)
+            raise TemporaryError("ipam cannot claim blocks now", networks.reason)
         if why := self._gate.why_closed():
-            raise TemporaryError("nothing can be claimed", f"ipam {why}")
+            raise TemporaryError("ipam cannot claim blocks now", f"ipam {why}")
         return self.nodes.build_exclusions(networks.services)
 
     # ---- messages of the flow

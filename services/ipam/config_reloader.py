@@ -86,7 +86,7 @@ class ConfigReloader:
         file = CloudConfigReloader(self._settings.cloud_config, self._settings.file)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(
-                file.watch(self._on_file_changed, poll_seconds=self._settings.file_poll_seconds)
+                file.watch(self._on_file_changed, poll_seconds=self._settings.cloud_config_poll_seconds)
             )
             tasks.create_task(self._recheck_periodically())
             tasks.create_task(self._wakeup.run())

@@ -1,4 +1,4 @@
-"""Which networks pods and services have: what the flags say, and else what a control plane says."""
+"""Resolves the pod and service networks from the flags, or from a control plane's machine config."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,16 +13,16 @@ from services.ipam.pool_selection import PodNetworks, validate_cluster_cidrs
 from services.ipam.unallocated_reasons import CannotAllocate, NotReady
 
 _DEFAULT_IPV4: Final = 24
-_DEFAULT_IPV6: Final = 80  # the reference's; kube-controller-manager has 64
+_DEFAULT_IPV6: Final = 80  # as the reference controller; kube-controller-manager uses 64
 _BITS: Final[dict[Family, int]] = {4: 32, 6: 128}
 _NETWORKS_UNKNOWN: Final = (
-    "the cluster's {} networks are not known yet: no control plane has told them to metadata, and --{} is "
-    "not given"
+    "the cluster's {} networks are not known yet: no control plane has reported them to metadata, and --{} "
+    "is not given"
 )
 
 
 class NetworkFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """What the flags say; empty or 0 = nothing."""
+    """The values of the flags; empty or 0 means not given."""
 
     cluster_cidrs: tuple[str, ...] = ()
     service_cidrs: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class NetworkFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EffectiveNetworks(msgspec.Struct, frozen=True, kw_only=True):
-    """Where pods may be, and where they must not."""
+    """The networks that pods may use, and the service networks, which they must not use."""
 
     pods: PodNetworks
     services: tuple[str, ...]
@@ -41,7 +41,10 @@ class EffectiveNetworks(msgspec.Struct, frozen=True, kw_only=True):
 def resolve_networks(
     flags: NetworkFlags, observed: ClusterNetworksObserved | None
 ) -> EffectiveNetworks | NotReady | CannotAllocate:
-    """The flags go before; service networks of either are spared. `observed` = None: nobody has told."""
+    """Resolve the networks; flags override the report, and the service networks of both are excluded.
+
+    `observed` is None while no control plane has reported.
+    """
     if observed is None and not flags.service_cidrs:
         return NotReady(_NETWORKS_UNKNOWN.format("service", "service-cluster-ip-range"))
     if observed is None and not flags.cluster_cidrs:
@@ -49,8 +52,8 @@ def resolve_networks(
     cidrs = flags.cluster_cidrs or (observed.pod_cidrs if observed else ())
     services = (*flags.service_cidrs, *(observed.service_cidrs if observed else ()))
     unreadable = _explain_unreadable(services)
-    if unreadable:  # spared by nobody, if it were passed over
-        return CannotAllocate(f"the cluster's service networks cannot be used: {unreadable}")
+    if unreadable:  # ignored, it would not be excluded, and pods could get its addresses
+        return CannotAllocate(f"the cluster's service networks are invalid: {unreadable}")
     why = validate_mask_flags(flags, cidrs)
     if why:
         return CannotAllocate(why)
@@ -74,16 +77,16 @@ def _validate_mask(family: Family, mask: int) -> str:
     least, most = PAGE_LENGTHS[family], _BITS[family]
     if least <= mask <= most:
         return ""
-    return f"/{mask} is no prefix length of a Node's IPv{family} block: it is of {least} to {most} bits"
+    return f"/{mask} is no prefix length of a Node's IPv{family} block: allowed are {least} to {most} bits"
 
 
 def _explain_wrong_family(mask: int) -> str:
     lengths = (f"{PAGE_LENGTHS[family]} to {_BITS[family]} bits (IPv{family})" for family in _BITS)
-    return f"/{mask} is no prefix length of a Node's block: it is of {' or '.join(lengths)}"
+    return f"/{mask} is no prefix length of a Node's block: allowed are {' or '.join(lengths)}"
 
 
 def validate_network_flags(flags: NetworkFlags) -> tuple[str, ...]:
-    """What is wrong with the flags whatever a control plane says, a sentence each."""
+    """Return the mistakes in the flags that no report of a control plane can correct, a sentence each."""
     found = []
     for name, cidrs in (
         ("cluster-cidr", flags.cluster_cidrs),
@@ -109,10 +112,10 @@ def validate_network_flags(flags: NetworkFlags) -> tuple[str, ...]:
 
 
 def validate_mask_flags(flags: NetworkFlags, cidrs: Sequence[str]) -> str:
-    """Why the mask flags cannot be obeyed with these pod networks: the reference's rules; "" if they can."""
+    """Return why the mask flags contradict these pod networks, by the reference's rules; "" if they agree."""
     families = {network.family for network in map(parse_foreign_network, cidrs) if network is not None}
     if len(cidrs) > 1:
-        alone = "--node-cidr-mask-size cannot be used with dual-stack networks: say -ipv4 and -ipv6"
+        alone = "--node-cidr-mask-size cannot be used with dual-stack networks: use -ipv4 and -ipv6"
         return alone if flags.mask_size else ""
     if flags.mask_size and (flags.mask_size_ipv4 or flags.mask_size_ipv6):
         return "--node-cidr-mask-size cannot be used together with --node-cidr-mask-size-ipv4 and -ipv6"

@@ -95,7 +95,7 @@ class GarbageCollector:
             return
         except Exception as error:
             # Nodes contain untrusted texts: a defect that one triggers must not stop all allocation.
-            log.exception("claims and nodes could not be compared")
+            log.exception("sweep failed")
             self._handle_failure(error)
             return
         self._failures = 0
@@ -111,7 +111,7 @@ class GarbageCollector:
         self._failures += 1
         self._next_sweep_at = self._clock() + backoff_seconds(self._failures, self._random.random())
         if self._failures == 1:
-            log.warning("claims and nodes are compared later", extra={"error": str(error)})
+            log.warning("sweep failed, will retry", extra={"error": str(error)})
 
     def _seconds_until_next(self, collected: SweepResult) -> float:
         """Return the resync period, or less until the end of a quarantine or a retry of postponed pages."""
@@ -141,9 +141,9 @@ class GarbageCollector:
     def _report(self, collected: SweepResult) -> None:
         for outcome, claims in (("freed", collected.freed), ("dropped", collected.dropped)):
             if claims:
-                log.info("blocks are free again", extra={"why": outcome, **_log_fields(claims)})
+                log.info("blocks released", extra={"why": outcome, **_log_fields(claims)})
         for page_range, why in collected.postponed:
-            log.info("a page of claims is looked at again", extra={"page": page_range, "why": why})
+            log.info("page of claims postponed to the next sweep", extra={"page": page_range, "why": why})
         self._report_invalid(collected.invalid, is_complete=not collected.postponed)
         # The first sweep finds podCIDRs from before ipam was installed, which are expected.
         foreign = collected.adopted if self._has_imported else collected.unexpected
@@ -151,19 +151,19 @@ class GarbageCollector:
             self._report_foreign(foreign)
         foreign_blocks = {claim.block for claim in foreign}
         if imported := [claim for claim in collected.adopted if claim.block not in foreign_blocks]:
-            log.info("pod CIDRs of nodes were taken over as they are", extra=_log_fields(imported))
+            log.info("existing pod CIDRs adopted", extra=_log_fields(imported))
         self._has_imported = self._has_imported or not collected.postponed
 
     def _report_foreign(self, claims: Sequence[Claim]) -> None:
         """Report podCIDRs that ipam did not claim; it cannot prevent them."""
         metrics.IPAM_FOREIGN.inc(len({claim.uid for claim in claims}))
         text = (
-            "carries {}, which was not claimed here: another allocator runs, or ran while ipam did not "
+            "has {}, which ipam did not claim: another allocator runs, or ran while ipam did not "
             "(kube-controller-manager? it needs --controllers=*,-node-ipam-controller), or a page of claims "
             "was deleted"
         )
         log.warning(
-            "nodes got pod CIDRs from somebody else, or a page of claims was deleted",
+            "pod CIDRs found that ipam did not claim: another allocator, or a deleted page of claims",
             extra=_log_fields(claims),
         )
         for claim in claims[:_MAX_REPORTED]:
@@ -186,10 +186,13 @@ class GarbageCollector:
         shown = "; ".join(
             f"{invalid.node} {invalid.cidr}: {invalid.reason}" for invalid in new[:_MAX_REPORTED]
         )
-        log.warning("odd pod CIDRs are left to their nodes", extra={"count": len(new), "nodes": shown})
+        log.warning("invalid pod CIDRs found", extra={"count": len(new), "nodes": shown})
         for invalid in new[:_MAX_REPORTED]:
             self._event_recorder.record(
-                invalid.node, invalid.uid, CONFLICT, f"its pod CIDR {invalid.cidr} is odd: {invalid.reason}"
+                invalid.node,
+                invalid.uid,
+                CONFLICT,
+                f"its pod CIDR {invalid.cidr} is invalid: {invalid.reason}",
             )
 
 

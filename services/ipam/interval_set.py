@@ -1,22 +1,22 @@
-"""Which numbers are taken, as runs of neighbours: costs as many entries as there are runs, of any length."""
+"""A set of numbers, stored as runs of neighbours: its size in memory depends on the number of runs."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 
 class IntervalSet:
-    """Disjoint runs [begin, end) that do not touch, in order."""
+    """Disjoint, ordered runs [begin, end) with at least one number between two of them."""
 
     __slots__ = ("_begins", "_ends", "size")
 
     def __init__(self) -> None:
         self._begins: list[int] = []
         self._ends: list[int] = []
-        self.size = 0  # numbers taken
+        self.size = 0  # count of numbers in the set
 
     def add(self, begin: int, end: int) -> None:
-        """Takes what is not taken yet of them; begin < end."""
-        low = bisect_left(self._ends, begin)  # the first run that reaches them, or touches them
+        """Add the numbers [begin, end); begin < end."""
+        low = bisect_left(self._ends, begin)  # the first run that overlaps or touches the range
         high = bisect_right(self._begins, end)
         if low < high:
             begin = min(begin, self._begins[low])
@@ -27,14 +27,14 @@ class IntervalSet:
         self.size += end - begin
 
     def remove(self, begin: int, end: int) -> None:
-        """Frees what is taken of them; begin < end."""
+        """Remove the numbers [begin, end); begin < end."""
         low = bisect_right(self._ends, begin)
         high = bisect_left(self._begins, end)
         if low >= high:
             return
         left, right = self._begins[low], self._ends[high - 1]
         self.size -= self._length(low, high)
-        begins, ends = [], []  # of what is left of them at either side
+        begins, ends = [], []  # of the parts that remain on both sides
         if left < begin:
             begins.append(left)
             ends.append(begin)
@@ -46,12 +46,12 @@ class IntervalSet:
         self.size += sum(ends) - sum(begins)
 
     def find_first_free(self, start: int) -> int:
-        """The first number from `start` on that is not taken."""
+        """Return the first number from `start` on that is not in the set."""
         index = bisect_right(self._begins, start) - 1
         return self._ends[index] if index >= 0 and self._ends[index] > start else start
 
     def iter_gaps(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """The runs that are not taken between two numbers."""
+        """Yield the runs between two numbers that are not in the set."""
         gap = self.find_first_free(begin)
         while gap < end:
             index = bisect_right(self._begins, gap)

@@ -1,4 +1,4 @@
-"""All that is known to be taken while one plan is made, and what the plan takes itself."""
+"""The blocks in use while one allocation plan is computed, including those that the plan claims."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -13,13 +13,13 @@ from services.ipam.pages import Claim, Page, claim_size, page_name, page_range_o
 from services.ipam.pool_selection import Pool
 
 _PAGE_FULL: Final = "the page of claims {} is full"
-_PREFIX_PADDING: Final = "x" * 20  # by so much the text of a block may exceed that of its pool
+_PREFIX_PADDING: Final = "x" * 20  # the text of a block may be this much longer than that of its pool
 
 Cursors = dict[tuple[str, int], str]
 
 
 class Ledger:
-    """Lives as long as the making of one plan."""
+    """Used for one plan only."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Ledger:
         self._assigned_networks = NetworkSet(cidr for cidrs in pod_cidrs_by_uid.values() for cidr in cidrs)
         self._pod_cidrs_by_uid = pod_cidrs_by_uid
         self._node_names_by_uid = node_names_by_uid
-        self._blocked_pools: dict[str, str] = {}  # by pool's cidr, what takes all of it, in words
+        self._blocked_pools: dict[str, str] = {}  # by pool's cidr, what overlaps all of it, in words
         self._holders: dict[Pool, str] = {}
         self._excluded = NetworkSet(excluded)
         self._closed_pages = dict(closed_pages)
@@ -49,39 +49,38 @@ class Ledger:
         self._new: dict[str, dict[str, Claim]] = {}  # by range and block
         self._room: dict[str, int] = {}  # bytes left in a page
         self._sets: dict[tuple[str, int], CidrSet] = {}
-        self._obstacles: dict[
-            tuple[str, int], set[str]
-        ] = {}  # why blocks of a pool could not be had, but for use
+        # why free blocks of a pool cannot be claimed now
+        self._obstacles: dict[tuple[str, int], set[str]] = {}
         self.cursors: Cursors = dict(cursors)
         self.new_blocks: list[tuple[str, Pool]] = []
-        self.attempts: dict[str, int] = {}  # by block that was found: how many were looked at for it
+        self.attempts: dict[str, int] = {}  # by found block, number of candidate blocks examined
 
     def get_blocks(self, uid: str) -> Sequence[str]:
-        """What is claimed for that uid already."""
+        """Return the blocks that are claimed for that uid."""
         return self._blocks_by_uid.get(uid, ())
 
     def find_obstacle(self, block: Network) -> Network | None:
-        """What, other than claims, lies in that block; None if nothing does."""
+        """Return a network other than a claim that overlaps that block; None if there is none."""
         return self._excluded.find_overlap(block) or self._assigned_networks.find_overlap(block)
 
     def list_obstacles(self, pool: Pool) -> set[str]:
-        """Why blocks of that pool could not be had, though they may be free."""
+        """Return why blocks of that pool cannot be claimed now, although they may be free."""
         return self._obstacles.get((pool.cidr, pool.mask), set())
 
     def explain_blocked_pool(self, pool: Pool) -> str:
-        """What takes all of a pool by itself, and what to do; "" if nothing does.
+        """Return the one network that overlaps all of a pool, and what to do; "" if there is none.
 
-        Many Nodes wait for one mistake then: it is to be found by its name.
+        Many Nodes may wait because of it, so the text names it.
         """
         network = parse_cached_network(pool.cidr)
         if network.prefix == pool.mask:
-            return ""  # a pool of one block, which one Node has
+            return ""  # a pool of a single block, which a Node may have
         if pool.cidr not in self._blocked_pools:
             self._blocked_pools[pool.cidr] = self._explain_blocked_pool(network)
         return self._blocked_pools[pool.cidr]
 
     def describe_holders(self, pool: Pool, addresses: Mapping[str, Sequence[str]]) -> str:
-        """Which Nodes' addresses keep blocks of a pool from use, in words; "" if none do."""
+        """Return in words which Nodes' addresses reserve blocks of a pool; "" if none do."""
         if pool not in self._holders:
             self._holders[pool] = describe_holders(pool, addresses, self._is_taken)
         return self._holders[pool]
@@ -118,10 +117,10 @@ class Ledger:
     def _describe_claimed(self, network: Network) -> str:
         claims = (page.claims.get(str(network)) for page in self._pages.values())
         found = [claim for claim in claims if claim is not None]
-        return f"which is claimed for node {found[0].node}" if found else "which was claimed just now"
+        return f"which is claimed for node {found[0].node}" if found else "which was claimed a moment ago"
 
     def next_free(self, pools: Sequence[Pool], uid: str, node: str) -> tuple[str, Pool] | None:
-        """A block that nobody has, out of the first of these pools that has one; not claimed yet."""
+        """Return a free block of the first of these pools that has one, without claiming it."""
         for pool in pools:
             block = self._next_in_pool(
                 pool, claim_size(Claim(block=pool.cidr + _PREFIX_PADDING, uid=uid, node=node))
@@ -131,13 +130,13 @@ class Ledger:
         return None
 
     def return_unused(self, unused: Iterable[tuple[str, Pool | None]]) -> None:
-        """These were found and are not claimed; None stands for a block that was claimed before."""
+        """Return found blocks that are not claimed after all; pool None means a block claimed earlier."""
         for block, pool in unused:
             if pool is not None:
                 self._get_cidr_set(pool).release(block)
 
     def claim(self, block: str, pool: Pool, uid: str, node: str) -> None:
-        """Write a block down for that uid."""
+        """Claim a found block for that uid."""
         page = page_range_of(block)
         claim = Claim(block=block, uid=uid, node=node)
         self._new.setdefault(page, {})[block] = claim
@@ -148,7 +147,7 @@ class Ledger:
         self.new_blocks.append((block, pool))
 
     def build_changed_pages(self) -> tuple[Page, ...]:
-        """The pages that hold new claims, as they should become."""
+        """Return the pages with new claims, as they should be written."""
         return tuple(
             msgspec.structs.replace(page, claims={**page.claims, **self._new[page.range]})
             for page in map(self._page, self._new)
@@ -162,7 +161,7 @@ class Ledger:
             network = parse_cached_network(block)
             taken = self.find_obstacle(network) or self._claims.find_overlap(network)
             if taken is not None:
-                if taken.prefix < network.prefix:  # of a wide one, all blocks at once
+                if taken.prefix < network.prefix:  # skip all blocks of a wide network at once
                     blocks.occupy(str(taken))
                 continue
             page = page_range_of(block)

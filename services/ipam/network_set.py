@@ -1,4 +1,4 @@
-"""Many networks, and which of them overlaps a block: what the claims are compared by."""
+"""A set of networks that finds an overlap with a block."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
@@ -6,16 +6,17 @@ from functools import lru_cache
 
 from services.ipam.networks import Network, parse_network, parse_network_like_kubernetes
 
-# The same blocks are read again with each page and each plan.
+# Each page and each plan contains the same blocks again.
 parse_cached_network = lru_cache(maxsize=1 << 16)(parse_network)
 _read = lru_cache(maxsize=1 << 16)(parse_network_like_kubernetes)
-_MIN_KEPT = 64  # characters: a Node may carry a podCIDR of a million zeros, and be made anew with others
+# characters; a Node may have a podCIDR with a million leading zeros, and be created again with others
+_MAX_CACHED_CHARS = 64
 
 
 def parse_foreign_network(cidr: str) -> Network | None:
-    """The network that others' text names to Kubernetes, None if none: a podCIDR, a network, an address."""
+    """Parse a podCIDR, network or address as Kubernetes does; None if it is invalid."""
     try:
-        return _read(cidr) if len(cidr) <= _MIN_KEPT else parse_network_like_kubernetes(cidr)
+        return _read(cidr) if len(cidr) <= _MAX_CACHED_CHARS else parse_network_like_kubernetes(cidr)
     except ValueError:
         return None
 
@@ -31,24 +32,24 @@ def contains(outer: Network, inner: Network) -> bool:
 
 
 class NetworkSet:
-    """Networks, disjoint or not; one that overlaps a block is found in log(networks) per prefix length."""
+    """Networks, disjoint or not. Finding an overlap takes log(networks) per prefix length."""
 
     def __init__(self, cidrs: Iterable[str] = ()) -> None:
-        """What names no network is left out."""
+        """Invalid texts are ignored."""
         self._starts: dict[tuple[int, int], list[int]] = {}  # by family and prefix length, ascending
         for network in {network for cidr in cidrs if (network := parse_foreign_network(cidr)) is not None}:
             self._starts.setdefault((network.family, network.prefix), []).append(network.first)
         self._starts = {key: sorted(starts) for key, starts in sorted(self._starts.items())}
 
     def add(self, network: Network) -> None:
-        """Put one more in; twice is no harm."""
+        """Add a network; a second time has no effect."""
         key = (network.family, network.prefix)
         if key not in self._starts:
             self._starts = dict(sorted([*self._starts.items(), (key, [])]))
         insort(self._starts[key], network.first)
 
     def find_overlap(self, block: Network) -> Network | None:
-        """The widest that overlaps the block, None if the block is free of them."""
+        """Return the widest network that overlaps the block; None if there is none."""
         for (family, prefix), starts in self._starts.items():
             if family != block.family:
                 continue

@@ -1,4 +1,4 @@
-"""Networks as numbers, read and written several times faster than `ipaddress` does: pools are large."""
+"""Networks as numbers, parsed and formatted several times faster than by `ipaddress`: pools are large."""
 
 import re
 from ipaddress import ip_network
@@ -9,15 +9,15 @@ import msgspec
 Family = Literal[4, 6]
 
 _BITS: Final[dict[Family, int]] = {4: 32, 6: 128}
-_HEXTETS: Final = tuple(range(112, -1, -16))  # how far each group of an IPv6 address is shifted
-# What Kubernetes and we write; everything else goes the long way through `ipaddress`, which judges it.
+_HEXTETS: Final = tuple(range(112, -1, -16))  # bits by which each group of an IPv6 address is shifted
+# The notation that Kubernetes and ipam write; `ipaddress` parses and validates every other one.
 _PLAIN_IPV4: Final = re.compile(
     r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})/([0-9]{1,2})"
 )
 _PLAIN_IPV6: Final = re.compile(r"((?:[0-9a-f]{1,4}:){1,7}):/([0-9]{1,3})")
-_MAPPED: Final = 0xFFFF  # ::ffff:0:0/96: IPv4 in IPv6's clothes
+_MAPPED: Final = 0xFFFF  # ::ffff:0:0/96: IPv4-mapped IPv6
 _LEADING_ZEROS: Final = re.compile(r"(?<![0-9a-fA-F])0+(?=[0-9a-fA-F])")  # of an octet, a group, a length
-_MAX_TEXT_CHARS: Final = 80  # characters of a refused text
+_MAX_TEXT_CHARS: Final = 80  # characters of a quoted invalid text
 
 
 class Network(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Network(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """One beyond its last address."""
+        """The number after its last address."""
         return self.first + (1 << self.bits - self.prefix)
 
     def __str__(self) -> str:
@@ -42,20 +42,20 @@ class Network(msgspec.Struct, frozen=True):
 
 
 def parse_network(text: str) -> Network:
-    """The network that a text names, or holds an address of; an address alone is a network of one.
+    """Parse a network; an address alone is a network of one address.
 
-    Nodes carry what anybody wrote: host bits are cleared, IPv4-mapped IPv6 is the IPv4 network that it
-    means. ValueError for anything else, in words.
+    Other programs write podCIDRs, too: so host bits are cleared, and IPv4-mapped IPv6 becomes the IPv4
+    network. Raises ValueError with the reason for any other text.
     """
     read = _parse_plain_ipv6(text) if ":" in text else _parse_plain_ipv4(text)
     return read or _parse_any(text)
 
 
 def parse_network_like_kubernetes(text: str) -> Network:
-    """The network that a podCIDR names to Kubernetes, which takes "010.0.1.0/024" too: ten, not eight.
+    """Parse a podCIDR as Kubernetes does, which accepts "010.0.1.0/024": decimal ten, not octal.
 
-    Its parser is Go's of 2021 (`k8s.io/utils/net`, ParseCIDRSloppy): numbers may begin with zeros. ValueError
-    for what is no network there either.
+    Its parser (`k8s.io/utils/net`, ParseCIDRSloppy) is that of Go before 1.17, where numbers may have leading
+    zeros. Raises ValueError for text that is invalid there, too.
     """
     try:
         return parse_network(text)
@@ -64,7 +64,7 @@ def parse_network_like_kubernetes(text: str) -> Network:
 
 
 def explain_no_blocks(network: Network, mask: int) -> str:
-    """Why a network holds no block of that mask, in words; "" if it holds at least one."""
+    """Return why a network contains no block of that mask; "" if it contains at least one."""
     if mask < network.prefix:
         return f"a block of /{mask} is larger than all of {network}"
     if mask > network.bits:

@@ -1,4 +1,4 @@
-"""What the flow says of all Nodes, as far as it decides which blocks are free."""
+"""The Nodes and their addresses, as published to the flow: they decide which blocks are free."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from services.ipam.address_reservations import MAX_BLOCKS_PER_NODE
 from services.ipam.allocation_plan import Exclusions
 from services.ipam.network_set import parse_foreign_network
 
-# Addresses in a Node's status: its kubelet may write any, and each keeps a block from everybody.
+# Addresses in a Node's status that count: its kubelet may write any, and each one reserves a block.
 _MAX_ADDRESSES_PER_NODE = 16
-_MAX_ADDRESS_CHARS = 64  # characters of an address: an IPv4-mapped one with a prefix length has 49
+_MAX_ADDRESS_CHARS = 64  # an IPv4-mapped address with a prefix length has 49
 
 
 class _Machine(msgspec.Struct, frozen=True):
@@ -27,30 +27,29 @@ class _Machine(msgspec.Struct, frozen=True):
 
 
 class NodeIndex:
-    """By name; the addresses of all, each once."""
+    """Nodes by name, and the set of all their addresses."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._machines: dict[str, _Machine] = {}
         self._address_counts: Counter[str] = Counter()
         self._node_addresses: dict[str, tuple[str, ...]] = {}
-        self._addresses_by_node: dict[str, tuple[str, ...]] = {}  # of each Node, what matters most first
-        self._nodes_with_many_addresses: set[str] = (
-            set()
-        )  # Nodes with more addresses than a bound; not in `_addresses`
-        self._cached_exclusions: tuple[str, ...] | None = None  # of `_addresses`, made when it is asked for
+        self._addresses_by_node: dict[str, tuple[str, ...]] = {}  # the most important ones first
+        # Nodes with more than MAX_BLOCKS_PER_NODE addresses, which are not in `_address_counts`
+        self._nodes_with_many_addresses: set[str] = set()
+        self._cached_exclusions: tuple[str, ...] | None = None  # keys of `_address_counts`; None: outdated
 
     def get(self, name: str) -> Node | None:
-        """As the watcher told it last, None if there is none."""
+        """Return the Node as last observed; None if it does not exist."""
         return self._nodes.get(name)
 
     def get_facts(self, name: str, uid: str) -> MachineFacts | None:
-        """Of that Node's machine, now or at any time earlier."""
+        """Return the last known facts of that Node's machine; None if there are none."""
         enriched = self._machines.get(name)
         return enriched.facts if enriched is not None and enriched.uid == uid else None
 
     def build_exclusions(self, services: Sequence[str]) -> Exclusions:
-        """What no block may touch."""
+        """Return the networks and addresses that no block may overlap."""
         if self._cached_exclusions is None:
             self._cached_exclusions = tuple(self._address_counts)
         with_some = [node for node in self._nodes.values() if node.spec.pod_cidrs]
@@ -63,37 +62,37 @@ class NodeIndex:
         )
 
     def iter_pod_cidrs(self) -> Iterable[tuple[str, Node]]:
-        """Each podCIDR with the Node that carries it."""
+        """Return each podCIDR with its Node."""
         return ((cidr, node) for node in self._nodes.values() for cidr in node.spec.pod_cidrs)
 
-    # ---- what the flow says
+    # ---- events of the flow
 
     def update_node(self, node: Node) -> None:
-        """The Node is like that."""
+        """Store the Node's current state."""
         before = self._nodes.get(node.name)
         self._nodes[node.name] = node
-        if before is None or _node_address_fields(before) != _node_address_fields(node):  # seldom it does
+        if before is None or _node_address_fields(before) != _node_address_fields(node):  # rarely true
             self._node_addresses[node.name] = _list_node_addresses(node)
             self._update_addresses(node.name)
 
     def delete_node(self, name: str) -> None:
-        """There is no Node of that name."""
+        """Record that no Node of that name exists."""
         self._nodes.pop(name, None)
         self._node_addresses.pop(name, None)
         self._update_addresses(name)
 
     def update_facts(self, event: NodeEnriched | NodeUnreachable) -> None:
-        """The Node's machine is like that, or was."""
+        """Store the current or last known facts of the Node's machine."""
         node = event.node
         facts = event.facts if isinstance(event, NodeEnriched) else event.last_known
         self._set_machine(node.name, _Machine(node.uid, facts, _list_machine_addresses(facts)))
 
     def delete_facts(self, name: str) -> None:
-        """Nothing is known of the machine."""
+        """Drop the facts of the Node's machine."""
         self._set_machine(name, None)
 
     def clear(self) -> None:
-        """Everything known is void."""
+        """Drop everything."""
         for table in (
             self._nodes,
             self._machines,
@@ -150,7 +149,7 @@ def _list_node_addresses(node: Node) -> tuple[str, ...]:
 
 
 def _list_machine_addresses(facts: MachineFacts | None) -> tuple[str, ...]:
-    """Addresses alone: a node's subnets do not reserve blocks."""
+    """Return single addresses without their subnets: pods may get other blocks of a node's subnet."""
     if facts is None:
         return ()
     listed = (canonical_ip(status.address) for status in facts.addresses)
@@ -162,8 +161,8 @@ def _filter_canonical(addresses: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in map(_canonical, short) if text))
 
 
-@lru_cache(maxsize=1 << 16)  # of short texts only; each machine tells its addresses again and again
+@lru_cache(maxsize=1 << 16)  # caches short texts only; each machine reports the same addresses repeatedly
 def _canonical(address: str) -> str:
-    """As a network of one; "" for a wider one: who says 0.0.0.0/0 must not keep all blocks from everybody."""
+    """Return a network of one address; "" for a wider one: 0.0.0.0/0 must not reserve all blocks."""
     network = parse_foreign_network(address)
     return "" if network is None or network.prefix < network.bits else str(network)

@@ -1,4 +1,4 @@
-"""Which IPv6 subnet a node's machine is in, for CloudAllocator: its pods take their addresses from there."""
+"""Finds the IPv6 subnet of a Node's machine, from which CloudAllocator allocates addresses for pods."""
 
 from libs.common.contract.ip_addresses import IP
 from libs.common.contract.machine import AddressStatus, MachineFacts
@@ -18,20 +18,20 @@ from services.ipam.unallocated_reasons import CannotAllocate, NotReady
 def find_node_subnet_pool(
     node: Node, facts: MachineFacts | None
 ) -> tuple[str, int] | NotReady | CannotAllocate | None:
-    """CIDR and node mask of its first subnet that can hold pods; None if it has none beyond single addresses.
+    """Return CIDR and node mask of its first subnet for pods; None if it has only single addresses.
 
-    What is not known yet is a Wait: Talos that does not answer, and a list without the kubelet's own
-    addresses. A node given the cluster's CIDR in the meantime would keep it for ever.
+    Returns NotReady while Talos does not answer, or reports addresses without the kubelet's own. A Node that
+    got a block of the cluster's CIDR meanwhile would keep it permanently.
     """
     if facts is None:
-        return NotReady("Talos has not told the addresses of its machine yet, and they decide its IPv6 pool")
+        return NotReady("Talos has not reported the machine's addresses yet, and they decide its IPv6 pool")
     ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
     if isinstance(ips, InvalidNodeIP):
         return NotReady(
-            f"the kubelet's node IP cannot be compared with its machine's addresses: {ips.reason}"
+            f"the kubelet's node IP is invalid and cannot be compared with its machine: {ips.reason}"
         )
     if not facts.addresses or lacks_node_ips(ips, facts):
-        return NotReady("Talos does not list all addresses of its kubelet yet, and they decide its IPv6 pool")
+        return NotReady("Talos does not list all its kubelet's addresses yet, and they decide its IPv6 pool")
     return _find_first_usable(_list_public_subnets(facts, _list_public_ipv6(node, ips)))
 
 
@@ -48,15 +48,15 @@ def _find_first_usable(prefixes: tuple[str, ...]) -> tuple[str, int] | CannotAll
         cidr, mask = pool
         if parse_network(cidr).prefix < mask:
             return pool
-        # The reference gives it to one node, whose Talos then drops the address that lies in it.
-        reasons.append(f"the subnet {cidr} is a single block, which holds the node's own address")
+        # The reference assigns it to one node, and Talos then removes the node's address in it.
+        reasons.append(f"the subnet {cidr} is a single block, which contains the node's own address")
     return CannotAllocate("it has no IPv6 subnet for pods: " + "; ".join(reasons)) if reasons else None
 
 
 def _list_public_subnets(facts: MachineFacts, only: frozenset[IP]) -> tuple[str, ...]:
-    """Address and prefix length of public IPv6 addresses on the machine's links, those of `only` if any.
+    """Return the machine's public IPv6 addresses with prefix length; if `only` is not empty, only those.
 
-    The reference prepends each permanent one: the last of them that Talos lists is the first.
+    The reference prepends each permanent address: so the last one that Talos lists comes first.
     """
     permanent: list[str] = []
     others: list[str] = []
@@ -69,7 +69,7 @@ def _list_public_subnets(facts: MachineFacts, only: frozenset[IP]) -> tuple[str,
 
 
 def _list_public_ipv6(node: Node, ips: tuple[IP, ...]) -> frozenset[IP]:
-    """Those by which Kubernetes knows the node: among several subnets they say which is meant."""
+    """Return the public IPv6 addresses in the Node object: they select one of several subnets."""
     known = (a.address for a in node.status.addresses if a.type in ("InternalIP", "ExternalIP"))
     public = (parse_public_ip(text) for text in (*known, *map(str, ips)))
     return frozenset(ip for ip in public if ip is not None and ip.version == 6)

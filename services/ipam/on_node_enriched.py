@@ -92,10 +92,10 @@ class OnNodeEnriched:
         """Process a message. Raises RequeueAfter for a wait, TemporaryError for a temporary failure."""
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
-            raise PermanentError(f"{type(event).__name__} is no event about an enriched node")
+            raise PermanentError(f"{type(event).__name__} is not an event about an enriched Node")
         name = event.name if isinstance(event, EnrichedNodeGone) else event.node.name
         if object_name_in(message.subject, ENRICHED_NODE) != name:
-            raise PermanentError(f"{message.subject} speaks of another node, {name}")
+            raise PermanentError(f"{message.subject} contains another Node, {name}")
         await self._cache_sync.wait_for(message)
         node = self._find_node_to_serve(message, event)
         if node is None:
@@ -128,9 +128,9 @@ class OnNodeEnriched:
         if self._stream_cache.is_foreign(message):
             skip_reason = "the message was published for a former stream"
         elif newest is not None and newest.sequence > message.sequence:
-            skip_reason = "newer word of this node is on its way"
+            skip_reason = "the stream contains a newer event about this Node"
         elif isinstance(event, EnrichedNodeGone):
-            skip_reason = "the node is gone"
+            skip_reason = "the Node is gone"
         else:
             node = self._node_index.get(event.node.name)
             skip_reason = _explain_skip(node, event.node) or self._explain_recent_write(event.node)
@@ -145,7 +145,7 @@ class OnNodeEnriched:
         """Return that this replica wrote the Node, maybe unseen by the watcher yet; "" if it did not."""
         uid, at = self._written.get(node.name, ("", 0.0))
         is_ours = uid == node.uid and self._clock() - at < _OWN_WRITE_TTL_SECONDS
-        return "it was served here a moment ago" if is_ours else ""
+        return "this replica wrote its pod CIDRs a moment ago" if is_ours else ""
 
     def on_node_observed(self, node: Node) -> None:
         """Handle an observation: a Node with podCIDRs waits no longer."""
@@ -167,9 +167,8 @@ class OnNodeEnriched:
             return
         match answered.result:
             case Assignment() if not (answered.is_new or message.redelivered):
-                # A joining Node's messages reach several replicas: the replica that claimed the block writes
-                # it.
-                reason = "its blocks are claimed, and will be written in a moment"
+                # The messages of a joining Node reach several replicas: the claiming replica writes.
+                reason = "its blocks are claimed, and the claiming replica writes them soon"
                 raise RequeueAfter(reason, retry_after_seconds=OTHER_REPLICA_WAIT_SECONDS)
             case Assignment() as assigned:
                 await self._assign(node, assigned)
@@ -188,7 +187,7 @@ class OnNodeEnriched:
             # Usually another replica has patched the Node with the same claim.
             self._waiting_nodes.remove(node.name)
             self._no_blocks[node.name] = assignment
-            reason = "Kubernetes holds another Node, or it has pod CIDRs"
+            reason = "fence failed: the Node in Kubernetes differs or has pod CIDRs"
             raise RequeueAfter(reason, str(error), retry_after_seconds=MISSING_NODE_WAIT_SECONDS) from error
         except KubeError as error:
             if not isinstance(error, TemporaryError):
@@ -235,7 +234,7 @@ class OnNodeEnriched:
 def _explain_skip(node: Node | None, current: Node) -> str:
     """Return why the Node of a message needs nothing, by the current state; "" if it needs a block."""
     if node is None:
-        return "the node is gone"
+        return "the Node is gone"
     if node.uid != current.uid:
-        return "another node has its name by now"
+        return "a newer Node has the same name"
     return f"it has {', '.join(node.spec.pod_cidrs)}" if node.spec.pod_cidrs else ""

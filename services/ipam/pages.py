@@ -1,7 +1,7 @@
-"""The claims as Kubernetes keeps them: a ConfigMap per aligned range, named by the range and by no pool.
+"""Encodes claims as pages: one ConfigMap per aligned address range, named after the range, not a pool.
 
-So blocks of any mask, of an old and of a new configuration, meet in one page and are compared there. A page
-is never deleted: with it would go what protects blocks that are claimed and not yet on a Node.
+So claims of any mask, of old and new configurations, are in the same page and can be compared. A page is
+never deleted, because it protects blocks that are claimed and not yet written to a Node.
 """
 
 from collections.abc import Mapping
@@ -14,46 +14,47 @@ import msgspec
 from services.ipam.network_set import NetworkSet, contains, parse_cached_network
 from services.ipam.networks import Network
 
-PAGE_LENGTHS: Final = {4: 12, 6: 48}  # what pages are called in clusters that exist: never change it
-PAGE_BYTES: Final = 1_000_000  # of the 1 MiB that a ConfigMap may hold
+PAGE_LENGTHS: Final = {4: 12, 6: 48}  # never change it: existing clusters have pages with these names
+PAGE_BYTES: Final = 1_000_000  # a ConfigMap may have 1 MiB
 NAME_PREFIX: Final = "talos-ccm-pod-cidrs-"
 DATA_KEY: Final = "claims.json"
 _FORMAT: Final = 1
-_GONE_SINCE_BYTES: Final = 48  # so that a full page can still say which of its claims are gone
+_GONE_SINCE_BYTES: Final = 48  # reserved per claim, so that a full page can still record `gone_since`
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A block is for the Node of this uid, and for nobody else while that Node exists without podCIDRs."""
+    """Reserves a block for the Node of this uid, as long as that Node exists without podCIDRs."""
 
     block: str  # canonical
     uid: str
-    node: str  # its name, for people
-    gone_since: datetime | None = None  # a quorum list, begun after the claim was read, lacked the uid
+    node: str  # its name, for messages
+    # when a quorum list lacked the uid; that list began after the claim was read
+    gone_since: datetime | None = None
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """One page as it was read; its claims are disjoint."""
+    """One page as last read; its claims are disjoint."""
 
     range: str
-    resource_version: str = ""  # "": not there yet
+    resource_version: str = ""  # "": the page does not exist yet
     claims: Mapping[str, Claim] = {}
-    created: datetime | None = None  # by Kubernetes; None for what is not there, or was not read since
+    created: datetime | None = None  # set by Kubernetes; None before the page was created and read
 
     @property
     def size(self) -> int:
-        """Bytes, at most, when each of its claims is marked as gone."""
+        """Maximum size in bytes, with `gone_since` in each claim."""
         return 64 + sum(map(claim_size, self.claims.values()))
 
 
 class UnreadablePage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page that we do not understand: nothing is claimed in it or freed until somebody mends it."""
+    """An invalid page: ipam claims and releases nothing in it until an operator repairs it."""
 
     name: str
     reason: str
 
 
 class StoredPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The ConfigMap: name, resourceVersion ("" to create it), data; `created` is Kubernetes' to write."""
+    """The ConfigMap of a page. resourceVersion "" creates it; Kubernetes sets `created`."""
 
     name: str
     resource_version: str = ""
@@ -75,7 +76,7 @@ class _StoredClaims(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1 << 16)
 def page_range_of(block: str) -> str:
-    """Range of the page that a block belongs to. Raises ValueError for a block wider than a page."""
+    """Return the range of the page for a block. Raises ValueError for a block wider than a page."""
     network = parse_cached_network(block)
     length = PAGE_LENGTHS[network.family]
     if network.prefix < length:
@@ -86,7 +87,7 @@ def page_range_of(block: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def page_name(page_range: str) -> str:
-    """Name of its ConfigMap: talos-ccm-pod-cidrs-10.240.0.0-12, talos-ccm-pod-cidrs-fd00-0010-0244-48."""
+    """Return the name of its ConfigMap, like talos-ccm-pod-cidrs-10.240.0.0-12."""
     network = parse_cached_network(page_range)
     address = page_range.partition("/")[0]
     if network.family == 6:
@@ -95,12 +96,12 @@ def page_name(page_range: str) -> str:
 
 
 def claim_size(claim: Claim) -> int:
-    """Bytes of a claim in its page, at most."""
+    """Return the maximum size of a claim in its page, in bytes."""
     return len(claim.block) + len(claim.uid) + len(claim.node) + 32 + _GONE_SINCE_BYTES
 
 
 def encode_page(page: Page) -> StoredPage:
-    """The page as it is written, to replace the very version that it was read at."""
+    """Encode a page; it replaces exactly the version that was read."""
     claims = {
         block: _StoredClaim(claim.uid, claim.node, claim.gone_since)
         for block, claim in sorted(page.claims.items())
@@ -112,40 +113,40 @@ def encode_page(page: Page) -> StoredPage:
 
 
 def decode_page(stored_page: StoredPage) -> Page | UnreadablePage:
-    """What a ConfigMap says, if that can be a page: this version, this range, disjoint blocks inside it."""
+    """Decode a ConfigMap; UnreadablePage unless version, range and blocks are valid and disjoint."""
     try:
-        said = msgspec.json.decode(stored_page.data.get(DATA_KEY, ""), type=_StoredClaims)
-        reason = _explain_unreadable(stored_page.name, said)
+        stored = msgspec.json.decode(stored_page.data.get(DATA_KEY, ""), type=_StoredClaims)
+        reason = _explain_unreadable(stored_page.name, stored)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         reason = str(error)
     if reason:
         return UnreadablePage(name=stored_page.name, reason=reason)
     claims = {
         block: Claim(block=block, uid=claim.uid, node=claim.node, gone_since=claim.gone_since)
-        for block, claim in said.claims.items()
+        for block, claim in stored.claims.items()
     }
     return Page(
-        range=said.range,
+        range=stored.range,
         resource_version=stored_page.resource_version,
         claims=claims,
         created=stored_page.created,
     )
 
 
-def _explain_unreadable(name: str, said: _StoredClaims) -> str:
-    if said.version != _FORMAT:
-        return f"it is of version {said.version}, known is {_FORMAT}"
-    if page_name(said.range) != name or page_range_of(said.range) != said.range:
-        return f"it speaks of {said.range}"
-    whole = parse_cached_network(said.range)
+def _explain_unreadable(name: str, stored: _StoredClaims) -> str:
+    if stored.version != _FORMAT:
+        return f"its version is {stored.version}, supported is {_FORMAT}"
+    if page_name(stored.range) != name or page_range_of(stored.range) != stored.range:
+        return f"its range is {stored.range}"
+    whole = parse_cached_network(stored.range)
     seen = NetworkSet()
-    for block, claim in said.claims.items():
+    for block, claim in stored.claims.items():
         if str(parse_cached_network(block)) != block or not contains(whole, parse_cached_network(block)):
-            return f"{block} is no block of {said.range}"
+            return f"{block} is not a block of {stored.range}"
         if not claim.uid:
-            return f"{block} is claimed for no uid"
+            return f"the claim of {block} has no uid"
         if claim.gone_since is not None and claim.gone_since.tzinfo is None:
-            return f"{block} is gone since a time without its zone"
+            return f"goneSince of {block} has no time zone"
         other = seen.find_overlap(parse_cached_network(block))
         if other is not None:
             return f"{block} and {other} overlap"

@@ -1,4 +1,4 @@
-"""What the metrics say of pools, under the reference's names."""
+"""Metrics of pools, under the names of the reference controller."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,33 +11,33 @@ from services.ipam.pool_usage import measure_usage
 
 
 class PoolMetrics:
-    """The pools that blocks have been claimed of, and how much of them is taken.
+    """Counts claims and releases per pool, and the used share of each pool.
 
-    Of the Nodes' own subnets there may be one per Node: they are one series, and have no end.
+    All pools from the Nodes' own subnets share one series without a capacity: there may be one per Node.
     """
 
     def __init__(self) -> None:
         self._pools: dict[str, Pool] = {}
 
     def add_pools(self, pools: Iterable[Pool]) -> None:
-        """Somebody may get a block of these."""
+        """Add pools from which a Node may get a block."""
         self._pools.update({pool.cidr: pool for pool in pools if pool.name != NODE_SUBNET_POOL})
 
     def record_claimed(self, result: ClaimResult) -> None:
-        """These blocks were claimed just now."""
+        """Count the new blocks of a claim."""
         for block, pool in result.new_blocks:
             metrics.IPAM_ALLOCATIONS.labels(_series_name(pool)).inc()
             metrics.IPAM_TRIES.labels(_series_name(pool)).observe(result.attempts[block])
 
     def record_freed(self, claims: Sequence[Claim]) -> None:
-        """These claims have ended."""
+        """Count claims that ended."""
         for claim in claims:
             block = parse_cached_network(claim.block)
             of = (cidr for cidr in self._pools if contains(parse_cached_network(cidr), block))
             metrics.IPAM_RELEASES.labels(next(of, NODE_SUBNET_POOL)).inc()
 
     def refresh(self, pages: Mapping[str, Page]) -> None:
-        """The pages as they are now."""
+        """Set the gauges by the current pages."""
         found = measure_usage(self._pools.values(), pages.values())
         for cidr, use in found.pools.items():
             metrics.IPAM_MAX.labels(cidr).set(use.capacity)
@@ -45,7 +45,7 @@ class PoolMetrics:
         metrics.IPAM_QUARANTINED.set(found.quarantined)
 
     def reset(self) -> None:
-        """The configuration has changed: what is not offered any more is not told of."""
+        """Remove the gauges of all pools after a configuration change; pools still in use come back."""
         for cidr in self._pools:
             metrics.IPAM_MAX.remove(cidr)
             metrics.IPAM_USAGE.remove(cidr)

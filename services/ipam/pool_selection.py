@@ -1,4 +1,4 @@
-"""From which pools a Node gets its pod CIDRs, in order; or why from none."""
+"""Selects the pools that may provide pod CIDRs for a Node, in order."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, get_args
@@ -16,8 +16,8 @@ from services.ipam.unallocated_reasons import CannotAllocate, NotReady
 
 Allocator = Literal["RangeAllocator", "CloudAllocator"]
 
-DEFAULT_POOL: Final = "default"  # of the cluster's own CIDRs, where the configuration has no pools
-NODE_SUBNET_POOL: Final = "node-subnet"  # of CloudAllocator's pools
+DEFAULT_POOL: Final = "default"  # the cluster's own CIDRs, if the configuration has no pools
+NODE_SUBNET_POOL: Final = "node-subnet"  # the name of all pools that CloudAllocator derives
 _FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
@@ -31,7 +31,7 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 class PodNetworks(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster's own CIDRs, the primary family first, and how large a node's block is."""
+    """The cluster's own CIDRs, the primary family first, and the mask of a Node's block."""
 
     cidrs: tuple[str, ...]
     mask_size_ipv4: int = 24
@@ -45,17 +45,17 @@ def select_pools(
     specs: Sequence[PoolSpec],
     allocator: Allocator,
 ) -> tuple[Pool, ...] | NotReady | CannotAllocate:
-    """The node gets one block of each family, from the first pool of that family with room; in this order.
+    """Return the pools in order: the Node gets one block per family, from that family's first free pool.
 
-    `facts` = None: Talos has told none, now or earlier. `networks` = None: the cluster's are not known yet.
-    `specs` are used instead of the cluster's CIDRs, which then only say which families there must be.
+    `facts` is None if Talos has never reported any, `networks` while the cluster's networks are unknown.
+    `specs` replace the cluster's CIDRs, which then decide only the required families.
     """
     if networks is None:
         return NotReady("the cluster's networks are not known yet")
     if allocator == "CloudAllocator" and not node.is_initialized:
         return NotReady("it is not initialized yet, and CloudAllocator serves initialized nodes only")
     why = validate_cluster_cidrs(networks.cidrs)
-    if why and (networks.cidrs or not specs):  # a cluster without any may well have pools
+    if why and (networks.cidrs or not specs):  # a cluster without CIDRs may have configured pools
         return CannotAllocate(why)
     chosen = _choose_pools(
         facts, networks, specs or (PoolSpec(name=DEFAULT_POOL, index=0, cidrs=networks.cidrs),)
@@ -72,24 +72,24 @@ def select_pools(
 
 
 def validate_cluster_cidrs(cidrs: Sequence[str]) -> str:
-    """What is wrong with the cluster's CIDRs, in words; "" if they are one, or one of each family."""
+    """Return why the cluster's CIDRs are invalid; "" for one CIDR, or one of each family."""
     try:
         families = [parse_network(cidr).family for cidr in cidrs]
     except ValueError as error:
-        return f"the cluster's CIDRs cannot be used: {error}"
+        return f"the cluster's CIDRs are invalid: {error}"
     if not families:
         return "the cluster has no CIDR for pods"
     if len(set(families)) != len(families):
-        return f"the cluster's CIDRs {', '.join(cidrs)} are neither one nor one of each family"
+        return f"the cluster's CIDRs {', '.join(cidrs)} have several of one family"
     return ""
 
 
 def _choose_pools(
     facts: MachineFacts | None, networks: PodNetworks, specs: Sequence[PoolSpec]
 ) -> dict[Family, tuple[Pool, ...]] | NotReady | CannotAllocate:
-    """By family, the primary one first: what the first spec that selects the machine and has it offers.
+    """Return by family, the primary one first, the pools of the first spec that selects the machine.
 
-    A Wait for facts only where they decide: a spec behind the one that serves is not looked at.
+    Returns NotReady only if missing facts matter: specs after the first match are not evaluated.
     """
     found: dict[Family, tuple[Pool, ...]] = {}
     try:
@@ -108,18 +108,18 @@ def _choose_pools(
 def _order_by_family(
     found: Mapping[Family, tuple[Pool, ...]], networks: PodNetworks
 ) -> dict[Family, tuple[Pool, ...]] | CannotAllocate:
-    """Never half of what the cluster has: podCIDRs cannot be changed afterwards."""
-    wanted = [parse_network(cidr).family for cidr in networks.cidrs]
-    for family in wanted:
+    """Require every family of the cluster, because podCIDRs are immutable."""
+    required = [parse_network(cidr).family for cidr in networks.cidrs]
+    for family in required:
         if family not in found:
-            return CannotAllocate(f"no pool of the configuration that selects it has an IPv{family} network")
+            return CannotAllocate(f"no configured pool that selects it has an IPv{family} network")
     if not found:
-        return CannotAllocate("no pool of the configuration selects it")
-    return {family: found[family] for family in dict.fromkeys((*wanted, *_FAMILIES)) if family in found}
+        return CannotAllocate("no configured pool selects it")
+    return {family: found[family] for family in dict.fromkeys((*required, *_FAMILIES)) if family in found}
 
 
 def _build_pools(spec: PoolSpec, family: Family, networks: PodNetworks) -> tuple[Pool, ...]:
-    """Its networks of a family. ValueError in words if one of them can hold no block."""
+    """Return the spec's pools of a family. Raises ValueError if a network contains no block."""
     mask = _select_mask(family, spec, networks)
     offered = []
     for network in map(parse_network, spec.cidrs):
@@ -142,7 +142,7 @@ def _spec_matches(spec: PoolSpec, facts: MachineFacts | None) -> bool | NotReady
     if not spec.selector:
         return True
     if facts is None:
-        return NotReady(f"pool {spec.name} selects by facts of the machine, and Talos has told none yet")
+        return NotReady(f"pool {spec.name} selects by facts of the machine, and Talos reported none yet")
     why = why_metadata_incomplete(facts.platform)
     if why:
         return NotReady(f"pool {spec.name} selects by facts of the machine: {why}")
@@ -150,7 +150,7 @@ def _spec_matches(spec: PoolSpec, facts: MachineFacts | None) -> bool | NotReady
     unasked = _list_missing_fields(spec, fields)
     if unasked:
         return NotReady(
-            f"pool {spec.name} selects by {', '.join(unasked)}, which Talos has not been asked for yet"
+            f"pool {spec.name} selects by {', '.join(unasked)}, which metadata has not queried yet"
         )
     return match_selector(spec.selector, fields.texts).is_match
 

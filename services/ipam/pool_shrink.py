@@ -1,4 +1,4 @@
-"""Whether a new configuration takes away networks of pools that nodes have blocks of."""
+"""Checks whether a new configuration removes networks of pools from which Nodes have blocks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -7,16 +7,16 @@ from libs.common.cloud_config.model import Pool as PoolSpec
 from services.ipam.network_set import contains, parse_foreign_network
 from services.ipam.networks import Network, parse_network
 
-_MAX_NAMED_BLOCKS: Final = 10  # blocks in one sentence; the others are counted
+_MAX_NAMED_BLOCKS: Final = 10  # listed in one message; the others are only counted
 
 
 def find_refused_shrinks(
     old: Sequence[PoolSpec], new: Sequence[PoolSpec], in_use: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """A sentence for each pool that may not shrink so far; () = the new configuration can be used.
+    """Return a message per pool that would lose blocks in use; () if the new configuration is acceptable.
 
-    `in_use`: block -> name of its node. A network may move to another pool. What nodes have from elsewhere
-    (the cluster's CIDRs, their own subnets, another allocator) is no pool's affair.
+    `in_use`: block -> name of its Node. A network may move to another pool. Blocks from elsewhere (the
+    cluster's CIDRs, node subnets, another allocator) belong to no pool and do not count.
     """
     kept = _networks(new)
     blocks = [(block, node) for block, node in in_use.items() if not _lies_in(block, kept)]
@@ -34,7 +34,7 @@ def _networks(pools: Sequence[PoolSpec]) -> list[Network]:
 
 
 def _lies_in(block: str, networks: Sequence[Network]) -> bool:
-    network = parse_foreign_network(block)  # others write podCIDRs, too: what names no network lies nowhere
+    network = parse_foreign_network(block)  # another allocator may write invalid podCIDRs
     return network is not None and any(contains(outer, network) for outer in networks)
 
 

@@ -1,4 +1,4 @@
-"""How much of each pool is taken, counted from the pages as they are."""
+"""Measures how much of each pool is in use, by the current pages."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,21 +13,21 @@ from services.ipam.pool_selection import Pool
 
 
 class PoolUsage(msgspec.Struct, frozen=True):
-    """Of one pool."""
+    """The usage of one pool."""
 
-    used: int  # blocks of its mask that claims touch, resting ones included
+    used: int  # blocks of its mask that overlap a claim, including claims in quarantine
     capacity: int
 
 
 class UsageReport(msgspec.Struct, frozen=True):
-    """Of all."""
+    """The usage of all pools."""
 
     pools: Mapping[str, PoolUsage]  # by the pool's network
-    quarantined: int  # claims of Nodes that are gone
+    quarantined: int  # claims of deleted Nodes
 
 
 def measure_usage(pools: Iterable[Pool], pages: Iterable[Page]) -> UsageReport:
-    """`pools` do not overlap; two of one network are one."""
+    """Measure pools that do not overlap; pools with the same network count as one."""
     sets = {pool.cidr: CidrSet(pool.cidr, pool.mask) for pool in pools}
     networks = sorted(
         (parse_cached_network(cidr) for cidr in sets), key=lambda network: (network.family, network.first)
@@ -47,7 +47,7 @@ def measure_usage(pools: Iterable[Pool], pages: Iterable[Page]) -> UsageReport:
 def _overlapping_networks(
     block: Network, networks: list[Network], firsts: Sequence[tuple[int, int]]
 ) -> Iterable[Network]:
-    """Of disjoint networks in order, those that share an address with the block."""
+    """Yield the networks that overlap the block; `networks` are disjoint and sorted."""
     at = max(0, bisect_right(firsts, (block.family, block.first)) - 1)
     for network in networks[at:]:
         if (network.family, network.first) >= (block.family, block.end):

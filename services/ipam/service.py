@@ -151,9 +151,7 @@ class IpamService:
     def _get_pause_reason(self) -> str:
         """Return why ipam may write nothing; "" if it may."""
         if self._failed_subjects:
-            return (
-                f"defect: no sense could be made of {min(self._failed_subjects)}, so addresses may be missing"
-            )
+            return f"defect: cannot apply {min(self._failed_subjects)}, so addresses may be missing"
         if self._settings.observe_only:
             return ""
         return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
@@ -197,7 +195,7 @@ class IpamService:
 
     def _get_sweep_pause_reason(self) -> str:
         if self._settings.observe_only:
-            return "nothing is written"
+            return "observe-only mode"
         return "; ".join(self._cache_sync.problems()) or self._get_pause_reason()
 
     def _select_pools(self, node: Node) -> tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged:
@@ -229,7 +227,7 @@ class IpamService:
     def _get_exclusions(self) -> Exclusions:
         """Return what no block may overlap now. Raises TemporaryError while that is unknown."""
         if why := "; ".join(self._cache_sync.problems()) or self._get_pause_reason():
-            raise TemporaryError("nothing can be claimed", why)
+            raise TemporaryError("ipam cannot claim blocks now", why)
         return self._cluster_view.get_exclusions()
 
     def _on_pool_served(self, pools: tuple[Pool, ...]) -> None:
@@ -272,7 +270,7 @@ class IpamService:
             # A wrong message must neither end the process nor hide an address. Until the stream replaces or
             # drops it, ipam allocates nothing.
             self._failed_subjects.add(message.subject)
-            log.exception("a message could not be taken in", extra={"subject": message.subject})
+            log.exception("cannot apply message", extra={"subject": message.subject})
         if self._settings.observe_only or (
             isinstance(message.event, Leading) and not self._stream_cache.is_replaying
         ):

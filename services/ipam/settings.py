@@ -1,4 +1,4 @@
-"""What ipam can be told."""
+"""Settings of ipam."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +29,7 @@ from services.ipam.pool_selection import Allocator
 
 
 class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What ipam can be told."""
+    """Settings of ipam."""
 
     observe_only: Annotated[bool, OBSERVE_ONLY] = False
     controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
@@ -44,30 +44,31 @@ class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "pod-cidr-quarantine",
-            "How long the block of a Node that is gone is given to nobody.",
+            "How long no Node gets the block of a deleted Node.",
             POD_CIDRS,
             at_least=1.0,
         ),
     ] = 600.0
-    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: its pools may change
-    file: CloudConfig = CloudConfig()  # what it said at the start
-    file_poll_seconds: float = 1.0
+    # reloaded at runtime: its pools and the ownership of Nodes may change
+    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    file: CloudConfig = CloudConfig()  # its content at startup
+    cloud_config_poll_seconds: float = 1.0
     resync_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
-    # Nothing is written while no leader has been heard for that long: another one may be at work elsewhere.
+    # ipam writes nothing after that long without Leading: another leader may be at work elsewhere.
     leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
         int,
-        Flag("ipam-in-flight", "Nodes served at the same time; they share writes.", POD_CIDRS, at_least=1),
+        Flag("ipam-in-flight", "Nodes processed at the same time; they share writes.", POD_CIDRS, at_least=1),
     ] = 256
 
     @property
     def is_enabled(self) -> bool:
-        """Whether pod CIDRs are to be allocated."""
+        """Whether this process allocates pod CIDRs."""
         return allocates_pod_cidrs(self.controllers, allocate_node_cidrs=self.allocate_node_cidrs)
 
     @property
     def network_flags(self) -> NetworkFlags:
-        """What the flags say of networks and masks."""
+        """The flags about networks and masks."""
         return NetworkFlags(
             cluster_cidrs=self.cluster_cidr,
             service_cidrs=self.service_cluster_ip_range,
@@ -78,9 +79,9 @@ class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def quarantine(self) -> timedelta:
-        """How long a block rests."""
+        """How long a block of a deleted Node stays unused."""
         return timedelta(seconds=self.quarantine_seconds)
 
     def problems(self) -> tuple[str, ...]:
-        """What cannot be obeyed, or contradicts itself."""
+        """Return the invalid and contradictory settings."""
         return validate_network_flags(self.network_flags)

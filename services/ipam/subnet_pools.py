@@ -1,19 +1,19 @@
-"""Which pool a node's own IPv6 subnet makes, and how large its blocks are: the reference's table."""
+"""Derives a pool and its mask from a node's IPv6 subnet, by the table of the reference controller."""
 
 from ipaddress import IPv6Interface
 from typing import Final
 
-# Longest subnet of the row, and how many bits longer than the subnet its blocks are.
+# Longest subnet prefix of the row, and the bits by which a block's prefix is longer.
 _ROWS: Final = ((99, 16), (105, 8), (111, 4), (118, 2), (119, 1), (123, 0))
-_MIN_PREFIX: Final = 64  # of a wider subnet, the /64 around the node's address
+_MIN_PREFIX: Final = 64  # in a wider subnet, the /64 around the node's address is used
 _HOST_PREFIX: Final = 128
 
 
 def derive_subnet_pool(prefix: str) -> tuple[str, int] | None:
-    """The pool's CIDR, which all nodes of a subnet share, and its node mask; None for a single address.
+    """Return the pool's CIDR, which all nodes of a subnet share, and its mask; None for a single address.
 
-    `prefix` is an address with its prefix length, such as 2001:db8::5/64. ValueError in words if it is none
-    of IPv6, or if fewer than 32 addresses are in it.
+    `prefix` is an address with its prefix length, such as 2001:db8::5/64. Raises ValueError with the reason
+    if it is not IPv6 or contains fewer than 32 addresses.
     """
     try:
         address = IPv6Interface(prefix)

@@ -1,21 +1,21 @@
-"""Why a Node gets no pod CIDR now."""
+"""The kinds of reasons why a Node gets no pod CIDR now."""
 
 import msgspec
 
 
 class NotReady(msgspec.Struct, frozen=True):
-    """Something is not known, or not so, yet: nobody has to do anything."""
+    """A fact is missing or a state is not reached yet; no operator needs to act."""
 
     reason: str
 
 
 class CannotAllocate(msgspec.Struct, frozen=True):
-    """As things are configured, it can get none: somebody has to change something."""
+    """The configuration provides no block for this Node; an operator must change it."""
 
     reason: str
 
 
 class NotManaged(msgspec.Struct, frozen=True):
-    """The file has the Node be another's: nothing is written for it."""
+    """The --cloud-config file assigns the Node to another controller: ipam writes nothing for it."""
 
     reason: str

@@ -1,4 +1,4 @@
-"""Serves again who waits, as soon as that for which it waits may be there; tells of what waits for long."""
+"""Retries waiting Nodes when a change may end the wait, and records Events for long waits."""
 
 import asyncio
 from collections import Counter
@@ -16,13 +16,13 @@ from services.ipam.pool_selection import Pool
 from services.ipam.waiting_nodes import WaitingNodes
 
 CHECK_INTERVAL_SECONDS: Final = 1.0
-POOL_RETRY_SECONDS: Final = 3.0  # so often one Node per full pool tries: others, too, make room
+POOL_RETRY_SECONDS: Final = 3.0  # one Node per full pool retries: other replicas release blocks, too
 _WORKERS: Final = 256  # they share writes
-_MAX_EVENTS_PER_CHECK: Final = 20  # an outage must not become a storm of Events on the API server
+_MAX_EVENTS_PER_CHECK: Final = 20  # an outage must not flood the API server with Events
 
 
 class WaitingNodeReconciler:
-    """Every replica does it for those that it has seen wait; a claim is for a uid, so a race harms nobody."""
+    """Runs in every replica for the Nodes that it processed; claims are per uid, so races do no harm."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class WaitingNodeReconciler:
         handle: Callable[[Message], Awaitable[Disposition]],
         clock: Callable[[], float],
     ) -> None:
-        """`handle` serves one Node, as for a delivery; `clock` is monotonic, in seconds."""
+        """`handle` processes one message, as for a delivery; `clock` is monotonic, in seconds."""
         self._stream_cache = stream_cache
         self._waiting_nodes = waiting_nodes
         self._event_recorder = event_recorder
@@ -44,25 +44,25 @@ class WaitingNodeReconciler:
         self._pools_tried_at: float | None = None
 
     def enqueue(self, names: Iterable[str]) -> None:
-        """Look at these soon."""
+        """Retry these Nodes soon."""
         self._queued.update(dict.fromkeys(names))
         if self._queued:
             self._wakeup.set()
 
     def enqueue_all(self) -> None:
-        """Look at all that wait: something has changed for everybody."""
+        """Retry all waiting Nodes, after a change that may concern each of them."""
         self.enqueue(self._waiting_nodes.by_name)
 
     def on_pool_freed(self, pools: tuple[Pool, ...]) -> None:
-        """These pools had a block for one of those that waited."""
+        """Retry the Nodes that wait for these pools: one of them just got a block."""
         self.enqueue(self._waiting_nodes.group_by_full_pools().get(pools, ()))
 
     def reset(self) -> None:
-        """Everything known is void."""
+        """Drop the queue, after the stream was replaced."""
         self._queued.clear()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run the workers and the periodic checks until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_WORKERS):
                 tasks.create_task(self._retry_queued())
@@ -80,7 +80,7 @@ class WaitingNodeReconciler:
     async def _retry(self, name: str) -> None:
         message = self._stream_cache.get(f"{ENRICHED_NODE}.{name}")
         if message is not None and name in self._waiting_nodes.by_name:
-            await self._handle(message)  # what it raises comes again: the delivery of that message waits, too
+            await self._handle(message)  # it never raises; the bus redelivers the message, too
 
     async def _run_passes(self) -> None:
         while True:
@@ -88,7 +88,7 @@ class WaitingNodeReconciler:
             self.run_periodic_checks()
 
     def run_periodic_checks(self) -> None:
-        """One pass: one Node per full pool tries again, what waits for long is told, and all is counted."""
+        """Retry one Node per full pool, record Events for long waits and update the metrics."""
         at = self._clock()
         counts = Counter(node.outcome for node in self._waiting_nodes.by_name.values())
         for outcome in ("waiting", "unserved"):
@@ -96,7 +96,7 @@ class WaitingNodeReconciler:
         groups = self._waiting_nodes.group_by_full_pools()
         metrics.IPAM_EXHAUSTED.set(sum(map(len, groups.values())))
         if self._stream_cache.problems():
-            return  # what is known may be half of it: conclude nothing
+            return  # the cache may be incomplete: draw no conclusions
         if groups and (self._pools_tried_at is None or at - self._pools_tried_at >= POOL_RETRY_SECONDS):
             self._pools_tried_at = at
             self.enqueue([names[0] for names in groups.values()])

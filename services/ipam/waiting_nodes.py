@@ -1,4 +1,4 @@
-"""The Nodes that wait for pod CIDRs, for what, and since when."""
+"""The Nodes that wait for pod CIDRs: reason, full pools, and start of the wait."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,33 +7,31 @@ import msgspec
 
 from services.ipam.pool_selection import Pool
 
-NOT_MANAGED: Final = (
-    "not-ours"  # the file has it be another's: it waits for another file, and is told nothing
-)
-LONG_WAIT_SECONDS: Final = 30.0  # a wait of one reason that lasts longer is told on the Node
+NOT_MANAGED: Final = "not-ours"  # another controller's Node; it gets no Event and waits for another file
+LONG_WAIT_SECONDS: Final = 30.0  # a longer wait for one reason is recorded on the Node
 
 
 class WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One Node that could not be served."""
+    """A Node that got no pod CIDRs yet."""
 
     name: str
     uid: str
-    # "waiting": something is not known yet; "unserved": somebody has to change something; NOT_OURS
+    # "waiting": a fact is missing; "unserved": an operator must change the configuration; NOT_MANAGED
     outcome: str
     reason: str
-    full_pools: tuple[Pool, ...] = ()  # it wants a block of these, and they have none
-    waiting_since: float  # when it began to wait for this, in monotonic seconds
+    full_pools: tuple[Pool, ...] = ()  # pools of this Node without a free block
+    waiting_since: float  # start of the wait for this reason, in monotonic seconds
 
 
 class WaitingNodes:
-    """By name; a wait goes on while it is for the same."""
+    """Stores waiting Nodes by name. A wait continues while Node and reason are the same."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, WaitingNode] = {}
         self._reported: set[tuple[str, str]] = set()  # name and reason
 
     def add(self, node: WaitingNode) -> None:
-        """It could not be served."""
+        """Add a Node that got no pod CIDRs."""
         before = self.by_name.get(node.name)
         if before is not None and (before.uid, before.reason) == (node.uid, node.reason):
             node = msgspec.structs.replace(node, waiting_since=before.waiting_since)
@@ -42,14 +40,14 @@ class WaitingNodes:
         self.by_name[node.name] = node
 
     def remove(self, name: str) -> WaitingNode | None:
-        """It is served, has blocks of somebody else, or is gone; how it waited, if it did."""
+        """Remove a Node that has pod CIDRs or is gone; return its wait, None if it did not wait."""
         node = self.by_name.pop(name, None)
         if node is not None:
             self._reported.discard((name, node.reason))
         return node
 
     def group_by_full_pools(self) -> dict[tuple[Pool, ...], list[str]]:
-        """Names by the pools that have no block for them."""
+        """Return the names of waiting Nodes by their full pools."""
         found: dict[tuple[Pool, ...], list[str]] = {}
         for node in self.by_name.values():
             if node.full_pools:
@@ -57,7 +55,7 @@ class WaitingNodes:
         return found
 
     def take_unreported(self, at: float) -> Iterator[WaitingNode]:
-        """Those whose wait has become a long one, each once until its reason changes."""
+        """Yield the Nodes with a long wait, each once until its reason changes."""
         for node in list(self.by_name.values()):
             key = (node.name, node.reason)
             if node.outcome == NOT_MANAGED:
@@ -67,6 +65,6 @@ class WaitingNodes:
                 yield node
 
     def clear(self) -> None:
-        """Everything known is void."""
+        """Drop everything."""
         self.by_name.clear()
         self._reported.clear()

@@ -64,5 +64,5 @@ class BusReachability:
         if self.may_lead():
             return ""
         if is_leading:
-            return "holds the Lease, and NATS does not answer: steps down once a standby reports that it does"
-        return "NATS does not answer: does not take the Lease"
+            return "NATS does not answer this leader: it releases the Lease when a standby reaches NATS"
+        return "NATS does not answer: this watcher does not acquire the Lease"

@@ -142,13 +142,13 @@ class Informer(Generic[ObjectT]):
             "objects": len(listed.items),
             "changed": len(changed_names),
         }
-        log.info("listed", extra=fields)
+        log.info("objects listed", extra=fields)
         self._on_changed_names(changed_names)
 
     def _on_unreadable(self, unreadable: UnreadableObject) -> None:
         if self._unreadable.get(unreadable.name) != unreadable.reason:
             log.error(
-                "an object cannot be read and is left out, the others are not",
+                "object skipped: cannot be decoded",
                 extra={self._kind.log_field: unreadable.name, "reason": unreadable.reason},
             )
         metrics.PUBLISHED.labels(self._kind.subject.removeprefix(f"{ROOT}."), "unreadable").inc()
@@ -158,7 +158,7 @@ class Informer(Generic[ObjectT]):
     def _on_error(self, error: Exception) -> None:
         self._last_error = error
         metrics.WATCH_RESTARTS.labels(self._kind.resource, type(error).__name__.lstrip("_")).inc()
-        log.warning("a watch is opened again", extra={"resource": self._kind.resource, "error": str(error)})
+        log.warning("watch restarted", extra={"resource": self._kind.resource, "error": str(error)})
         self._on_changed_names(())
 
 

@@ -99,7 +99,7 @@ class LeaseElector:
                 self._is_lost = False
                 self._silent_holder = ""
                 self._is_leading = True
-                log.info("leading from now on", extra={"lease_transitions": answer.transitions})
+                log.info("leadership acquired", extra={"lease_transitions": answer.transitions})
                 return answer.transitions
             await self._report_silence(answer)
             await self._sleep(answer.seconds if answer is not None else _NEVER)
@@ -130,7 +130,7 @@ class LeaseElector:
                     await self._sleep()
                     answer = await self._try_acquire()
             except TimeoutError:
-                raise self._lose(f"it could not be renewed in time{self._error_suffix()}") from None
+                raise self._lose(f"not renewed in time{self._error_suffix()}") from None
             if isinstance(answer, LeaseDenial):
                 raise self._lose(f"{answer.holder or 'nobody'} holds it now")
             if answer is not None:
@@ -141,13 +141,13 @@ class LeaseElector:
         """Step down if a standby reaches the bus. Without reports the bus is down for every watcher."""
         age = self._clock() - self._lock.reported_at
         if self._reachability.must_step_down(reported_seconds_ago=age):
-            log.warning("stepping down: the bus does not answer here, and does answer a standby")
-            raise LeadershipLost("stepped down: the bus does not answer here, and does answer a standby")
+            log.warning("stepping down: the bus answers a standby, but not this leader")
+            raise LeadershipLost("stepped down: the bus answers a standby, but not this leader")
 
     async def confirm_leadership(self) -> None:
         answer = await self._try_acquire()
         if answer is None:
-            raise TemporaryError("whether we still lead cannot be asked", self._last_error)
+            raise TemporaryError("cannot confirm the leadership", self._last_error)
         if isinstance(answer, LeaseDenial):
             raise self._lose(f"{answer.holder or 'nobody'} holds it now")
 
@@ -155,30 +155,30 @@ class LeaseElector:
         self._is_leading = False
         metrics.LEADER.set(0)
         if not self._is_lost and await self._lock.release():
-            log.info("the Lease is released")
+            log.info("Lease released")
 
     def problems(self) -> tuple[str, ...]:
         if self._last_error:
-            return (f"the Lease cannot be read or written: {self._last_error}",)
+            return (f"cannot read or write the Lease: {self._last_error}",)
         if why := self._reachability.describe_problem(
             is_leading=self._is_leading, silent_holder=self._silent_holder
         ):
             return (why,)
-        return () if self._has_answer else ("nobody has said yet who holds the Lease",)
+        return () if self._has_answer else ("the holder of the Lease is not known yet",)
 
     async def _try_acquire(self, *, take: bool = True) -> LeaseGrant | LeaseDenial | None:
         try:
             answer = await self._lock.try_acquire_or_renew(may_acquire=take)
         except KubeError as error:
             if not self._last_error:
-                log.warning("the Lease cannot be read or written", extra={"error": str(error)})
+                log.warning("cannot read or write the Lease", extra={"error": str(error)})
             self._last_error = str(error)
             return None
         self._last_error = ""
         self._has_answer = True
         if isinstance(answer, LeaseDenial) and answer.holder != self._holder:
             self._holder, self._holder_since = answer.holder, self._clock()
-            log.info("standing by, another one leads", extra={"holder": answer.holder})
+            log.info("standing by, another watcher leads", extra={"holder": answer.holder})
         return answer
 
     async def _sleep(self, at_most: float = _NEVER) -> None:
@@ -211,7 +211,7 @@ class StreamElector:
             await asyncio.sleep(silent)
         self._deposed_by = ""
         metrics.LEADER.set(1)
-        log.info("leading without a Lease from now on")
+        log.info("leadership acquired without a Lease")
         return 0
 
     async def renew(self, on_renewed: Callable[[], None]) -> None:
@@ -222,7 +222,7 @@ class StreamElector:
     async def confirm_leadership(self) -> None:
         leading = self._published.leader_heartbeat
         self._deposed_by = leading.holder if leading is not None else "another watcher"
-        raise LeadershipLost(f"{self._deposed_by} publishes to this stream too, and came later")
+        raise LeadershipLost(f"{self._deposed_by} started later and publishes to this stream, too")
 
     async def release(self) -> None:
         metrics.LEADER.set(0)
@@ -230,4 +230,4 @@ class StreamElector:
     def problems(self) -> tuple[str, ...]:
         if not self._deposed_by:
             return ()
-        return (f"{self._deposed_by} publishes to this stream too; without a Lease there may be only one",)
+        return (f"{self._deposed_by} publishes to this stream, too: without a Lease run only one watcher",)

@@ -112,7 +112,7 @@ class LeadershipTerm:
             tasks.create_task(self._collect_stream_stats())
             tasks.create_task(self._node_stats.run())
             await self._elector.renew(self._renewed.set)
-        raise AssertionError("a leader leads until it is cancelled or loses the lead")
+        raise AssertionError("unreachable: renew() ends only by an exception")
 
     def wake(self) -> None:
         """Reevaluate after a change, or a loss, of the known state of the cluster or the stream."""
@@ -135,7 +135,7 @@ class LeadershipTerm:
         self._resync.request_growth()
 
     def _on_rewound(self) -> None:
-        log.warning("the API server's resourceVersions went back (a restored etcd?): a new epoch begins")
+        log.warning("resourceVersions went back (restored etcd?), starting a new epoch")
         self._leader_epoch.mark_rewound()
         self._resync.wake()
 
@@ -149,7 +149,7 @@ class LeadershipTerm:
             except NoStream:
                 self._resync.restart()
             except (BusError, TemporaryError) as error:
-                log.info("who leads cannot be said this time", extra={"error": str(error)})
+                log.info("cannot publish Leading", extra={"error": str(error)})
 
     async def _collect_stream_stats(self) -> NoReturn:
         await self._resync.first_completed.wait()  # the stream may not exist earlier

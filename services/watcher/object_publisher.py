@@ -211,9 +211,7 @@ class ObjectPublisher(Generic[ObjectT]):
         delay = backoff_seconds(attempt, self._jitter())
         asyncio.get_running_loop().call_later(delay, self._retry, name)
         if not self._last_error:  # log an outage once, although it affects every object
-            log.warning(
-                "observations cannot be published", extra=self._log_fields(name) | {"error": str(error)}
-            )
+            log.warning("publish failed, will retry", extra=self._log_fields(name) | {"error": str(error)})
         self._last_error = str(error)
         if isinstance(error, NoStream):
             self._on_no_stream()
@@ -236,7 +234,7 @@ class ObjectPublisher(Generic[ObjectT]):
             asyncio.get_running_loop().call_later(cooldown, self._end_cooldown, name)
         if self._last_error and not self._queue.failing_count:
             self._last_error = ""
-            log.info("observations are published again", extra={"resource": self._kind.resource})
+            log.info("publishing works again", extra={"resource": self._kind.resource})
 
     def _is_urgent(self, name: str) -> bool:
         """Whether the object is deleted, replaced by another uid, or followers ignore its last message."""
@@ -254,7 +252,7 @@ class ObjectPublisher(Generic[ObjectT]):
             self._skipped[name] = reason
             metrics.PUBLISHED.labels(self._kind.subject.removeprefix(f"{ROOT}."), "skipped").inc()
             log.error(
-                "an object cannot be published, the others are",
+                "object skipped: cannot be published",
                 extra=self._log_fields(name) | {"reason": reason},
             )
 

@@ -13,8 +13,8 @@ from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels
 BYTES_PER_REQUEST: Final = 12_000  # a CSR, its enrichment with the machine's facts, and its decision
 BYTES_PER_DELETED: Final = 1_000  # the deletion messages of either kind, kept for an hour
-REPUBLISH_REASON: Final = "said again"  # resync of an unchanged object
-FENCED_REASON: Final = "a former leader published it, which services ignore"
+REPUBLISH_REASON: Final = "republished"  # resync of an unchanged object
+FENCED_REASON: Final = "a former leader published it, so services ignore it"
 _MAX_NAME_CHARS: Final = 80  # characters of a quoted invalid name
 
 
@@ -73,11 +73,11 @@ def decide_present(
         return Skip(reason=f"the name {_quote_name(obj.name)} cannot be the end of a subject")
     if not obj.resource_version_number:
         version = obj.metadata.resource_version
-        return Skip(reason=f"its resourceVersion {version!r} is no number, so it has no place in an order")
+        return Skip(reason=f"its resourceVersion {version!r} is not a number and cannot be ordered")
     order = ObservationOrder(epoch=token.epoch, resource_version=obj.resource_version_number)
     why = _publish_reason(kind, obj, published, order, force=force, is_fenced=is_fenced)
     if why is None:
-        return NoChange(reason="the stream holds it, or something newer")
+        return NoChange(reason="the stream contains it, or a newer observation")
     return Publish(event=kind.build_observed(token.stream_id, order, obj, now), reason=why)
 
 
@@ -101,11 +101,11 @@ def decide_absent(
     order = ObservationOrder(epoch=token.epoch, resource_version=last_resource_version)
     known = kind.extract_object(published) if published is not None else None
     if published is None or (known is None and not is_fenced):
-        return NoChange(reason="the stream holds none of that name")
+        return NoChange(reason="the stream contains no object of that name")
     if published.order > order:
-        return NoChange(reason="the stream holds an observation from after we looked")
+        return NoChange(reason="the stream contains a newer observation than this check")
     if published.order.resource_version > last_resource_version and not is_confirmed:
-        return ConfirmAbsence(reason="a former leader has seen a newer state than our watch has delivered")
+        return ConfirmAbsence(reason="a former leader published a newer state than this watch has delivered")
     if known is None:
         gone = msgspec.structs.replace(published, stream_id=token.stream_id, order=order, observed_at=now)
         return Publish(event=gone, reason=FENCED_REASON)

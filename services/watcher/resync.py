@@ -93,7 +93,7 @@ class Resync:
         if self.is_complete:
             return ()
         because = f": {self._last_error}" if self._last_error else ""
-        return (f"not everything has been said to the stream yet{because}",)
+        return (f"objects may be missing in the stream{because}",)
 
     def wake(self) -> None:
         """Reevaluate after a change that a round waits for or that requires another round."""
@@ -231,7 +231,7 @@ class Resync:
                 )
         except TimeoutError as error:
             raise ResyncInterrupted(
-                "the stream is there, but is not followed", *self._published.problems()
+                "the stream exists, but is not followed", *self._published.problems()
             ) from error
 
     async def _publish_snapshot(self, current: ResyncRound) -> None:
@@ -239,15 +239,13 @@ class Resync:
             len(self._nodes), self._requests.published_count if self._requests is not None else None
         )
         if snapshot is None or not self._is_current(current):
-            raise ResyncInterrupted(
-                "the stream was lost, or another leader spoke, before everything was said"
-            )
+            raise ResyncInterrupted("the stream or the leader changed before all objects were published")
         if await self._publish(snapshot) is not PublishOutcome.PUBLISHED:
             self._leader_epoch.mark_rejected()
-            raise ResyncInterrupted("another leader's snapshot stands in the stream")
+            raise ResyncInterrupted("the stream contains another leader's snapshot")
         self._published.record_published(snapshot, self._publisher.last_sequence_of(SNAPSHOT))
         metrics.RESYNC_LAST.set(self._dependencies.now().timestamp())
-        log.info("everything has been said", extra=_log_fields(snapshot))
+        log.info("resync complete", extra=_log_fields(snapshot))
 
     def _is_current(self, current: ResyncRound) -> bool:
         is_same_token = current.token == self._leader_epoch.token
@@ -276,7 +274,7 @@ class Resync:
 
     def _log_failure(self, error: Exception) -> None:
         if not self._last_error:  # log an outage once
-            log.warning("not everything can be said to the stream", extra={"error": str(error)})
+            log.warning("resync failed, will retry", extra={"error": str(error)})
         self._last_error = str(error)
 
 

@@ -67,7 +67,7 @@ class StreamStatsCollector:
         except BusError as error:
             _clear_gauges(_STREAM_GAUGES)
             if not self._last_error:  # log an outage once
-                log.warning("the queues cannot be looked at", extra={"error": str(error)})
+                log.warning("cannot read stream stats", extra={"error": str(error)})
             self._last_error = str(error)
             return
         self._last_error = ""

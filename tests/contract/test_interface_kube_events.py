@@ -198,7 +198,9 @@ async def test_the_events_about_the_cloud_config_file(
         LabelerSettings(cloud_config=mounted.path, cloud_config_poll_seconds=0.01), **given
     )
     pools = WatchPools(
-        IpamSettings(cloud_config=mounted.path, file_poll_seconds=0.01), get_blocks_in_use=dict, **given
+        IpamSettings(cloud_config=mounted.path, cloud_config_poll_seconds=0.01),
+        get_blocks_in_use=dict,
+        **given,
     )
     watches: tuple[ConfigReloader | WatchPools, ...] = (labeler, pools)
     for watch in watches:

@@ -106,7 +106,7 @@ async def test_nothing_is_denied_before_its_node_says_whose_it_is(flow: CsrServi
     async with flow.run_csr(**by(TEAM_A)):
         await flow.file_and_enrich(EVIL)
         waiting = await flow.wait_for_decision("csr-1", "waiting")
-        assert "Node web-1 does not exist, so whose it will be is not known" in waiting.reason
+        assert "Node web-1 does not exist, so its owner is unknown" in waiting.reason
         assert flow.kube.patched == []
         await flow.publish_node(OURS)
         await flow.wait_for_decision("csr-1", "denied")

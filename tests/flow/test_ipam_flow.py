@@ -183,7 +183,7 @@ async def test_a_node_whose_addresses_keep_blocks_from_others_is_named_where_no_
     async with flow.run_ipam(cluster_cidr=pool):
         await flow.join_nodes(2)
         told = await flow.wait_for_decision(2, "unserved")
-    assert "blocks of which hold addresses of node web-1 (in 16)" in told.reason
+    assert "whose blocks contain addresses of node web-1 (in 16)" in told.reason
 
 
 # ---- when nobody gets any
@@ -316,7 +316,7 @@ def read(file: Path) -> dict[str, Any]:
     from libs.common.cloud_config.document import parse_cloud_config
 
     config = parse_cloud_config(file.read_text(), str(file))
-    return {"cloud_config": file, "file": config, "file_poll_seconds": 0.1}
+    return {"cloud_config": file, "file": config, "cloud_config_poll_seconds": 0.1}
 
 
 # ---- never twice
@@ -474,7 +474,7 @@ async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that
         await wait_until_led(service, flow.bus)
         await flow.join_nodes(3)
         told = await flow.wait_for_decision(3, "waiting")
-        assert "metadata has not spoken of all machines yet" in told.reason
+        assert "metadata has not reported on all machines yet" in told.reason
         await wait_until(lambda: len(service.problems()) == 1, "all else is known")
         assert service.problems() == ("waits for metadata's first report on 2 machines, such as web-1",)
         await flow.publish_unreachable(there[0], secondary(1, "10.244.2.9"))

@@ -95,7 +95,7 @@ async def test_by_schemes_a_node_is_served_as_soon_as_its_provider_id_is_ours(fl
 async def test_when_the_file_gives_us_a_node_it_is_served(flow: IpamFlow, tmp_path: Path):
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
-    followed: dict[str, Any] = {"cloud_config": path, "file_poll_seconds": 0.05}
+    followed: dict[str, Any] = {"cloud_config": path, "cloud_config_poll_seconds": 0.05}
     async with flow.run_ipam(**by(TEAM_A), **followed):
         await flow.join_nodes(1, labels=THEIRS)
         await flow.wait_for_decision(1, "not-ours")
@@ -115,7 +115,7 @@ async def test_what_a_foreign_node_carries_binds_no_pool_and_what_ours_carry_doe
         return f"{TEAM_A}\nipam: {{pools: [{{name: {name}, cidrs: [{cidr}]}}]}}"
 
     path.write_text(with_pool("a", "10.8.0.0/16"))
-    settings: dict[str, Any] = {"cluster_cidr": ("10.244.0.0/16",), "file_poll_seconds": 0.05}
+    settings: dict[str, Any] = {"cluster_cidr": ("10.244.0.0/16",), "cloud_config_poll_seconds": 0.05}
     async with flow.run_ipam(**by(path.read_text()), **settings, cloud_config=path) as ipam:
         await flow.join_nodes(1, labels=THEIRS, pod_cidrs=("10.8.7.0/24",))
         await flow.join_nodes(2, labels=OURS)

@@ -201,7 +201,7 @@ async def test_a_server_that_comes_late_finds_the_watcher_waiting_and_not_ready(
     script = ScriptedNodes(*nodes(5))
     watcher = make_watcher(await connect(), script.source)
     async with run_during(watcher.run()):
-        await wait_until(lambda: any("not everything has been said" in p for p in watcher.problems()))
+        await wait_until(lambda: any("objects may be missing in the stream" in p for p in watcher.problems()))
         await nats_server.restart()
         flow = WatcherFlow()
         async with flow.follow(await connect("flow")):
@@ -238,7 +238,7 @@ async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
         await flow.wait_for(lambda f: f.snapshots())
         async with run_during(second.run()):
             await flow.wait_for(lambda f: len(f.snapshots()) == 2)
-            await wait_until(lambda: any("publishes to this stream too" in p for p in first.problems()))
+            await wait_until(lambda: any("publishes to this stream, too" in p for p in first.problems()))
             script.put(make_node("joins", uid="uid-j"))
             await flow.wait_for(lambda f: f.last("joins"))
             assert flow.epoch("joins") == 2

@@ -77,7 +77,7 @@ async def test_it_looks_at_once_and_again_and_a_failed_look_is_told_once_and_sho
         async with run_during(queues.run()):
             await wait_until(lambda: unwatched.looks > 3, "it goes on")
             assert shown("talosccm_stream_messages") is None
-    assert [record.message for record in caplog.records] == ["the queues cannot be looked at"]
+    assert [record.message for record in caplog.records] == ["cannot read stream stats"]
 
 
 @pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "fails"])

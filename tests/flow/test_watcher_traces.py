@@ -25,7 +25,7 @@ async def test_a_resync_begins_a_trace_and_names_the_one_in_which_the_node_was_s
             await telemetry.flush(5)
         first, second, third = watch_events(collector)[:3]
         assert get_attributes(first)["talosccm.reason"] == "new to the stream"
-        assert get_attributes(second)["talosccm.reason"] == "said again"
+        assert get_attributes(second)["talosccm.reason"] == "republished"
         assert len({span.trace_id for span in (first, second, third)}) == 3
         assert not first.links
         assert [link.trace_id for link in second.links] == [first.trace_id]

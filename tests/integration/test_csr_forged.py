@@ -122,7 +122,7 @@ async def test_forged_words_get_nothing_approved_that_kubernetes_does_not_hold(
             asked = {"pem": own, "user": USER, **what}
             names.append(await kubelets.file_request(**asked))
             await told_as_honest(bus, await held(kubelets, names[-1]), own)
-            await until_said(services, "csr", names[-1], "Kubernetes holds another request")
+            await until_said(services, "csr", names[-1], "fence failed: the request in Kubernetes differs")
     soon = datetime.now(UTC) + timedelta(minutes=1)  # newer than all that the thief has asked for
     nowhere = make_request("csr-of-nobody", node="thief", created=soon, resource_version="10000000")
     await told_as_honest(bus, nowhere, pem_for(*thief.ips))

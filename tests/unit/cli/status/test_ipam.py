@@ -325,7 +325,7 @@ def test_a_page_as_ipam_writes_it_is_read():
     ("arguments", "words"),
     [
         (["--cluster-cidr=10.0.0.0/33"], "'10.0.0.0/33' is not a network"),
-        (["--cluster-cidr=10.0.0.0/16,10.1.0.0/16"], "are neither one nor one of each family"),
+        (["--cluster-cidr=10.0.0.0/16,10.1.0.0/16"], "have several of one family"),
         (["--cluster-cidr=10.0.0.0/16", "--node-cidr-mask-size=12"], "a block of /12 is larger than all"),
         (["--node-cidr-mask-size-ipv6=20"], "is no prefix length of a Node's IPv6 block"),
         (["--pod-cidr-quarantine=soon"], "'soon' is not a duration"),

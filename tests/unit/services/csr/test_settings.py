@@ -64,7 +64,7 @@ def test_what_cannot_be_obeyed_is_a_mistake(argument: str, told: str):
 
 
 def test_limits_that_leave_nothing_are_a_mistake():
-    with pytest.raises(SettingsError, match="all would be denied"):
+    with pytest.raises(SettingsError, match="csr would deny every request"):
         read("--csr-min-expiration=24h", "--csr-max-expiration=1h")
 
 

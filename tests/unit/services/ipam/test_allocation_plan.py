@@ -311,7 +311,7 @@ def test_who_finds_no_block_is_told_whose_addresses_are_in_them():
     )
     answer = planned(want("u", IPV4), occupied=occupied).results["u"]
     assert isinstance(answer, NoBlock)
-    assert answer.reason.endswith(", blocks of which hold addresses of node b (in 3), a (in 1)")
+    assert answer.reason.endswith(", whose blocks contain addresses of node b (in 3), a (in 1)")
 
 
 def test_addresses_in_blocks_that_are_given_are_nobodys_fault():

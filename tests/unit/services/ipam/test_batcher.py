@@ -166,7 +166,7 @@ async def test_the_end_of_the_process_leaves_nobody_waiting(claims: Claims):
     task = asyncio.create_task(gathering.submit(want(0)))
     await wait_until(lambda: len(claims.asked) == 1)
     await gathering.close()
-    with pytest.raises(TemporaryError, match="ipam ends"):
+    with pytest.raises(TemporaryError, match="ipam stops"):
         await task
 
 
@@ -181,7 +181,7 @@ async def test_the_end_of_the_process_leaves_nobody_waiting_whose_turn_after_a_d
     await wait_until(lambda: len(claims.asked) == 2)
     await gathering.close()
     for task in tasks:
-        with pytest.raises(TemporaryError, match="ipam ends"):
+        with pytest.raises(TemporaryError, match="ipam stops"):
             await asyncio.wait_for(task, 10)
 
 
@@ -194,7 +194,7 @@ async def test_the_end_of_the_process_leaves_nobody_waiting_for_others_to_come(c
     await asyncio.wait(tasks, timeout=0.05)
     await gathering.close()
     for task in tasks:
-        with pytest.raises(TemporaryError, match="ipam ends"):
+        with pytest.raises(TemporaryError, match="ipam stops"):
             await asyncio.wait_for(task, 10)
 
 

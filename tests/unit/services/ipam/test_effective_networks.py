@@ -89,8 +89,8 @@ def test_what_a_control_plane_says_and_cannot_be_obeyed_is_no_end_of_the_process
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((f"--cluster-cidr={V4},10.8.0.0/16",), "neither one nor one of each family"),
-        ((f"--cluster-cidr={V4},{V6},10.8.0.0/16",), "neither one nor one of each family"),
+        ((f"--cluster-cidr={V4},10.8.0.0/16",), "have several of one family"),
+        ((f"--cluster-cidr={V4},{V6},10.8.0.0/16",), "have several of one family"),
         (("--cluster-cidr=10.244.0.0/16/3",), "is not a network"),
         (("--service-cluster-ip-range=services",), "'services' is not a network"),
         ((f"--cluster-cidr={V4},{V6}", "--node-cidr-mask-size=24"), "cannot be used with dual-stack"),
@@ -101,12 +101,12 @@ def test_what_a_control_plane_says_and_cannot_be_obeyed_is_no_end_of_the_process
         ((f"--cluster-cidr={V4}", "--node-cidr-mask-size-ipv6=80"), "single-stack IPv4"),
         ((f"--cluster-cidr={V6}", "--node-cidr-mask-size-ipv4=24"), "single-stack IPv6"),
         ((f"--cluster-cidr={V4}", "--node-cidr-mask-size-ipv4=15"), "larger than all of 10.244.0.0/16"),
-        (("--cluster-cidr=10.0.0.0/8", "--node-cidr-mask-size=10"), "it is of 12 to 32 bits"),
+        (("--cluster-cidr=10.0.0.0/8", "--node-cidr-mask-size=10"), "allowed are 12 to 32 bits"),
         (("--node-cidr-mask-size=24", "--node-cidr-mask-size-ipv6=80"), "cannot be used together"),
         (("--node-cidr-mask-size=8",), "--node-cidr-mask-size: /8 is no prefix length"),
         (("--node-cidr-mask-size=129",), "--node-cidr-mask-size: /129 is no prefix length"),
-        (("--node-cidr-mask-size-ipv4=8",), "it is of 12 to 32 bits"),
-        (("--node-cidr-mask-size-ipv6=40",), "it is of 48 to 128 bits"),
+        (("--node-cidr-mask-size-ipv4=8",), "allowed are 12 to 32 bits"),
+        (("--node-cidr-mask-size-ipv6=40",), "allowed are 48 to 128 bits"),
         (("--cidr-allocator-type=IPAMFromCluster",), "is not one of RangeAllocator, CloudAllocator"),
     ],
 )

@@ -178,4 +178,4 @@ async def test_an_odd_pod_cidr_is_told_once_though_its_page_was_not_written_in_b
     assert metrics.IPAM_CONFLICTS._value.get() == 1
     watching.kube.fails_before = lambda verb, name: None
     await watching.passes(400)
-    assert [record.message for record in caplog.records].count("odd pod CIDRs are left to their nodes") == 1
+    assert [record.message for record in caplog.records].count("invalid pod CIDRs found") == 1

@@ -105,7 +105,7 @@ class Replica:
 
     def occupied(self) -> Exclusions:
         if not self.is_complete:
-            raise TemporaryError("nothing can be claimed")
+            raise TemporaryError("ipam cannot claim blocks now")
         nodes = self.table.values()
         addresses = [address.address for node in nodes for address in node.status.addresses]
         return Exclusions(

@@ -86,7 +86,7 @@ def test_a_list_that_lacks_the_kubelets_own_addresses_waits_and_is_never_the_rea
     """A link that is down, or an address being acquired: a fallback would be for ever (defect 16)."""
     answer = find_node_subnet_pool(make_node(ip="10.0.0.5,2001:db8::5"), make_facts(addresses=listed))
     assert isinstance(answer, NotReady)
-    assert "does not list all addresses" in answer.reason
+    assert "does not list all its kubelet" in answer.reason
 
 
 def test_an_annotation_that_is_no_address_waits():
@@ -99,7 +99,7 @@ def test_an_annotation_that_is_no_address_waits():
     ("address", "words"),
     [
         ("2001:db8::5/125", "2001:db8::/125 is too small"),
-        ("2001:db8::5/120", "2001:db8::/120 is a single block, which holds the node's own address"),
+        ("2001:db8::5/120", "2001:db8::/120 is a single block, which contains the node's own address"),
         ("2001:db8::5/123", "2001:db8::/123 is a single block"),
     ],
 )

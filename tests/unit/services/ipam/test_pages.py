@@ -99,12 +99,12 @@ def test_this_is_what_stands_in_a_page():
         ("", "truncated"),
         ("{", "truncated"),
         ("[" * 5000, "recursion|array"),
-        ('{"version":2,"range":"10.240.0.0/12","claims":{}}', "version 2"),
-        ('{"version":1,"range":"10.0.0.0/12","claims":{}}', "speaks of 10.0.0.0/12"),
+        ('{"version":2,"range":"10.240.0.0/12","claims":{}}', "version is 2"),
+        ('{"version":1,"range":"10.0.0.0/12","claims":{}}', "range is 10.0.0.0/12"),
         ('{"version":1,"range":"here","claims":{}}', "not a network"),
         ('{"version":1,"range":"10.240.0.0/12","claims":{"x":{"uid":"u"}}}', "not a network"),
-        ('{"version":1,"range":"10.240.0.0/12","claims":{"10.0.0.0/24":{"uid":"u"}}}', "no block of"),
-        ('{"version":1,"range":"10.240.0.0/12","claims":{"10.240.0.1/24":{"uid":"u"}}}', "no block of"),
+        ('{"version":1,"range":"10.240.0.0/12","claims":{"10.0.0.0/24":{"uid":"u"}}}', "not a block of"),
+        ('{"version":1,"range":"10.240.0.0/12","claims":{"10.240.0.1/24":{"uid":"u"}}}', "not a block of"),
         ('{"version":1,"range":"10.240.0.0/12","claims":{"10.240.0.0/24":{"uid":""}}}', "no uid"),
         (
             HEAD + '{"10.240.0.0/24":{"uid":"u"},"10.240.0.0/25":{"uid":"v"}}}',
@@ -112,7 +112,7 @@ def test_this_is_what_stands_in_a_page():
         ),
         (
             HEAD + '{"10.240.0.0/24":{"uid":"u","goneSince":"2026-01-01T00:00:00"}}}',
-            "without its zone",
+            "has no time zone",
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_range_that_somebody_wrote_otherwise_than_we_do_is_no_page_beside_ours
     text = f'{{"version":1,"range":"{page_range}","claims":{{}}}}'
     read = decode_page(StoredPage(name=name, resource_version="9", data={"claims.json": text}))
     assert isinstance(read, UnreadablePage)
-    assert f"it speaks of {page_range}" in read.reason
+    assert f"its range is {page_range}" in read.reason
 
 
 def test_a_config_map_without_claims_is_unreadable():

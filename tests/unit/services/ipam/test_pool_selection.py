@@ -113,8 +113,8 @@ def test_networks_that_are_not_known_yet_are_waited_for(allocator: Allocator):
     ("cidrs", "words"),
     [
         ((), "no CIDR for pods"),
-        ((V4, "10.1.0.0/16"), "neither one nor one of each family"),
-        ((V4, V6, "fd01::/56"), "neither one nor one of each family"),
+        ((V4, "10.1.0.0/16"), "have several of one family"),
+        ((V4, V6, "fd01::/56"), "have several of one family"),
         (("web-1",), "'web-1' is not a network"),
         (("10.0.0.0/25",), "pool default cannot be used: a block of /24 is larger than all of 10.0.0.0/25"),
         (("fd00::/96",), "a block of /80 is larger than all of fd00::/96"),
@@ -178,7 +178,7 @@ def test_cloud_allocator_takes_the_nodes_own_subnet_before_any_pool_of_the_confi
 def test_facts_are_waited_for_where_a_pool_selects_by_them():
     answer = asked(None, specs=POOLS)
     assert isinstance(answer, NotReady)
-    assert answer.reason == "pool gpu selects by facts of the machine, and Talos has told none yet"
+    assert answer.reason == "pool gpu selects by facts of the machine, and Talos reported none yet"
 
 
 def test_facts_are_not_waited_for_where_pools_in_front_serve_the_node():
@@ -215,13 +215,13 @@ def test_a_node_that_no_pool_selects_is_told_and_never_given_half(specs: tuple[P
     for zone in ("a", "c"):  # gpu has no IPv6
         answer = asked(make_facts(zone=zone), specs=specs)
         assert isinstance(answer, CannotAllocate)
-        assert "no pool of the configuration that selects it has an IPv" in answer.reason
+        assert "no configured pool that selects it has an IPv" in answer.reason
 
 
 def test_a_cluster_without_cidrs_of_its_own_is_served_from_pools():
     none = PodNetworks(cidrs=())
     assert names(asked(networks=none, specs=POOLS[2:])) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
-    assert asked(make_facts(), none, POOLS[:2]) == CannotAllocate("no pool of the configuration selects it")
+    assert asked(make_facts(), none, POOLS[:2]) == CannotAllocate("no configured pool selects it")
 
 
 def test_pools_may_add_a_family_that_the_cluster_does_not_have():

@@ -88,7 +88,7 @@ def by_lease(
 async def test_a_candidate_waits_through_another_holder_and_an_unreachable_server():
     lock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0), Unreachable("nobody answers"), HELD)
     candidate = by_lease(lock)
-    assert candidate.problems() == ("nobody has said yet who holds the Lease",)
+    assert candidate.problems() == ("the holder of the Lease is not known yet",)
     assert await candidate.acquire() == 3
     assert lock.tries == 3
     assert candidate.problems() == ()
@@ -123,7 +123,7 @@ async def test_the_lead_ends_with_the_renew_deadline_whatever_the_server_does(tr
     lock = ScriptedLock(HELD, trouble)
     candidate = by_lease(lock)
     await candidate.acquire()
-    with pytest.raises(LeadershipLost, match="could not be renewed in time"):
+    with pytest.raises(LeadershipLost, match="not renewed in time"):
         await candidate.renew(lambda: None)
     assert time.monotonic() >= lock.leading_until
     await candidate.release()
@@ -257,7 +257,7 @@ async def test_a_candidate_that_the_bus_does_not_answer_leaves_a_free_lease_to_o
     lock, bus = ScriptedLock(HELD), Bus(silent=float("inf"))
     candidate = by_lease(lock, bus=bus)
     winning = asyncio.create_task(candidate.acquire())
-    await wait_until(lambda: "does not take the Lease" in candidate.problems()[0])
+    await wait_until(lambda: "does not acquire the Lease" in candidate.problems()[0])
     await wait_until(lambda: lock.tries > 3)
     assert not winning.done()
     bus.silent = 0.0

@@ -81,7 +81,7 @@ def test_what_is_due_is_said_although_nothing_changed():
     said = make_node_observed(make_node(), epoch=3)
     found = look(make_node(), said, anyway=True)
     assert isinstance(found, Publish)
-    assert found.reason == "said again"
+    assert found.reason == "republished"
 
 
 def test_a_node_that_was_said_to_be_gone_and_exists_is_said_again():
