@@ -2,22 +2,19 @@
 
 import msgspec
 
+from libs.common.contract.events.stream_event import EnrichedEvent, StreamEvent
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.timestamp import Timestamp
 
 
-class NodeEnriched(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeEnriched.v1"
-):
+class NodeEnriched(EnrichedEvent, frozen=True, kw_only=True, tag="NodeEnriched.v1"):
     """The Node and the facts of its machine.
 
     A change of podCIDRs alone causes no new event. Services that read podCIDRs follow observed Nodes.
     """
 
-    stream_id: str = msgspec.field(name="incarnation")
-    observed_sequence: int  # stream sequence of the observation that it enriches; determines the order
     node: Node
     facts: MachineFacts
     verified_by: str = msgspec.field(
@@ -27,13 +24,9 @@ class NodeEnriched(
     enriched_at: Timestamp
 
 
-class NodeUnreachable(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="NodeUnreachable.v1"
-):
+class NodeUnreachable(EnrichedEvent, frozen=True, kw_only=True, tag="NodeUnreachable.v1"):
     """The machine of the Node returned no facts; `last_known` has the facts of the last successful query."""
 
-    stream_id: str = msgspec.field(name="incarnation")
-    observed_sequence: int
     node: Node
     fault: MachineFault
     last_known: MachineFacts | None = None
@@ -48,25 +41,14 @@ class NodeUnreachable(
     enriched_at: Timestamp
 
 
-class EnrichedNodeGone(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    tag_field="event",
-    tag="EnrichedNodeGone.v1",
-):
+class EnrichedNodeGone(EnrichedEvent, frozen=True, kw_only=True, tag="EnrichedNodeGone.v1"):
     """NodeGone, republished for services that consume only enriched Nodes."""
 
-    stream_id: str = msgspec.field(name="incarnation")
-    observed_sequence: int
     name: str
     uid: str
 
 
-class CsrEnriched(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="CsrEnriched.v1"
-):
+class CsrEnriched(EnrichedEvent, frozen=True, kw_only=True, tag="CsrEnriched.v1"):
     """A pending request of a node, and the facts or the fault of the machine with that node name.
 
     It has neither in three cases: no Node of that name exists yet, the requester has a newer pending request,
@@ -74,8 +56,6 @@ class CsrEnriched(
     at most 10 s before the watcher observed the request. Older facts prove nothing.
     """
 
-    stream_id: str = msgspec.field(name="incarnation")
-    observed_sequence: int  # stream sequence of the observation that it enriches; determines the order
     request: SigningRequest
     node_uid: str = ""  # uid of the Node whose machine was queried
     facts: MachineFacts | None = None
@@ -88,32 +68,20 @@ class CsrEnriched(
     enriched_at: Timestamp
 
 
-class EnrichedCsrGone(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="EnrichedCsrGone.v1"
-):
+class EnrichedCsrGone(EnrichedEvent, frozen=True, kw_only=True, tag="EnrichedCsrGone.v1"):
     """CsrGone, republished for services that consume only enriched CSRs."""
 
-    stream_id: str = msgspec.field(name="incarnation")
-    observed_sequence: int
     name: str
     uid: str
 
 
-class ClusterNetworksObserved(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    tag_field="event",
-    tag="ClusterNetworksObserved.v1",
-):
+class ClusterNetworksObserved(StreamEvent, frozen=True, kw_only=True, tag="ClusterNetworksObserved.v1"):
     """The cluster's pod and service networks, as in the machine config of a control plane.
 
     metadata publishes them when they change and again every few minutes. A failed query publishes nothing:
     the last event remains valid. Without any event the networks are unknown.
     """
 
-    stream_id: str = msgspec.field(name="incarnation")
     pod_cidrs: tuple[str, ...] = ()  # one, or one per family; host bits may be set
     service_cidrs: tuple[str, ...] = ()
     node_cidr_mask_size_ipv4: int | None = None  # None = not in the machine config, or Talos before 1.14
