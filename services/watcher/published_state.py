@@ -6,8 +6,8 @@ from math import nan
 
 import msgspec
 
-from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
-from libs.common.bus.stream_cache import DELETED_RETENTION, connection_problems
+from libs.common.bus.protocol import MAX_MESSAGE_AGE, Message, StreamPosition, UnreadablePayload
+from libs.common.bus.stream_cache import connection_problems
 from libs.common.contract.events import (
     CsrGone,
     CsrObserved,
@@ -236,8 +236,7 @@ class PublishedState:
         return {
             subject
             for subject, entry in self._entries.items()
-            if isinstance(entry.event, NodeGone | CsrGone)
-            and now - entry.event.observed_at > DELETED_RETENTION
+            if isinstance(entry.event, NodeGone | CsrGone) and now - entry.event.observed_at > MAX_MESSAGE_AGE
         }
 
     def _drop(self, subjects: set[str]) -> None:

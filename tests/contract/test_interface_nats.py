@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
-from libs.common.bus.memory.stream import MAX_AGE_SECONDS, subject_matches
+from libs.common.bus.memory.stream import subject_matches
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.nats.provision import durable_config, stream_config
 from libs.common.bus.nats.reload import reload_server
-from libs.common.bus.protocol import Message, StreamPosition
+from libs.common.bus.protocol import MAX_MESSAGE_AGE, Message, StreamPosition
 from libs.common.contract import events
 from libs.common.contract.service_spec import Durable, PolicyRule, ServiceSpec
 from libs.common.contract.services import DURABLES, READER_USER, SERVICES
@@ -141,7 +141,7 @@ def test_stream_durables_and_followers_are_unchanged():
             "stream on three servers": stream_config(MAX_BYTES, replicas=3),
             "durables": {each.name: durable(each) for each in DURABLES},
             "bus in memory": {
-                "seconds that a message lasts": MAX_AGE_SECONDS,
+                "seconds that a message lasts": MAX_MESSAGE_AGE.total_seconds(),
                 "takes a name with dots": subject_matches(DURABLES[0].filter, f"{PREFIX}a.b"),
             },
         },

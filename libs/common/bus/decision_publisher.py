@@ -2,16 +2,16 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Literal, Protocol
 
-from libs.common.bus.protocol import Bus, BusError
+from libs.common.bus.protocol import MAX_MESSAGE_AGE, Bus, BusError
 from libs.common.contract.events import Decided
 from libs.common.observability import telemetry
 
 log = logging.getLogger(__name__)
 
-_REPUBLISH_AFTER: Final = timedelta(minutes=30)  # the stream forgets in an hour, some objects wait longer
+_REPUBLISH_AFTER: Final = MAX_MESSAGE_AGE / 2  # some objects wait longer than a message lasts
 _MAX_REMEMBERED: Final = 50_000  # objects of which the last word is known; of the rest it is said again
 
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
-from typing import ClassVar, Protocol
+from datetime import datetime, timedelta
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
 from libs.common.bus.delivery import Disposition
 from libs.common.contract.events import Event
 from libs.common.contract.service_spec import Durable
+
+MAX_MESSAGE_AGE: Final = timedelta(hours=1)  # the stream drops older messages
 
 
 class UnreadablePayload(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
 """A cache of the last message of each subject, which knows whether the set is complete."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import nan
 from typing import Final
 
-from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
+from libs.common.bus.protocol import MAX_MESSAGE_AGE, Message, StreamPosition, UnreadablePayload
 from libs.common.contract.events import (
     CsrGone,
     EnrichedCsrGone,
@@ -17,7 +17,6 @@ from libs.common.contract.events import (
 from libs.common.contract.ordering import epoch_of, is_from_former_leader, stream_id_of
 from libs.common.contract.subjects import SNAPSHOT
 
-DELETED_RETENTION: Final = timedelta(hours=1)  # the age at which messages leave the stream
 FORMER_STREAM: Final = "the followed stream is another one than that of the message"
 _NO_LEADER: Final = "no leader is heard of (is the watcher running?): nothing is written meanwhile"
 
@@ -223,7 +222,7 @@ class StreamCache:
         """
         for subject, message in list(self._messages.items()):
             is_gone = isinstance(message.event, NodeGone | EnrichedNodeGone | CsrGone | EnrichedCsrGone)
-            if is_gone and now - message.published_at > DELETED_RETENTION:
+            if is_gone and now - message.published_at > MAX_MESSAGE_AGE:
                 self._drop(subject)
                 self._replayed.discard(subject)
 

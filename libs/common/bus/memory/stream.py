@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.protocol import StreamFull, WrongLastSequence
+from libs.common.bus.protocol import MAX_MESSAGE_AGE, StreamFull, WrongLastSequence
 
-MAX_AGE_SECONDS: Final = 3600.0
+_MAX_AGE_SECONDS: Final = MAX_MESSAGE_AGE.total_seconds()
 _OVERHEAD_BYTES: Final = 30  # per message: sequence, times, sizes
 
 
@@ -61,7 +61,7 @@ class Stream:
             headers=headers,
             sequence=self.last_sequence + 1,
             published_at=at,
-            expires_at=now + min(MAX_AGE_SECONDS, MAX_AGE_SECONDS if ttl_seconds is None else ttl_seconds),
+            expires_at=now + min(_MAX_AGE_SECONDS, _MAX_AGE_SECONDS if ttl_seconds is None else ttl_seconds),
             size=_OVERHEAD_BYTES + len(subject) + len(payload) + sum(map(len, (*headers, *headers.values()))),
         )
         # A full stream accepts a message that replaces one of its size or a larger one, as JetStream does on
@@ -140,7 +140,7 @@ class Backlog:
         if subject_matches(self._filter, stored.subject):
             self._waiting[stored.subject] = stored
             self._waiting.move_to_end(stored.subject)
-            self._drop_what_aged_out(stored.expires_at - MAX_AGE_SECONDS)
+            self._drop_what_aged_out(stored.expires_at - _MAX_AGE_SECONDS)
             self._news()
 
     def _drop_what_aged_out(self, now: float) -> None:

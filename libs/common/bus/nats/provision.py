@@ -17,7 +17,7 @@ from libs.common.bus.nats.jetstream import (
     fetch_consumer_info,
     fetch_stream_info,
 )
-from libs.common.bus.protocol import BusError, NoStream
+from libs.common.bus.protocol import MAX_MESSAGE_AGE, BusError, NoStream
 from libs.common.bus.stream_size import (
     HEADROOM_BYTES,
     candidate_limits,
@@ -28,7 +28,6 @@ from libs.common.bus.stream_size import (
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import ALL_SUBJECTS, STREAM
 
-_MAX_AGE_SECONDS: Final = 3600
 # Above the number of live objects: a parked retry counts until it is redelivered, and at the limit the
 # healthy get nothing any more.
 _MAX_ACK_PENDING: Final = 20_000
@@ -47,7 +46,7 @@ def stream_config(max_bytes: int, *, replicas: int = 0) -> dict[str, Any]:
         "retention": "limits",
         "discard": "new",
         "max_msgs_per_subject": 1,
-        "max_age": _MAX_AGE_SECONDS * NANOSECONDS,
+        "max_age": int(MAX_MESSAGE_AGE.total_seconds()) * NANOSECONDS,
         "max_bytes": max_bytes,
         "allow_direct": True,
         "allow_msg_ttl": True,

@@ -6,17 +6,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from libs.common.bus.memory.stream import (
-    MAX_AGE_SECONDS,
-    DurableState,
-    StoredMessage,
-    Stream,
-    subject_matches,
-)
-from libs.common.bus.protocol import StreamFull, WrongLastSequence
+from libs.common.bus.memory.stream import DurableState, StoredMessage, Stream, subject_matches
+from libs.common.bus.protocol import MAX_MESSAGE_AGE, StreamFull, WrongLastSequence
 from tests.builders import NOW
 
 ROOM = 1_000_000
+MAX_AGE_SECONDS = MAX_MESSAGE_AGE.total_seconds()
 
 
 class World:
