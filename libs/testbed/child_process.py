@@ -135,7 +135,9 @@ async def wait_until(
     while not await ready():
         if not child.is_running:
             status = child.process.returncode
-            raise ChildExited(f"{child.name} ended with status {status}, not {what} yet:\n{child.tail()}")
+            raise ChildExited(
+                f"{child.name} ended with status {status} before it was {what}:\n{child.tail()}"
+            )
         if time.monotonic() > deadline:
             raise TimeoutError(f"{child.name}: not {what} after {seconds:g} s:\n{child.tail()}")
         await asyncio.sleep(every_seconds)

@@ -73,7 +73,7 @@ class CommandChannel(Generic[R]):
         async with asyncio.timeout(answer_seconds):
             reply = await answered
         if reply.error:
-            raise ValueError(f"{self._child.name} refused to {command}: {reply.error}")
+            raise ValueError(f"{self._child.name} rejected {command}: {reply.error}")
         return reply
 
     async def close(self) -> None:

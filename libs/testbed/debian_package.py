@@ -36,9 +36,7 @@ def unpack_package(package: str, *, path: str | None = None) -> Path:
     """
     lacks = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
     if lacks:
-        raise PackageUnavailable(
-            f"there is no {' and no '.join(lacks)} on this machine, so it is none like Debian"
-        )
+        raise PackageUnavailable(f"this machine is not like Debian: it lacks {' and '.join(lacks)}")
     target = get_cache_dir() / f"{package}-{_identify_system()}"
     if target.exists():
         return target

@@ -136,8 +136,8 @@ class KubeletFleet:
         while True:
             try:
                 await self.heartbeat(name)
-            except RequestRejected as refused:
-                if refused.response.status != HTTPStatus.NOT_FOUND:
+            except RequestRejected as rejected:
+                if rejected.response.status != HTTPStatus.NOT_FOUND:
                     raise
                 return
             await asyncio.sleep(every_seconds)
@@ -187,7 +187,7 @@ class KubeletFleet:
         body = build_signing_request(pem, usages=usages, expiration_seconds=expiration_seconds, signer=signer)
         filed = await self.request("POST", CSRS, as_user=user, as_groups=groups, body=body)
         if filed.status != HTTPStatus.CREATED:
-            raise RequestRejected(f"{user} may not ask for a certificate", filed)
+            raise RequestRejected(f"{user} may not request a certificate", filed)
         return str(filed.body["metadata"]["name"])
 
     async def approve(self, name: str) -> None:

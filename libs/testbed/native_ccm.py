@@ -114,9 +114,9 @@ class NativeCcm:
         self._write_cloud_file()
 
     def _write_cloud_file(self) -> None:
-        said = _Cloud(scheme=self._scheme, down=self._down, instances=list(self._instances.values()))
+        cloud = _Cloud(scheme=self._scheme, down=self._down, instances=list(self._instances.values()))
         fresh = self._file.with_suffix(".fresh")
-        fresh.write_bytes(msgspec.json.encode(said))
+        fresh.write_bytes(msgspec.json.encode(cloud))
         fresh.replace(self._file)
 
 

@@ -75,7 +75,7 @@ def find_or_fetch(environment: Mapping[str, str] = os.environ) -> PrometheusProg
         programs = unpack_package("prometheus", path=path) / "usr/bin"
     except PackageUnavailable as error:
         raise PrometheusUnavailable(
-            f"no Prometheus on PATH, and none to be fetched: {error}\nThe fix: {_FIX}"
+            f"no Prometheus on PATH, and the download failed: {error}\nThe fix: {_FIX}"
         ) from error
     return PrometheusPrograms(programs / "prometheus", programs / "promtool")
 
@@ -122,10 +122,10 @@ class PrometheusServer:
 
     async def _request(self, path: str, parameters: Mapping[str, str]) -> Any:
         async with self._session.get(self.url + path, params=parameters, timeout=_ANSWER) as answer:
-            told = await answer.text()
+            text = await answer.text()
         if answer.status != 200:
-            raise QueryRejected(f"{parameters.get('query', path)}: {answer.status} {told.strip()}")
-        return json.loads(told)["data"]
+            raise QueryRejected(f"{parameters.get('query', path)}: {answer.status} {text.strip()}")
+        return json.loads(text)["data"]
 
 
 @contextlib.asynccontextmanager
@@ -194,7 +194,7 @@ def _find_programs(prometheus: str | None, promtool: str | None, path: str | Non
         program = shutil.which(word, path=path)
         if program is None:
             raise PrometheusUnavailable(
-                f"{name.upper()}: {word} is no program that can be run. The fix: {_FIX}"
+                f"{name.upper()}: {word} is not an executable program. The fix: {_FIX}"
             )
         found.append(Path(program).resolve())
     return PrometheusPrograms(*found)

@@ -26,7 +26,6 @@ PENDING = (
     "cli/",
     "libs/common/",
     "libs/talos/",
-    "libs/testbed/",
     "services/",
     "tests/",
 )

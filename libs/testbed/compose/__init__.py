@@ -1,1 +1,1 @@
-"""What deploy/compose runs beside the real servers: who makes credentials, Talos machines, joining nodes."""
+"""The programs that deploy/compose runs beside the real servers: credentials, Talos machines, kubelets."""

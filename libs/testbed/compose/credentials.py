@@ -1,6 +1,6 @@
-"""`python -m libs.testbed.compose.credentials`: every holder's credentials, each in a folder of its own.
+"""`python -m libs.testbed.compose.credentials`: the credentials of each container, in separate folders.
 
-Whoever starts again with the same volumes finds what there is; a new cluster needs new volumes.
+Existing credentials stay; a new cluster needs new volumes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARKER: Final = "made"  # written last
 
 
 def write_credentials(folder: Path, services: Collection[str]) -> None:
-    """Write what the control plane, the machines, the nodes and these services need."""
+    """Write the credentials of the control plane, the machines, the nodes and these services."""
     authority = CertificateAuthority.make(common_name="kubernetes")
     _write_control_plane(folder / "control-plane", authority)
     _write_admin(folder / "nodes", authority)
@@ -43,7 +43,7 @@ def write_credentials(folder: Path, services: Collection[str]) -> None:
 
 
 def _write_nats_credentials(keys: Path, service: Path) -> None:
-    """What `python -m services.bootstrap` has made for it."""
+    """Copy the credentials that `python -m services.bootstrap` has created for the service."""
     write_private(service / "seed.nk", (keys / f"compose-nats-{service.name}" / "seed.nk").read_bytes())
     write_private(service / "ca.crt", (keys / "ca.crt").read_bytes())
 
@@ -91,14 +91,14 @@ def _text(pem: bytes) -> str:
 
 
 def main() -> None:
-    """Make them once. Arguments: the services that get some."""
+    """Create the credentials unless they exist. Arguments: the services that get some."""
     made = FOLDER / "control-plane" / _MARKER
     if made.exists():
-        print("credentials: there are some already")
+        print("credentials: exist already")
         return
     write_credentials(FOLDER, sys.argv[1:])
     made.touch()
-    print(f"credentials: made, for {LIFETIME.days * 24} h")
+    print(f"credentials: created, valid for {LIFETIME.days * 24} h")
 
 
 if __name__ == "__main__":

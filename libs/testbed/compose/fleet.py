@@ -1,4 +1,4 @@
-"""Whose machines the simulated cluster has: names, platforms, addresses. Pure."""
+"""The machines of the simulated cluster: names, platforms, addresses. Pure."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ MAX_NODES: Final = 5000
 
 
 def make_fleet(count: int) -> list[SimMachineFacts]:
-    """`count` dual-stack machines, platforms in turn; the first of several are those of a larger fleet."""
+    """Make `count` dual-stack machines on alternating platforms; a larger fleet starts with the same ones."""
     return [_make_machine(number) for number in range(1, count + 1)]
 
 

@@ -1,4 +1,4 @@
-"""`python -m libs.testbed.compose.kind_machines`: one Talos endpoint, a machine behind it for each Node."""
+"""`python -m libs.testbed.compose.kind_machines`: a Talos endpoint with one machine per Node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_node_machine(node: Node) -> SimMachineFacts | None:
-    """The machine that this Node's kubelet runs on, in its own words; None if that says no address."""
+    """Make the machine of this Node from what its kubelet reported; None without a valid address."""
     ips = parse_node_ips(node.metadata.annotations.get(PROVIDED_NODE_IP, ""))
     if isinstance(ips, InvalidNodeIP):
         return None
@@ -48,7 +48,7 @@ def make_node_machine(node: Node) -> SimMachineFacts | None:
 
 
 async def follow_nodes(api: KubeApi, machines: SimFleet) -> None:
-    """Machines come with the Nodes, for ever. What cannot be asked now is asked again."""
+    """Add a machine for each Node, until cancelled; a failed list is repeated."""
     known: dict[str, SimMachineFacts] = {}
     while True:
         try:
@@ -61,15 +61,16 @@ async def follow_nodes(api: KubeApi, machines: SimFleet) -> None:
                             f"kind_machines: {machine.name} at {', '.join(machine.reachable_at)}", flush=True
                         )
         except KubeError as error:
-            _log.warning("Nodes cannot be listed: %s", error)
+            _log.warning("list nodes failed, will retry: %s", error)
         await asyncio.sleep(_POLL_SECONDS)
 
 
 async def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process ends."""
     machines = SimFleet()
-    doors = MachineEndpoints(Apid(TalosService(machines)), CERTIFICATES_FOLDER, [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - of a pod
-    doors.open()
+    apid = Apid(TalosService(machines))
+    endpoints = MachineEndpoints(apid, CERTIFICATES_FOLDER, [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - a pod
+    endpoints.open()
     api = KubeApi(load_kube_config(None, os.environ), user_agent="kind-machines")
     try:
         await follow_nodes(api, machines)

@@ -1,6 +1,6 @@
-"""`python -m libs.testbed.compose.kind_secrets`: Secrets for simulated machines, to be applied.
+"""`python -m libs.testbed.compose.kind_secrets`: print the Secrets of simulated machines, for kubectl apply.
 
-One is what Talos would write for the chart's ServiceAccount, the other what the machines serve with.
+One is the Secret that Talos would write for the chart's ServiceAccount, one has the serving certificate.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 
 from libs.testbed.talos_pki import TalosPki
 
-ENDPOINT: Final = "talos.default"  # the Service that Talos makes, too
-_LIFETIME: Final = timedelta(days=1)  # as long as the serving certificate's; apply again for another day
+ENDPOINT: Final = "talos.default"  # Talos creates the same Service
+_LIFETIME: Final = timedelta(days=1)  # as long as the serving certificate; apply again for another day
 
 
 def make_secrets(namespace: str, name: str) -> Mapping[str, Any]:
-    """A List: `name` is the Secret that metadata mounts."""
+    """Return a List of both Secrets; `name` is the one that metadata mounts."""
     with tempfile.TemporaryDirectory() as folder:
         pki = TalosPki(Path(folder), [ENDPOINT])
         served = {path.name: path.read_bytes() for path in Path(folder).iterdir()}

@@ -1,4 +1,4 @@
-"""Whether nodes are usable: no uninitialized taint, pod CIDRs, a certificate to serve with. Pure."""
+"""Whether nodes are usable: no uninitialized taint, with pod CIDRs and a serving certificate. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,14 +12,14 @@ def list_missing(
     requests: Iterable[Mapping[str, Any]],
     node_by_request: Mapping[str, str],
 ) -> list[str]:
-    """In words, a node and what it lacks; `asked` are the nodes by the names of their requests."""
-    held = {node["metadata"]["name"]: node for node in nodes}
+    """One sentence per node that lacks something; `node_by_request` maps names of requests to nodes."""
+    existing = {node["metadata"]["name"]: node for node in nodes}
     issued = {
         node_by_request.get(each["metadata"]["name"]) for each in requests if read_outcome(each).certificate
     }
     missing = []
     for name in node_by_request.values():
-        lacks = [*_list_missing_of_node(held.get(name)), *([] if name in issued else ["certificate"])]
+        lacks = [*_list_missing_of_node(existing.get(name)), *([] if name in issued else ["certificate"])]
         missing += [f"{name} lacks {', '.join(lacks)}"] if lacks else []
     return missing
 

@@ -1,6 +1,6 @@
-"""`python -m libs.testbed.compose.nodes`: NODES kubelets join, ask for their certificates, and keep beating.
+"""`python -m libs.testbed.compose.nodes`: NODES kubelets that join, request certificates and send heartbeats.
 
-When every node is usable, READY exists; nothing removes it. It ends with 1 if that takes too long.
+It creates the file READY when every node is usable, and exits with 1 if that takes too long.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from libs.testbed.compose.fleet import make_fleet
 from libs.testbed.compose.node_readiness import list_missing
 from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
 
-READY: Final = Path("/tmp/all-nodes-are-ready")  # noqa: S108 - the container's own; its health check looks
+READY: Final = Path("/tmp/all-nodes-are-ready")  # noqa: S108 - in the container; its health check reads it
 _TIMEOUT_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 0.25
 _HEARTBEAT_SECONDS: Final = 10.0
 
 
 async def run_nodes(kubelets: KubeletFleet, joining: list[SimKubelet]) -> None:
-    """Join, tell when all are usable, and beat for ever. Raises Refused or TimeoutError."""
+    """Join, report when all are usable, and send heartbeats until cancelled.
+
+    Raises RequestRejected or TimeoutError.
+    """
     begun = time.monotonic()
     async with asyncio.TaskGroup() as group:
         requests = [group.create_task(_join_node(kubelets, kubelet)) for kubelet in joining]
@@ -41,11 +44,11 @@ async def run_nodes(kubelets: KubeletFleet, joining: list[SimKubelet]) -> None:
 
 
 async def _join_node(kubelets: KubeletFleet, kubelet: SimKubelet) -> str:
-    """The name of its request for a certificate."""
+    """Join, and return the name of the certificate request."""
     try:
         await kubelets.join(kubelet)
-    except RequestRejected as refused:
-        if refused.response.status != HTTPStatus.CONFLICT:  # it has joined already, in an earlier life
+    except RequestRejected as rejected:
+        if rejected.response.status != HTTPStatus.CONFLICT:  # it joined before a restart of this container
             raise
         await kubelets.set_ready(kubelet.name)
     return await kubelets.request_certificate(kubelet)
@@ -69,10 +72,10 @@ async def _list_requests(kubelets: KubeletFleet) -> list[Any]:
 
 
 async def main() -> None:
-    """Until SIGTERM."""
-    living = asyncio.current_task()
-    assert living is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, living.cancel)
+    """Run until SIGTERM."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with KubeletFleet.start(Admin(FOLDER / "nodes")) as kubelets:
         await run_nodes(
             kubelets, [SimKubelet.of_machine(machine) for machine in make_fleet(read_node_count())]

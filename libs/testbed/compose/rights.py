@@ -1,4 +1,4 @@
-"""`python -m libs.testbed.compose.rights`: wait for the API server, and grant each service its rights."""
+"""`python -m libs.testbed.compose.rights`: wait for the API server and grant each service its permissions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _POLL_SECONDS: Final = 0.2
 
 
 async def grant_when_ready(services: list[str]) -> None:
-    """Return when these services may do what their wiring says. Raises TimeoutError or Refused."""
+    """Grant these services the permissions of their specs. Raises TimeoutError or RequestRejected."""
     begun = time.monotonic()
     async with KubeletFleet.start(Admin(FOLDER / "nodes")) as admin, asyncio.timeout(_START_SECONDS):
-        while not await _is_ready(admin):  # noqa: ASYNC110 - another process gets ready, which sets no event
+        while not await _is_ready(admin):  # noqa: ASYNC110 - another process, which sets no event
             await asyncio.sleep(_POLL_SECONDS)
         print(f"rights: the API server was ready after {time.monotonic() - begun:.1f} s")
         await grant_permissions(admin, [wiring for wiring in SERVICES if wiring.service in services])

@@ -1,4 +1,4 @@
-"""`python -m libs.testbed.compose.talos`: one Talos endpoint, behind which there are NODES machines."""
+"""`python -m libs.testbed.compose.talos`: one Talos endpoint with NODES machines behind it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from libs.testbed.sim_machines.talos_service import TalosService
 
 
 async def serve(count: int) -> None:
-    """Return at SIGTERM."""
+    """Serve until SIGTERM or SIGINT."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     machines = SimFleet()
     for machine in make_fleet(count):
         machines.put(machine, time.time_ns())
-    doors = MachineEndpoints(Apid(TalosService(machines)), FOLDER / "talos", [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - of a container's network
-    doors.open()
-    print(f"talos: {count} machines answer at port {TALOS_PORT}", flush=True)
+    endpoints = MachineEndpoints(Apid(TalosService(machines)), FOLDER / "talos", [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - in a container's network
+    endpoints.open()
+    print(f"talos: {count} machines serve on port {TALOS_PORT}", flush=True)
     await ended.wait()
 
 

@@ -1,4 +1,4 @@
-"""`make compose-local`: tier 0 of deploy/compose from nothing but Debian packages, Go modules and wheels."""
+"""`make compose-local`: run tier 0 of deploy/compose with Debian packages, Go modules and wheels only."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ COMPOSE: Final = GoProgram(
 
 
 def main() -> None:
-    """Start everything, wait until every node is usable, tell, and leave nothing behind but the cache."""
+    """Start everything, wait until every node is usable, print the result; only the cache remains."""
     parser = argparse.ArgumentParser(prog="make compose-local", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=50, help="how many nodes join (default: 50)")
-    parser.add_argument("--patience", type=int, default=240, help="seconds they may take (default: 240)")
+    parser.add_argument("--nodes", type=int, default=50, help="number of nodes (default: 50)")
+    parser.add_argument(
+        "--patience", type=int, default=240, help="longest wait for usable nodes, in seconds (default: 240)"
+    )
     parser.add_argument("--stay", action="store_true", help="keep it running until Ctrl-C")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit_on_signal)
     try:
         packages.check_machine(os.geteuid(), os.environ.get("PATH", ""))
-        _run(asked.nodes, asked.patience, stay=asked.stay)
+        _run(options.nodes, options.patience, stay=options.stay)
     except (packages.MissingPrerequisite, CommandFailed, BuildError) as error:
         sys.exit(f"compose-local: {error}")
     except KeyboardInterrupt:
@@ -68,7 +70,7 @@ def _run(nodes: int, patience: int, *, stay: bool) -> None:
                 _print_result(engine)
                 if stay:
                     _wait_for_interrupt(engine)
-    print("ended: no container, no process, no mount and no file of it is left")
+    print("ended: no container, process, mount or file remains")
 
 
 @contextlib.contextmanager
@@ -88,7 +90,7 @@ def _start(engine: ContainerEngine, nodes: int, patience: int) -> Iterator[None]
                 raise
         yield
     finally:
-        with ProgressMessage("taken down"):
+        with ProgressMessage("removed all containers"):
             _compose(engine, "down", "--volumes", "--timeout=5")
 
 
@@ -102,7 +104,7 @@ def _print_result(engine: ContainerEngine) -> None:
 
 
 def _wait_for_interrupt(engine: ContainerEngine) -> None:
-    print(f"It stays until Ctrl-C:  DOCKER_HOST={engine.address} docker compose -p talos-ccm logs -f")
+    print(f"It runs until Ctrl-C:  DOCKER_HOST={engine.address} docker compose -p talos-ccm logs -f")
     with contextlib.suppress(KeyboardInterrupt):
         signal.pause()
 

@@ -1,4 +1,4 @@
-"""Commands, and files that are made once and kept."""
+"""Commands, and files that are created once and cached."""
 
 from __future__ import annotations
 
@@ -13,31 +13,29 @@ from typing import Final
 
 from libs.testbed.control_plane.build import get_cache_dir
 
-CACHE_FOLDER: Final = (
-    get_cache_dir().parent / "containers"
-)  # nothing in it is needed twice: it may be deleted at any time
+CACHE_FOLDER: Final = get_cache_dir().parent / "containers"  # can be deleted at any time
 
 
 class CommandFailed(RuntimeError):
-    """A command ended with another status than 0; the message ends with what it said."""
+    """A command failed; the message ends with the last lines of its output."""
 
 
 def run_command(
     argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> str:
-    """What it wrote to stdout. Raises CommandFailed."""
+    """Run the command and return its stdout. Raises CommandFailed."""
     words = [str(word) for word in argv]
     done = subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
-        raise CommandFailed(f"{shlex.join(words)[:300]}\nended with status {done.returncode}:\n{said}")
+        output = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
+        raise CommandFailed(f"{shlex.join(words)[:300]}\nended with status {done.returncode}:\n{output}")
     return done.stdout
 
 
 def get_or_make(
     name: str, description: str, make: Callable[[Path], None], *, folder: Path = CACHE_FOLDER
 ) -> Path:
-    """A file or folder of the cache; `make` is given the path to fill where there is none yet."""
+    """Return a file or folder of the cache; if it is missing, `make` creates it at the given path."""
     target = folder / name
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +48,7 @@ def get_or_make(
 
 
 def remove(path: Path) -> None:
-    """A file or a whole folder, or nothing."""
+    """Remove a file or folder if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -58,7 +56,7 @@ def remove(path: Path) -> None:
 
 
 class ProgressMessage:
-    """Says what is done and how long it took."""
+    """Prints at the end of the block what was done and how long it took."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -1,4 +1,4 @@
-"""One dockerd with everything of it in one folder, and the commands that talk to it."""
+"""A dockerd with all its files in one folder, and its commands."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from libs.testbed.containers.packages import build_environment
 _START_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.1
-# This machine's firewall and routes stay as they are: containers reach each other, and nothing outside.
+# No change to the host's firewall and routes: containers reach each other, and nothing outside.
 _NO_HOST_NETWORK_FLAGS: Final = ("--iptables=false", "--ip-forward=false", "--bridge=none")
 
 
 class ContainerEngine:
-    """A running one."""
+    """A running dockerd."""
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self.address = f"unix://{folder}/docker.sock"
@@ -34,20 +34,20 @@ class ContainerEngine:
         }
 
     def run_docker(self, *words: str | Path, more: Mapping[str, str] | None = None) -> str:
-        """What a command wrote. Raises CommandFailed."""
+        """Run a docker command and return its stdout. Raises CommandFailed."""
         return run_command(["docker", *words], env={**self.env, **(more or {})})
 
 
 @contextlib.contextmanager
 def start_engine(packages: Path, compose: Path, folder: Path) -> Iterator[ContainerEngine]:
-    """Start it in `folder`, with compose as its plugin; at the end nothing of it runs or is mounted."""
+    """Start dockerd in `folder` with the compose plugin; at the end it stops and removes its mounts."""
     plugins = folder / "config" / "cli-plugins"
     plugins.mkdir(parents=True)
     (plugins / "docker-compose").symlink_to(compose)
     engine = ContainerEngine(folder, build_environment(packages))
     log = folder / "dockerd.log"
     with log.open("wb") as output:
-        # Its own session: Ctrl-C reaches us alone, and we end it after its containers.
+        # Its own session: Ctrl-C reaches only this process, which stops the containers first.
         process = subprocess.Popen(
             _build_command(folder, engine.address),
             env=engine.env,
@@ -73,7 +73,7 @@ def _wait_until_ready(path: Path, process: subprocess.Popen[bytes], log: Path) -
     while not _is_ready(path):
         if process.poll() is not None or time.monotonic() > deadline:
             last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise CommandFailed(f"dockerd does not answer; its last words:\n{last}")
+            raise CommandFailed(f"dockerd does not answer; its last log lines:\n{last}")
         time.sleep(_POLL_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""The images that a registry would have, made of what this machine has; and ours, by the Dockerfile."""
+"""Images built without a registry: the base images from local files, ours from the Dockerfile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENV PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels
 
 
 def build_compose_environment() -> Mapping[str, str]:
-    """What compose.yaml is told: these images, and no observability, of which there is none here."""
+    """Return the variables for compose.yaml: these images, and no observability."""
     return {
         "ETCD_IMAGE": KUBE,
         "KUBE_APISERVER_IMAGE": KUBE,
@@ -41,13 +41,13 @@ def build_compose_environment() -> Mapping[str, str]:
 
 
 def build_wheels() -> Path:
-    """All that the Dockerfile installs, for the Python of the base."""
+    """Return the folder with the wheels that the Dockerfile installs, for the Python of the base image."""
     digest = hashlib.sha256(b"".join(lock.read_bytes() for lock in _LOCKS) + _PIP.encode()).hexdigest()[:12]
-    return get_or_make(f"wheels-{digest}", "what the image installs", _download_wheels)
+    return get_or_make(f"wheels-{digest}", "wheels of the image", _download_wheels)
 
 
 def build_images(engine: ContainerEngine, base: Path, kube: Path, work: Path) -> None:
-    """Base, builder, control plane, NATS; then runtime and testbed from the Dockerfile."""
+    """Build base, builder, control plane and NATS, then testbed and runtime from the Dockerfile."""
     engine.run_docker("import", base, BASE)
     _build_image(engine, work / "builder", _BUILDER, {"wheels": build_wheels(), "pip": _unpack_pip(work)})
     _build_image(
@@ -66,7 +66,7 @@ def build_images(engine: ContainerEngine, base: Path, kube: Path, work: Path) ->
 
 
 def get_image_size(engine: ContainerEngine, image: str) -> int:
-    """All layers of it."""
+    """Return the size of all layers, in bytes."""
     return int(engine.run_docker("image", "inspect", "--format={{.Size}}", image))
 
 

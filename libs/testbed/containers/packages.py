@@ -1,4 +1,4 @@
-"""Debian's engine, unpacked into the cache and not installed; and a base system with Python."""
+"""Debian's docker engine, unpacked into the cache instead of installed, and a base system with Python."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 
 from libs.testbed.containers.commands import CommandFailed, get_or_make, remove, run_command
 
-SUITE: Final = "bookworm"  # its Python 3.11 is the series of the Dockerfile's own base
+SUITE: Final = "bookworm"  # has the Python 3.11 of the Dockerfile's base image
 _TOOLS: Final = ("apt-get", "dpkg-deb", "tar", "umount")
 _ENGINE: Final = ("docker.io", "debootstrap", "iptables")
 _IN_BASE: Final = "python3.11,python3-minimal,ca-certificates"
-# Nobody reads them in a container.
+# Not needed in a container.
 _EXCLUDED_PATHS: Final = (
     "./var/cache/apt/*",
     "./var/lib/apt/lists/*",
@@ -26,31 +26,29 @@ _EXCLUDED_PATHS: Final = (
 
 
 class MissingPrerequisite(RuntimeError):
-    """What this machine lacks, and what to do about it."""
+    """Something that this machine lacks; the message has the fix."""
 
 
 def check_machine(user_id: int, path: str) -> None:
-    """Raises Missing unless that user, with that PATH, can run an engine here."""
+    """Raise MissingPrerequisite unless that user, with that PATH, can run an engine on this machine."""
     lacks = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
     if lacks:
-        raise MissingPrerequisite(
-            f"compose-local needs a Debian machine: there is no {', '.join(lacks)} here"
-        )
+        raise MissingPrerequisite(f"compose-local needs a Debian machine: this one lacks {', '.join(lacks)}")
     if user_id != 0:
         raise MissingPrerequisite(
-            "compose-local starts an engine of its own, which needs root: sudo make compose-local\n"
-            "With an engine that you may use already: make compose-up"
+            "compose-local starts its own engine, which needs root: sudo make compose-local\n"
+            "With an existing engine: make compose-up"
         )
 
 
 def unpack_engine() -> Path:
-    """The folder with usr/bin/docker, usr/sbin/dockerd and all that they need beyond this system."""
+    """Return the folder with usr/bin/docker, usr/sbin/dockerd and the packages that they require."""
     system = hashlib.sha256(Path("/etc/os-release").read_bytes()).hexdigest()[:12]
-    return get_or_make(f"engine-{system}", "the engine's packages", _extract_engine)
+    return get_or_make(f"engine-{system}", "packages of the engine", _extract_engine)
 
 
 def build_environment(engine: Path) -> Mapping[str, str]:
-    """With which its programs find each other."""
+    """Return the environment in which the engine's programs find each other."""
     libraries = next((engine / "usr/lib").glob("*-linux-gnu"), engine / "usr/lib")
     return {
         **os.environ,
@@ -61,7 +59,7 @@ def build_environment(engine: Path) -> Mapping[str, str]:
 
 
 def build_base_system(engine: Path) -> Path:
-    """A tar with the smallest Debian that has Python."""
+    """Return a tar with a minimal Debian that has Python."""
     return get_or_make(
         f"base-{SUITE}.tar", f"Debian {SUITE} with Python", lambda out: _make_base_system(engine, out)
     )
@@ -75,12 +73,12 @@ def _extract_engine(out: Path) -> None:
     where = ["-o", f"Dir::Cache::archives={packages}", "-o", "Debug::NoLocking=1"]
     try:
         run_command([*download, *where, *_ENGINE])
-    except CommandFailed:  # this machine has no lists of packages, or old ones
+    except CommandFailed:  # the package lists are missing or old
         run_command(["apt-get", "update", "-qq"])
         run_command([*download, *where, *_ENGINE])
     for package in sorted(packages.glob("*.deb")):
         run_command(["dpkg-deb", "-x", package, out])
-    for name in ("iptables", "ip6tables"):  # what the package makes when it is installed
+    for name in ("iptables", "ip6tables"):  # the package's installation would create these
         link = out / "usr/sbin" / name
         if not link.exists():
             link.symlink_to("xtables-nft-multi")
@@ -91,7 +89,7 @@ def _make_base_system(engine: Path, out: Path) -> None:
     root = out.with_name("root")
     remove(root)
     scripts = {**build_environment(engine), "DEBOOTSTRAP_DIR": str(engine / "usr/share/debootstrap")}
-    del scripts["LD_LIBRARY_PATH"]  # it runs programs of the new system
+    del scripts["LD_LIBRARY_PATH"]  # debootstrap runs programs of the new system
     run_command(
         [engine / "usr/sbin/debootstrap", "--variant=minbase", f"--include={_IN_BASE}", SUITE, root],
         env=scripts,

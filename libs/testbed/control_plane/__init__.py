@@ -1,1 +1,1 @@
-"""The real control plane and Talos machines, built from two small Go modules."""
+"""The real control plane, Talos machines, kubelets and a cloud controller manager, built from Go modules."""

@@ -1,4 +1,4 @@
-"""Who asked the apiserver for what: counts from its audit log."""
+"""Requests to the API server, counted from its audit log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LONGEST_LINE: Final = 1 << 20  # at level Metadata a line has one or two kB
 
 
 class AuditedRequest(NamedTuple):
-    """What is counted together. `user` is the impersonated one if there is any."""
+    """The key of a count. `user` is the impersonated one, if there is one."""
 
     user: str
     verb: str
-    resource: str  # with its subresource: "nodes/status"; for other URLs the path
-    succeeded: bool = True  # False from status 400 on, such as a patch whose fence failed
+    resource: str  # with its subresource, such as "nodes/status"; the path of other URLs
+    succeeded: bool = True  # False from status 400 on, for example if a fence rejected a patch
 
 
 class _AuditUser(msgspec.Struct):
@@ -50,11 +50,11 @@ _ENTRY = msgspec.json.Decoder(_AuditEntry)
 
 
 def count_requests(log: Iterable[bytes]) -> Counter[AuditedRequest]:
-    """Count requests; a watch counts when it opens, everything else when it was answered."""
+    """Count requests; a watch counts when it opens, other requests when they are answered."""
     counts: Counter[AuditedRequest] = Counter()
     for line in log:
         if not line.endswith(b"\n"):
-            break  # being written at this moment
+            break  # not completely written yet
         entry = _ENTRY.decode(line)
         if entry.stage == ("ResponseStarted" if entry.verb == "watch" else "ResponseComplete"):
             counts[_make_request(entry)] += 1
@@ -62,7 +62,7 @@ def count_requests(log: Iterable[bytes]) -> Counter[AuditedRequest]:
 
 
 def find_last_line_end(log: BinaryIO) -> int:
-    """Where the last whole line ends: behind it another one may be half written."""
+    """Return the end of the last complete line; an incomplete one may follow."""
     size = log.seek(0, os.SEEK_END)
     start = max(0, size - _LONGEST_LINE)
     log.seek(start)

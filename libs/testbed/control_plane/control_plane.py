@@ -33,11 +33,11 @@ from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.pki import make_service_account_keys
 
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
-_START_SECONDS = 90  # 4 s on an idle machine; a loaded one may take its time
+_START_SECONDS = 90  # takes 4 s on an idle machine
 
 
 class ControlPlane:
-    """The servers, where they listen, and credentials for any user."""
+    """The running servers, their addresses, and credentials for any user."""
 
     def __init__(self, run_dir: Path, program: Path, *, grace_seconds: float = LONG_GRACE_SECONDS) -> None:
         self.run_dir = run_dir
@@ -63,11 +63,11 @@ class ControlPlane:
         audit_fields: bool = False,
         grace_seconds: float = LONG_GRACE_SECONDS,
     ) -> AsyncIterator[ControlPlane]:
-        """Start the servers in `run_dir` (emptied of nothing: give a fresh one) and wait for /readyz.
+        """Start the servers in `run_dir`, which must be new or empty, and wait for /readyz.
 
-        Without the controller manager nobody signs certificates. With `audit`, requests can be counted; with
-        `audit_fields`, the log also holds what each wrote about Nodes. `grace_seconds` without a heartbeat
-        make a Node not ready.
+        Without the controller manager no certificate is signed. `audit` is required to count requests. With
+        `audit_fields`, the log also has the content of each write to Nodes. A Node is not ready after
+        `grace_seconds` without a heartbeat.
         """
         control_plane = cls(run_dir, await build_program(KUBE), grace_seconds=grace_seconds)
         policy = FIELD_AUDIT_POLICY if audit_fields else AUDIT_POLICY
@@ -79,55 +79,55 @@ class ControlPlane:
             await control_plane.stop()
 
     def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
-        """Files with a client certificate and its key; "admin" without groups may do everything."""
+        """Return the files of a client certificate and its key; "admin" without groups may do everything."""
         return self._credentials.client(user, groups)
 
     def issue_serving_certificate(self, name: str, hosts: Sequence[str]) -> tuple[Path, Path]:
-        """Files `<name>.crt` and `<name>.key` with a serving certificate of the cluster's authority."""
+        """Issue a serving certificate of the cluster's CA; return `<name>.crt` and `<name>.key`."""
         self._credentials.write(name, self._credentials.authority.issue_server(hosts))
         return self.run_dir / f"{name}.crt", self.run_dir / f"{name}.key"
 
     def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig for `user` in `groups`, with a client certificate."""
+        """Return a kubeconfig for `user` in `groups`, with a client certificate."""
         return self._credentials.kubeconfig(user, groups)
 
     def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
-        """The same identity for a client that takes an SSL context."""
+        """Return an SSL context with the client certificate of `user` in `groups`."""
         return self._credentials.ssl_context(user, groups)
 
     def audit_mark(self) -> int:
-        """The point in the audit log up to which requests have been answered."""
+        """Return the present end of the audit log."""
         with self.audit_log.open("rb") as log:
             return find_last_line_end(log)
 
     def audit_counts(self, since: int = 0) -> Counter[AuditedRequest]:
-        """How often who asked for what, from a mark on. A request is in the log before its answer is sent."""
+        """Count requests since a mark. The server logs a request before it sends the response."""
         with self.audit_log.open("rb") as log:
             log.seek(since)
             return count_requests(log)
 
     def list_node_changes(self) -> list[FieldChange]:
-        """Who changed which field of which Node, since the start with `audit_fields`."""
+        """List the changed fields of Nodes since the start. Requires `audit_fields`."""
         with self.audit_log.open("rb") as log:
             return list_changes(log)
 
     def list_node_writes(self, since: int = 0) -> list[WriteRequest]:
-        """Who asked for what write about Nodes, from a mark on, with `audit_fields`."""
+        """List the writes about Nodes since a mark. Requires `audit_fields`."""
         return self.list_writes(ABOUT_NODES, since)
 
     def list_writes(self, resources: Collection[str], since: int = 0) -> list[WriteRequest]:
-        """Who asked for what write of these resources ("nodes/status"), from a mark on."""
+        """List the writes to these resources (such as "nodes/status") since a mark."""
         with self.audit_log.open("rb") as log:
             log.seek(since)
             return list_writes(log, resources)
 
     async def restart_apiserver(self) -> None:
-        """Start the apiserver again after `apiserver.kill()`, on the same port, and wait for /readyz."""
+        """Start the API server again after `apiserver.kill()`, on the same port, and wait for /readyz."""
         self.apiserver = self._start_server("kube-apiserver")
         await self._wait_until_ready()
 
     async def stop(self) -> None:
-        """Kill everything: a kube-apiserver that is asked politely waits long for its watches."""
+        """Kill all servers: on SIGTERM kube-apiserver would wait long for its watches."""
         children = [getattr(self, name, None) for name in ("controller_manager", "apiserver", "etcd")]
         await asyncio.gather(*(child.kill() for child in children if child is not None))
 
@@ -161,7 +161,7 @@ class ControlPlane:
                 except (aiohttp.ClientError, TimeoutError):
                     return False
 
-            # The apiserver waits for etcd for a long time and then says little: whose end it is shows here.
+            # The API server waits long for etcd, with little information: an exit of etcd must end the wait.
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(_raise_exited(self.etcd))
                 await wait_until(
@@ -180,4 +180,4 @@ class ControlPlane:
 
 async def _raise_exited(child: ChildProcess) -> None:
     await child.wait()
-    raise ChildExited(f"{child.name} ended while the apiserver waited for it:\n{child.tail()}")
+    raise ChildExited(f"{child.name} ended while the API server waited for it:\n{child.tail()}")

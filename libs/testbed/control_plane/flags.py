@@ -1,4 +1,4 @@
-"""The flags of the three servers. Paths are relative to the run directory, in which they are started."""
+"""The flags of the three servers. Paths are relative to the run directory, where the servers start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ rules:
 - level: Metadata
 """
 
-# With what each write of a Node made of it, and what each Event is about: who wrote which field can be told.
+# With the Node after each write and the content of each Event, to find the writer of each field.
 FIELD_AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -24,16 +24,16 @@ rules:
 - level: Metadata
 """
 
-# Benchmarks ask for thousands of requests a second; with the default of 20 one would measure that limit.
+# Benchmarks send thousands of requests a second; the default of 20 would limit them.
 _MANAGER_QPS = 5000
-# Kubelets of the testbed send heartbeats only while they are told to. After the usual 50 s without one,
-# thousands of Nodes would be marked and tainted as not ready in the middle of measuring something else.
+# Simulated kubelets send heartbeats only on request. With the default of 50 s, the controller manager would
+# taint thousands of Nodes during a measurement.
 LONG_GRACE_SECONDS = 3600.0  # seconds
-_LONGEST_PERIOD = 5.0  # seconds between two looks at the heartbeats, as everywhere
+_LONGEST_PERIOD = 5.0  # seconds between two checks of the heartbeats, the default
 
 
 def build_etcd_flags(port: int, peer_port: int) -> list[str]:
-    """One member that does not wait for its disk."""
+    """Return the flags of a single etcd member that does not sync to disk."""
     peer = f"http://127.0.0.1:{peer_port}"
     return [
         "--name=testbed",
@@ -49,12 +49,12 @@ def build_etcd_flags(port: int, peer_port: int) -> list[str]:
 
 
 def build_apiserver_flags(port: int, etcd_port: int, *, audit: bool) -> list[str]:
-    """Dual stack, Node and RBAC authorization, NodeRestriction: what Talos turns on."""
+    """Return the flags as Talos sets them: dual stack, Node and RBAC authorization, NodeRestriction."""
     flags = [
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
-        # Any address but a loopback one (nobody uses it); without it the server looks for a default route.
+        # Unused, but must not be a loopback address; without it the server requires a default route.
         "--advertise-address=192.0.2.1",
         "--tls-cert-file=apiserver.crt",
         "--tls-private-key-file=apiserver.key",
@@ -68,7 +68,7 @@ def build_apiserver_flags(port: int, etcd_port: int, *, audit: bool) -> list[str
         "--allow-privileged=true",
     ]
     if audit:
-        # One file for the whole run: a rotated one would lose counts.
+        # One file for the whole run: a rotation would lose counts.
         flags += [
             "--audit-policy-file=audit.yaml",
             "--audit-log-path=audit.log",
@@ -78,9 +78,9 @@ def build_apiserver_flags(port: int, etcd_port: int, *, audit: bool) -> list[str
 
 
 def build_controller_manager_flags(*, grace_seconds: float = LONG_GRACE_SECONDS) -> list[str]:
-    """As Talos runs it beside an external cloud provider, and with its signer unthrottled.
+    """Return the flags as Talos sets them with an external cloud provider, with an unlimited signer.
 
-    A Node without a heartbeat for `grace_seconds` is marked: Ready is Unknown.
+    After `grace_seconds` without a heartbeat, the condition Ready of a Node becomes Unknown.
     """
     return [
         "--kubeconfig=controller-manager.kubeconfig",

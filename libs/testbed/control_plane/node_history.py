@@ -1,4 +1,4 @@
-"""Who wrote what about Nodes, and who changed which field, from an audit log with the states of Nodes."""
+"""Writes about Nodes and changes of their fields, from an audit log with the states of Nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import field
 
 _WRITES: Final = ("create", "update", "patch", "delete")
-# What identifies an element of a list: two controllers may each have taints of their own.
+# The key fields of list elements: two controllers may each have their own taints.
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.taints": ("key", "effect"),
     "status.conditions": ("type",),
@@ -20,7 +20,7 @@ _BOOKKEEPING: Final = ("metadata.resourceVersion", "metadata.managedFields", "me
 
 
 class FieldChange(NamedTuple):
-    """One field of one Node has another value than before."""
+    """A write changed one field of a Node."""
 
     user: str
     node: str
@@ -28,15 +28,15 @@ class FieldChange(NamedTuple):
 
 
 class WriteRequest(NamedTuple):
-    """A request that was to write, whatever became of it."""
+    """A write request, successful or not."""
 
     user: str
     verb: str
     resource: str  # with its subresource, such as "nodes/status"
-    about: str  # name of the object; of an Event that of the Node or request which it is about
+    about: str  # name of the object; for an Event, the name of its involved object
     code: int  # HTTP status
-    reason: str  # of an Event
-    body: Any = None  # what was sent
+    reason: str  # the reason of an Event
+    body: Any = None  # the request body
 
 
 class _User(msgspec.Struct):
@@ -64,7 +64,7 @@ class _Entry(msgspec.Struct, rename="camel"):
     response_object: Any = None
 
     @property
-    def who(self) -> str:
+    def user_name(self) -> str:
         return (self.impersonated_user or self.user).username
 
     @property
@@ -77,13 +77,14 @@ _ENTRY = msgspec.json.Decoder(_Entry)
 
 
 def list_writes(log: Iterable[bytes], resources: Collection[str] = ABOUT_NODES) -> list[WriteRequest]:
-    """What was asked for about these resources, as it was answered; of Events those about Nodes and requests.
+    """List the writes to these resources in the order of their responses.
 
-    What was sent, and the name of what an Event is about, stand only in a log with `audit_fields`.
+    Of Events it lists those about Nodes and certificate requests. Request bodies and the involved objects of
+    Events are only in a log with `audit_fields`.
     """
     return [
         WriteRequest(
-            entry.who,
+            entry.user_name,
             entry.verb,
             entry.resource,
             _get_object_name(entry),
@@ -97,16 +98,16 @@ def list_writes(log: Iterable[bytes], resources: Collection[str] = ABOUT_NODES) 
 
 
 def list_changes(log: Iterable[bytes]) -> list[FieldChange]:
-    """What each write changed: the states of a Node in their order, each compared with the one before.
+    """List the fields that each write changed, by comparing each state of a Node with the previous one.
 
-    The log must reach back to where the Nodes were created: of a state without one before it, all is new.
+    The log must contain the creation of the Nodes: without a previous state every field counts as changed.
     """
     states: dict[str, list[tuple[int, str, dict[str, Any]]]] = {}
     for entry in _read_write_entries(log, ABOUT_NODES):
         node = entry.response_object
         if entry.response_status.code < 300 and _is_node(node):
             version = int(node["metadata"]["resourceVersion"])
-            states.setdefault(node["metadata"]["uid"], []).append((version, entry.who, node))
+            states.setdefault(node["metadata"]["uid"], []).append((version, entry.user_name, node))
     return [change for history in states.values() for change in _compare_states(history)]
 
 
@@ -121,7 +122,7 @@ def _compare_states(history: list[tuple[int, str, dict[str, Any]]]) -> Iterator[
 
 
 def list_leaf_fields(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of an object and where they are; a list is one leaf unless its elements have keys."""
+    """Yield the path and value of each leaf; a list is one leaf unless its elements have keys."""
     keys = _KEYS.get(at)
     if keys is not None:
         for element in value:
@@ -137,7 +138,7 @@ def list_leaf_fields(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 def _read_write_entries(log: Iterable[bytes], resources: Collection[str]) -> Iterator[_Entry]:
     for line in log:
         if not line.endswith(b"\n"):
-            break  # being written at this moment
+            break  # not completely written yet
         entry = _ENTRY.decode(line)
         wanted = entry.verb in _WRITES and entry.resource in resources
         if wanted and entry.stage == "ResponseComplete":
@@ -145,7 +146,7 @@ def _read_write_entries(log: Iterable[bytes], resources: Collection[str]) -> Ite
 
 
 def _get_object_name(entry: _Entry) -> str:
-    """The object's name; a Node that is created has it only in its body."""
+    """Return the object's name; in the creation of a Node only the body has it."""
     body = entry.request_object if isinstance(entry.request_object, dict) else {}
     if entry.resource == "events":
         about = body.get("involvedObject", {})

@@ -1,4 +1,4 @@
-"""The chart as Helm sees it: linted and rendered by the pinned helm, which is built from source once."""
+"""The chart, linted and rendered by a pinned helm that is built from source once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELM: Final = GoProgram(
     f"-s -w -X helm.sh/helm/v3/internal/version.version={_VERSION}",
     "helm.sh/helm/v3/cmd/helm",
 )
-KUBERNETES: Final = "1.36.0"  # a helm that is built from its module assumes 1.20
+KUBERNETES: Final = "1.36.0"  # a helm built from its module would assume 1.20
 CHART: Final = Path(__file__).parents[3] / "deploy" / "k8s" / "chart"
 RELEASE: Final = "talos-cloud-controller-manager"
 NAMESPACE: Final = "kube-system"
@@ -30,52 +30,58 @@ Manifest = dict[str, Any]
 
 
 class HelmError(RuntimeError):
-    """Helm refused; the message is what it said."""
+    """Helm failed; the message is its output."""
 
 
 class ChartValues(msgspec.Struct, frozen=True):
-    """What a chart is rendered with: files of values, and values that win over them."""
+    """The input of a rendering: files of values, and single values that override them."""
 
     files: tuple[Path, ...] = ()
     overrides: Mapping[str, Any] = msgspec.field(default_factory=dict)
     release: str = RELEASE
     namespace: str = NAMESPACE
     kubernetes: str = KUBERNETES
-    # group/version/kind, as a cluster lists them; () = no cluster is asked
+    # group/version/kind, as a cluster lists them; () = rendered without a cluster
     api_versions: tuple[str, ...] = ()
 
     def build_arguments(self) -> list[str]:
-        """As helm takes them."""
+        """Return helm's arguments."""
         files = [f"--values={path}" for path in self.files]
-        said = [
+        overrides = [
             f"--set-json={key}={msgspec.json.encode(value).decode()}" for key, value in self.overrides.items()
         ]
         served = [f"--api-versions={each}" for each in self.api_versions]
-        return [*files, *said, f"--namespace={self.namespace}", f"--kube-version={self.kubernetes}", *served]
+        return [
+            *files,
+            *overrides,
+            f"--namespace={self.namespace}",
+            f"--kube-version={self.kubernetes}",
+            *served,
+        ]
 
 
 def lint_chart(values: ChartValues) -> str:
-    """What `helm lint --strict` says. Raises HelmError."""
+    """Return the output of `helm lint --strict`. Raises HelmError."""
     return _run_helm("lint", "--strict", str(CHART), *values.build_arguments())
 
 
 def render_text(values: ChartValues, chart: Path = CHART) -> str:
-    """All objects as one YAML text, in the order in which Helm installs them. Raises HelmError."""
+    """Render all objects as one YAML text, in Helm's order of installation. Raises HelmError."""
     return _run_helm("template", values.release, str(chart), *values.build_arguments())
 
 
 def render_manifests(values: ChartValues) -> list[Manifest]:
-    """All objects. Raises HelmError."""
+    """Render all objects. Raises HelmError."""
     return parse_manifests(render_text(values))
 
 
 def parse_manifests(documents: str) -> list[Manifest]:
-    """The objects in a YAML text of many documents."""
+    """Return the objects in a YAML text of several documents."""
     return [document for document in yaml.safe_load_all(documents) if document]
 
 
 def select_kind(found: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
-    """Those of that kind by name; no two may have the same."""
+    """Return the objects of that kind by name; names must be unique."""
     chosen = [manifest for manifest in found if manifest["kind"] == kind]
     named = {manifest["metadata"]["name"]: manifest for manifest in chosen}
     assert len(named) == len(chosen), f"two objects of kind {kind} have one name"
@@ -83,13 +89,13 @@ def select_kind(found: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
 
 
 def select_service_deployments(found: Sequence[Manifest]) -> dict[str, Manifest]:
-    """The Deployments of our services, by name."""
+    """Return the Deployments of our services by name."""
     deployments = select_kind(found, "Deployment")
     return {name: each for name, each in deployments.items() if _get_component(each) != _NATS}
 
 
 def find_nats_workload(found: Sequence[Manifest]) -> Manifest | None:
-    """What runs NATS' servers: a Deployment of one, or a StatefulSet of several."""
+    """Return the workload of the NATS servers: a Deployment of one, or a StatefulSet of several."""
     workloads = (each for each in found if each["kind"] in _WORKLOADS)
     return next((each for each in workloads if _get_component(each) == _NATS), None)
 

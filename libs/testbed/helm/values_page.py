@@ -1,4 +1,4 @@
-"""docs/values.md from values.yaml: every value that has a sentence there, its default, and that sentence."""
+"""docs/values.md from values.yaml: every value with a description, and its default."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ To return to a default, use `helm upgrade --reset-values`. Without new values, h
 
 
 class DocumentedValue(msgspec.Struct, frozen=True):
-    """One row: where it stands, and what it is."""
+    """One row: the path of a value and its description."""
 
     path: tuple[str, ...]
     sentence: str
 
 
 def render_values_page(text: str) -> str:
-    """The page for that values.yaml."""
+    """Return the page for that values.yaml."""
     defaults = yaml.safe_load(text)
     rows = [
         f"| `{'.'.join(value.path)}` | {_format_value(_get_value(defaults, value.path))} | "
@@ -48,7 +48,7 @@ def render_values_page(text: str) -> str:
 
 
 def parse_documented_values(text: str) -> Iterator[DocumentedValue]:
-    """Every key above which a sentence stands (`# -- ...`, continued by `# ...`)."""
+    """Yield every key with a comment `# -- ...` above it, continued by `# ...`."""
     path: list[str] = []
     sentence: list[str] = []
     for line in text.splitlines():

@@ -1,11 +1,13 @@
-"""The part of the Kubernetes API that we use, in memory; held to the contract tests of the real server.
+"""The part of the Kubernetes API that we use, in memory; it passes the contract tests of the real server.
 
 Served: nodes with status, leases, events, configmaps, certificatesigningrequests with approval and status
 (and the signer kubernetes.io/kubelet-serving), selfsubjectaccessreviews, roles and bindings (enforced);
 discovery, and nodes as a Table for kubectl.
-Refused as "not simulated" (422 with a cause): fields that are not modelled, finalizers and owners, move and
+
+Rejected as "not simulated" (422 with a cause): fields that are not modelled, finalizers and owners, move and
 copy of JSON Patch, label selectors, strategic merge of lists other than taints, conditions and addresses.
-Not there at all (404): every other resource. Unlike the real server it writes no managedFields, serves no
-protobuf, has no controllers but that signer (the not-ready taint stays), knows the four namespaces of a new
-cluster only, sends bookmarks just before a watch ends, and tells each cause of a refusal once.
+
+Missing (404): every other resource. Unlike the real server it writes no managedFields, serves no protobuf,
+has no controller except that signer (the not-ready taint stays), has only the four namespaces of a new
+cluster, sends bookmarks just before a watch ends, and lists each cause of a rejection once.
 """

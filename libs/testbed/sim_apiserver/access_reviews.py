@@ -1,4 +1,4 @@
-"""SelfSubjectAccessReviews: whether the asking one may do something; answered and never stored."""
+"""SelfSubjectAccessReviews: whether the requesting user may do something; answered and never stored."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class NonResourceAttributes(
 
 
 class ReviewSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What is asked about: exactly one of the two."""
+    """The action to review: exactly one of the two."""
 
     resource_attributes: ResourceAttributes | UnsetType = UNSET
     non_resource_attributes: NonResourceAttributes | UnsetType = UNSET
 
 
 class ReviewStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer; why is not told."""
+    """The answer, without a reason."""
 
     allowed: bool = False
 
@@ -56,12 +56,12 @@ class AccessReview(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def validate_review(new: AccessReview, old: Any | None) -> list[Cause]:
-    """Exactly one of the two questions must be asked."""
-    asked = (new.spec.resource_attributes, new.spec.non_resource_attributes)
-    if sum(one is not UNSET for one in asked) == 1:
+    """Return a cause unless exactly one of the two attributes is set."""
+    attributes = (new.spec.resource_attributes, new.spec.non_resource_attributes)
+    if sum(one is not UNSET for one in attributes) == 1:
         return []
-    told = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-    return [Cause("FieldValueInvalid", told, "spec.resourceAttributes")]
+    why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+    return [Cause("FieldValueInvalid", why, "spec.resourceAttributes")]
 
 
 ACCESS_REVIEWS: Final = ResourceKind(

@@ -1,4 +1,4 @@
-"""Each verb over the store: admission, defaults, validation, preconditions, then the write."""
+"""The verbs of the API on the store: admission, defaults, validation, preconditions, write."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 class ApiResponse(msgspec.Struct, frozen=True):
-    """What a request that is no watch is answered with."""
+    """The response to any request except a watch."""
 
     code: int
     body: bytes
@@ -47,7 +47,7 @@ class ApiResponse(msgspec.Struct, frozen=True):
 
 
 class SimApi:
-    """The server without its HTTP; `now` in UTC and `new_uid` are its only outside."""
+    """The server without HTTP; `now` (in UTC) and `new_uid` are its only side effects."""
 
     def __init__(
         self, *, now: Callable[[], datetime], new_uid: Callable[[], str], history_limit: int = 10_000
@@ -57,7 +57,7 @@ class SimApi:
         self._new_uid = new_uid
 
     def handle(self, identity: Identity, request: ApiRequest, body: bytes, content_type: str) -> ApiResponse:
-        """Do it. Raises Refusal."""
+        """Carry out the request. Raises Refusal."""
         authorize(identity, request, self.store)
         if request.kind is None:
             return _describe_server(request)
@@ -87,7 +87,7 @@ class SimApi:
     def open_watch(
         self, identity: Identity, asked: ApiRequest
     ) -> tuple[ResourceKind, int, list[StoredObject]]:
-        """The version to tell from, and what there is already if none was named. Raises Refusal."""
+        """Return the version to start from, and the existing objects if none was given. Raises Refusal."""
         authorize(identity, asked, self.store)
         kind = check_request(asked)
         since = parse_number(asked, "resourceVersion")
@@ -96,7 +96,7 @@ class SimApi:
         return kind, self.store.version, list(self.store.table(kind.plural).list_namespace(asked.namespace))
 
     def encode_object(self, request: ApiRequest, kind: ResourceKind, stored: StoredObject) -> bytes:
-        """An object as it stands alone: lists carry it without kind and apiVersion."""
+        """Encode a single object, with kind and apiVersion, which items of lists do not have."""
         if request.as_table and has_table(kind):
             return render_table(kind, [stored.item], {"resourceVersion": str(stored.version)}, self._now())
         return _add_kind(kind, stored.raw)
@@ -140,7 +140,7 @@ class SimApi:
         return _make_object_response(201, kind, self._put(kind, key, new))
 
     def _generate_name(self, asked: ApiRequest, kind: ResourceKind, prefix: str) -> str:
-        """A name that is free, unless eight tries found none; then it is refused as one that exists."""
+        """Return an unused name; after eight attempts a used one, which the caller then rejects."""
         taken = self.store.table(kind.plural).objects
         for _ in range(8):
             name = prefix + self._new_uid()[:5]
@@ -175,17 +175,17 @@ class SimApi:
         stored = self.store.table(kind.plural).objects.get(Key(asked.namespace, asked.name))
         found = stored.item.metadata.uid if stored else ""
         if meta.uid and meta.uid != found:
-            told = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: {found}"
-            raise conflict(kind.make_reference(asked.name), told)
-        if stored is None and kind.requires_version:  # an update may create, and no version hinders it
+            why = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: {found}"
+            raise conflict(kind.make_reference(asked.name), why)
+        if stored is None and kind.requires_version:  # an update may create, with any version
             return self._create(
                 identity, asked, kind, replace(new, metadata=replace(meta, resource_version=""))
             )
         if stored is None:
             raise not_found(kind.make_reference(asked.name))
         if kind.requires_version and not meta.resource_version:
-            told = "Invalid value: 0: must be specified for an update"
-            cause = Cause("FieldValueInvalid", told, "metadata.resourceVersion")
+            why = "Invalid value: 0: must be specified for an update"
+            cause = Cause("FieldValueInvalid", why, "metadata.resourceVersion")
             raise invalid(kind.qualified_name, kind.make_reference(asked.name), [cause])
         return self._write(identity, asked, kind, stored, replace(new, metadata=replace(meta, uid=found)))
 
@@ -227,23 +227,23 @@ class SimApi:
         ):
             wanted = preconditions.get(field, found)
             if wanted != found:
-                told = (
+                why = (
                     f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found})"
                 )
-                raise conflict(kind.make_reference(asked.name), told)
+                raise conflict(kind.make_reference(asked.name), why)
         version = str(self.store.version + 1)
         last = replace(stored.item, metadata=replace(meta, resource_version=version))
         self.store.delete(kind.plural, stored.key, msgspec.json.encode(last))
         details = {"name": asked.name, "group": kind.group, "kind": kind.plural, "uid": meta.uid}
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-        told_of = {key: value for key, value in details.items() if value}
-        return ApiResponse(200, msgspec.json.encode(status | {"details": told_of}))
+        present = {key: value for key, value in details.items() if value}
+        return ApiResponse(200, msgspec.json.encode(status | {"details": present}))
 
     def _make_caller(self, identity: Identity) -> Caller:
         return Caller(identity.user, identity.groups, self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
 
     def sign_approved(self, authority: CertificateAuthority) -> None:
-        """What kube-controller-manager does: sign what was approved and has no certificate yet."""
+        """Sign approved requests without a certificate, as kube-controller-manager does."""
         for stored in self.store.table(SIGNING_REQUESTS.plural).list_namespace(""):
             if answered := sign_request(stored.item, authority, self._now()):
                 self._put(SIGNING_REQUESTS, stored.key, answered)

@@ -1,4 +1,4 @@
-"""What a request asks for: verb, kind, namespace, name and subresource, from its method and URL."""
+"""The parts of a request: verb, kind, namespace, name and subresource, from its method and URL."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _BY_PATH: Final = {(kind.group, kind.plural): kind for kind in KINDS}
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _LIST: Final = {"limit", "continue", "fieldSelector", "labelSelector", "resourceVersion", "watch"}
 _WATCH: Final = {"watch", "resourceVersion", "timeoutSeconds", "allowWatchBookmarks", "fieldSelector"}
-_IGNORED: Final = {"pretty", "fieldManager", "fieldValidation", "timeout"}  # they change nothing that we read
+_IGNORED: Final = {"pretty", "fieldManager", "fieldValidation", "timeout"}  # no effect on the responses
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`verb` is Kubernetes' word, or "" if the method is none; without a kind it is about `path`."""
+    """`verb` is the Kubernetes verb, "" if the method has none; without a kind the target is `path`."""
 
     verb: str
     path: str
@@ -52,18 +52,18 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     subresource: str = ""
     query: Mapping[str, str] = {}
-    as_table: bool = False  # for kubectl; kinds without a table are answered as ever
+    as_table: bool = False  # for kubectl; kinds without a table ignore it
 
     @property
     def resource(self) -> str:
-        """As in a rule or an audit log: "nodes/status"; the path of what is no resource."""
+        """The resource as in RBAC rules and audit logs, such as "nodes/status"; the path of other URLs."""
         if self.kind is None:
             return self.path
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
 
 def parse_request(method: str, path: str, query: Mapping[str, str], *, as_table: bool = False) -> ApiRequest:
-    """Which resource is asked for what; unknown ones leave kind and verb to be refused later."""
+    """Parse a request; an unknown resource or verb stays empty, and `check_request` rejects it."""
     group, parts = _split(path)
     namespace = ""
     if len(parts) > 2 and parts[0] == "namespaces":
@@ -96,13 +96,13 @@ def _split(path: str) -> tuple[str, list[str]]:
 def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
     if method == "GET" and not name:
         return "watch" if query.get("watch") in {"1", "true"} else "list"
-    if (method == "POST") == bool(name):  # an object is not created by its name, nor changed without it
+    if (method == "POST") == bool(name):  # create has no name in its URL, other writes have one
         return "get" if method == "GET" else ""
     return _VERBS.get(method, "")
 
 
 def check_request(request: ApiRequest) -> ResourceKind:
-    """The kind, if there is such a resource and all of the query is understood. Raises Refusal."""
+    """Return the kind if the resource exists and every query parameter is known. Raises Refusal."""
     if request.kind is None or (request.subresource and request.subresource not in request.kind.subresources):
         raise no_such_resource()
     if not request.kind.is_stored and (request.verb != "create" or request.subresource):
@@ -114,7 +114,7 @@ def check_request(request: ApiRequest) -> ResourceKind:
 
 
 def parse_number(request: ApiRequest, name: str, default: int = 0) -> int:
-    """A number of the query. Raises Refusal."""
+    """Return a number from the query. Raises Refusal."""
     text = request.query.get(name, "")
     if text and not (text.isascii() and text.isdigit()):
         raise bad_request(f'{name}: strconv.ParseInt: parsing "{text}": invalid syntax')

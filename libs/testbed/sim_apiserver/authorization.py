@@ -1,4 +1,4 @@
-"""Who may do what: system:masters, RBAC, and the part of Node authorizer and NodeRestriction that we meet."""
+"""Authorization by system:masters, RBAC, and the used parts of the Node authorizer and NodeRestriction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from libs.testbed.sim_apiserver.roles import (
 NODE_USER: Final = "system:node:"
 _NODE_LEASES: Final = "kube-node-lease"
 _WRITES: Final = ("create", "update", "patch")
-# Labels of these domains that a kubelet may set nevertheless (KEP-279).
+# Labels in restricted domains that a kubelet may set (KEP-279).
 _KUBELET_LABELS: Final = {
     "kubernetes.io/hostname",
     "kubernetes.io/os",
@@ -42,14 +42,14 @@ _KUBELET_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 
 
 class Identity(NamedTuple):
-    """A user and the groups that the certificate or the impersonation names."""
+    """A user and groups, from the certificate or by impersonation."""
 
     user: str
     groups: tuple[str, ...] = ()
 
     @property
     def node(self) -> str:
-        """The node's name if this is a kubelet, else ""."""
+        """The name of the kubelet's node; "" for other users."""
         is_node = self.user.startswith(NODE_USER) and "system:nodes" in self.groups
         return self.user.removeprefix(NODE_USER) if is_node else ""
 
@@ -58,7 +58,7 @@ ANONYMOUS: Final = Identity("system:anonymous", ("system:unauthenticated",))
 
 
 def impersonate(identity: Identity, headers: Mapping[str, str], groups: Sequence[str]) -> Identity:
-    """Who the request is made as. Raises Refusal: only an admin may impersonate."""
+    """Return the identity of the request. Raises Refusal: only an admin may impersonate."""
     user = headers.get("Impersonate-User", "")
     if not user:
         return identity
@@ -70,7 +70,7 @@ def impersonate(identity: Identity, headers: Mapping[str, str], groups: Sequence
 
 
 def authorize(identity: Identity, asked: ApiRequest, store: ObjectStore) -> None:
-    """Raises Refusal unless it is allowed."""
+    """Raise Refusal unless the request is allowed."""
     if is_allowed(identity, asked, store):
         return
     if asked.kind is None:
@@ -81,13 +81,13 @@ def authorize(identity: Identity, asked: ApiRequest, store: ObjectStore) -> None
 
 
 def is_allowed(identity: Identity, asked: ApiRequest, store: ObjectStore) -> bool:
-    """Whether it is allowed."""
+    """Whether the request is allowed."""
     if "system:masters" in identity.groups:
         return True
     if asked.kind is None:
         return asked.path in PUBLIC_PATHS or (asked.path in DOCUMENTS and identity != ANONYMOUS)
     if asked.kind == ACCESS_REVIEWS and asked.verb == "create" and identity != ANONYMOUS:
-        return True  # everybody may ask (system:basic-user)
+        return True  # allowed to every authenticated user (system:basic-user)
     if identity.node and _is_allowed_for_node(identity.node, asked):
         return True
     return _is_granted(identity, asked, asked.kind, store)
@@ -135,7 +135,7 @@ def _list_rules(identity: Identity, bindings: ResourceKind, namespace: str, stor
 
 
 def admit(identity: Identity, asked: ApiRequest, new: Any, old: Any | None) -> None:
-    """NodeRestriction: a kubelet writes its own objects only, and not every label. Raises Refusal."""
+    """NodeRestriction: a kubelet writes only its own objects and only some labels. Raises Refusal."""
     assert asked.kind is not None
     kind = asked.kind
     about = kind.make_reference(new.metadata.name)

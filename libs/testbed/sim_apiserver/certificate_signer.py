@@ -1,4 +1,4 @@
-"""The signer of kubelets' serving certificates, as kube-controller-manager has it; no other is simulated."""
+"""The signer of kubelets' serving certificates of kube-controller-manager; no other signer is simulated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from libs.testbed.sim_apiserver.request_pem import (
 KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"
 _LIFETIME: Final = timedelta(days=365)
 _BACKDATED: Final = timedelta(minutes=5)
-_SHORT: Final = timedelta(hours=8)  # a shorter life does not lose those minutes
+_SHORT: Final = timedelta(hours=8)  # shorter lifetimes are not reduced by the backdating
 _NEEDED: Final = {"digital signature", "server auth"}
 _ALLOWED: Final = _NEEDED | {"key encipherment"}
 
@@ -33,7 +33,7 @@ _ALLOWED: Final = _NEEDED | {"key encipherment"}
 def sign_request(
     request: SigningRequest, authority: CertificateAuthority, now: datetime
 ) -> SigningRequest | None:
-    """The request with its certificate, or failed; None if it waits for nobody here."""
+    """Return the request with its certificate or as failed; None if there is nothing to sign."""
     decided = any(request.has_condition(one) for one in ("Denied", "Failed"))
     waits = request.has_condition("Approved") and not (request.status.certificate or decided)
     if not waits or request.spec.signer_name != KUBELET_SERVING:
@@ -58,7 +58,7 @@ def _make_failed(request: SigningRequest, why: str, now: str) -> SigningRequest:
 
 
 def find_signing_problem(request: SigningRequest, csr: x509.CertificateSigningRequest) -> str:
-    """Why the signer would not sign it, "" if it would (certificates/v1 helpers of Kubernetes)."""
+    """Return why the signer rejects the request, "" if it signs (certificates/v1 helpers of Kubernetes)."""
     if get_organizations(csr) != ["system:nodes"]:
         return "subject organization is not system:nodes"
     names = get_alternative_names(csr)
@@ -80,9 +80,9 @@ def _issue_certificate(
 ) -> bytes:
     if not isinstance(authority.key, ec.EllipticCurvePrivateKey):
         raise TypeError("the cluster's authority has a P-256 key")
-    life = _LIFETIME
+    lifetime = _LIFETIME
     if spec.expiration_seconds is not UNSET:
-        life = min(life, timedelta(seconds=spec.expiration_seconds))
+        lifetime = min(lifetime, timedelta(seconds=spec.expiration_seconds))
     builder = (
         x509.CertificateBuilder()
         .subject_name(csr.subject)
@@ -90,7 +90,7 @@ def _issue_certificate(
         .public_key(csr.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + life - (_BACKDATED if life >= _SHORT else timedelta()))
+        .not_valid_after(now + lifetime - (_BACKDATED if lifetime >= _SHORT else timedelta()))
         .add_extension(_key_usage("key encipherment" in (spec.usages or [])), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -114,9 +114,9 @@ def _key_usage(key_encipherment: bool) -> x509.KeyUsage:
 
 
 def _select_names(names: list[x509.GeneralName]) -> list[x509.GeneralName]:
-    """What gets into the certificate; kinds that Go does not know are dropped without a word.
+    """Return the names for the certificate; kinds that Go does not support are dropped silently.
 
-    An IPv4 address that is written as IPv6 becomes the IPv4 address.
+    An IPv4-mapped IPv6 address becomes the IPv4 address.
     """
     kept: list[x509.GeneralName] = [name for name in names if isinstance(name, x509.DNSName)]
     for name in names:

@@ -1,4 +1,4 @@
-"""CertificateSigningRequests: who asks is written by the server, what was decided is never taken back."""
+"""CertificateSigningRequests: the server sets the requesting user, and decisions are final."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from libs.testbed.sim_apiserver.refusals import invalid as refusal
 from libs.testbed.sim_apiserver.request_pem import is_signature_valid, parse_request_pem
 
 DECISIONS: Final = ("Approved", "Denied")
-_FINAL: Final = (*DECISIONS, "Failed")  # once there, such a condition stays, and stays True
+_FINAL: Final = (*DECISIONS, "Failed")  # such a condition stays, with status True
 _LEGACY: Final = "kubernetes.io/legacy-unknown"
 _SHORTEST_SECONDS: Final = 600
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -51,7 +51,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 class RequestSpec(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
 ):
-    """spec; username and groups are the server's own, whatever was sent."""
+    """spec; the server overwrites username and groups."""
 
     request: bytes = field(default_factory=bytes)
     signer_name: str = field(default_factory=str)
@@ -77,7 +77,7 @@ class RequestCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 class RequestStatus(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """status; empty until something is decided."""
+    """status; empty until a decision."""
 
     conditions: list[RequestCondition] = []
     certificate: bytes = b""
@@ -91,12 +91,12 @@ class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     status: RequestStatus = field(default_factory=RequestStatus)
 
     def has_condition(self, condition: str) -> bool:
-        """Whether it was approved, denied, or has failed."""
+        """Whether the request has a condition of this type."""
         return any(one.type == condition for one in self.status.conditions)
 
 
 def prepare_new_request(new: SigningRequest, caller: Caller) -> SigningRequest:
-    """Nothing is decided about a new one, and it is the caller's."""
+    """Set the caller as the requesting user, and remove the status."""
     spec = replace(new.spec, username=caller.user, groups=list(caller.groups), uid="", extra={})
     return replace(new, spec=spec, status=RequestStatus())
 
@@ -104,9 +104,9 @@ def prepare_new_request(new: SigningRequest, caller: Caller) -> SigningRequest:
 def apply_request_update(
     old: SigningRequest, new: SigningRequest, subresource: str, caller: Caller
 ) -> SigningRequest:
-    """The spec never changes; /approval writes conditions, /status the certificate and other conditions.
+    """Apply an update: /approval writes conditions, /status the certificate and other conditions.
 
-    Raises Refusal.
+    The spec never changes. Raises Refusal.
     """
     status = old.status
     if subresource:
@@ -122,8 +122,8 @@ def apply_request_update(
 
 
 def _make_added_cause(kind: str) -> Cause:
-    told = f'Forbidden: updates may not add a condition of type "{kind}"'
-    return Cause("FieldValueForbidden", told, "status.conditions")
+    why = f'Forbidden: updates may not add a condition of type "{kind}"'
+    return Cause("FieldValueForbidden", why, "status.conditions")
 
 
 def _set_timestamps(condition: RequestCondition, old: SigningRequest, now: str) -> RequestCondition:
@@ -137,7 +137,7 @@ def _set_timestamps(condition: RequestCondition, old: SigningRequest, now: str) 
 
 
 def validate_request(new: SigningRequest, old: SigningRequest | None) -> list[Cause]:
-    """What validation says."""
+    """Return the causes of an invalid request."""
     causes = validate_metadata(new.metadata, old.metadata if old else None)
     if old is None:
         return causes + _validate_spec(new.spec)
@@ -160,12 +160,12 @@ def _validate_conditions(conditions: list[RequestCondition], old: SigningRequest
             causes.append(_duplicate(condition.type, f"{where}.type"))
         seen.add(condition.type)
     if seen.issuperset(DECISIONS):
-        told = "Approved and Denied conditions are mutually exclusive"
-        causes.append(_wrong("Denied", told, "status.conditions"))
+        why = "Approved and Denied conditions are mutually exclusive"
+        causes.append(_wrong("Denied", why, "status.conditions"))
     for kind in _FINAL:
         if old.has_condition(kind) and kind not in seen:
-            told = f'Forbidden: updates may not remove a condition of type "{kind}"'
-            causes.append(Cause("FieldValueForbidden", told, "status.conditions"))
+            why = f'Forbidden: updates may not remove a condition of type "{kind}"'
+            causes.append(Cause("FieldValueForbidden", why, "status.conditions"))
     return causes
 
 
@@ -174,9 +174,9 @@ def _validate_spec(spec: RequestSpec) -> list[Cause]:
     causes += _validate_signer(spec.signer_name)
     seconds = spec.expiration_seconds
     if seconds is not UNSET and seconds < _SHORTEST_SECONDS:
-        told = "may not specify a duration less than 600 seconds (10 minutes)"
+        why = "may not specify a duration less than 600 seconds (10 minutes)"
         causes.append(
-            Cause("FieldValueInvalid", f"Invalid value: {seconds}: {told}", "spec.expirationSeconds")
+            Cause("FieldValueInvalid", f"Invalid value: {seconds}: {why}", "spec.expirationSeconds")
         )
     return causes
 
@@ -186,8 +186,8 @@ def _validate_pem(pem: bytes) -> list[Cause]:
         valid = is_signature_valid(parse_request_pem(pem))
     except ValueError as error:
         return [_wrong(base64.b64encode(pem).decode(), str(error), "spec.request")]
-    told = "x509: the signature does not verify"
-    return [] if valid else [_wrong(base64.b64encode(pem).decode(), told, "spec.request")]
+    why = "x509: the signature does not verify"
+    return [] if valid else [_wrong(base64.b64encode(pem).decode(), why, "spec.request")]
 
 
 def _validate_usages(usages: list[str]) -> list[Cause]:
@@ -205,17 +205,17 @@ def _validate_signer(name: str) -> list[Cause]:
     if not name:
         return [_required(field_name)]
     if name.count("/") != 1:
-        told = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        return [_wrong(name, told, field_name)]
+        why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        return [_wrong(name, why, field_name)]
     if name == _LEGACY:
         return [_wrong(name, "the legacy signerName is not allowed via this API version", field_name)]
     domain, _, path = name.partition("/")
     causes: list[Cause] = []
     if "." not in domain:
         causes.append(_wrong(domain, "should be a domain with at least two segments", field_name))
-    told = "must consist of lower case alphanumeric characters"
+    why = "must consist of lower case alphanumeric characters"
     parts = (part for part in (domain, path) if not all(map(_LABEL.fullmatch, part.split("."))))
-    return causes + [_wrong(part, told, field_name) for part in parts]
+    return causes + [_wrong(part, why, field_name) for part in parts]
 
 
 def _wrong(value: str, why: str, where: str) -> Cause:
@@ -232,8 +232,8 @@ def _duplicate(value: str, where: str) -> Cause:
 
 def _unsupported(value: str, supported: tuple[str, ...], where: str) -> Cause:
     listed = ", ".join(f'"{one}"' for one in supported)
-    told = f'Unsupported value: "{value}": supported values: {listed}'
-    return Cause("FieldValueNotSupported", told, where)
+    why = f'Unsupported value: "{value}": supported values: {listed}'
+    return Cause("FieldValueNotSupported", why, where)
 
 
 SIGNING_REQUESTS: Final = ResourceKind(

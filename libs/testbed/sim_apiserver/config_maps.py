@@ -1,4 +1,4 @@
-"""ConfigMaps: text and bytes by key, written with or without a resourceVersion."""
+"""ConfigMaps: text and bytes by key; writes may omit the resourceVersion."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class ConfigMap(
 
 
 def validate_config_map(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
-    """What validation says."""
+    """Return the causes of an invalid ConfigMap."""
     causes = validate_metadata(new.metadata, old.metadata if old else None)
     for name, keys in (("data", new.data.keys()), ("binaryData", new.binary_data.keys())):
         for key in keys:
             if not _KEY.fullmatch(key) or key == "." or key.startswith(".."):
-                told = f'Invalid value: "{key}": a valid config key consists of alphanumeric characters, -_.'
-                causes.append(Cause("FieldValueInvalid", told, f"{name}[{key}]"))
+                why = f'Invalid value: "{key}": a valid config key consists of alphanumeric characters, -_.'
+                causes.append(Cause("FieldValueInvalid", why, f"{name}[{key}]"))
     for key in new.data.keys() & new.binary_data.keys():
-        told = f'Invalid value: "{key}": duplicate of key present in binaryData'
-        causes.append(Cause("FieldValueInvalid", told, f"data[{key}]"))
+        why = f'Invalid value: "{key}": duplicate of key present in binaryData'
+        causes.append(Cause("FieldValueInvalid", why, f"data[{key}]"))
     size = sum(len(text.encode()) for text in new.data.values()) + sum(map(len, new.binary_data.values()))
     if size > _LIMIT:
-        told = f"Too long: may not be more than {_LIMIT} bytes"
-        causes.append(Cause("FieldValueTooLong", told, "[]"))
+        why = f"Too long: may not be more than {_LIMIT} bytes"
+        causes.append(Cause("FieldValueTooLong", why, "[]"))
     if old is not None and old.immutable is True:
         for name, before, after in (
             ("immutable", old.immutable, new.immutable),
@@ -48,8 +48,8 @@ def validate_config_map(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
             ("binaryData", old.binary_data, new.binary_data),
         ):
             if before != after:
-                told = "Forbidden: field is immutable when `immutable` is set"
-                causes.append(Cause("FieldValueForbidden", told, name))
+                why = "Forbidden: field is immutable when `immutable` is set"
+                causes.append(Cause("FieldValueForbidden", why, name))
     return causes
 
 

@@ -1,4 +1,4 @@
-"""What the server says about itself: health, version, and which resources there are (kubectl asks first)."""
+"""Health, version and discovery of resources, which kubectl requests first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERBS_OF_PARTS: Final = ("get", "patch", "update")  # of nodes/status and the l
 
 
 def build_documents(kinds: Iterable[ResourceKind]) -> dict[str, Any]:
-    """Path -> what stands there: the groups, the versions of each, the resources of each version."""
+    """Return the documents by path: the groups, their versions, and the resources of each version."""
     by_group: dict[str, list[ResourceKind]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind)
@@ -59,5 +59,5 @@ def _build_resources(kind: ResourceKind) -> list[dict[str, Any]]:
     return [whole, *parts]
 
 
-DOCUMENTS: Final = {path: msgspec.json.encode(said) for path, said in build_documents(KINDS).items()}
-PUBLIC_PATHS: Final = {"/version", *HEALTH}  # everybody may read these, the rest whoever has a name
+DOCUMENTS: Final = {path: msgspec.json.encode(body) for path, body in build_documents(KINDS).items()}
+PUBLIC_PATHS: Final = {"/version", *HEALTH}  # also for anonymous users; the others require authentication

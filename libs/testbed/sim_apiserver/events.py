@@ -1,4 +1,4 @@
-"""Events of core/v1, as the older API takes them: hardly validated, never merged."""
+"""Events of core/v1: almost no validation, no merging."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from libs.testbed.sim_apiserver.refusals import Cause
 class ObjectReference(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
 ):
-    """What an Event is about."""
+    """The involved object of an Event."""
 
     kind: str = ""
     namespace: str = ""
@@ -24,14 +24,14 @@ class ObjectReference(
 
 
 class EventSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Who says it, in the older words."""
+    """The source of an Event, in the fields of the older API."""
 
     component: str = ""
     host: str = ""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """As the real server encodes it: some fields are there also when they say nothing."""
+    """An Event as the real server encodes it: some fields are present even if empty."""
 
     metadata: Meta = field(default_factory=Meta)
     involved_object: ObjectReference = field(default_factory=ObjectReference)
@@ -48,12 +48,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 def validate_event(new: Event, old: Event | None) -> list[Cause]:
-    """An Event lives in its object's namespace; of what has none, in `default`."""
+    """Return a cause unless the Event is in its object's namespace, or `default` without one."""
     causes = validate_metadata(new.metadata, old.metadata if old else None)
     about = new.involved_object.namespace
     if new.metadata.namespace != (about or "default"):
-        told = f'Invalid value: "{about}": does not match event.namespace'
-        causes.append(Cause("FieldValueInvalid", told, "involvedObject.namespace"))
+        why = f'Invalid value: "{about}": does not match event.namespace'
+        causes.append(Cause("FieldValueInvalid", why, "involvedObject.namespace"))
     return causes
 
 

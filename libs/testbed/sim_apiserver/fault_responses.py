@@ -1,4 +1,4 @@
-"""How a request is answered over HTTP when a fault strikes it, and how refusals look."""
+"""HTTP responses for injected faults and for rejections."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from libs.testbed.sim_apiserver.watch_stream import make_error_event
 async def apply_fault(
     fault: ServerFault, request: web.BaseRequest, *, is_watch: bool
 ) -> web.StreamResponse | None:
-    """The answer, or None if the request is to be carried out now. Raises Refusal."""
+    """Return the response, or None to carry out the request now. Raises Refusal."""
     match fault:
         case SlowFault():
             await asyncio.sleep(fault.seconds)
             return None
         case TooManyRequestsFault():
-            told = "the server has received too many requests and has asked us to try again later"
-            raise Refusal(429, "TooManyRequests", told, retry_after_seconds=fault.retry_after_seconds)
+            why = "the server has received too many requests and has asked us to try again later"
+            raise Refusal(429, "TooManyRequests", why, retry_after_seconds=fault.retry_after_seconds)
         case ExpiredFault() if not is_watch:
             raise expired("too old resource version")
         case HalfOpenFault() if not is_watch:
-            await asyncio.Event().wait()  # until the client has had enough
+            await asyncio.Event().wait()  # until the client disconnects
         case EmptyClose() if not is_watch and request.transport is not None:
             request.transport.abort()
             return web.Response()
@@ -46,7 +46,7 @@ async def apply_fault(
 
 
 def make_refusal_response(refusal: Refusal) -> web.Response:
-    """The Status as an answer."""
+    """Return the response with the Status object."""
     headers = {"Content-Type": "application/json"}
     if refusal.retry_after_seconds is not None:
         headers["Retry-After"] = str(refusal.retry_after_seconds)
@@ -54,7 +54,7 @@ def make_refusal_response(refusal: Refusal) -> web.Response:
 
 
 async def open_watch_response(request: web.BaseRequest) -> web.StreamResponse:
-    """A watch's answer, of which the head is sent."""
+    """Return the response of a watch, after sending its headers."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     return response

@@ -1,4 +1,4 @@
-"""Faults on demand: which requests are answered how instead of being carried out."""
+"""Injected faults: rules for requests that get another response than usual."""
 
 from __future__ import annotations
 
@@ -6,60 +6,60 @@ import msgspec
 
 
 class TooManyRequestsFault(msgspec.Struct, frozen=True):
-    """429, with the wait that is asked for."""
+    """429 with a Retry-After header."""
 
     retry_after_seconds: int = 1
 
 
 class SlowFault(msgspec.Struct, frozen=True):
-    """The answer, or the opening of a watch, comes that much later."""
+    """Delays the response, or the start of a watch."""
 
     seconds: float
 
 
 class ExpiredFault(msgspec.Struct, frozen=True):
-    """410: of a watch as its first event, of a list as the answer."""
+    """410: the first event of a watch, or the response to another request."""
 
 
 class HalfOpenFault(msgspec.Struct, frozen=True):
-    """A watch opens and says nothing, nor does it ever end; another request is never answered."""
+    """A watch opens, sends no event and does not end; another request gets no response."""
 
 
 class EmptyClose(msgspec.Struct, frozen=True):
-    """A watch ends at once without a word; another request's connection is closed without an answer."""
+    """A watch ends at once without an event; the connection of another request closes without a response."""
 
 
 ServerFault = TooManyRequestsFault | SlowFault | ExpiredFault | HalfOpenFault | EmptyClose
 
 
 class _Rule(msgspec.Struct):
-    misbehaviour: ServerFault
+    fault: ServerFault
     verb: str
     resource: str
     remaining: int | None
 
 
 class FaultRules:
-    """Rules in the order of their injection; the first that covers a request decides about it."""
+    """Rules in order of their injection; the first that matches a request applies."""
 
     def __init__(self) -> None:
         self._rules: list[_Rule] = []
 
     def inject(
-        self, misbehaviour: ServerFault, *, verb: str = "", resource: str = "", times: int | None = None
+        self, fault: ServerFault, *, verb: str = "", resource: str = "", times: int | None = None
     ) -> None:
-        """From now on, `times` times (None: until `clear`), for a verb and a resource ("" is any)."""
-        self._rules.append(_Rule(misbehaviour, verb, resource, times))
+        """Add a rule for a verb and a resource ("" is any), for `times` requests (None: until `clear`)."""
+        self._rules.append(_Rule(fault, verb, resource, times))
 
     def clear(self) -> None:
-        """Behave."""
+        """Remove all rules."""
         self._rules.clear()
 
     def match_request(self, verb: str, resource: str) -> ServerFault | None:
-        """What happens to this request; counts it."""
+        """Return the fault for this request, if there is one, and count the request."""
         for rule in self._rules:
             if rule.remaining != 0 and rule.verb in {"", verb} and rule.resource in {"", resource}:
                 if rule.remaining is not None:
                     rule.remaining -= 1
-                return rule.misbehaviour
+                return rule.fault
         return None

@@ -1,4 +1,4 @@
-"""RFC 6902 as the API server reads it: `test` against null passes where the key is absent."""
+"""RFC 6902 as the API server applies it: `test` for null passes if the key is absent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ABSENT = object()
 
 
 def apply_json_patch(document: Any, operations: Any) -> Any:
-    """Change `document` in place and return it. Raises Refusal, after which it is worth nothing."""
+    """Change `document` in place and return it. Raises Refusal; the document may then be half changed."""
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise bad_request("error decoding patch: a JSON Patch is a list of operations")
     for operation in operations:

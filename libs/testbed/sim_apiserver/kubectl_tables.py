@@ -15,7 +15,7 @@ from libs.testbed.sim_apiserver.objects import ResourceKind
 
 _WANTED: Final = {"as=Table", "v=v1", "g=meta.k8s.io"}
 _ROLE: Final = "node-role.kubernetes.io/"
-# Those of priority 1 are shown by `-o wide` only.
+# `kubectl -o wide` adds the columns of priority 1.
 _OF_NODES: Final = {
     "Name": 0,
     "Status": 0,
@@ -31,7 +31,7 @@ _OF_NODES: Final = {
 
 
 def wants_table(accept: str) -> bool:
-    """Whether an Accept header asks for a Table before it asks for the objects themselves."""
+    """Whether an Accept header prefers a Table to the objects."""
     for one in accept.split(","):
         parts = {part.strip() for part in one.split(";")}
         if parts >= _WANTED:
@@ -42,14 +42,14 @@ def wants_table(accept: str) -> bool:
 
 
 def has_table(kind: ResourceKind) -> bool:
-    """Whether the kind is shown as a Table; others are answered as ever."""
+    """Whether the server renders Tables of the kind."""
     return kind.plural in _KINDS
 
 
 def render_table(
     kind: ResourceKind, items: Iterable[Any], metadata: Mapping[str, Any], now: datetime
 ) -> bytes:
-    """The whole Table; `metadata` is that of the list, or the version of the single object."""
+    """Return the Table; `metadata` is that of the list, or the version of a single object."""
     priorities, cells = _KINDS[kind.plural]
     columns = [
         {
@@ -62,7 +62,7 @@ def render_table(
         for name, priority in priorities.items()
     ]
     about = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
-    told = {
+    table = {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
@@ -71,7 +71,7 @@ def render_table(
             {"cells": cells(item, now), "object": {**about, "metadata": item.metadata}} for item in items
         ],
     }
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(table)
 
 
 def _format_node(node: Node, now: datetime) -> list[str]:
@@ -130,7 +130,7 @@ def _get_address(node: Node, kind: str) -> str:
 
 
 def _format_age(created: str | None, now: datetime) -> str:
-    """As kubectl tells ages."""
+    """Return the age as kubectl formats it."""
     if created is None:
         return "<unknown>"
     return _format_duration(max(0, int((now - datetime.fromisoformat(created)).total_seconds())))
@@ -151,7 +151,7 @@ def _format_duration(seconds: int) -> str:
     days = hours // 24
     if days < 8:
         return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
-    return f"{days}d"  # a simulated cluster reaches hours at most, and requests ask for a year
+    return f"{days}d"  # simulated clusters live for hours, and requests have at most a year
 
 
 _OF_REQUESTS: Final = dict.fromkeys(

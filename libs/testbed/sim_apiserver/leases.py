@@ -1,4 +1,4 @@
-"""Leases: who holds what since when; an update must name the version that it replaces."""
+"""Leases; an update must name the version that it replaces."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from libs.testbed.sim_apiserver.refusals import Cause
 class LeaseSpec(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
 ):
-    """What a holder writes."""
+    """spec, which the holder writes."""
 
-    holder_identity: str | None = None  # "" is written, as the real server does
+    holder_identity: str | None = None  # "" is encoded, as by the real server
     lease_duration_seconds: int | None = None
     acquire_time: MicroTime | None = None
     renew_time: MicroTime | None = None
@@ -31,15 +31,15 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def validate_lease(new: Lease, old: Lease | None) -> list[Cause]:
-    """What validation says."""
+    """Return the causes of an invalid Lease."""
     causes = validate_metadata(new.metadata, old.metadata if old else None)
     seconds, transitions = new.spec.lease_duration_seconds, new.spec.lease_transitions
     if seconds is not None and seconds <= 0:
-        told = f"Invalid value: {seconds}: must be greater than 0"
-        causes.append(Cause("FieldValueInvalid", told, "spec.leaseDurationSeconds"))
+        why = f"Invalid value: {seconds}: must be greater than 0"
+        causes.append(Cause("FieldValueInvalid", why, "spec.leaseDurationSeconds"))
     if transitions is not None and transitions < 0:
-        told = f"Invalid value: {transitions}: must be greater than or equal to 0"
-        causes.append(Cause("FieldValueInvalid", told, "spec.leaseTransitions"))
+        why = f"Invalid value: {transitions}: must be greater than or equal to 0"
+        causes.append(Cause("FieldValueInvalid", why, "spec.leaseTransitions"))
     return causes
 
 

@@ -1,4 +1,4 @@
-"""Lists: of one moment, page by page, of what the selectors select."""
+"""Lists: consistent pages of the objects that the selectors match."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from libs.testbed.sim_apiserver.request_bodies import ContinueToken, make_select
 
 
 def list_objects(store: ObjectStore, asked: ApiRequest, kind: ResourceKind, now: datetime) -> bytes:
-    """The answer's body. Raises Refusal."""
+    """Return the body of the response. Raises Refusal."""
     page = _get_page(store, asked, kind)
     metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
     if page.remaining:
         metadata["continue"] = ContinueToken.after(page.version, page.items[-1]).encode()
         if not asked.query.get("fieldSelector") and not asked.query.get(
             "labelSelector"
-        ):  # nobody has counted how many of the rest are selected
+        ):  # with selectors the number of remaining matches is unknown
             metadata["remainingItemCount"] = page.remaining
     if asked.as_table and has_table(kind):
         return render_table(kind, (stored.item for stored in page.items), metadata, now)
@@ -38,7 +38,7 @@ def _get_page(store: ObjectStore, asked: ApiRequest, kind: ResourceKind) -> List
     if version > store.version:
         raise too_large_version(version, store.version)
     if not (text := asked.query.get("continue", "")):
-        cached = asked.query.get("resourceVersion") == "0"  # the watch cache knows no pages
+        cached = asked.query.get("resourceVersion") == "0"  # the watch cache ignores limits
         return store.page(kind.plural, asked.namespace, 0 if cached else limit, selected)
     token = parse_token(text)
     try:

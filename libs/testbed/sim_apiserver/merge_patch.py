@@ -1,4 +1,4 @@
-"""RFC 7396, and the strategic merge patch of a Node for the fields that are written with it."""
+"""RFC 7396, and the strategic merge patch for the fields of a Node that are patched with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from libs.testbed.sim_apiserver.refusals import Refusal, bad_request, not_simulated
 
-# Lists of a Node with their merge keys; None: the whole list is replaced. Others are not simulated.
+# Lists of a Node and their merge keys; None: the patch replaces the list. Other lists are not simulated.
 _LISTS: Final[dict[str, str | None]] = {
     "/spec/taints": None,
     "/status/conditions": "type",
@@ -16,12 +16,12 @@ _DIRECTIVE: Final = "$patch"
 
 
 def apply_merge_patch(document: Any, patch: Any) -> Any:
-    """RFC 7396: the document after the patch. Raises Refusal unless the patch is an object."""
+    """Return the document after a merge patch (RFC 7396). Raises Refusal unless the patch is an object."""
     return _merge_value(document, _require_object(patch))
 
 
 def apply_strategic_merge_patch(document: Any, patch: Any) -> Any:
-    """The Node after a strategic merge patch. Raises Refusal for what is not simulated."""
+    """Return the Node after a strategic merge patch. Raises Refusal if it is not simulated."""
     return _merge_map(document, _require_object(patch), "")
 
 
@@ -74,7 +74,7 @@ def _merge_list(current: list[Any], patch: list[Any], path: str) -> list[Any]:
 
 
 def _merge_by_key(current: list[Any], items: list[Any], merge_key: str) -> list[Any]:
-    """The real server's order: what the patch names in its order, what it does not name where it was."""
+    """Merge in the real server's order: patched elements in the patch's order, the others at their place."""
     result = list(current)
     for item in items:
         if not isinstance(item, dict) or merge_key not in item:

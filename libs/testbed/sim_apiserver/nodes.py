@@ -1,4 +1,4 @@
-"""Nodes: their shape, what admission and defaults make of a new one, and what may never change."""
+"""Nodes: schema, admission, defaults and validation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from libs.testbed.sim_apiserver.objects import (
 )
 from libs.testbed.sim_apiserver.refusals import Cause
 
-# Canonical amounts only: the real server rewrites others ("4000m" becomes "4").
+# Only canonical quantities: the real server rewrites others ("4000m" becomes "4").
 Quantity = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9]\d*)(Ki|Mi|Gi|Ti)?$")]
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -30,9 +30,9 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 class Taint(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
 ):
-    """Key and effect are always there; the pair is unique."""
+    """Key and effect are always present; their pair is unique."""
 
-    key: str = field(default_factory=str)  # a factory: never left out
+    key: str = field(default_factory=str)  # a factory, so that the field is always encoded
     value: str = ""
     effect: str = field(default_factory=str)
     time_added: Time | None = None
@@ -42,7 +42,7 @@ NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """spec, as far as anybody here writes it."""
+    """spec, limited to the fields that are written here."""
 
     pod_cidr: str = field(name="podCIDR", default="")
     pod_cidrs: list[str] = field(name="podCIDRs", default_factory=list)
@@ -59,7 +59,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Times are there also when nobody has told them, as null."""
+    """One element of status.conditions; missing times are encoded as null."""
 
     type: str
     status: str = ""
@@ -70,19 +70,19 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 
 class KubeletEndpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a kubelet serves."""
+    """The port of a kubelet."""
 
     port: int = field(name="Port", default=0)
 
 
 class DaemonEndpoints(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Always there, also when it says nothing."""
+    """Always present, even if empty."""
 
     kubelet_endpoint: KubeletEndpoint = field(default_factory=KubeletEndpoint)
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Always there, also when it says nothing."""
+    """Always present, even if empty."""
 
     machine_id: str = field(name="machineID", default="")
     system_uuid: str = field(name="systemUUID", default="")
@@ -119,7 +119,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def prepare_new_node(new: Node, caller: Caller) -> Node:
-    """Admission taints every new Node as not ready (TaintNodesByCondition)."""
+    """Add the not-ready taint to a new Node (admission plugin TaintNodesByCondition)."""
     taints = list(new.spec.taints)
     if not any((one.key, one.effect) == (NOT_READY.key, NOT_READY.effect) for one in taints):
         taints.append(NOT_READY)
@@ -127,7 +127,7 @@ def prepare_new_node(new: Node, caller: Caller) -> Node:
 
 
 def apply_node_update(old: Node, new: Node, subresource: str, caller: Caller) -> Node:
-    """The Node's own path leaves the status alone, nodes/status the spec; both write metadata."""
+    """Apply an update: the Node's own path keeps the status, nodes/status the spec; both write metadata."""
     if subresource == "status":
         return _set_defaults(replace(new, spec=old.spec))
     return _set_defaults(replace(new, status=old.status))
@@ -145,15 +145,15 @@ def _set_defaults(node: Node) -> Node:
 
 
 def validate_node(new: Node, old: Node | None) -> list[Cause]:
-    """What validation says, in the fields' names of the real one (taints are in "metadata" there)."""
+    """Return the causes of an invalid Node, with the real server's field names (taints are in "metadata")."""
     causes = validate_metadata(new.metadata, old.metadata if old else None)
     causes += _validate_taints(new.spec.taints)
     causes += _validate_pod_cidrs(new.spec.pod_cidrs)
     seen: list[Address] = []
     for at, address in enumerate(new.status.addresses):
         if address in seen:
-            told = msgspec.json.encode(address).decode()
-            causes.append(Cause("FieldValueDuplicate", f"Duplicate value: {told}", f"status.addresses[{at}]"))
+            why = msgspec.json.encode(address).decode()
+            causes.append(Cause("FieldValueDuplicate", f"Duplicate value: {why}", f"status.addresses[{at}]"))
         seen.append(address)
     if old is not None:
         for name, before, after in (
@@ -161,9 +161,9 @@ def validate_node(new: Node, old: Node | None) -> list[Cause]:
             ("providerID", old.spec.provider_id, new.spec.provider_id),
         ):
             if before and after != before:
-                told = f'Forbidden: node updates may not change {name} except from "" to valid'
+                why = f'Forbidden: node updates may not change {name} except from "" to valid'
                 path = "spec.podCIDRs" if name == "podCIDR" else "spec.providerID"
-                causes.append(Cause("FieldValueForbidden", told, path))
+                causes.append(Cause("FieldValueForbidden", why, path))
     return causes
 
 
@@ -177,12 +177,12 @@ def _validate_taints(taints: list[Taint]) -> Iterable[Cause]:
             yield Cause("FieldValueRequired", "Required value", f"{where}.effect")
         elif taint.effect not in _EFFECTS:
             supported = ", ".join(f'"{effect}"' for effect in _EFFECTS)
-            told = f'Unsupported value: "{taint.effect}": supported values: {supported}'
-            yield Cause("FieldValueNotSupported", told, f"{where}.effect")
+            why = f'Unsupported value: "{taint.effect}": supported values: {supported}'
+            yield Cause("FieldValueNotSupported", why, f"{where}.effect")
         elif (taint.key, taint.effect) in seen:
             value = msgspec.json.encode(taint).decode()
-            told = f"Duplicate value: {value}: taints must be unique by key and effect pair"
-            yield Cause("FieldValueDuplicate", told, where)
+            why = f"Duplicate value: {value}: taints must be unique by key and effect pair"
+            yield Cause("FieldValueDuplicate", why, where)
         seen.add((taint.key, taint.effect))
 
 
@@ -192,12 +192,12 @@ def _validate_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
         try:
             families.append(ipaddress.ip_network(cidr).version)
         except ValueError:
-            told = f'Invalid value: "{cidr}": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)'
-            yield Cause("FieldValueInvalid", told, f"spec.podCIDRs[{at}]")
+            why = f'Invalid value: "{cidr}": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)'
+            yield Cause("FieldValueInvalid", why, f"spec.podCIDRs[{at}]")
     if len(set(families)) != len(families):
         value = msgspec.json.encode(cidrs).decode()
-        told = f"Invalid value: {value}: may specify no more than one CIDR for each IP family"
-        yield Cause("FieldValueInvalid", told, "spec.podCIDRs")
+        why = f"Invalid value: {value}: may specify no more than one CIDR for each IP family"
+        yield Cause("FieldValueInvalid", why, "spec.podCIDRs")
 
 
 NODES: Final = ResourceKind(

@@ -1,4 +1,4 @@
-"""Objects by kind and name, one version counter for all, and the history that watches are told from."""
+"""Objects by kind and name, with one version counter and the history of changes for watches."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import msgspec
 
 ObjectPredicate = Callable[[Any], bool]
 
-_SNAPSHOTS: Final = 32  # lists that are being paged through at once
+_SNAPSHOTS: Final = 32  # paged lists that are kept at once
 
 
 class Key(NamedTuple):
-    """An object within its kind; "" is the namespace of what lives in none."""
+    """The key of an object within its kind; namespace "" for kinds without namespaces."""
 
     namespace: str
     name: str
 
 
 class StoredObject(msgspec.Struct, frozen=True):
-    """An object as of a version, and its JSON without kind and apiVersion (as lists carry it)."""
+    """An object at a version, and its JSON without kind and apiVersion, as in lists."""
 
     version: int
     key: Key
@@ -30,7 +30,7 @@ class StoredObject(msgspec.Struct, frozen=True):
 
 
 class StoredChange(msgspec.Struct, frozen=True):
-    """One thing that a watch tells; of a deleted object the last state under the version of the deletion."""
+    """One change for a watch; a deletion has the last state of the object and the version of the deletion."""
 
     type: str  # ADDED, MODIFIED, DELETED
     stored: StoredObject
@@ -41,7 +41,7 @@ class CompactedError(Exception):
 
 
 class ListPage(NamedTuple):
-    """Part of a list as it was at `version`; behind it stand `left` more, selected or not."""
+    """A page of the list at `version`; `remaining` objects follow, selected or not."""
 
     items: tuple[StoredObject, ...]
     version: int
@@ -53,13 +53,13 @@ class ObjectTable:
 
     def __init__(self, history_limit: int) -> None:
         self.objects: dict[Key, StoredObject] = {}
-        self.compacted = 0  # changes up to this version are forgotten
+        self.compacted = 0  # changes up to this version are dropped
         self._history: list[StoredChange] = []
         self._history_limit = history_limit
         self._snapshots: dict[tuple[str, int], tuple[StoredObject, ...]] = {}
 
     def append_change(self, change: StoredChange) -> None:
-        """Append to the history, the oldest half of which goes when it is full."""
+        """Append to the history; a full history drops its older half."""
         self._history.append(change)
         if len(self._history) > self._history_limit:
             half = len(self._history) // 2
@@ -67,30 +67,30 @@ class ObjectTable:
             del self._history[:half]
 
     def list_changes(self, since: int) -> list[StoredChange]:
-        """What happened after version `since`, in order. Raises CompactedError."""
+        """Return the changes after version `since`, in order. Raises CompactedError."""
         if since < self.compacted:
             raise CompactedError(f"too old resource version: {since} ({self.compacted})")
         return self._history[bisect_right(self._history, since, key=lambda change: change.stored.version) :]
 
     def compact(self, version: int) -> None:
-        """Forget all history, and the older versions that lists are being paged through."""
+        """Drop all history and all snapshots of paged lists."""
         self.compacted = version
         self._history.clear()
         self._snapshots.clear()
 
     def list_namespace(self, namespace: str) -> tuple[StoredObject, ...]:
-        """The objects of a namespace ("" is all of them), in etcd's order."""
+        """Return the objects of a namespace ("" for all), in etcd's order."""
         wanted = (key for key in self.objects if not namespace or key.namespace == namespace)
         return tuple(self.objects[key] for key in sorted(wanted))
 
     def keep_snapshot(self, namespace: str, version: int, items: tuple[StoredObject, ...]) -> None:
-        """Remember a list that is paged through."""
+        """Keep a list for its next pages."""
         self._snapshots[namespace, version] = items
         if len(self._snapshots) > _SNAPSHOTS:
             del self._snapshots[next(iter(self._snapshots))]
 
     def get_snapshot(self, namespace: str, version: int) -> tuple[StoredObject, ...]:
-        """That list. Raises CompactedError."""
+        """Return a kept list. Raises CompactedError."""
         try:
             return self._snapshots[namespace, version]
         except KeyError as error:
@@ -98,18 +98,18 @@ class ObjectTable:
 
 
 class ObjectStore:
-    """Every kind's table under one version counter, as etcd's revision."""
+    """The tables of all kinds with one version counter, like etcd's revision."""
 
     def __init__(self, plurals: Iterable[str], *, history_limit: int = 10_000) -> None:
         self.version = 1
         self._tables = {plural: ObjectTable(history_limit) for plural in plurals}
 
     def table(self, plural: str) -> ObjectTable:
-        """The objects of a kind."""
+        """Return the objects of a kind."""
         return self._tables[plural]
 
     def put(self, plural: str, key: Key, item: Any, raw: bytes) -> StoredObject:
-        """Create or replace; the object must already carry `version + 1` as its resourceVersion."""
+        """Create or replace an object, which must have `version + 1` as its resourceVersion."""
         self.version += 1
         table = self._tables[plural]
         kind = "MODIFIED" if key in table.objects else "ADDED"
@@ -118,14 +118,14 @@ class ObjectStore:
         return stored
 
     def delete(self, plural: str, key: Key, raw: bytes) -> None:
-        """Remove it; `raw` is its last state with `version + 1` as its resourceVersion."""
+        """Delete an object; `raw` is its last state with `version + 1` as its resourceVersion."""
         self.version += 1
         table = self._tables[plural]
         gone = table.objects.pop(key)
         table.append_change(StoredChange("DELETED", StoredObject(self.version, key, gone.item, raw)))
 
     def page(self, plural: str, namespace: str, limit: int, selected: ObjectPredicate) -> ListPage:
-        """The first `limit` objects (0 is all); the rest can be had by `next_page` until it is compacted."""
+        """Return the first `limit` objects (0 for all); `next_page` returns the rest until a compaction."""
         table = self._tables[plural]
         items = table.list_namespace(namespace)
         page = _take_page(items, self.version, limit, selected)
@@ -136,13 +136,13 @@ class ObjectStore:
     def next_page(
         self, plural: str, namespace: str, limit: int, selected: ObjectPredicate, *, version: int, after: Key
     ) -> ListPage:
-        """The objects behind `after` as they were at `version`. Raises CompactedError."""
+        """Return the objects after `after` in the list at `version`. Raises CompactedError."""
         items = self._tables[plural].get_snapshot(namespace, version)
         start = bisect_right(items, after, key=lambda stored: stored.key)
         return _take_page(items[start:], version, limit, selected)
 
     def compact(self) -> None:
-        """Forget everything but the present, as etcd's compaction does."""
+        """Drop all history, as etcd's compaction does."""
         for table in self._tables.values():
             table.compact(self.version)
 

@@ -1,4 +1,4 @@
-"""What every kind of object has in common: metadata, its validation, and how a kind is described."""
+"""Metadata of objects with its validation, and the description of a kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from libs.testbed.sim_apiserver.refusals import Cause, ResourceReference
 
-# metav1.Time as everybody here writes it; other spellings of RFC 3339 are not simulated.
+# metav1.Time; other formats of RFC 3339 are not simulated.
 Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 MicroTime = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")]
 
@@ -24,7 +24,7 @@ _ANNOTATIONS_LIMIT: Final = 256 * 1024  # bytes of all keys and values
 class Meta(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
 ):
-    """metadata; what is missing here (finalizers, owners, managed fields) is not simulated."""
+    """metadata, without finalizers, owners and managed fields, which are not simulated."""
 
     name: str = ""
     generate_name: str = ""
@@ -37,7 +37,7 @@ class Meta(
 
 
 class Caller(NamedTuple):
-    """Who writes, and when (as metav1.Time)."""
+    """The user and time (metav1.Time) of a write."""
 
     user: str
     groups: tuple[str, ...]
@@ -48,10 +48,10 @@ BY_NAME: Final = MappingProxyType({"metadata.name": lambda item: str(item.metada
 
 
 class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of object: where it is served, of which shape it is, and its own rules.
+    """A kind of object: its path, its schema and its rules.
 
-    `created` is admission and defaults of a new object, `updated(old, new, subresource, caller)` what of a
-    new state is taken, `invalid(new, old)` what validation says (old is None for a new object).
+    `on_create` applies admission and defaults to a new object. `on_update(old, new, subresource, caller)`
+    returns the state to store. `validate(new, old)` returns causes; old is None for a new object.
     """
 
     plural: str
@@ -60,10 +60,10 @@ class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     short_names: tuple[str, ...] = ()  # for kubectl
     is_namespaced: bool = False
-    is_stored: bool = True  # False: a create is answered and forgotten
+    is_stored: bool = True  # False: a create is answered and not stored
     subresources: frozenset[str] = frozenset()
     supports_strategic_patch: bool = False
-    requires_version: bool = False  # an update must name the resourceVersion; of none it creates
+    requires_version: bool = False  # an update must name the resourceVersion; it creates a missing object
     field_selectors: Mapping[str, Callable[[Any], str]] = BY_NAME
     on_create: Callable[[Any, Caller], Any] = lambda new, caller: new
     on_update: Callable[[Any, Any, str, Caller], Any] = lambda old, new, subresource, caller: new
@@ -71,21 +71,21 @@ class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def qualified_name(self) -> str:
-        """As validation names it: "Node", "Lease.coordination.k8s.io"."""
+        """The name in validation messages: "Node", "Lease.coordination.k8s.io"."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property
     def api_version(self) -> str:
-        """As in the object's apiVersion."""
+        """The apiVersion of the objects."""
         return f"{self.group}/v1" if self.group else "v1"
 
     def make_reference(self, name: str = "") -> ResourceReference:
-        """For refusals."""
+        """Return the reference for a rejection."""
         return ResourceReference(self.plural, self.group, name)
 
 
 def validate_metadata(new: Meta, old: Meta | None) -> list[Cause]:
-    """What validation says about metadata."""
+    """Return the causes of invalid metadata."""
     causes: list[Cause] = []
     if old is None and not _is_subdomain(new.name):
         causes.append(_invalid("metadata.name", new.name, "a lowercase RFC 1123 subdomain is needed"))
@@ -102,7 +102,7 @@ def validate_metadata(new: Meta, old: Meta | None) -> list[Cause]:
 
 
 def validate_key(key: str, field: str) -> list[Cause]:
-    """A qualified name: an optional DNS prefix and a slash, then at most 63 characters."""
+    """Return a cause unless the key is a qualified name: optional DNS prefix and slash, 63 characters."""
     prefix, slash, name = key.rpartition("/")
     if slash and not _is_subdomain(prefix):
         return [_invalid(field, key, "prefix part must be a lowercase RFC 1123 subdomain")]
@@ -112,7 +112,7 @@ def validate_key(key: str, field: str) -> list[Cause]:
 
 
 def validate_label_value(value: str, field: str) -> list[Cause]:
-    """At most 63 characters of a small alphabet, or nothing."""
+    """Return a cause unless the value is empty or has at most 63 allowed characters."""
     if len(value) <= 63 and _LABEL_VALUE.fullmatch(value):
         return []
     return [_invalid(field, value, "a valid label must be empty or at most 63 alphanumeric characters, -_.")]

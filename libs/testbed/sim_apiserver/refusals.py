@@ -1,4 +1,4 @@
-"""The Status objects that the server says no with, in the words of kube-apiserver 1.36."""
+"""Rejections as Status objects, with the messages of kube-apiserver 1.36."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class ResourceReference(msgspec.Struct, frozen=True):
-    """What a refusal is about: Kubernetes' plural and group, and the object's name if there is one."""
+    """The target of a rejected request: plural, group, and the name of the object if there is one."""
 
     plural: str
     group: str = ""
@@ -29,7 +29,7 @@ class ResourceReference(msgspec.Struct, frozen=True):
 
 
 class Refusal(Exception):
-    """The request is not carried out; `status` is the body that says why."""
+    """A rejected request; `status` is the body of the response."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class Refusal(Exception):
         self.retry_after_seconds = retry_after_seconds
         details: dict[str, Any] = {}
         if about is not None:
-            told = {"name": about.name, "group": about.group, "kind": kind or about.plural}
-            details = {key: value for key, value in told.items() if value}
+            fields = {"name": about.name, "group": about.group, "kind": kind or about.plural}
+            details = {key: value for key, value in fields.items() if value}
         if listed := [msgspec.to_builtins(cause) for cause in causes]:
             details["causes"] = listed
         if retry_after_seconds is not None:
@@ -66,17 +66,17 @@ class Refusal(Exception):
 
 
 def bad_request(message: str) -> Refusal:
-    """400: what came cannot be understood."""
+    """400: malformed request."""
     return Refusal(400, "BadRequest", message)
 
 
 def unauthorized() -> Refusal:
-    """401: the credentials are nobody's."""
+    """401: unknown credentials."""
     return Refusal(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(about: ResourceReference, why: str) -> Refusal:
-    """403, with who may not do what."""
+    """403, with the user and the denied action."""
     return Refusal(403, "Forbidden", f"{about} is forbidden: {why}", about=about)
 
 
@@ -86,7 +86,7 @@ def not_found(about: ResourceReference) -> Refusal:
 
 
 def no_such_resource() -> Refusal:
-    """404: nothing is served at this path."""
+    """404: unknown path."""
     return Refusal(404, "NotFound", "the server could not find the requested resource")
 
 
@@ -101,7 +101,7 @@ def already_exists(about: ResourceReference) -> Refusal:
 
 
 def conflict(about: ResourceReference, why: str = "") -> Refusal:
-    """409: the object is not the one that was meant, or not any more."""
+    """409: the object has another version or UID than the request names."""
     why = why or (
         "the object has been modified; please apply your changes to the latest version and try again"
     )
@@ -109,7 +109,7 @@ def conflict(about: ResourceReference, why: str = "") -> Refusal:
 
 
 def expired(message: str) -> Refusal:
-    """410: history does not reach back so far."""
+    """410: the requested version is compacted."""
     return Refusal(410, "Expired", message)
 
 
@@ -124,26 +124,26 @@ def unsupported_media_type() -> Refusal:
 
 
 def patch_failed() -> Refusal:
-    """422 without a cause: what the real server says of a JSON Patch that does not apply."""
+    """422 without a cause, as the real server responds to a JSON Patch that does not apply."""
     return Refusal(422, "Invalid", "the server rejected our request due to an error in our request")
 
 
 def invalid(kind: str, about: ResourceReference, causes: list[Cause]) -> Refusal:
-    """422 with the fields that were refused."""
-    told = [f"{cause.field}: {cause.message}" for cause in causes]
-    listed = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    """422 with the invalid fields."""
+    messages = [f"{cause.field}: {cause.message}" for cause in causes]
+    listed = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     message = f'{kind} "{about.name}" is invalid: {listed}'
     return Refusal(422, "Invalid", message, about=about, kind=kind, causes=causes)
 
 
 def not_simulated(what: str, field: str = "") -> Refusal:
-    """422 with a cause, which nobody takes for a failed fence: the real server might have done it."""
+    """422 with a cause, unlike a failed fence: the real server might have carried out the request."""
     message = f"not simulated: {what}"
     return Refusal(422, "Invalid", message, causes=[Cause("NotSimulated", message, field or what)])
 
 
 def too_large_version(wanted: int, current: int) -> Refusal:
-    """504: that resourceVersion has not been reached."""
+    """504: the resourceVersion is in the future."""
     message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     cause = Cause("ResourceVersionTooLarge", "Too large resource version", "")
     return Refusal(504, "Timeout", message, causes=[cause], retry_after_seconds=1)

@@ -1,4 +1,4 @@
-"""What admission says about certificate requests: of kubelets, and of who approves."""
+"""Admission of certificate requests and of their approvals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _admit_new(identity: Identity, new: SigningRequest) -> None:
     except ValueError as error:
         if identity.node and signer in _OF_KUBELETS:
             raise forbidden(about, f"unable to parse csr: {error}") from error
-        return  # validation tells that
+        return  # validation reports it
     own = f"{NODE_USER}{identity.node}"
     if identity.node and signer in _OF_KUBELETS and get_common_name(csr) != own:
         raise forbidden(about, f"can only create a node CSR with CN={own}")

@@ -1,4 +1,4 @@
-"""Bodies into objects, lists and patches: what is malformed is refused as the real server does."""
+"""Parses bodies, selectors and continue tokens, and applies patches; rejects errors like the real server."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ _PATCHES: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 class ContinueToken(msgspec.Struct, frozen=True):
-    """A continue token, of the real one's shape: the list's version and the last key that was told."""
+    """A continue token in the real format: the version of the list and the last key of the page."""
 
     rv: int
     start: str
     v: str = "meta.k8s.io/v1"
 
     def encode(self) -> str:
-        """As it travels."""
+        """Return the token as text."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     @classmethod
     def after(cls, version: int, stored: StoredObject) -> ContinueToken:
-        """The next page starts behind this object."""
+        """Return the token of the page after this object."""
         return cls(version, f"{stored.key.namespace}/{stored.key.name}\0")
 
     @property
     def key(self) -> Key:
-        """The last key of the page before."""
+        """The last key of the previous page."""
         namespace, _, name = self.start.removesuffix("\0").rpartition("/")
         return Key(namespace, name)
 
 
 def parse_token(text: str) -> ContinueToken:
-    """Raises Refusal."""
+    """Decode a continue token. Raises Refusal."""
     try:
         return msgspec.json.decode(
             base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=ContinueToken
@@ -66,7 +66,7 @@ def parse_token(text: str) -> ContinueToken:
 
 
 def parse_json(body: bytes) -> Any:
-    """Raises Refusal."""
+    """Decode JSON. Raises Refusal."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -74,24 +74,24 @@ def parse_json(body: bytes) -> Any:
 
 
 def parse_object(kind: ResourceKind, body: bytes) -> Any:
-    """A whole object, for create and update. Raises Refusal."""
+    """Parse the object of a create or update. Raises Refusal."""
     document = parse_json(body)
     if not isinstance(document, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
-    told = (document.pop("apiVersion", kind.api_version), document.pop("kind", kind.kind))
-    if told != (kind.api_version, kind.kind):
-        raise bad_request(f'{told[1]} in version "{told[0]}" cannot be handled as a {kind.kind}')
-    document.get("metadata", {}).pop("managedFields", None)  # whoever reads and updates sends them back
+    version, name = document.pop("apiVersion", kind.api_version), document.pop("kind", kind.kind)
+    if (version, name) != (kind.api_version, kind.kind):
+        raise bad_request(f'{name} in version "{version}" cannot be handled as a {kind.kind}')
+    document.get("metadata", {}).pop("managedFields", None)  # a client that updates an object sends them back
     try:
         return msgspec.convert(document, kind.model)
     except msgspec.ValidationError as error:
         _reject_unknown_fields(error, kind)
-        told_of = f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}'
-        raise bad_request(f"{told_of}: {error}") from error
+        what = f'{kind.kind} in version "{kind.api_version}" cannot be handled as a {kind.kind}'
+        raise bad_request(f"{what}: {error}") from error
 
 
 def patch_object(kind: ResourceKind, stored: StoredObject, body: bytes, content_type: str) -> Any:
-    """The object after the patch, not validated yet. Raises Refusal."""
+    """Return the object after the patch, before validation. Raises Refusal."""
     apply_patch = _PATCHES.get(content_type)
     if apply_patch is None:
         raise unsupported_media_type()
@@ -110,17 +110,17 @@ def patch_object(kind: ResourceKind, stored: StoredObject, body: bytes, content_
 
 
 def _reject_unknown_fields(error: msgspec.ValidationError, kind: ResourceKind) -> None:
-    if "unknown field" in str(error):  # the real server would drop it without a word, or knows it
+    if "unknown field" in str(error):  # the real server may know it, and otherwise drops it silently
         raise not_simulated(f"{kind.kind}: {error}") from error
 
 
 def make_selector(request: ApiRequest, kind: ResourceKind) -> Callable[[Any], bool]:
-    """Whether an object is of the fieldSelector and of the labelSelector. Raises Refusal."""
+    """Return a predicate for fieldSelector and labelSelector. Raises Refusal."""
     wanted = _parse_terms(request, "fieldSelector")
     for field, _, _ in wanted:
         if field not in kind.field_selectors:
             raise bad_request(f"field label not supported: {field}")
-    labels = _parse_terms(request, "labelSelector")  # sets, and keys alone, are not simulated
+    labels = _parse_terms(request, "labelSelector")  # sets, and keys without values, are not simulated
     return lambda item: (
         all((kind.field_selectors[field](item) == value) == equal for field, equal, value in wanted)
         and all((item.metadata.labels.get(key) == value) == equal for key, equal, value in labels)

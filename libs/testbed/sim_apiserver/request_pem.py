@@ -1,4 +1,4 @@
-"""A certificate request in PEM as Go reads it: the first whole block counts, whatever stands around it."""
+"""Parses a certificate request in PEM as Go does: the first complete block, ignoring text around it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _END: Final = b"\n-----END "
 _CURVES: Final = (ec.SECP224R1, ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 _KEYS: Final = (rsa.RSAPublicKey, ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey)
 _EXTENSIONS: Final = ObjectIdentifier("1.2.840.113549.1.9.14")
-# Go does not look at it, and cryptography takes it for the standard one: not simulated.
+# Not simulated: Go ignores this attribute, and cryptography treats it like the standard one.
 _EXTENSIONS_BY_MICROSOFT: Final = ObjectIdentifier("1.3.6.1.4.1.311.2.1.14")
 _UNREADABLE: Final = (
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,  # Go drops such names
-    x509.InvalidVersion,  # Go takes any version
+    x509.InvalidVersion,  # Go accepts any version
     UnsupportedAlgorithm,
 )
 _INSECURE: Final = {"md5", "sha1"}
 
 
 def parse_request_pem(pem: bytes) -> x509.CertificateSigningRequest:
-    """The request, readable in all of its parts; its signature is not looked at. Raises ValueError."""
+    """Parse the request and all its parts, without checking the signature. Raises ValueError."""
     block = _find_first_block(pem)
     if block is None or block[0] != b"CERTIFICATE REQUEST":
         raise ValueError("PEM block type must be CERTIFICATE REQUEST")
@@ -45,7 +45,7 @@ def parse_request_pem(pem: bytes) -> x509.CertificateSigningRequest:
 
 
 def is_signature_valid(csr: x509.CertificateSigningRequest) -> bool:
-    """Whether the key signed the request, by an algorithm that Go still trusts."""
+    """Whether the request is signed by its key, with an algorithm that Go still accepts."""
     try:
         digest = csr.signature_hash_algorithm
     except UnsupportedAlgorithm:
@@ -56,17 +56,17 @@ def is_signature_valid(csr: x509.CertificateSigningRequest) -> bool:
 
 
 def get_common_name(csr: x509.CertificateSigningRequest) -> str:
-    """The last one, "" if there is none: Go knows of one only."""
+    """Return the last common name, as Go does; "" without one."""
     return ["", *_get_attributes(csr, NameOID.COMMON_NAME)][-1]
 
 
 def get_organizations(csr: x509.CertificateSigningRequest) -> list[str]:
-    """All of them, in order."""
+    """Return all organizations, in order."""
     return _get_attributes(csr, NameOID.ORGANIZATION_NAME)
 
 
 def get_alternative_names(csr: x509.CertificateSigningRequest) -> list[x509.GeneralName]:
-    """Every subject alternative name, of whatever kind."""
+    """Return all subject alternative names of any kind."""
     try:
         return list(csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
@@ -74,8 +74,8 @@ def get_alternative_names(csr: x509.CertificateSigningRequest) -> list[x509.Gene
 
 
 def _find_problem(csr: x509.CertificateSigningRequest) -> str:
-    """What Go finds wrong that cryptography puts up with, "" if nothing. Raises ValueError."""
-    list(csr.subject)  # read when it is first looked at
+    """Return an error that Go finds and cryptography accepts, "" if there is none. Raises ValueError."""
+    list(csr.subject)  # cryptography parses it on first access
     attributes = [attribute.oid for attribute in csr.attributes]
     if attributes.count(_EXTENSIONS) > 1:
         return "certificate request contains duplicate requested extensions"
@@ -97,7 +97,7 @@ def _get_attributes(csr: x509.CertificateSigningRequest, oid: ObjectIdentifier) 
 
 
 def _find_first_block(pem: bytes) -> tuple[bytes, bytes] | None:
-    """Type and content of the first block that is whole; malformed ones are passed over (pem.Decode)."""
+    """Return type and content of the first complete block; skips malformed ones, as Go's pem.Decode."""
     for begin in _BEGIN.finditer(pem):
         label = begin.group(1).rstrip()
         end = pem.find(_END, begin.end() - 1)

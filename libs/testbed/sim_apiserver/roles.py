@@ -1,4 +1,4 @@
-"""Roles and their bindings: objects like others, and what they allow to whom."""
+"""Roles and bindings: their schema, and the permissions that they grant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RBAC: Final = "rbac.authorization.k8s.io"
 class Rule(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
 ):
-    """What may be done; "*" is anything, no names are all of them. Other URLs are not simulated."""
+    """Allowed actions; "*" matches anything, no names mean all names. Non-resource URLs are not simulated."""
 
     verbs: list[str]
     api_groups: list[str] = []
@@ -24,7 +24,7 @@ class Rule(
     resource_names: list[str] = []
 
     def allows(self, verb: str, group: str, resource: str, name: str) -> bool:
-        """Whether this rule covers it."""
+        """Whether this rule allows the action."""
         return (
             _covers(self.verbs, verb)
             and _covers(self.api_groups, group)
@@ -41,7 +41,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class RoleRef(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which role is bound."""
+    """The role of a binding."""
 
     api_group: str
     kind: str
@@ -64,7 +64,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
     subjects: list[Subject] = []
 
     def binds(self, user: str, groups: Iterable[str]) -> bool:
-        """Whether it is for that user or one of the groups."""
+        """Whether the user or one of the groups is a subject."""
         return any(
             one.name == user if one.kind == "User" else one.kind == "Group" and one.name in groups
             for one in self.subjects

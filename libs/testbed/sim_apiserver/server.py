@@ -1,4 +1,4 @@
-"""The simulated API server over HTTPS on the loopback, with the public face of the real control plane."""
+"""The simulated API server over HTTPS on the loopback, with the same interface as the real control plane."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BODY_LIMIT = 3 * 1024 * 1024  # bytes
 
 
 class SimApiServer:
-    """One server; its objects live as long as it does, also while it is stopped."""
+    """One server; its objects survive a stop."""
 
     def __init__(self, run_dir: Path, *, history_limit: int = 10_000) -> None:
         self.faults = FaultRules()
@@ -47,7 +47,7 @@ class SimApiServer:
     @classmethod
     @contextlib.asynccontextmanager
     async def start(cls, run_dir: Path, *, history_limit: int = 10_000) -> AsyncIterator[SimApiServer]:
-        """A server whose credentials are in `run_dir`; older changes than `history_limit` are compacted."""
+        """Start a server with its credentials in `run_dir`; it keeps the last `history_limit` changes."""
         server = cls(run_dir, history_limit=history_limit)
         await server.resume()
         try:
@@ -56,37 +56,37 @@ class SimApiServer:
             await server.stop()
 
     def kubeconfig(self, user: str = "admin", groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig for `user` in `groups`; "admin" without groups may do everything."""
+        """Return a kubeconfig for `user` in `groups`; "admin" without groups may do everything."""
         return self.credentials.kubeconfig(user, groups)
 
     def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
-        """The same identity for a client that takes an SSL context."""
+        """Return an SSL context with the client certificate of `user` in `groups`."""
         return self.credentials.ssl_context(user, groups)
 
     def audit_mark(self) -> int:
-        """How many requests have been answered so far."""
+        """Return the number of answered requests."""
         return len(self._audit)
 
     def audit_counts(self, since: int = 0) -> Counter[AuditedRequest]:
-        """How often who asked for what, from a mark on; a watch counts when it opens."""
+        """Count requests since a mark; a watch counts when it opens."""
         return Counter(self._audit[since:])
 
     def compact(self) -> None:
-        """Forget all history: watches and pages of older versions are answered with 410."""
+        """Drop all history: watches and pages of older versions get a 410."""
         self.api.store.compact()
 
     def stop_signer(self) -> None:
-        """From now on nobody answers requests that are approved."""
+        """Stop signing approved requests."""
         self._signs = False
 
     def start_signer(self) -> None:
-        """What was approved meanwhile is signed, and what will be."""
+        """Sign the requests that were approved meanwhile, and all later ones."""
         self._signs = True
         self.api.sign_approved(self.credentials.authority)
         self._news.notify("certificatesigningrequests")
 
     async def resume(self) -> None:
-        """Listen (again), on the same port and with the same objects."""
+        """Listen, on the same port and with the same objects as before a stop."""
         self.credentials.write("apiserver", self.credentials.authority.issue_server(API_SERVER_HOSTS))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         run_dir = self.credentials.run_dir
@@ -100,7 +100,7 @@ class SimApiServer:
         await web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=context).start()
 
     async def stop(self) -> None:
-        """Close every connection and listen no more; `resume` goes on with what there is."""
+        """Close all connections and stop listening; `resume` starts again with the same objects."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -141,7 +141,7 @@ class SimApiServer:
         watch = WatchStream(self.api, self._news, identity, asked)
         self._count(identity, asked, 200)
         response = await open_watch_response(request)
-        with contextlib.suppress(ConnectionError):  # whoever watched is gone
+        with contextlib.suppress(ConnectionError):  # the client disconnected
             await watch.stream_events(response)
         return response
 
@@ -150,7 +150,7 @@ class SimApiServer:
 
 
 def _certified(request: web.BaseRequest) -> Identity:
-    """Common name and organizations of the client's certificate, as a user and its groups."""
+    """Return the user and groups: common name and organizations of the client certificate."""
     certificate = request.get_extra_info("peercert")
     if not certificate:
         return ANONYMOUS

@@ -1,4 +1,4 @@
-"""One watch over HTTP: what there is, each change as it comes, a bookmark before the end."""
+"""One watch over HTTP: existing objects, each change, a bookmark before the end."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from libs.testbed.sim_apiserver.refusals import Refusal, expired
 from libs.testbed.sim_apiserver.request_bodies import make_selector
 
 _DEFAULT_SECONDS: Final = 1800  # the real server: 30 to 60 minutes
-_BOOKMARK_SECONDS: Final = 2.0  # before the end, if there was news; the real server repeats it each minute
+_BOOKMARK_SECONDS: Final = 2.0  # before the end, if there was a change; the real server sends one each minute
 
 
 class ChangeNotifier:
-    """Wakes whoever waits for a change of a kind."""
+    """Wakes the watches of a kind at a change."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Event] = {}
 
     def notify(self, plural: str) -> None:
-        """Something of this kind has changed."""
+        """Wake all watches of this kind."""
         if waiting := self._waiting.pop(plural, None):
             waiting.set()
 
     async def wait(self, plural: str) -> None:
-        """Return at the next change."""
+        """Wait for the next change."""
         await self._waiting.setdefault(plural, asyncio.Event()).wait()
 
 
 class WatchStream:
-    """A watch that has been opened and may tell."""
+    """An open watch."""
 
     def __init__(self, api: SimApi, news: ChangeNotifier, identity: Identity, asked: ApiRequest) -> None:
-        """Raises Refusal."""
+        """Open the watch. Raises Refusal."""
         self._kind, self._position, self._present = api.open_watch(identity, asked)
         self._started_at = self._position
         self._table = api.store.table(self._kind.plural)
@@ -52,7 +52,7 @@ class WatchStream:
         self._news = news
 
     async def stream_events(self, response: web.StreamResponse) -> None:
-        """Tell until the time is over, or until the history does not reach back."""
+        """Send events until the timeout, or until the history is compacted."""
         end = asyncio.get_running_loop().time() + self._seconds
         await _write_changes_to(
             response, (StoredChange("ADDED", stored) for stored in self._present), self._encode_change
@@ -64,7 +64,7 @@ class WatchStream:
         await self._stream_until(response, end)
 
     async def _stream_until(self, response: web.StreamResponse, moment: float) -> bool:
-        """False if the watch is over before."""
+        """Send events until `moment`; False if the watch ended before."""
         try:
             async with asyncio.timeout_at(moment):
                 while await self._write_changes(response):
@@ -98,7 +98,7 @@ class WatchStream:
 
 
 def make_error_event(refusal: Refusal) -> bytes:
-    """How a watch that has been opened says no."""
+    """Return the event with which an open watch reports an error."""
     return _encode_event("ERROR", msgspec.json.encode(refusal.status))
 
 

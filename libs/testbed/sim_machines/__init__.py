@@ -1,1 +1,1 @@
-"""Simulated Talos machines in one Python process: what `control_plane/machines` is, without Go."""
+"""Simulated Talos machines in one Python process: `control_plane/machines` without Go."""

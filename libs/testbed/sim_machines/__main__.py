@@ -1,4 +1,4 @@
-"""The process: `-pki DIRECTORY -listen PORT,PORT`, as `control_plane/machines` takes them."""
+"""Simulated Talos machines: `-pki DIRECTORY -listen PORT,PORT`, as for `control_plane/machines`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from libs.testbed.sim_machines.talos_service import TalosService
 
 
 async def serve(certificates: Path, ports: list[int]) -> None:
-    """Return when stdin closes."""
+    """Serve until stdin closes."""
     fleet = SimFleet()
-    doors = MachineEndpoints(Apid(TalosService(fleet)), certificates, ports)
-    doors.open()
-    await ControlChannel(fleet, doors).serve(sys.stdin.buffer, sys.stdout.buffer)
+    endpoints = MachineEndpoints(Apid(TalosService(fleet)), certificates, ports)
+    endpoints.open()
+    await ControlChannel(fleet, endpoints).serve(sys.stdin.buffer, sys.stdout.buffer)
 
 
 def main() -> None:

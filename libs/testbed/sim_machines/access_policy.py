@@ -1,4 +1,4 @@
-"""Who may read what: Talos's policy for a client that is not os:admin, in its order and its words."""
+"""Read permissions: Talos's policy for clients that are not os:admin, with its order and messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMESPACES = frozenset(
     }
 )
 
-# The types that the machines on COSI's own server register: what a cloud controller may ask for.
+# The types that `control_plane/machines` registers: those that a cloud controller may read.
 _READABLE = (
     "PlatformMetadatas.talos.dev",
     "Versions.runtime.talos.dev",
@@ -55,18 +55,18 @@ _MAY_READ = {kind.lower(): True for kind in _READABLE} | {kind.lower(): False fo
 
 
 def authorize_reader(roles: Iterable[str]) -> None:
-    """Raise Refused unless one of the roles may read."""
+    """Raise CallRejected unless one of the roles may read."""
     if _READERS.isdisjoint(roles):
         raise make_not_authorized()
 
 
 def make_unsupported_error(kind: str) -> CallRejected:
-    """What Talos says to a type that it does not know."""
+    """Return Talos's error for an unknown type."""
     return CallRejected(StatusCode.PERMISSION_DENIED, f'resource type "{kind}" is not supported')
 
 
 def check_readable(namespace: str, kind: str) -> None:
-    """Raise Refused unless a reader may see this type in this namespace. Types are compared in lower case."""
+    """Raise CallRejected unless a reader may read this type (in any case) in this namespace."""
     may_read = _MAY_READ.get(kind.lower())
     if may_read is None:
         raise make_unsupported_error(kind)

@@ -1,4 +1,4 @@
-"""What a call is refused with: a gRPC status in the words of Talos."""
+"""Rejected calls: a gRPC status with the message of Talos."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class StatusCode(IntEnum):
-    """The gRPC status codes that are in use here."""
+    """The gRPC status codes that the machines use."""
 
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
@@ -28,12 +28,12 @@ class CallRejected(Exception):
 
 
 def make_not_authorized() -> CallRejected:
-    """Talos's one answer to whoever may not do something."""
+    """Return Talos's error for any missing permission."""
     return CallRejected(StatusCode.PERMISSION_DENIED, "not authorized")
 
 
 def make_not_simulated(what: str) -> CallRejected:
-    """Talos can do it, these machines cannot."""
+    """Return the error for a feature of Talos that these machines lack."""
     return CallRejected(
-        StatusCode.UNIMPLEMENTED, f"the simulated machines know no {what}; those on COSI's own server do"
+        StatusCode.UNIMPLEMENTED, f"the simulated machines do not support {what}; COSI's own server does"
     )

@@ -1,4 +1,4 @@
-"""Starts the simulated machines. Their client is that of the machines on COSI's own server."""
+"""Starts the simulated machines, with the same client as for `control_plane/machines`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libs.testbed.machine_fleet import MachineFleet
 
 @contextlib.asynccontextmanager
 async def start_machines(run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[MachineFleet]:
-    """A process of their own, so that they take no time from the event loop of who starts them."""
+    """Start them in a separate process, so that they take no time from the caller's event loop."""
     program = [sys.executable, "-m", "libs.testbed.sim_machines"]
     async with MachineFleet.start_program(program, run_dir, endpoints=endpoints) as machines:
         yield machines

@@ -1,4 +1,4 @@
-"""One HTTP/2 connection as apid holds it: windows, unlimited streams, certificate check, ping enforcement."""
+"""One HTTP/2 connection as in apid: windows, unlimited streams, certificate check, ping enforcement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from libs.testbed.sim_machines.talos_service import MethodTable, RawCodec, Talos
 _STREAM_WINDOW = 65535 * 32
 _CONNECTION_WINDOW = 65535 * 16
 _MANY_STREAMS = 2**31 - 1  # h2's own limit of 100 is fewer than the watches of 50 machines
-# grpc-go's enforcement, which Talos leaves as it is
+# grpc-go's default enforcement, which Talos does not change
 _PING_SECONDS_WITH_STREAMS = 300
 _PING_SECONDS_WITHOUT = 7200
 _MAX_STRIKES = 2
@@ -32,24 +32,24 @@ _log = logging.getLogger(__name__)
 
 
 class Apid(Server):
-    """grpclib's server without its listener: doors are opened and cut apart from it."""
+    """grpclib's server without its listener; `MachineEndpoint` listens."""
 
     def __init__(self, service: TalosService) -> None:
-        # grpclib counts its own pings in the counter that is used for those of the client
+        # No keepalive: grpclib would count its own pings in the counter of the client's pings.
         super().__init__([service], codec=RawCodec(), config=Configuration(_keepalive_time=None))
         self._mapping = MethodTable(self._mapping)
 
     def connection(self) -> ApidConnection:
-        """The protocol of a connection that was accepted."""
+        """Return the protocol of an accepted connection."""
         made = self._protocol_factory()
         return ApidConnection(made.handler, made.config, made.h2_config)
 
 
 class ApidConnection(H2Protocol):
-    """`lost` is done when the connection is gone."""
+    """A connection; the future `lost` completes when it is closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to speak, unless the certificate is not one for clients only."""
+        """Start HTTP/2, or abort if the certificate is not for client authentication only."""
         self.lost = asyncio.get_running_loop().create_future()
         self._transport = cast(asyncio.Transport, transport)
         self._last_ping = float("-inf")
@@ -65,7 +65,7 @@ class ApidConnection(H2Protocol):
         self.processor = EventsProcessor(self.handler, self.connection)
         self.processor.processors[PingReceived] = self._on_ping
         if not is_for_clients_only(transport):
-            _log.warning("sent a client away whose certificate is not for clients only")
+            _log.warning("connection rejected: certificate is not for client authentication only")
             self._transport.abort()
             return
         self._h2.initiate_connection()
@@ -73,22 +73,23 @@ class ApidConnection(H2Protocol):
         self.connection.flush()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection at once."""
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Nothing is heard any more from who is being sent away."""
+        """Ignore data of a client that is rejected."""
         if not self._transport.is_closing():
             super().data_received(data)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Break the calls."""
+        """Break all calls."""
         super().connection_lost(exc)
         self.lost.set_result(None)
 
     def _on_ping(self, _: PingReceived) -> None:
-        """Send away who pings too often. grpclib sets the counter to 0 when it sends headers or data, and
-        that is when grpc-go forgives: the next ping is not looked at.
+        """Close the connection after too many pings, as grpc-go does.
+
+        grpclib resets the counter when it sends headers or data. grpc-go then accepts the next ping.
         """
         now = asyncio.get_running_loop().time()
         has_streams = bool(self._h2.open_inbound_streams)
@@ -104,7 +105,7 @@ class ApidConnection(H2Protocol):
 
 
 def serving_context(directory: Path) -> ssl.SSLContext:
-    """Mutual TLS as apid has it, from the files as they are now."""
+    """Return the context for mutual TLS as apid uses it, from the present files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.num_tickets = 0
@@ -116,7 +117,7 @@ def serving_context(directory: Path) -> ssl.SSLContext:
 
 
 def is_for_clients_only(transport: asyncio.BaseTransport) -> bool:
-    """Whether the peer's certificate has exactly the usage that Talos wants; OpenSSL would take more."""
+    """Whether the peer's certificate has exactly the usage that Talos requires; OpenSSL accepts more."""
     der = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
     certificate = x509.load_der_x509_certificate(der)
     try:

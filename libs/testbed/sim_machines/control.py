@@ -1,4 +1,4 @@
-"""Commands as JSON lines on stdin, answers on stdout: what the machines on COSI's own server understand."""
+"""Commands as JSON lines on stdin, replies on stdout, as for `control_plane/machines`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINE_BYTES = 1 << 26  # ten thousand machines may come in one line
 
 
 class ControlCommand(msgspec.Struct, frozen=True):
-    """One line of stdin. The answer bears its id."""
+    """One line of stdin. The reply has the same id."""
 
     id: int
     do: str
@@ -30,11 +30,11 @@ class ControlCommand(msgspec.Struct, frozen=True):
 
 
 class ControlChannel:
-    """Carries out commands in the order in which they come."""
+    """Executes commands in order."""
 
-    def __init__(self, fleet: SimFleet, doors: MachineEndpoints) -> None:
+    def __init__(self, fleet: SimFleet, endpoints: MachineEndpoints) -> None:
         self._fleet = fleet
-        self._doors = doors
+        self._endpoints = endpoints
         self._commands: dict[str, Callable[[ControlCommand], Awaitable[list[CallCount]]]] = {
             "put": self._put,
             "delete": self._delete,
@@ -47,7 +47,7 @@ class ControlChannel:
         }
 
     async def serve(self, commands: BinaryIO, answers: BinaryIO) -> None:
-        """Return when `commands` ends. Raises msgspec.DecodeError for a line that is no command."""
+        """Serve until `commands` ends. Raises msgspec.DecodeError for an invalid line."""
         reader = asyncio.StreamReader(limit=_LINE_BYTES)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), commands)
@@ -57,7 +57,7 @@ class ControlChannel:
             self._write_reply(await self.execute(command), answers)
 
     async def execute(self, command: ControlCommand) -> Reply:
-        """One command. Whatever it cannot do, it refuses with a reason."""
+        """Execute one command; a failure is in the reply."""
         do = self._commands.get(command.do)
         if do is None:
             return Reply(id=command.id, error=f'there is no command "{command.do}"')
@@ -92,11 +92,11 @@ class ControlChannel:
         return []
 
     async def _cut(self, command: ControlCommand) -> list[CallCount]:
-        await self._doors.cut(command.endpoint)
+        await self._endpoints.cut(command.endpoint)
         return []
 
     async def _restore(self, command: ControlCommand) -> list[CallCount]:
-        self._doors.restore(command.endpoint)
+        self._endpoints.restore(command.endpoint)
         return []
 
     async def _calls(self, command: ControlCommand) -> list[CallCount]:

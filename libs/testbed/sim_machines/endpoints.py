@@ -1,4 +1,4 @@
-"""The endpoints of the fleet, as several control planes are; each can be cut and restored."""
+"""The endpoints of the fleet, like several control plane machines; each can be cut and restored."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _log = logging.getLogger(__name__)
 
 
 class MachineEndpoints:
-    """All of them, in the order of their ports."""
+    """All endpoints, in the order of their ports."""
 
     def __init__(
         self, apid: Apid, certificates: Path, ports: Sequence[int], *, host: str = "127.0.0.1"
     ) -> None:
-        self._doors = [MachineEndpoint(apid, certificates, (host, port)) for port in ports]
+        self._endpoints = [MachineEndpoint(apid, certificates, (host, port)) for port in ports]
 
     def open(self) -> None:
-        """Listen at every port."""
-        for door in self._doors:
-            door.open()
+        """Listen on every port."""
+        for endpoint in self._endpoints:
+            endpoint.open()
 
     async def cut(self, index: int) -> None:
-        """Close one and reset every connection through it. Raises ValueError."""
+        """Close an endpoint and reset every connection through it. Raises ValueError."""
         await self._get_endpoint(index).cut()
 
     def restore(self, index: int) -> None:
-        """Open a cut one on the same port. Raises ValueError."""
+        """Open a cut endpoint on the same port. Raises ValueError."""
         self._get_endpoint(index).open()
 
     def _get_endpoint(self, index: int) -> MachineEndpoint:
-        if not 0 <= index < len(self._doors):
+        if not 0 <= index < len(self._endpoints):
             raise ValueError(f"there is no endpoint {index}")
-        return self._doors[index]
+        return self._endpoints[index]
 
 
 class MachineEndpoint:
-    """One listener, and the connections that came through it."""
+    """One listener and its connections."""
 
     def __init__(self, apid: Apid, certificates: Path, address: tuple[str, int]) -> None:
         self._apid = apid
@@ -55,7 +55,7 @@ class MachineEndpoint:
         self._connections: dict[asyncio.Task[None], socket.socket] = {}
 
     def open(self) -> None:
-        """Listen, if it does not."""
+        """Start listening; no effect if it already listens."""
         if self._accepting is not None:
             return
         listener = socket.create_server(self._address, backlog=_BACKLOG)
@@ -64,13 +64,13 @@ class MachineEndpoint:
         self._accepting.add_done_callback(lambda _: listener.close())
 
     async def cut(self) -> None:
-        """Return when nobody listens and no connection is left."""
+        """Stop listening and reset all connections."""
         if self._accepting is None:
             return
         ending = [self._accepting, *self._connections]
         self._accepting = None
         for connection in self._connections.values():
-            # A reset, not a farewell: the client sees what a vanished control plane looks like.
+            # A reset instead of a normal close, as if the control plane machine had vanished.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
         for task in ending:
             task.cancel()
@@ -79,18 +79,18 @@ class MachineEndpoint:
     async def _accept(self, listener: socket.socket) -> None:
         while True:
             connection, _ = await asyncio.get_running_loop().sock_accept(listener)
-            # asyncio does it only for sockets made with TCP's number; without it each call takes 40 ms
+            # asyncio sets this only for sockets with proto=TCP; without it each call takes 40 ms
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            guest = asyncio.create_task(self._serve_connection(connection))
-            self._connections[guest] = connection
-            guest.add_done_callback(self._connections.pop)
+            serving = asyncio.create_task(self._serve_connection(connection))
+            self._connections[serving] = connection
+            serving.add_done_callback(self._connections.pop)
 
     async def _serve_connection(self, connection: socket.socket) -> None:
-        """Shake hands, and return when the connection is gone; cancelled, it ends the connection."""
+        """Accept TLS and wait until the connection closes; cancellation closes it."""
         try:
             protocol = await self._accept_tls(connection)
         except OSError as error:  # ssl.SSLError among them
-            _log.warning("no handshake at port %d: %s", self._address[1], error)
+            _log.warning("TLS handshake failed on port %d: %s", self._address[1], error)
             connection.close()
             return
         try:

@@ -1,4 +1,4 @@
-"""Every machine, by its id and by where the network finds it; and how often each was called."""
+"""All machines by ID and by network address, and the counts of their calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libs.testbed.sim_machines.sim_machine import SimMachine
 
 
 class SimFleet:
-    """The machines in the order in which they came."""
+    """The machines in order of their creation."""
 
     def __init__(self) -> None:
         self.calls: Counter[CallKey] = Counter()
@@ -20,7 +20,7 @@ class SimFleet:
         self._addresses: dict[str, SimMachine] = {}
 
     def put(self, facts: SimMachineFacts, now: int) -> None:
-        """Create or replace a machine; an address that another one had is taken over. Raises ValueError."""
+        """Create or replace a machine; it takes over addresses of others. Raises ValueError."""
         if not facts.id:
             raise ValueError("a machine needs an id")
         machine = self._machines.get(facts.id)
@@ -33,20 +33,20 @@ class SimFleet:
         self._addresses.update(dict.fromkeys(facts.reachable_at, machine))
 
     def delete(self, machine_id: str) -> None:
-        """Break the machine's calls; nobody answers at its addresses any more. Raises ValueError."""
+        """Break the machine's calls and remove its addresses. Raises ValueError."""
         machine = self.get_machine(machine_id)
         machine.go_down()
         self._remove_addresses(machine, machine.facts)
         del self._machines[machine_id]
 
     def get_machine(self, machine_id: str) -> SimMachine:
-        """By its id. Raises ValueError."""
+        """Return the machine with this ID. Raises ValueError."""
         if machine_id not in self._machines:
             raise ValueError(f'there is no machine "{machine_id}"')
         return self._machines[machine_id]
 
     def find_machine(self, node: str | None) -> SimMachine:
-        """Where that header leads; without one to the first control plane. Raises Refused."""
+        """Return the machine of a `node` header; without one the first control plane. Raises CallRejected."""
         if node is None:
             for machine in self._machines.values():
                 if machine.facts.control_plane:

@@ -1,4 +1,4 @@
-"""What tells of a machine's life: its own stage, and whom discovery knows."""
+"""Specs of MachineStatus and of the discovered Members."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CONTROL_PLANE, _WORKER = 2, 3
 
 
 def build_status_spec(stage: str) -> dict[int, Field]:
-    """MachineStatusSpec; a machine that runs is ready. Raises ValueError for a stage that is none."""
+    """Return the MachineStatusSpec; a running machine is ready. Raises ValueError for an unknown stage."""
     if stage not in _STAGES:
         raise ValueError(f"{stage} does not belong to MachineStage values")
     return {1: _STAGES[stage], 2: {1: True} if stage == "running" else {}}
 
 
 def build_member_spec(member: Member) -> dict[int, Field]:
-    """MemberSpec. Raises ValueError for one without a name, or with an address that is none."""
+    """Return the MemberSpec. Raises ValueError for a missing name or an invalid address."""
     if not member.name:
         raise ValueError("a member needs a name")
     return {

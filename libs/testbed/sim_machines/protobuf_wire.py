@@ -1,4 +1,4 @@
-"""proto3 as COSI and Talos use it, written and read without generated code."""
+"""The proto3 encoding as COSI and Talos use it, without generated code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 Scalar = int | str | bytes
 Field = Scalar | Mapping[int, "Field"] | Sequence["Field"]
-Fields = dict[int, list[int | bytes]]  # what was read: field number -> its values in their order
+Fields = dict[int, list[int | bytes]]  # field number -> its values in order
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
@@ -14,11 +14,11 @@ _MAX_VARINT_BITS = 64
 
 
 class MalformedMessage(ValueError):
-    """These bytes are no message."""
+    """The bytes are not a valid message."""
 
 
 def encode(fields: Mapping[int, Field]) -> bytes:
-    """A message. Zero values are left out, as Talos does from 1.12 on; elements of a list never are."""
+    """Encode a message without zero values, as Talos since 1.12; elements of lists are always encoded."""
     out = bytearray()
     for number, value in fields.items():
         if isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -45,7 +45,7 @@ def _encode_field(number: int, value: Field) -> bytes:
 
 def _encode_varint(value: int) -> bytes:
     if value < 0:
-        raise ValueError(f"{value}: nothing that a machine says is negative")
+        raise ValueError(f"negative number: {value}")
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -55,7 +55,7 @@ def _encode_varint(value: int) -> bytes:
 
 
 def decode(data: bytes) -> Fields:
-    """The fields of a message. Numbers of fixed width come as their bytes. Raises Malformed."""
+    """Decode the fields of a message; numbers of fixed width stay bytes. Raises MalformedMessage."""
     fields: Fields = {}
     position = 0
     while position < len(data):
@@ -96,20 +96,20 @@ def _read_bytes(data: bytes, position: int, length: int) -> tuple[bytes, int]:
 
 
 def get_number(fields: Fields, field: int) -> int:
-    """The last value of a varint field, 0 without one. Raises Malformed."""
+    """Return the last value of a varint field, 0 without one. Raises MalformedMessage."""
     value = fields.get(field, [0])[-1]
     if not isinstance(value, int):
-        raise MalformedMessage(f"field {field} is no number")
+        raise MalformedMessage(f"field {field} is not a number")
     return value
 
 
 def get_message(fields: Fields, field: int) -> bytes:
-    """The last value of a field of bytes, empty without one. Raises Malformed."""
+    """Return the last value of a bytes field, empty without one. Raises MalformedMessage."""
     return get_messages(fields, field)[-1] if field in fields else b""
 
 
 def get_messages(fields: Fields, field: int) -> list[bytes]:
-    """Every value of a field of bytes. Raises Malformed."""
+    """Return every value of a bytes field. Raises MalformedMessage."""
     values: list[bytes] = []
     for value in fields.get(field, []):
         if not isinstance(value, bytes):
@@ -119,8 +119,8 @@ def get_messages(fields: Fields, field: int) -> list[bytes]:
 
 
 def get_text(fields: Fields, field: int) -> str:
-    """The last value of a text field, empty without one. Raises Malformed."""
+    """Return the last value of a text field, empty without one. Raises MalformedMessage."""
     try:
         return get_message(fields, field).decode()
     except UnicodeDecodeError as error:
-        raise MalformedMessage(f"field {field} is no UTF-8") from error
+        raise MalformedMessage(f"field {field} is not UTF-8") from error

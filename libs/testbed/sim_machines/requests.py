@@ -1,4 +1,4 @@
-"""The requests of COSI's State service, read from their bytes and held to what the server accepts."""
+"""The requests of COSI's State service, decoded and validated as COSI's server does."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from libs.testbed.sim_machines.protobuf_wire import (
 )
 
 _VALUE_NEEDED = frozenset({1, 4, 5, 6, 7})  # EQUAL, LT, LTE, LT_NUMERIC, LTE_NUMERIC
-# What Python's `re` takes and Go's RE2 does not: look-around, conditions, atomic groups, back references.
+# Accepted by Python's `re`, not by Go's RE2: look-around, conditions, atomic groups, back references.
 _NOT_RE2 = re.compile(r"\(\?(?:<?[=!]|[(>#]|P=)|\\[1-9]|[*+?}]\+")
 
 
 class ResourceSelection(msgspec.Struct, frozen=True):
-    """Which resources are asked for: all of a type, those whose id matches, or the one with an id."""
+    """The selected resources: all of a type, those whose ID matches a pattern, or the one with an ID."""
 
     namespace: str
     type: str
@@ -30,33 +30,33 @@ class ResourceSelection(msgspec.Struct, frozen=True):
     id_pattern: str = ""
 
     def matches_id(self, name: str) -> bool:
-        """Whether a resource of the type with this id is among them. A pattern matches anywhere in it."""
+        """Whether a resource of the type with this ID is selected. A pattern matches anywhere in the ID."""
         if self.id is not None:
             return name == self.id
         return not self.id_pattern or re.search(self.id_pattern, name) is not None
 
 
 class WatchRequest(msgspec.Struct, frozen=True):
-    """What is watched, and how the watch begins."""
+    """The watched resources and the first events."""
 
     selection: ResourceSelection
     bootstrap_contents: bool
-    sends_bootstrapped: bool  # a client of api_version 0 knows neither BOOTSTRAPPED nor ERRORED
+    sends_bootstrapped: bool  # clients with api_version 0 do not know BOOTSTRAPPED and ERRORED
 
 
 def parse_get(request: bytes) -> ResourceSelection:
-    """GetRequest. Raises Malformed."""
+    """Parse a GetRequest. Raises MalformedMessage."""
     fields = decode(request)
     return ResourceSelection(get_text(fields, 1), get_text(fields, 2), get_text(fields, 3))
 
 
 def parse_type(request: bytes) -> str:
-    """The type that ListRequest or WatchRequest asks for. Raises Malformed."""
+    """Return the type of a ListRequest or WatchRequest. Raises MalformedMessage."""
     return get_text(decode(request), 2)
 
 
 def parse_list(request: bytes) -> ResourceSelection:
-    """ListRequest. Raises Malformed, and Refused as COSI's server does."""
+    """Parse a ListRequest. Raises MalformedMessage, or CallRejected as COSI's server does."""
     fields = decode(request)
     options = decode(get_message(fields, 3))
     _reject_labels(get_messages(options, 1))
@@ -64,9 +64,9 @@ def parse_list(request: bytes) -> ResourceSelection:
 
 
 def parse_watch(request: bytes) -> WatchRequest:
-    """WatchRequest. Raises Malformed, and Refused as COSI's server does.
+    """Parse a WatchRequest. Raises MalformedMessage, or CallRejected as COSI's server does.
 
-    No event bears a bookmark here, so every bookmark that comes is a foreign one.
+    Events of this server have no bookmarks, so it rejects every bookmark.
     """
     fields = decode(request)
     options = decode(get_message(fields, 4))
@@ -97,7 +97,7 @@ def _reject_single_options(bootstrap: bool, options: Fields) -> None:
 
 
 def _reject_labels(queries: list[bytes]) -> None:
-    """COSI's server panics on a term that lacks the value it needs; a good query is not simulated."""
+    """Reject every label query: COSI's server panics on a term without a value, the rest is not simulated."""
     for query in queries:
         for term in map(decode, get_messages(decode(query), 1)):
             if get_number(term, 2) in _VALUE_NEEDED and 3 not in term:

@@ -1,4 +1,4 @@
-"""The resources of one machine with their versions, and the events that lead from one state to the next."""
+"""The resources of one machine with their versions, and the events between two states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECOND = 10**9
 
 
 class StoredResource(msgspec.Struct, frozen=True):
-    """A resource as it is stored. Times are nanoseconds since 1970."""
+    """A stored resource. Times are nanoseconds since 1970."""
 
     resource: SimResource
     version: int
@@ -27,7 +27,7 @@ class StoredResource(msgspec.Struct, frozen=True):
 
 
 class EventType(IntEnum):
-    """COSI's numbers."""
+    """The event types, with COSI's numbers."""
 
     CREATED = 0
     UPDATED = 1
@@ -37,7 +37,7 @@ class EventType(IntEnum):
 
 
 class CosiEvent(msgspec.Struct, frozen=True):
-    """One event of a watch. `resource` is encoded already: an event goes to many watches."""
+    """One event of a watch. `resource` is encoded once for many watches."""
 
     type: EventType
     namespace: str
@@ -48,7 +48,7 @@ class CosiEvent(msgspec.Struct, frozen=True):
     error: str = ""
 
     def message(self) -> bytes:
-        """The WatchResponse with this event alone."""
+        """Return the WatchResponse with only this event."""
         return encode({1: {1: self.resource, 2: self.type, 3: self.old, 4: self.error}})
 
 
@@ -58,7 +58,7 @@ State = Mapping[Key, StoredResource]
 def reconcile(
     state: State, wanted: Sequence[SimResource], now: int
 ) -> tuple[dict[Key, StoredResource], list[CosiEvent]]:
-    """The state that holds exactly what is wanted. What does not differ has no event and no new version."""
+    """Return the state with exactly these resources, and the events; unchanged ones keep their version."""
     after: dict[Key, StoredResource] = {}
     events: list[CosiEvent] = []
     for resource in wanted:
@@ -77,7 +77,7 @@ def reconcile(
 
 
 def get_resource(state: State, asked: ResourceSelection) -> bytes:
-    """The resource, encoded. Raises Refused if there is none."""
+    """Return the encoded resource. Raises CallRejected if it does not exist."""
     held = state.get((asked.namespace, asked.type, asked.id or ""))
     if held is None:
         name = f"{asked.type}({asked.namespace}/{asked.id}@undefined)"
@@ -86,13 +86,13 @@ def get_resource(state: State, asked: ResourceSelection) -> bytes:
 
 
 def select_resources(state: State, asked: ResourceSelection) -> list[StoredResource]:
-    """What is asked for, sorted by id."""
+    """Return the selected resources, sorted by ID."""
     found = (state[key] for key in sorted(state) if key[:2] == (asked.namespace, asked.type))
     return [held for held in found if asked.matches_id(held.resource.id)]
 
 
 def list_opening_events(state: State, request: WatchRequest, now: int) -> Iterator[CosiEvent]:
-    """How a watch begins: one resource as it is or as a tombstone; a type with its contents if asked for."""
+    """Yield the first events of a watch: the resource or a tombstone; for a type its contents on request."""
     asked = request.selection
     if asked.id is None and not request.bootstrap_contents:
         return
@@ -112,14 +112,14 @@ def matches_watch(event: CosiEvent, request: WatchRequest) -> bool:
 
 
 def make_overrun_event(request: WatchRequest, capacity: int) -> CosiEvent:
-    """The last event of a watch whose client was too slow."""
+    """Return the last event of a watch whose client was too slow."""
     asked = request.selection
     words = f"buffer overrun: namespace {asked.namespace!r}, type {asked.type!r}, capacity {capacity}"
     return CosiEvent(EventType.ERRORED, asked.namespace, asked.type, "", error=words)
 
 
 def encode_resource(held: StoredResource) -> bytes:
-    """cosi.resource.Resource, with the proto encoding of the spec only."""
+    """Return the cosi.resource.Resource, with only the proto encoding of the spec."""
     resource = held.resource
     return _encode_envelope(
         (resource.namespace, resource.type, resource.id),
@@ -138,7 +138,7 @@ def _make_tombstone(kind: EventType, asked: ResourceSelection, now: int) -> Iter
 def _encode_envelope(key: Key, written: Mapping[int, Field], times: tuple[int, int], spec: bytes) -> bytes:
     created, updated = ({1: time // _SECOND, 2: time % _SECOND} for time in times)
     metadata = {1: key[0], 2: key[1], 3: key[2], **written, 6: "running", 7: created, 8: updated}
-    return encode({1: metadata, 2: [{1: spec}]})  # a tombstone has a spec too, an empty one
+    return encode({1: metadata, 2: [{1: spec}]})  # a tombstone has an empty spec
 
 
 def _make_event(kind: EventType, held: StoredResource, old: StoredResource | None = None) -> CosiEvent:

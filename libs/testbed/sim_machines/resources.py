@@ -1,4 +1,4 @@
-"""What a machine with these facts holds: each resource with the bytes that Talos 1.13 encodes it to."""
+"""The resources of a machine with these facts, encoded as Talos 1.13 does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTROL_PLANE, _WORKER = 2, 3
 
 
 class SimResource(msgspec.Struct, frozen=True):
-    """A resource without its history. `owner` is the controller of Talos that writes it."""
+    """A resource without versions. `owner` is the Talos controller that writes it."""
 
     namespace: str
     type: str
@@ -33,7 +33,7 @@ class SimResource(msgspec.Struct, frozen=True):
 
 
 def build_resources(machine: SimMachineFacts) -> list[SimResource]:
-    """In the order in which they are written. Raises ValueError for an address that is none."""
+    """Return all resources in the order of their creation. Raises ValueError for an invalid address."""
     return [
         *_build_identity(machine),
         *_build_platform(machine),
@@ -95,7 +95,7 @@ def _metadata(platform: Platform) -> dict[int, Field]:
         8: platform.spot,
         9: platform.internal_dns,
         10: platform.external_dns,
-        11: [{1: [key], 2: [value]} for key, value in sorted(platform.tags.items())],  # empty ones too
+        11: [{1: [key], 2: [value]} for key, value in sorted(platform.tags.items())],  # includes empty values
     }
 
 
@@ -168,8 +168,8 @@ def _address_status(address: Address) -> SimResource:
 
 def _interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
     ip, _, length = text.partition("/")
-    if not length.isdecimal() or "%" in ip:  # Python would take a netmask, no length, and a zone
-        raise ValueError(f"{text!r} is no address with a prefix length")
+    if not length.isdecimal() or "%" in ip:  # Python accepts a netmask, a missing length and a zone
+        raise ValueError(f"{text!r} is not an address with a prefix length")
     return ipaddress.ip_interface(text)
 
 

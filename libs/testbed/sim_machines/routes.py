@@ -1,4 +1,4 @@
-"""RouteStatuses of a machine, by the ids that Talos gives them."""
+"""RouteStatuses of a machine, with the IDs that Talos assigns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWNER = "network.RouteStatusController"
 
 
 def build_routes(machine: SimMachineFacts) -> Iterator[tuple[str, dict[int, Field]]]:
-    """Id and spec of each. Raises ValueError for a route that is none."""
+    """Yield ID and spec of each route. Raises ValueError for an invalid route."""
     for route in machine.routes:
         try:
             yield _build_id(route), _build_spec(route)

@@ -1,4 +1,4 @@
-"""Which machine a call is for, by its headers and in the order of apid's director; and how a dial fails."""
+"""Selects the machine of a call by its headers, in the order of apid's director; errors of connections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode
 
 _APID_PORT = 50000
-_WITH_PORT = re.compile(r"(?:\[[^][]*\]|[^][:]*):[^][:]*")  # what Go's SplitHostPort takes
+_WITH_PORT = re.compile(r"(?:\[[^][]*\]|[^][:]*):[^][:]*")  # accepted by Go's SplitHostPort
 
 
 def choose_target(node: Sequence[str], nodes: Sequence[str], method: str) -> str | None:
-    """The value of the `node` header; None means the machine that was called. Raises Refused."""
+    """Return the value of the `node` header; None for the called machine itself. Raises CallRejected."""
     if len(node) > 1:
         raise CallRejected(StatusCode.INVALID_ARGUMENT, "node metadata must be single-valued")
     if nodes:
@@ -22,20 +22,20 @@ def choose_target(node: Sequence[str], nodes: Sequence[str], method: str) -> str
 
 
 def check_target(node: str) -> None:
-    """Raise Refused for a target with a port; apid adds its own."""
+    """Raise CallRejected for a target with a port; apid adds its own."""
     if not node or _WITH_PORT.fullmatch(node):
         raise CallRejected(StatusCode.INTERNAL, f'invalid target "{node}"')
 
 
 def make_dial_error(node: str) -> CallRejected:
-    """Nobody listens at that address."""
+    """Return the error for an address without a listener."""
     dialled = f"dial tcp {_format_dialled(node)}: connect: connection refused"
     words = f'connection error: desc = "transport: Error while dialing: {dialled}"'
     return CallRejected(StatusCode.UNAVAILABLE, words)
 
 
 def make_reset_error(node: str) -> CallRejected:
-    """The machine went down during the call."""
+    """Return the error for a machine that went down during the call."""
     words = f"error reading from server: read tcp {_format_dialled(node)}: read: connection reset by peer"
     return CallRejected(StatusCode.UNAVAILABLE, words)
 

@@ -1,4 +1,4 @@
-"""One simulated machine at run time: what it holds, what is wrong with it, and who is calling."""
+"""One simulated machine at run time: its resources, its faults and its open calls."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from libs.testbed.sim_machines.resource_state import (
 from libs.testbed.sim_machines.resources import build_resources
 from libs.testbed.sim_machines.routing import make_dial_error, make_reset_error
 
-_HISTORY = 1024  # events that machined keeps for a watch that lags
+_HISTORY = 1024  # events that machined keeps for a slow watch
 
 
 class MachineFaults(msgspec.Struct, frozen=True):
-    """What is wrong with a machine; the default is a healthy one."""
+    """The faults of a machine; by default it is healthy."""
 
-    unavailable: bool = False  # refuses the dial; open streams break
-    hang: bool = False  # accepts, and answers only once it is healed
+    unavailable: bool = False  # rejects connections; open streams break
+    hang: bool = False  # accepts calls, and answers once it is healthy
     delay_ms: int = 0
     permission_denied: bool = False
     not_found: tuple[str, ...] = ()  # types whose resources do not exist for now
     unsupported: tuple[str, ...] = ()  # types that this Talos does not know
-    forbidden: tuple[str, ...] = ()  # types that our role may not read
-    slow: tuple[str, ...] = ()  # types: questions about them are answered once the machine is healed
+    forbidden: tuple[str, ...] = ()  # types that the client's role may not read
+    slow: tuple[str, ...] = ()  # types whose queries are answered once the machine is healthy
 
 
 class SimMachine:
-    """Its state changes at once; everybody who waits at it is woken and looks again."""
+    """A machine; each change of its state wakes all waiting calls."""
 
     def __init__(self, facts: SimMachineFacts, now: int) -> None:
         self.facts = facts
         self.faults = MachineFaults()
         self.state: dict[Key, StoredResource] = {}
-        self._visits: set[MachineCall] = set()
+        self._calls: set[MachineCall] = set()
         self.put(facts, now)
 
     def put(self, facts: SimMachineFacts, now: int) -> None:
-        """Hold what the facts say. Raises ValueError, and changes nothing, if they say what cannot be."""
+        """Replace the facts. Raises ValueError, without any change, for invalid facts."""
         self._reconcile(facts, self.faults, now)
         self.facts = facts
 
     def set_faults(self, faults: MachineFaults, now: int) -> None:
-        """Replace everything that was wrong before."""
+        """Replace all faults."""
         self._reconcile(self.facts, faults, now)
         self.faults = faults
         if faults.unavailable:
@@ -64,46 +64,46 @@ class SimMachine:
         self._wake()
 
     def go_down(self) -> None:
-        """Break every call that is under way."""
-        for visit in self._visits:
-            visit.is_down = True
+        """Break every open call."""
+        for call in self._calls:
+            call.is_down = True
         self._wake()
 
     def mute_watches(self) -> None:
-        """Leave the watches that are open now open for ever, and silent."""
-        for visit in self._visits:
-            visit.is_muted = True
+        """Keep the present watches open, without any further event."""
+        for call in self._calls:
+            call.is_muted = True
 
     @contextlib.asynccontextmanager
     async def open_call(self, address: str) -> AsyncIterator[MachineCall]:
-        """One call at this machine, after all that is wrong with it has been endured. Raises Refused."""
+        """Open a call on this machine after applying its faults. Raises CallRejected."""
         faults = self.faults
         if faults.unavailable:
             raise make_dial_error(address)
-        visit = MachineCall(self, address)
-        self._visits.add(visit)
+        call = MachineCall(self, address)
+        self._calls.add(call)
         try:
-            await visit.wait_delay(faults.delay_ms / 1000)
-            await visit.wait_until_responsive()
+            await call.wait_delay(faults.delay_ms / 1000)
+            await call.wait_until_responsive()
             if faults.permission_denied:
                 raise make_not_authorized()
-            yield visit
+            yield call
         finally:
-            self._visits.discard(visit)
+            self._calls.discard(call)
 
     def _reconcile(self, facts: SimMachineFacts, faults: MachineFaults, now: int) -> None:
         wanted = [each for each in build_resources(facts) if each.type not in faults.not_found]
         self.state, events = reconcile(self.state, wanted, now)
-        for visit in self._visits:
-            visit.queue_events(events)
+        for call in self._calls:
+            call.queue_events(events)
 
     def _wake(self) -> None:
-        for visit in self._visits:
-            visit.wake()
+        for call in self._calls:
+            call.wake()
 
 
 class MachineCall:
-    """One call that is under way."""
+    """One open call."""
 
     def __init__(self, machine: SimMachine, address: str) -> None:
         self.machine = machine
@@ -117,16 +117,16 @@ class MachineCall:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Let the call look at the machine again."""
+        """Let the call check the machine's state again."""
         self._woken.set()
 
     def watch(self, request: WatchRequest, opening: Sequence[CosiEvent]) -> None:
-        """From now on, note what the request is about."""
+        """Start to queue the events that the request selects."""
         self._watching = request
         self._backlog.extend(opening)
 
     def queue_events(self, events: Sequence[CosiEvent]) -> None:
-        """Note those events that this call watches."""
+        """Queue the events that this call watches."""
         if self._watching is None or self._is_overrun:
             return
         for event in events:
@@ -142,12 +142,12 @@ class MachineCall:
         self.wake()
 
     async def next_event(self) -> CosiEvent:
-        """The next event, once there is one and the machine does not hang. Raises Refused."""
+        """Wait for the next event, and until the machine does not hang. Raises CallRejected."""
         await self._wait_until(lambda: bool(self._backlog) and not self.machine.faults.hang)
         return self._backlog.popleft()
 
     async def wait_until_allowed(self, namespace: str, kind: str) -> None:
-        """Return when the machine answers questions about that type. Raises Refused."""
+        """Wait until the machine answers queries of that type. Raises CallRejected."""
         await self._wait_until(lambda: kind not in self.machine.faults.slow)
         if kind in self.machine.faults.unsupported:
             raise access_policy.make_unsupported_error(kind)
@@ -156,11 +156,11 @@ class MachineCall:
         access_policy.check_readable(namespace, kind)
 
     async def wait_until_responsive(self) -> None:
-        """Return when the machine does not hang. Raises Refused if it goes down."""
+        """Wait until the machine does not hang. Raises CallRejected if it goes down."""
         await self._wait_until(lambda: not self.machine.faults.hang)
 
     async def wait_delay(self, seconds: float) -> None:
-        """Return that much later, once per call. Raises Refused if the machine goes down meanwhile."""
+        """Wait that long, once per call. Raises CallRejected if the machine goes down meanwhile."""
         if not seconds:
             return
         timer = asyncio.get_running_loop().call_later(seconds, self._end_delay)

@@ -35,7 +35,7 @@ _VERSION = "/machine.MachineService/Version"
 
 
 class RawCodec(CodecBase):
-    """Messages stay bytes: they are read and written by `wire`."""
+    """Leaves messages as bytes; `protobuf_wire` decodes and encodes them."""
 
     __content_subtype__ = "proto"
 
@@ -47,19 +47,17 @@ class RawCodec(CodecBase):
 
 
 class MethodTable(dict[str, Handler]):
-    """Methods by their path. To a path that it lacks, grpclib would give an answer without a content type,
-    which clients take for a broken server.
-    """
+    """Methods by path. grpclib's response to an unknown path lacks a content type, which breaks clients."""
 
     def get(self, path: str, default: Any = None) -> Any:
-        """The method, or one that says that there is none."""
+        """Return the method, or one that responds with UNIMPLEMENTED."""
         return super().get(path) or Handler(
             _make_handler(_make_unimplemented(path)), Cardinality.UNARY_UNARY, bytes, bytes
         )
 
 
 class TalosService:
-    """Every method that a reader may call."""
+    """The methods of COSI's State service and Version."""
 
     def __init__(self, fleet: SimFleet) -> None:
         self._fleet = fleet
@@ -82,39 +80,39 @@ class TalosService:
 
     async def _get(self, stream: Bytes) -> None:
         asked = parse_get(await _read_request(stream))
-        async with self._open_call(stream, _STATE, CallKey("", "Get", asked.type)) as visit:
-            await visit.wait_until_allowed(asked.namespace, asked.type)
-            await stream.send_message(encode({1: get_resource(visit.machine.state, asked)}))
+        async with self._open_call(stream, _STATE, CallKey("", "Get", asked.type)) as opened:
+            await opened.wait_until_allowed(asked.namespace, asked.type)
+            await stream.send_message(encode({1: get_resource(opened.machine.state, asked)}))
 
     async def _list(self, stream: Bytes) -> None:
         request = await _read_request(stream)
-        async with self._open_call(stream, _STATE, CallKey("", "List", parse_type(request))) as visit:
+        async with self._open_call(stream, _STATE, CallKey("", "List", parse_type(request))) as opened:
             asked = parse_list(request)
-            await visit.wait_until_allowed(asked.namespace, asked.type)
-            for held in select_resources(visit.machine.state, asked):
-                await visit.wait_until_responsive()
+            await opened.wait_until_allowed(asked.namespace, asked.type)
+            for held in select_resources(opened.machine.state, asked):
+                await opened.wait_until_responsive()
                 await stream.send_message(encode({1: encode_resource(held)}))
 
     async def _watch(self, stream: Bytes) -> None:
         request = await _read_request(stream)
-        async with self._open_call(stream, _STATE, CallKey("", "Watch", parse_type(request))) as visit:
+        async with self._open_call(stream, _STATE, CallKey("", "Watch", parse_type(request))) as opened:
             asked = parse_watch(request)
-            await visit.wait_until_allowed(asked.selection.namespace, asked.selection.type)
-            visit.watch(asked, list(list_opening_events(visit.machine.state, asked, time.time_ns())))
-            await stream.send_message(b"")  # says that the watch is ready
+            await opened.wait_until_allowed(asked.selection.namespace, asked.selection.type)
+            opened.watch(asked, list(list_opening_events(opened.machine.state, asked, time.time_ns())))
+            await stream.send_message(b"")  # the watch is ready
             while True:
-                event = await visit.next_event()
-                if not visit.is_muted:
+                event = await opened.next_event()
+                if not opened.is_muted:
                     await stream.send_message(event.message())
 
     async def _version(self, stream: Bytes) -> None:
         await _read_request(stream)
-        async with self._open_call(stream, "/machine.MachineService/", CallKey("", "Version", "")) as visit:
-            await stream.send_message(build_version_response(visit.machine.facts))
+        async with self._open_call(stream, "/machine.MachineService/", CallKey("", "Version", "")) as opened:
+            await stream.send_message(build_version_response(opened.machine.facts))
 
     @asynccontextmanager
     async def _open_call(self, stream: Bytes, service: str, call: CallKey) -> AsyncIterator[MachineCall]:
-        """Find the machine, count the call, check the role, endure what is wrong. Raises Refused."""
+        """Select the machine, count the call, check the role, apply faults. Raises CallRejected."""
         headers = stream.metadata
         assert headers is not None
         node = None
@@ -127,16 +125,16 @@ class TalosService:
         finally:
             self._fleet.calls[call._replace(node=node or "")] += 1
         access_policy.authorize_reader(_get_roles(stream))
-        async with machine.open_call(node or "") as visit:
-            yield visit
+        async with machine.open_call(node or "") as opened:
+            yield opened
 
 
 def _make_handler(answer: Callable[[Bytes], Awaitable[None]]) -> Callable[[Bytes], Awaitable[None]]:
     async def handle(stream: Bytes) -> None:
         try:
             await answer(stream)
-        except CallRejected as refused:
-            raise GRPCError(Status(refused.code), refused.message) from refused
+        except CallRejected as rejected:
+            raise GRPCError(Status(rejected.code), rejected.message) from rejected
         except MalformedMessage as error:
             words = f"grpc: error unmarshalling request: {error}"
             raise GRPCError(Status.INTERNAL, words) from error
@@ -163,7 +161,7 @@ async def _reject_write(stream: Bytes) -> None:
 
 
 def _get_roles(stream: Bytes) -> list[str]:
-    """The organizations of the client certificate."""
+    """Return the organizations of the client certificate."""
     certificate = stream.peer.cert() or {}
     names = [name for relative in certificate.get("subject", ()) for name in relative]
     return [value for kind, value in names if kind == "organizationName"]

@@ -1,4 +1,4 @@
-"""The answer of Talos's Version call, which proves a machine reachable."""
+"""The response to Talos's Version call, which proves that a machine is reachable."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from libs.testbed.sim_machines.protobuf_wire import Field, encode
 
 
 def build_version_response(machine: SimMachineFacts) -> bytes:
-    """machine.VersionResponse with one message. Build facts other than the tag are left out."""
+    """Return a machine.VersionResponse with one message, without build facts other than the tag."""
     name = machine.platform.platform if machine.platform else ""
     platform: dict[int, Field] = {1: name, 2: _get_mode(name)}
     answer: dict[int, Field] = {
         2: {1: machine.talos_version, 5: "linux", 6: "amd64"},
         3: platform,
-        4: {1: True},  # role-based access is on
+        4: {1: True},  # role-based access control is enabled
     }
     return encode({1: [answer]})
 

@@ -1,4 +1,4 @@
-"""make compose-local: what it says where it cannot run, what it keeps, how a failed command is told."""
+"""make compose-local: errors on machines where it cannot run, its cache, and errors of commands."""
 
 from pathlib import Path
 
@@ -14,21 +14,19 @@ def machine_with(folder: Path, *tools: str) -> str:
     return str(folder)
 
 
-def test_a_user_who_is_not_root_is_told_of_both_ways_out(tmp_path: Path):
+def test_the_error_for_a_user_without_root_names_both_alternatives(tmp_path: Path):
     path = machine_with(tmp_path, "apt-get", "dpkg-deb", "tar", "umount")
     check_machine(0, path)
     with pytest.raises(MissingPrerequisite, match=r"needs root: sudo make compose-local\n.*make compose-up"):
         check_machine(1000, path)
 
 
-def test_a_machine_that_is_no_debian_is_told_what_it_lacks(tmp_path: Path):
-    with pytest.raises(
-        MissingPrerequisite, match="needs a Debian machine: there is no apt-get, dpkg-deb here"
-    ):
+def test_the_error_on_a_machine_that_is_not_debian_lists_what_it_lacks(tmp_path: Path):
+    with pytest.raises(MissingPrerequisite, match="needs a Debian machine: this one lacks apt-get, dpkg-deb"):
         check_machine(0, machine_with(tmp_path, "tar", "umount"))
 
 
-def test_a_command_that_fails_is_told_with_its_words():
+def test_the_error_of_a_command_contains_its_output():
     with pytest.raises(CommandFailed, match=r"ended with status 3:\nout of luck"):
         run_command(["sh", "-c", "echo out of luck >&2; exit 3"])
 
