@@ -76,7 +76,7 @@ Each service, and the NATS keeper, serves its metrics at `/metrics`, on the port
 label contains a Node name.
 
 - **\\*** marks metrics whose name and labels are those of the reference controller.
-- The fourth column lists the processes that set a metric: all six services, some of them, or `bootstrap`, the
+- The fourth column lists the processes that set a metric: all services, some of them, or `bootstrap`, the
   NATS keeper.
 - Every process exposes each metric without labels, as 0 if it does not set it. So an alert on a small value,
   such as an expiry time, must exclude 0. A metric with labels may have no series until something happens.

@@ -23,12 +23,10 @@ from libs.testbed.helm.chart import (
 from libs.testbed.helm.renders import (
     MANIFESTS,
     PAGE,
-    PERMISSIONS_FILE,
     RENDERED_FILES,
     render_file,
     render_values_doc,
 )
-from libs.testbed.helm.rights import render_permissions_file
 from libs.testbed.helm.values_page import parse_documented_values
 from tests.architecture.sources import ROOT
 from tests.deploy.profiles import CLUSTER_WIDE, PROFILES, PUSHED, prefix, rendered_text
@@ -49,10 +47,6 @@ def test_a_committed_manifest_is_what_the_chart_renders(name: str):
 
 def test_nothing_lies_among_the_manifests_that_is_not_rendered():
     assert {path.name for path in MANIFESTS.glob("*.yml")} == set(RENDERED_FILES)
-
-
-def test_the_charts_rights_are_those_of_the_wiring():
-    assert PERMISSIONS_FILE.read_text() == render_permissions_file(), ANEW
 
 
 def test_the_page_on_values_is_that_of_these_values():

@@ -31,8 +31,8 @@ _CERTIFICATES = "certificates.k8s.io"
 
 WATCHER = ServiceSpec(
     service="watcher",
-    description="tells the others of Nodes and requests for certificates as Kubernetes has them",
-    input_description="Nodes, and kubelets' CertificateSigningRequests, from the Kubernetes API",
+    description="publishes Nodes and kubelets' certificate requests as they are in Kubernetes",
+    input_description="Nodes and kubelets' CertificateSigningRequests, from the Kubernetes API",
     port=10458,  # the port of the reference controller; all services in one process serve it, too
     lease=WATCHER_LEASE,
     follows=(f"{FLOW}.>",),
@@ -60,8 +60,8 @@ WATCHER = ServiceSpec(
 
 METADATA = ServiceSpec(
     service="metadata",
-    description="asks their machines over the Talos API",
-    input_description="observed nodes and requests for certificates; the Talos API of their machines",
+    description="queries their machines over the Talos API",
+    input_description="observed Nodes and certificate requests; the Talos API of their machines",
     port=10459,
     single_replica=True,
     follows=(f"{FLOW}.>",),
@@ -77,8 +77,8 @@ METADATA = ServiceSpec(
 
 LABELER = ServiceSpec(
     service="labeler",
-    description="makes Nodes usable: addresses, providerID, labels, taints",
-    input_description="enriched nodes; follows observed ones",
+    description="initializes Nodes: addresses, providerID, labels, taints",
+    input_description="enriched Nodes; follows observed Nodes",
     port=10460,
     controller=Controller(
         name="cloud-node", aliases=("cloud-node-controller",), display_name="cloud-node", in_wildcard=True
@@ -105,8 +105,8 @@ LABELER = ServiceSpec(
 
 CSR = ServiceSpec(
     service="csr",
-    description="approves or denies what kubelets ask to serve with",
-    input_description="enriched requests for certificates; follows all that is known of Nodes",
+    description="approves or denies kubelets' requests for serving certificates",
+    input_description="enriched certificate requests; follows all messages about Nodes and requests",
     port=10461,
     controller=Controller(
         name="certificatesigningrequest-approving-controller",
@@ -129,8 +129,8 @@ CSR = ServiceSpec(
 
 IPAM = ServiceSpec(
     service="ipam",
-    description="gives Nodes their pod CIDRs",
-    input_description="enriched nodes and the cluster's networks; follows all that is known of Nodes",
+    description="allocates pod CIDRs to Nodes",
+    input_description="enriched Nodes and the networks of the cluster; follows all messages about Nodes",
     port=10462,
     controller=Controller(
         name="node-ipam-controller",
@@ -163,7 +163,7 @@ IPAM = ServiceSpec(
 LIFECYCLE = ServiceSpec(
     service="lifecycle",
     description="deletes Nodes whose machine is proven to be gone",
-    input_description="all that is known of Nodes, which it follows",
+    input_description="follows all messages about Nodes",
     port=10463,
     controller=Controller(
         name="cloud-node-lifecycle-controller",

@@ -10,7 +10,6 @@ from libs.testbed.control_plane.build import BuildError
 from libs.testbed.helm.chart import CHART, ChartValues, HelmError, render_text
 from libs.testbed.helm.embedded_chart import EMBEDDED, render_embedded
 from libs.testbed.helm.observability_copies import COPIES, list_surplus_files, read_original_files
-from libs.testbed.helm.rights import render_permissions_file
 from libs.testbed.helm.values_page import render_values_page
 
 PERMISSIONS_FILE: Final = CHART / "files" / "rights.yaml"
@@ -59,9 +58,8 @@ def write_if_changed(path: Path, content: str) -> None:
 
 
 def main() -> None:
-    """Write all generated files; the permissions first, because rendering uses them."""
+    """Write the chart's generated files. `python -m tools.service_table` must run first."""
     try:
-        write_if_changed(PERMISSIONS_FILE, render_permissions_file())
         write_if_changed(PAGE, render_values_doc())
         write_if_changed(EMBEDDED, render_embedded())
         for path in list_surplus_files():

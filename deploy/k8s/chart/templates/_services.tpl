@@ -1,29 +1,38 @@
 {{/* Which services are installed, and their flags. */}}
 
+{{/* files/services.yaml, generated from the service table, as a list. One row of it, by the name of the service. JSON. */}}
+{{- define "talos-ccm.row" -}}
+{{- range .root.Files.Get "files/services.yaml" | fromYamlArray -}}
+{{- if eq .name $.service -}}{{- toJson . -}}{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* Whether enabledControllers enables each controller, by its proper name. The last entry wins. JSON. */}}
 {{- define "talos-ccm.wanted" -}}
-{{- $aliases := dict
-  "cloud-node-controller" "cloud-node"
-  "node-csr-approval" "certificatesigningrequest-approving-controller"
-  "nodeipam" "node-ipam-controller"
-  "cloud-node-lifecycle" "cloud-node-lifecycle-controller" -}}
+{{- $rows := .Files.Get "files/services.yaml" | fromYamlArray -}}
+{{- $aliases := dict -}}
+{{- range $row := $rows -}}
+{{- range .aliases -}}{{- $_ := set $aliases . $row.controller -}}{{- end -}}
+{{- end -}}
 {{- $wanted := dict -}}
 {{- range .Values.enabledControllers -}}
 {{- $bare := trimPrefix "-" . -}}
 {{- $_ := set $wanted (get $aliases $bare | default $bare) (not (hasPrefix "-" .)) -}}
 {{- end -}}
 {{- $all := get $wanted "*" | default false -}}
-{{- range list "cloud-node" "certificatesigningrequest-approving-controller" -}}
-{{- if not (hasKey $wanted .) -}}{{- $_ := set $wanted . $all -}}{{- end -}}
-{{- end -}}
-{{- if not (hasKey $wanted "node-ipam-controller") -}}
-{{- $told := false -}}
-{{- range concat (.Values.extraArgs | default list) (.Values.services.ipam.extraArgs | default list) -}}
-{{- if regexMatch "^--?allocate[-_]node[-_]cidrs(=.*)?$" . -}}
+{{- range $row := $rows -}}
+{{- if and .controller (not (hasKey $wanted .controller)) -}}
+{{- $told := and .inWildcard $all -}}
+{{- if .flag -}}
+{{- $named := printf "^--?%s" (replace "-" "[-_]" .flag) -}}
+{{- range concat ($.Values.extraArgs | default list) ((get $.Values.services .name | default dict).extraArgs | default list) -}}
+{{- if regexMatch (printf "%s(=.*)?$" $named) . -}}
 {{- $told = not (regexMatch "=(?i:0|f|false)$" .) -}}
 {{- end -}}
 {{- end -}}
-{{- $_ := set $wanted "node-ipam-controller" $told -}}
+{{- end -}}
+{{- $_ := set $wanted .controller $told -}}
+{{- end -}}
 {{- end -}}
 {{- toJson $wanted -}}
 {{- end }}
@@ -31,7 +40,7 @@
 {{/* "true" if no machine is queried, else "". */}}
 {{- define "talos-ccm.withoutTalos" -}}
 {{- $without := not .Values.talos.enabled -}}
-{{- range concat (.Values.extraArgs | default list) (.Values.services.metadata.extraArgs | default list) -}}
+{{- range concat (.Values.extraArgs | default list) ((get .Values.services "metadata" | default dict).extraArgs | default list) -}}
 {{- if regexMatch "^--?without[-_]talos(=.*)?$" . -}}{{- $without = not (regexMatch "=(?i:0|f|false)$" .) -}}{{- end -}}
 {{- end -}}
 {{- ternary "true" "" $without -}}
@@ -39,10 +48,10 @@
 
 {{/* Not empty if the process of csr has a flag with the Service networks; csr needs it if no machine is queried. */}}
 {{- define "talos-ccm.serviceNetworks" -}}
-{{- $args := concat (.Values.extraArgs | default list) (.Values.services.csr.extraArgs | default list) -}}
+{{- $args := concat (.Values.extraArgs | default list) ((get .Values.services "csr" | default dict).extraArgs | default list) -}}
 {{- if .Values.daemonSet.enabled -}}
 {{- range list "watcher" "metadata" -}}
-{{- $args = concat $args ((get $.Values.services .).extraArgs | default list) -}}
+{{- $args = concat $args ((get $.Values.services . | default dict).extraArgs | default list) -}}
 {{- end -}}
 {{- end -}}
 {{- range $args -}}
@@ -81,32 +90,49 @@
 {{- fail "useDaemonSet is a value of old charts of the reference controller: use daemonSet.enabled instead" -}}
 {{- end -}}
 {{- $wanted := include "talos-ccm.wanted" . | fromJson -}}
-{{- $names := list "watcher" "metadata" -}}
+{{- $names := list -}}
 {{- $nodes := list -}}
-{{- if get $wanted "cloud-node" -}}{{- $nodes = append $nodes "labeler" -}}{{- end -}}
-{{- $csr := get $wanted "certificatesigningrequest-approving-controller" -}}
-{{- if get $wanted "node-ipam-controller" -}}{{- $nodes = append $nodes "ipam" -}}{{- end -}}
-{{- if get $wanted "cloud-node-lifecycle-controller" -}}{{- $nodes = append $nodes "lifecycle" -}}{{- end -}}
-{{- if not (or $csr $nodes) -}}
-{{- fail "enabledControllers leaves nothing to run: name cloud-node, node-csr-approval, node-ipam-controller or cloud-node-lifecycle" -}}
+{{- $others := list -}}
+{{- $choices := list -}}
+{{- $choicesWithoutTalos := list -}}
+{{- range .Files.Get "files/services.yaml" | fromYamlArray -}}
+{{- if not .controller -}}{{- $names = append $names .name -}}
+{{- else -}}
+{{- $choices = append $choices .displayName -}}
+{{- if not .needsTalos -}}{{- $choicesWithoutTalos = append $choicesWithoutTalos .displayName -}}{{- end -}}
+{{- if get $wanted .controller -}}
+{{- if .needsTalos -}}{{- $nodes = append $nodes .name -}}{{- else -}}{{- $others = append $others .name -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not (or $others $nodes) -}}
+{{- fail (printf "enabledControllers leaves nothing to run: name %s or %s" (join ", " (initial $choices)) (last $choices)) -}}
 {{- end -}}
 {{- if and (not .Values.talos.enabled) $nodes -}}
-{{- fail (printf "talos.enabled is false, and %s cannot work without the Talos API: enabledControllers may contain only node-csr-approval" (join ", " $nodes)) -}}
+{{- fail (printf "talos.enabled is false, and %s cannot work without the Talos API: enabledControllers may contain only %s" (join ", " $nodes) (join ", " $choicesWithoutTalos)) -}}
 {{- end -}}
 {{- if and (has "ipam" $nodes) (include "talos-ccm.withoutTalos" .) -}}
 {{- fail "--without-talos is set, and ipam cannot work without the Talos API: it would never allocate" -}}
 {{- end -}}
-{{- if and $csr (include "talos-ccm.withoutTalos" .) (not (include "talos-ccm.serviceNetworks" .)) -}}
+{{- if and (has "csr" $others) (include "talos-ccm.withoutTalos" .) (not (include "talos-ccm.serviceNetworks" .)) -}}
 {{- fail "talos.enabled is false (--without-talos), so no service queries a control plane for the Service networks: add the --service-cluster-ip-range of kube-apiserver to services.csr.extraArgs" -}}
 {{- end -}}
-{{- toJson (dict "names" (concat $names $nodes (ternary (list "csr") list $csr))) -}}
+{{- toJson (dict "names" (concat $names $nodes $others)) -}}
 {{- end }}
 
 {{- define "talos-ccm.port" -}}
 {{- if eq .service "watcher" -}}
 {{ .root.Values.service.containerPort }}
 {{- else -}}
-{{ get (dict "metadata" 10459 "labeler" 10460 "csr" 10461 "ipam" 10462 "lifecycle" 10463) .service }}
+{{ (include "talos-ccm.row" . | fromJson).port }}
+{{- end -}}
+{{- end }}
+
+{{- define "talos-ccm.replicas" -}}
+{{- if (include "talos-ccm.row" . | fromJson).singleReplica -}}
+1
+{{- else -}}
+{{ (get .root.Values.services .service | default dict).replicas | default .root.Values.replicaCount | int }}
 {{- end -}}
 {{- end }}
 
