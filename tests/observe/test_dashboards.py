@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from libs.common.contract.services import SERVICES
 from tests.bus_actors import wait_until
 from tests.observe.running_fleet import Fleet, a_fleet
 from tools.dashboards.boards import FOLDER
@@ -160,6 +161,4 @@ async def test_the_cluster_and_the_job_are_found_by_the_variables(fleet: Fleet):
 
 async def test_with_honor_labels_a_service_is_our_word_for_it(fleet: Fleet):
     found = await fleet.prometheus.query("count by (service) (talosccm_nats_connected)")
-    assert {sample.labels["service"] for sample in found} == {
-        "watcher", "metadata", "labeler", "csr", "ipam", "lifecycle"
-    }  # fmt: skip
+    assert {sample.labels["service"] for sample in found} == {spec.service for spec in SERVICES}

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
+from libs.common.contract.services import SERVICES
 from libs.testbed.compose.addresses import read_node_count
 from libs.testbed.compose.credentials import write_credentials
 from libs.testbed.compose.fleet import MAX_NODES, make_fleet
 from libs.testbed.compose.node_readiness import list_missing
 from libs.testbed.kubelet_node import UNINITIALIZED
 
-SERVICES = ("watcher", "metadata", "labeler", "csr", "ipam", "lifecycle")
+NAMES = tuple(spec.service for spec in SERVICES)
 ISSUED = {"metadata": {"name": "csr-1"}, "status": {"certificate": "AAAA"}}
 
 
@@ -55,19 +56,19 @@ def test_a_number_of_nodes_that_is_none_is_told(text: str, monkeypatch: pytest.M
 
 
 def made(folder: Path) -> Path:
-    for name in ("control-plane", "nodes", "talos", *SERVICES):
+    for name in ("control-plane", "nodes", "talos", *NAMES):
         (folder / name).mkdir()
-    for name in SERVICES:
+    for name in NAMES:
         (folder / "keys" / f"compose-nats-{name}").mkdir(parents=True)
         (folder / "keys" / f"compose-nats-{name}" / "seed.nk").write_text(f"seed of {name}")
     (folder / "keys" / "ca.crt").write_text("who vouches for NATS")
-    write_credentials(folder, SERVICES)
+    write_credentials(folder, NAMES)
     return folder
 
 
 def test_each_service_gets_its_own_identity_and_no_other(tmp_path: Path):
     folder = made(tmp_path)
-    for name in SERVICES:
+    for name in NAMES:
         has = {path.name for path in (folder / name).iterdir()}
         assert has == {"seed.nk", "ca.crt", "talosconfig" if name == "metadata" else "kubeconfig"}
         assert (folder / name / "seed.nk").read_text() == f"seed of {name}"
@@ -78,5 +79,5 @@ def test_each_service_gets_its_own_identity_and_no_other(tmp_path: Path):
 
 def test_nobody_but_their_owner_may_read_credentials(tmp_path: Path):
     folder = made(tmp_path)
-    written = [path for name in ("nodes", *SERVICES) for path in (folder / name).iterdir()]
+    written = [path for name in ("nodes", *NAMES) for path in (folder / name).iterdir()]
     assert {path.stat().st_mode & 0o077 for path in written} == {0}
