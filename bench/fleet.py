@@ -4,13 +4,13 @@ from typing import Final
 
 from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.machine_fleet import Address, SimMachineFacts, make_machine
+from libs.testbed.platform_examples import MIXED_FLEET
 
-PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
 EXTERNAL: Final = "external"  # Talos's link for addresses that only the cloud knows
 MAX_NODES: Final = 20000  # the address ranges below have room for these
 
 
-def make_fleet(prefix: str, count: int, platforms: tuple[str, ...] = PLATFORMS) -> list[SimMachineFacts]:
+def make_fleet(prefix: str, count: int, platforms: tuple[str, ...] = MIXED_FLEET) -> list[SimMachineFacts]:
     """Make `count` dual-stack machines with an external address, on alternating platforms."""
     return [_make_machine(prefix, number, platforms[number % len(platforms)]) for number in range(count)]
 

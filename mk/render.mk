@@ -1,3 +1,3 @@
 .PHONY: render-samples
-render-samples: env ## write the sample nodes of `talos-ccm render` again from the testbed's platforms
-	@$(BIN)/python -m tools.platform_samples > cli/render/samples.json
+render-samples: env ## write what follows the platform table: the samples of `talos-ccm render`, a table of the docs
+	@$(BIN)/python -m tools.platform_samples

@@ -1,11 +1,15 @@
-"""A joining node of each platform with the facts of its machine: `make render-samples`."""
+"""`python -m tools.platform_samples`: writes what follows the platform table.
+
+These are the samples of `talos-ccm render`, with a joining node of each platform, and a table of the docs.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import json
-import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,35 +23,18 @@ from libs.common.contract.machine import (
     SystemInformation,
 )
 from libs.common.contract.node import Node, trim_node
-from libs.common.contract.platforms import PLATFORMS
+from libs.common.contract.platforms import CONFIGURED_PROVIDER_ID, PLATFORMS
 from libs.testbed.kubelet_node import SimKubelet, build_registered_node
 from libs.testbed.machine_facts import SimMachineFacts, make_machine
+from tools.generated_part import replace_part
 
+ROOT: Final = Path(__file__).parents[1]
+SAMPLES: Final = ROOT / "cli" / "render" / "samples.json"
+PAGE: Final = ROOT / "docs" / "compatibility.md"
 _JOINED_AT: Final = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 _SCOPES: Final = {"global": 0, "host": 254}
 _TAGS: Final = {"team": "web"}  # on platforms that report tags
 _SCHEMATIC: Final = "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d642d1ba"  # without extensions
-# Manufacturer and product name in SMBIOS. Many product names are invalid label values.
-_SMBIOS: Final = {
-    "akamai": ("Akamai", "Compute Instance"),
-    "alibabacloud": ("Alibaba Cloud", "Alibaba Cloud ECS"),
-    "aws": ("Amazon EC2", "m5.large"),
-    "azure": ("Microsoft Corporation", "Virtual Machine"),
-    "cloudstack": ("Apache Software Foundation", "CloudStack KVM Hypervisor"),
-    "digital-ocean": ("DigitalOcean", "Droplet"),
-    "equinixMetal": ("Dell Inc.", "PowerEdge R6515"),
-    "exoscale": ("Exoscale", "Exoscale Compute Platform"),
-    "gcp": ("Google", "Google Compute Engine"),
-    "hcloud": ("Hetzner", "vServer"),
-    "metal": ("Dell Inc.", "PowerEdge R650"),
-    "nocloud": ("QEMU", "Standard PC (i440FX + PIIX, 1996)"),
-    "openstack": ("OpenStack Foundation", "OpenStack Nova"),
-    "scaleway": ("Scaleway", "SCW-DEV1-M"),
-    "upcloud": ("UpCloud", "Server"),
-    "vmware": ("VMware, Inc.", "VMware7,1"),
-    "vultr": ("Vultr", "VC2"),
-}
-_QEMU: Final = ("QEMU", "Standard PC (Q35 + ICH9, 2009)")
 
 
 def render_samples() -> str:
@@ -99,7 +86,7 @@ def _make_facts(machine: SimMachineFacts, platform: str) -> MachineFacts:
 def _make_system_information(machine: SimMachineFacts, platform: str) -> SystemInformation | None:
     if machine.system_information is None:
         return None
-    manufacturer, product_name = _SMBIOS.get(platform, _QEMU)
+    manufacturer, product_name = PLATFORMS[platform].example.smbios
     return SystemInformation(
         uuid=machine.system_information.uuid, manufacturer=manufacturer, product_name=product_name
     )
@@ -120,5 +107,21 @@ def _prefix(text: str) -> str:
     return ipaddress.ip_interface(text).with_prefixlen
 
 
+def render_platforms_page(text: str) -> str:
+    """Return docs/compatibility.md with the table of platforms."""
+    return replace_part(text, "platforms", "".join(_list_page_lines()), command="make render-samples")
+
+
+def _list_page_lines() -> Iterator[str]:
+    yield "\n| platform | providerID | public addresses from the machine's links |\n|---|---|---|\n"
+    for name in sorted(PLATFORMS):
+        row = PLATFORMS[name]
+        form = f"`{row.provider_id}`" if row.provider_id else "-"
+        form = "the user's choice" if row.provider_id == CONFIGURED_PROVIDER_ID else form
+        yield f"| `{name}` | {form} | {'yes' if row.public_addresses == 'links' else 'no'} |\n"
+    yield "\n"
+
+
 if __name__ == "__main__":
-    sys.stdout.write(render_samples())
+    SAMPLES.write_text(render_samples())
+    PAGE.write_text(render_platforms_page(PAGE.read_text()))

@@ -18,13 +18,12 @@ from libs.common.cloud_config.findings import Findings, truncate_line
 from libs.common.cloud_config.model import Rule
 from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.cloud_config.selectors import match_selector
+from libs.common.contract.platforms import PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
 
 _ESCAPED: Final = {"&": "&amp;", "+": "&#43;", "'": "&#39;", '"': "&#34;", "<": "&lt;", ">": "&gt;"}
 _TABLE: Final = str.maketrans(_ESCAPED)
 _IN_TEMPLATES_OF_REFERENCE: Final = frozenset(field.name for field in FIELDS if field.in_reference)
 _OURS: Final = frozenset(field.name for field in FIELDS) - _IN_TEMPLATES_OF_REFERENCE
-# On these platforms, the reference discovers public addresses by default.
-_DISCOVERING: Final = frozenset({"nocloud", "metal", "openstack", "oracle"})
 _CONTINUOUS: Final = (
     "sets what is kept right for as long as a node lives: it changes with its rule and its machine, and "
     "a removed rule takes its labels, annotations and taints with it. The reference leaves them for "
@@ -65,7 +64,7 @@ def _report_discovery(rule: Rule, path: str, findings: Findings) -> None:
         for platform, machine in load_sample_machines().items()
         if match_selector(rule.selector, machine.fields.texts).is_match
     }
-    new = about - _DISCOVERING
+    new = about - PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
     if about and not new:
         return  # the platform discovers addresses anyway
     where = f" (of the samples: {format_platforms(sorted(new))})" if new else ""

@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from libs.common.contract.node import FIELD_OWNERSHIP_DIGEST_LABEL
 from libs.testbed.machine_fleet import SimMachineFacts, make_machine
+from libs.testbed.platform_examples import MIXED_FLEET
 
-# A mixed fleet: each platform has its own providerID format.
-PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
 _OUR_TAINTS: Final = "node.cloudprovider.kubernetes.io/"
 
 
@@ -17,7 +16,7 @@ def make_machines(count: int) -> list[SimMachineFacts]:
 
 
 def _make_machine(number: int) -> SimMachineFacts:
-    platform = PLATFORMS[(number - 1) % len(PLATFORMS)]
+    platform = MIXED_FLEET[(number - 1) % len(MIXED_FLEET)]
     return make_machine(
         f"{platform}-{number:03}",
         f"10.64.{number // 250}.{number % 250 + 1}",

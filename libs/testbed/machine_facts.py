@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from libs.common.contract.platforms import PLATFORMS
-from libs.testbed.platform_examples import EXAMPLES, build_provider_id
+from libs.testbed.platform_examples import build_provider_id
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ def make_machine(
 
     The same name results in the same IDs. `machine` sets fields of SimMachineFacts.
     """
-    fills, example = PLATFORMS[platform], EXAMPLES[platform]
+    fills, example = PLATFORMS[platform], PLATFORMS[platform].example
     uuid = uuid if uuid is not None else _uuid(name)
     ids = {"name": name, "uuid": uuid, "number": str(_number(name)), "hex": f"{_number(name):017x}"}
     region, zone = _default_to(region, example.region), _default_to(zone, example.zone)

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from libs.common.contract.machine import PlatformMetadata
-from libs.common.contract.platforms import OUR_SCHEME
+from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS_THAT_IGNORE_CASE
 
 _AZURE_GROUP: Final = re.compile(r"/subscriptions/[^/]+/resourcegroups/([^/]+)/providers/", re.IGNORECASE)
 
@@ -18,9 +18,9 @@ def build_provider_id(platform: PlatformMetadata, node_ip: str) -> str:
 def derive_native_provider_id(platform: PlatformMetadata) -> str:
     """Return the providerID in the form that the platform's own controllers write, or "".
 
-    For Azure, the resource group is in lower case.
+    A resource group, which only Azure has, is in lower case.
     """
-    if platform.platform != "azure":
+    if platform.platform not in PLATFORMS_THAT_IGNORE_CASE:
         return platform.provider_id
     found = _AZURE_GROUP.search(platform.provider_id)
     if found is None:

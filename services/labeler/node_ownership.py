@@ -5,47 +5,33 @@ from typing import Final
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.machine import PlatformMetadata, why_metadata_incomplete
 from libs.common.contract.node import Node
-from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS_WITHOUT_PROVIDER_ID
+from libs.common.contract.platforms import NATIVE_SCHEMES, OUR_SCHEME, PLATFORMS_WITHOUT_PROVIDER_ID
 from services.labeler.ownership_record import read_ownership_record
 from services.labeler.provider_id import derive_native_provider_id, parse_scheme
 
 _NOT_CONFIGURED: Final = Ownership()
 # providerID schemes that cloud controller managers write. On a platform without a native format, any other
 # scheme comes from the kubelet's --provider-id (metal3://..., sidero://...): the Node is ours and keeps it.
-FOREIGN_SCHEMES: Final = frozenset(
+FOREIGN_SCHEMES: Final = NATIVE_SCHEMES | frozenset(
     {
         "alicloud",
-        "aws",
-        "azure",
         "baremetal",
         "brightbox",
         "civo",
-        "cloudstack",
-        "digitalocean",
-        "equinixmetal",
-        "exoscale",
         "external-cloudstack",
-        "gce",
         "harvester",
-        "hcloud",
         "hrobot",
         "huaweicloud",
         "ibm",
         "k3s",
         "kind",
         "kubevirt",
-        "linode",
         "nutanix",
-        "oci",
-        "openstack",
         "ovirt",
         "proxmox",
         "rke2",
-        "scaleway",
         "tencentcloud",
-        "upcloud",
         "vsphere",
-        "vultr",
         "yandex",
     }
 )

@@ -5,7 +5,7 @@ from typing import Final
 
 from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
 from libs.common.contract.node import Node
-from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID
+from libs.common.contract.platforms import PLATFORMS_THAT_IGNORE_CASE, PLATFORMS_WITH_PROVIDER_ID
 from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
 
 __all__ = [
@@ -51,8 +51,8 @@ def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "
     existing, reported = node.spec.provider_id, derive_native_provider_id(platform)
     if not existing or not reported or existing == reported:
         return ""
-    if platform.platform == "azure" and existing.lower() == reported.lower():
-        return ""  # Azure's own controllers differ in the case of a resource ID
+    if platform.platform in PLATFORMS_THAT_IGNORE_CASE and existing.lower() == reported.lower():
+        return ""
     return (
         f"providerID is {existing!r}, but {source} {reported!r}; Kubernetes cannot change it: "
         "controllers that look for the machine by it will not find it until the Node is deleted and its "

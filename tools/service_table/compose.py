@@ -6,7 +6,7 @@ from typing import Final
 
 from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import CSR, IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER
-from tools.service_table.generated_part import replace_part
+from tools.generated_part import replace_part
 
 _PORT: Final = WATCHER.port  # of every container: each has an address of its own
 _SERVICE_NETWORKS: Final = "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112"

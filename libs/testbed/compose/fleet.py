@@ -3,8 +3,8 @@
 from typing import Final
 
 from libs.testbed.machine_fleet import SimMachineFacts, make_machine
+from libs.testbed.platform_examples import MIXED_FLEET
 
-PLATFORMS: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
 MAX_NODES: Final = 5000
 
 
@@ -14,7 +14,7 @@ def make_fleet(count: int) -> list[SimMachineFacts]:
 
 
 def _make_machine(number: int) -> SimMachineFacts:
-    platform = PLATFORMS[(number - 1) % len(PLATFORMS)]
+    platform = MIXED_FLEET[(number - 1) % len(MIXED_FLEET)]
     high, low = divmod(number, 250)
     return make_machine(
         f"{platform}-{number:04}",

@@ -1,6 +1,7 @@
 """One table of platforms: services, samples, the testbed, tests and docs know the same ones."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,10 @@ from libs.common.contract.platforms import (
     PLATFORMS_WITHOUT_PROVIDER_ID,
 )
 from libs.testbed.machine_facts import make_machine
-from libs.testbed.platform_examples import EXAMPLES
 from services.labeler.node_ownership import FOREIGN_SCHEMES
 from services.labeler.provider_id import parse_scheme
 from tests import platform_cases
-from tests.architecture.sources import ROOT
-
-PAGE = (ROOT / "docs" / "compatibility.md").read_text()
+from tools.platform_samples import PAGE, SAMPLES, render_platforms_page, render_samples
 
 
 def pattern_of(form: str) -> str:
@@ -30,7 +28,6 @@ def pattern_of(form: str) -> str:
 
 def test_the_samples_the_testbed_and_the_cases_have_every_platform_of_the_table():
     assert set(load_samples()) == set(PLATFORMS)
-    assert set(EXAMPLES) == set(PLATFORMS)
     assert {case.platform for case in platform_cases.PLATFORMS} == set(PLATFORMS)
 
 
@@ -78,15 +75,10 @@ def test_a_platform_in_place_of_a_scheme_is_warned_of_with_the_scheme_that_its_n
         assert told == [f"is {platform}, a platform: {words}"]
 
 
-def test_the_page_on_compatibility_has_the_table():
-    rows = re.findall(
-        r"^\| `([\w-]+)` \| (?:`([^`]+)`|(-|the user's choice)) \| (yes|no) \|$", PAGE, re.MULTILINE
-    )
-    told = {
-        name: (form or {"-": ""}.get(other, CONFIGURED_PROVIDER_ID), links)
-        for name, form, other, links in rows
-    }
-    assert told == {
-        name: (each.provider_id, "yes" if each.public_addresses == "links" else "no")
-        for name, each in PLATFORMS.items()
-    }
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [(SAMPLES, render_samples()), (PAGE, render_platforms_page(PAGE.read_text()))],
+    ids=["samples", "page"],
+)
+def test_a_committed_file_follows_the_table(path: Path, content: str):
+    assert path.read_text() == content, "run `make render-samples`, look at the difference, and commit it"
