@@ -20,6 +20,7 @@ from libs.talos.api import (
     Part,
     WatchSnapshot,
 )
+from libs.talos.resources import INVENTORY
 from services.metadata.query_machine import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
@@ -28,14 +29,7 @@ from tests.flow_actors import QUICK
 
 # Nothing happens by itself within a test, but that watches open at once.
 CALM = MetadataSettings(watches_opened_after_seconds=0.0, watches_opened_per_second=1000.0)
-PARTS: Mapping[Part, str] = {
-    "Version": "talos_version",
-    "MachineType": "machine_type",
-    "ExtensionStatus": "extensions",
-    "Processor": "processors",
-    "MemoryModule": "memory_mib",
-    "RouteStatus": "gateways",
-}
+PARTS: Mapping[Part, str] = {part: ref.inventory_field for part, ref in INVENTORY.items()}
 
 
 class ScriptedTalos:

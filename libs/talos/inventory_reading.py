@@ -1,7 +1,7 @@
 """Bytes from a machine -> its inventory. These specs are small and read by hand, like the envelopes."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -46,18 +46,8 @@ def read_part(part: Part, answers: Sequence[bytes]) -> Inventory:
     """
     if part == "RouteStatus":
         return Inventory(gateways=read_gateways(answers))
-    specs = _specs(INVENTORY[part], answers)
-    match part:
-        case "Version":
-            return Inventory(talos_version=_version(specs))
-        case "MachineType":
-            return Inventory(machine_type=_machine_type(specs))
-        case "ExtensionStatus":
-            return Inventory(extensions=_extensions(specs))
-        case "Processor":
-            return Inventory(processors=_processors(specs))
-        case "MemoryModule":
-            return Inventory(memory_mib=sum(_number(spec, 1, "size") for spec in specs))
+    ref = INVENTORY[part]
+    return Inventory(**{ref.inventory_field: _READERS[part](_specs(ref, answers))})
 
 
 def _version(specs: Sequence[Spec]) -> str:
@@ -98,6 +88,20 @@ def _processors(specs: Sequence[Spec]) -> Processors:
         cores=sum(_number(spec, 11, "core_enabled") or _number(spec, 10, "core_count") for spec in used),
         threads=sum(_number(spec, 12, "thread_count") for spec in used),
     )
+
+
+def _memory_mib(specs: Sequence[Spec]) -> int:
+    """MemoryModuleSpec: 1 size."""
+    return sum(_number(spec, 1, "size") for spec in specs)
+
+
+_READERS: Final[Mapping[Part, Callable[[Sequence[Spec]], Any]]] = {
+    "Version": _version,
+    "MachineType": _machine_type,
+    "ExtensionStatus": _extensions,
+    "Processor": _processors,
+    "MemoryModule": _memory_mib,
+}
 
 
 def _specs(ref: ResourceRef, answers: Sequence[bytes]) -> list[Spec]:

@@ -40,6 +40,7 @@ class ResourceRef(msgspec.Struct, frozen=True):
     type: str
     id: str = ""
     id_regexp: str = ""
+    inventory_field: str = ""  # the field of Inventory that has its content
 
     def get(self) -> bytes:
         """Return a GetRequest, always with options, as Talos' own client sends it."""
@@ -102,19 +103,50 @@ MACHINE_STATUS: Final = ResourceRef(
 MEMBERS: Final = ResourceRef("Member", "members", "cluster", "Members.cluster.talos.dev")
 # The inventory. Rules name its parts as in `libs.common.cloud_config.fact_fields`.
 INVENTORY: Final[Mapping[Part, ResourceRef]] = {
-    "Version": ResourceRef("Version", "version", "runtime", "Versions.runtime.talos.dev", id="version"),
+    "Version": ResourceRef(
+        "Version",
+        "version",
+        "runtime",
+        "Versions.runtime.talos.dev",
+        id="version",
+        inventory_field="talos_version",
+    ),
     "MachineType": ResourceRef(
-        "MachineType", "machinetype", "config", "MachineTypes.config.talos.dev", id="machine-type"
+        "MachineType",
+        "machinetype",
+        "config",
+        "MachineTypes.config.talos.dev",
+        id="machine-type",
+        inventory_field="machine_type",
     ),
     "ExtensionStatus": ResourceRef(
-        "ExtensionStatus", "extensions", "runtime", "ExtensionStatuses.runtime.talos.dev"
+        "ExtensionStatus",
+        "extensions",
+        "runtime",
+        "ExtensionStatuses.runtime.talos.dev",
+        inventory_field="extensions",
     ),
-    "Processor": ResourceRef("Processor", "processors", "hardware", "Processors.hardware.talos.dev"),
+    "Processor": ResourceRef(
+        "Processor",
+        "processors",
+        "hardware",
+        "Processors.hardware.talos.dev",
+        inventory_field="processors",
+    ),
     "MemoryModule": ResourceRef(
-        "MemoryModule", "memorymodules", "hardware", "MemoryModules.hardware.talos.dev"
+        "MemoryModule",
+        "memorymodules",
+        "hardware",
+        "MemoryModules.hardware.talos.dev",
+        inventory_field="memory_mib",
     ),
     "RouteStatus": ResourceRef(
-        "RouteStatus", "routes", "network", "RouteStatuses.net.talos.dev", id_regexp=NOT_LOCAL_ROUTES
+        "RouteStatus",
+        "routes",
+        "network",
+        "RouteStatuses.net.talos.dev",
+        id_regexp=NOT_LOCAL_ROUTES,
+        inventory_field="gateways",
     ),
 }
 WATCHED_RESOURCES: Final = (PLATFORM_METADATA, ADDRESSES, NODENAME)

@@ -12,20 +12,12 @@ import msgspec
 
 from libs.common.contract.machine import FaultKind, Inventory, MachineFacts, MachineFault
 from libs.talos.inventory_reading import InventoryResponse
-from libs.talos.resources import Part
+from libs.talos.resources import INVENTORY, Part
 from services.metadata import poll_schedule
 from services.metadata.node_state import LONG_AGO, NodeState
 from services.metadata.poll_schedule import PollIntervals
 
 MAX_BLOCKING_POLLS: Final = 3  # polls for which a Node without facts waits for a failing part
-_FIELD_OF_PART: Final[dict[Part, str]] = {
-    "Version": "talos_version",
-    "MachineType": "machine_type",
-    "ExtensionStatus": "extensions",
-    "Processor": "processors",
-    "MemoryModule": "memory_mib",
-    "RouteStatus": "gateways",
-}
 # Faults that may pass. After others (missing role, invalid response) the part is polled twice an hour.
 _TRANSIENT_KINDS: Final[frozenset[FaultKind]] = frozenset(
     {"refused", "timeout", "certificate", "no_endpoint", "wrong_machine"}
@@ -59,7 +51,7 @@ def select_parts(
 
 def get_part(inventory: Inventory | None, part: Part) -> object:
     """Return the value of that part, None if the inventory has none."""
-    return None if inventory is None else getattr(inventory, _FIELD_OF_PART[part])
+    return None if inventory is None else getattr(inventory, INVENTORY[part].inventory_field)
 
 
 def find_blocking_fault(state: NodeState, poll: InventoryPoll) -> MachineFault | None:
@@ -85,7 +77,7 @@ def merge_inventory(state: NodeState, facts: MachineFacts, poll: InventoryPoll) 
         value, fault = get_part(poll.answer.inventory, part), poll.answer.faults.get(part)
         if value is None and state.facts is not None and (fault is None or fault.kind in _TRANSIENT_KINDS):
             value = get_part(state.facts.inventory, part)
-        fields[_FIELD_OF_PART[part]] = value
+        fields[INVENTORY[part].inventory_field] = value
     return msgspec.structs.replace(facts, inventory=Inventory(**fields))
 
 
