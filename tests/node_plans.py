@@ -14,8 +14,8 @@ from libs.common.contract.node import (
     Node,
 )
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
-from services.labeler.ownership_record import compute_digest
 from services.labeler.plan import ClusterConfig, Plan, plan_node
+from services.labeler.plan.ownership_record import compute_digest
 from services.labeler.rules import compile_rules
 from tests.builders import NOW
 from tests.json_patch import apply_json_patch

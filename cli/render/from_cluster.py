@@ -15,7 +15,7 @@ from libs.common.contract.node import Node, trim_node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.talos.api import TalosApi
-from services.labeler.node_ownership import why_not_managed
+from services.labeler.plan.node_ownership import why_not_managed
 from services.metadata.identity import MachineIdentity, verify
 
 

@@ -7,7 +7,8 @@ These events were observed before the labeler's own writes, so a plan on them wo
 from collections.abc import Callable
 from typing import Final
 
-from libs.common.contract.events import NodeGone, NodeObserved
+from libs.common.bus.protocol import Message
+from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.node import Node, trim_node
 
 # The watcher publishes within 8 s. Entries expire because a restored etcd goes back to older versions.
@@ -40,3 +41,16 @@ class MutationCache:
                     self._entries.pop(node.name, None)
             case NodeGone(name=name):
                 self._entries.pop(name, None)
+
+
+def select_latest_node(event: NodeEnriched | NodeUnreachable, observed: Message | None) -> Node | None:
+    """Return the Node as last observed; None if the event's Node no longer exists.
+
+    `observed` is the watcher's last message about that name. It is newer if its sequence is above the
+    event's `observed_sequence`; another UID is another Node.
+    """
+    if observed is None or observed.sequence <= event.observed_sequence:
+        return event.node
+    if isinstance(observed.event, NodeObserved) and observed.event.node.uid == event.node.uid:
+        return observed.event.node
+    return None

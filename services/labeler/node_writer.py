@@ -16,7 +16,7 @@ from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_event_recorder import NodeEventRecorder
 from services.labeler.plan import Notice, Plan, merge_plans
-from services.labeler.rejection import (
+from services.labeler.plan.rejection import (
     NO_REJECTION,
     Rejection,
     describe_rejected_taints,

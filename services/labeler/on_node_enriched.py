@@ -12,13 +12,13 @@ from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
 from services.labeler.blocker import describe_failed_write
-from services.labeler.latest_node import select_latest_node
+from services.labeler.mutation_cache import select_latest_node
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import ForeignNodePredicate, NodeWriter, Planner
-from services.labeler.plan import ClusterConfig, Plan, plan_node, plan_unreachable_node
-from services.labeler.rejection import Rejection
+from services.labeler.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
+from services.labeler.plan.rejection import Rejection
 from services.labeler.replica_conflicts import ReplicaConflicts
-from services.labeler.uninitialized_nodes import UninitializedNodes, is_excluded
+from services.labeler.uninitialized_nodes import UninitializedNodes
 
 TRANSFORMER_TYPE: Final = "transformer"  # the only type in the reference's code; its docs name another one
 _DURATION: Final = metrics.TRANSFORMER_DURATION.labels(TRANSFORMER_TYPE)

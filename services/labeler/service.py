@@ -19,9 +19,10 @@ from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
 from services.labeler.on_node_enriched import OnNodeEnriched
+from services.labeler.plan import is_excluded
 from services.labeler.settings import LabelerSettings
 from services.labeler.uninitialized_node_monitor import UninitializedNodeMonitor
-from services.labeler.uninitialized_nodes import UninitializedNodes, is_excluded
+from services.labeler.uninitialized_nodes import UninitializedNodes
 
 log = logging.getLogger(__name__)
 

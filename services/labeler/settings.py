@@ -17,8 +17,8 @@ from libs.common.settings.flags import (
     RENEW_DEADLINE,
     Flag,
 )
-from services.labeler.labels import is_label_value
 from services.labeler.plan import ClusterConfig
+from services.labeler.plan.labels import is_label_value
 from services.labeler.rules import RulesError, collect_findings, compile_rules
 
 # The flag alone: the labeler reloads --cloud-config when it changes, and the file's name takes precedence.

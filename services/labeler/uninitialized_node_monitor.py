@@ -22,18 +22,25 @@ from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import metrics
 from services.labeler.blocker import Blocker, block_on_defect, is_reported_on
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
-from services.labeler.node_ownership import why_not_managed
 from services.labeler.node_writer import NodeWriter
-from services.labeler.plan import ClusterConfig, Notice, Plan, why_excluded
-from services.labeler.shared_blocker import MAX_SEPARATE_REPORTS, SharedBlocker, find_shared_blocker
+from services.labeler.plan import (
+    ClusterConfig,
+    Notice,
+    Plan,
+    is_managed,
+    may_be_excluded,
+    why_excluded,
+    why_not_managed,
+)
 from services.labeler.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
+    MAX_SEPARATE_REPORTS,
+    SharedBlocker,
     UninitializedNode,
     UninitializedNodes,
     build_foreign_notice,
     find_blocker_cached,
-    is_managed,
-    may_be_excluded,
+    find_shared_blocker,
 )
 
 log = logging.getLogger(__name__)

@@ -1,28 +1,29 @@
 """Keeps the Nodes that still have the uninitialized taint, and evaluates what blocks them."""
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from libs.common.bus.protocol import UnreadablePayload
-from libs.common.cloud_config.ownership import why_not_owned, why_not_selected
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
-from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from services.labeler.blocker import Blocker, block_on_failed_write, block_on_missing_facts
-from services.labeler.node_ownership import why_not_managed
 from services.labeler.plan import (
     ClusterConfig,
     Notice,
+    is_excluded,
+    is_managed,
     plan_node,
     plan_unreachable_node,
-    why_excluded,
+    why_not_managed,
     why_not_managed_by_rules,
 )
 
 FACTS_TIMEOUT_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 # From the first observation of a Node until a replica has applied its machine's facts.
 RECONCILE_GRACE_SECONDS: Final = 10.0
+MAX_SEPARATE_REPORTS: Final = 10  # up to this number, each Node gets its own Event
 
 
 class BlockerEvaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,20 @@ class UninitializedNode(msgspec.Struct, kw_only=True):
     report_at: float | None = None  # monotonic seconds of the next report; None: nothing to report
     last_evaluation: BlockerEvaluation | None = None  # valid while its input is unchanged
     is_reconciled: bool = False  # whether this replica has applied the plan of an event about its machine
+
+
+class SharedBlocker(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason that more than half of the uninitialized Nodes have in common."""
+
+    reason: str
+    blocked_count: int
+    waiting_count: int
+    first_node: str  # first by name, so that all replicas choose the same Node
+
+    def __str__(self) -> str:
+        return (
+            f"{self.reason}: {self.blocked_count} of {self.waiting_count} Nodes that wait to be initialised"
+        )
 
 
 class UninitializedNodes:
@@ -90,30 +105,6 @@ class UninitializedNodes:
             self.by_name.pop(node.name, None)
         elif known is None or known.uid != node.uid:
             self.by_name[node.name] = UninitializedNode(uid=node.uid, since=at)
-
-
-def is_managed(node: Node, enriched: Event | None, config: ClusterConfig) -> bool:
-    """Return whether the labeler manages the Node, by the facts that are known now.
-
-    This check runs once a second, so it does not derive the future providerID as a plan does.
-    """
-    facts = _known_facts(node, enriched)
-    if (why_not_selected if facts else why_not_owned)(config.ownership, node):
-        return False
-    return not why_not_managed(node, facts.platform if facts else None, configured=config.ownership)
-
-
-def may_be_excluded(node: Node, config: ClusterConfig) -> bool:
-    """Return whether ownership may exclude the Node, judged without facts.
-
-    The labeler writes nothing to such a Node when planning fails.
-    """
-    return bool(why_not_owned(config.ownership, node))
-
-
-def is_excluded(node: Node, enriched: Event | UnreadablePayload | None, config: ClusterConfig) -> bool:
-    """Return whether --cloud-config excludes the Node, by the facts that are known now."""
-    return bool(why_excluded(node, _known_facts(node, enriched), config))
 
 
 def build_foreign_notice(node: Node, enriched: Event | None, config: ClusterConfig) -> Notice | None:
@@ -197,11 +188,15 @@ def _is_unchanged(
     return same_events and last.config is config
 
 
-def _known_facts(node: Node, enriched: Event | UnreadablePayload | None) -> MachineFacts | None:
-    match enriched:
-        case NodeEnriched(node=of, facts=facts) if of.uid == node.uid:
-            return facts
-        case NodeUnreachable(node=of, last_known=facts) if of.uid == node.uid:
-            return facts
-        case _:
-            return None
+def find_shared_blocker(reasons: Mapping[str, str], waiting_count: int) -> SharedBlocker | None:
+    """Return the reason that more than ten and more than half of the waiting Nodes share, or None.
+
+    `reasons`: the reason of each blocked Node, by name. `waiting_count`: all managed Nodes that wait.
+    """
+    if len(reasons) <= MAX_SEPARATE_REPORTS:
+        return None
+    [(reason, count)] = Counter(reasons.values()).most_common(1)
+    if count <= MAX_SEPARATE_REPORTS or count * 2 <= waiting_count:
+        return None
+    first = min(name for name, each in reasons.items() if each == reason)
+    return SharedBlocker(reason=reason, blocked_count=count, waiting_count=waiting_count, first_node=first)

@@ -19,19 +19,19 @@ from services.ipam.settings import IpamSettings
 from services.labeler import blocker
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.event_deduplicator import EventDeduplicator
-from services.labeler.field_ownership import OwnershipConflict
 from services.labeler.node_event_recorder import SYNCED
 from services.labeler.node_event_recorder import NodeEventRecorder as LabelerEvents
-from services.labeler.notices import (
+from services.labeler.plan import ClusterConfig, plan_node
+from services.labeler.plan.addresses import ProvidedNodeIPs, build_unusable_ip_notices
+from services.labeler.plan.field_ownership import OwnershipConflict
+from services.labeler.plan.notices import (
     Notice,
     build_conflict_notices,
     build_record_notices,
     build_skipped_notices,
 )
-from services.labeler.ownership_record import OwnershipRecord
-from services.labeler.plan import ClusterConfig, plan_node
-from services.labeler.provided_node_ips import ProvidedNodeIPs, build_unusable_ip_notices
-from services.labeler.rejection import NO_REJECTION, build_rejection_notices, extend_rejection
+from services.labeler.plan.ownership_record import OwnershipRecord
+from services.labeler.plan.rejection import NO_REJECTION, build_rejection_notices, extend_rejection
 from services.labeler.rules.effects import EffectKind, SkippedEntry
 from services.labeler.settings import LabelerSettings
 from services.labeler.uninitialized_nodes import build_foreign_notice

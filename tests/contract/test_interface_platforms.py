@@ -7,13 +7,13 @@ import msgspec
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.ownership_record import (
+from services.labeler.plan import ClusterConfig, plan_node
+from services.labeler.plan.ownership_record import (
     ManagedFields,
     compute_digest,
     encode_managed_fields,
     fingerprint_value,
 )
-from services.labeler.plan import ClusterConfig, plan_node
 from tests.builders import make_facts, make_node
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.node_plans import apply_plan, to_document

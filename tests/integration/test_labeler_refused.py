@@ -23,7 +23,7 @@ from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_writer import NodeWriter
 from services.labeler.plan import ClusterConfig, Plan, plan_node
-from services.labeler.rejection import Rejection
+from services.labeler.plan.rejection import Rejection
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
 from tests.node_plans import compile_one_rule, decode_record_annotation

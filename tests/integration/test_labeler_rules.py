@@ -26,7 +26,7 @@ from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubel
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import grant_permissions
-from services.labeler.ownership_record import ManagedFields, compute_digest, encode_managed_fields
+from services.labeler.plan.ownership_record import ManagedFields, compute_digest, encode_managed_fields
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor

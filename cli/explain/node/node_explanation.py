@@ -19,7 +19,6 @@ from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import LABELER
 from services.labeler.native_provider_id import derive_native_provider_id
-from services.labeler.node_ownership import why_not_managed
 from services.labeler.plan import (
     Plan,
     plan_node,
@@ -27,6 +26,7 @@ from services.labeler.plan import (
     why_excluded,
     why_not_managed_by_rules,
 )
+from services.labeler.plan.node_ownership import why_not_managed
 from services.lifecycle.decide import DeletionPolicy
 
 EXIT_WELL, EXIT_NOT_WELL, EXIT_UNKNOWN = 0, 1, 2

@@ -10,7 +10,7 @@ from libs.common.contract.ip_addresses import is_global_unicast, is_private, par
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.public_addresses import lacks_node_ips
-from services.labeler.addresses import plan_addresses
+from services.labeler.plan.addresses import list_addresses
 from tests.address_cases import CASES, AddressCase, format_addresses
 from tests.builders import make_facts
 
@@ -18,7 +18,7 @@ from tests.builders import make_facts
 def addresses_of(case: AddressCase) -> list[str]:
     ips = parse_node_ips(case.provided)
     assert not isinstance(ips, InvalidNodeIP), ips
-    return format_addresses(plan_addresses("web-1", ips, case.facts("web-1"), prefer_ipv6=case.prefer_ipv6))
+    return format_addresses(list_addresses("web-1", ips, case.facts("web-1"), prefer_ipv6=case.prefer_ipv6))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -49,7 +49,7 @@ def test_the_internal_dns_is_the_platforms_name_or_else_the_nodes(
 ):
     ips = parse_node_ips("10.0.0.5")
     assert not isinstance(ips, InvalidNodeIP)
-    found = plan_addresses(node_name, ips, make_facts(hostname=hostname), prefer_ipv6=False)
+    found = list_addresses(node_name, ips, make_facts(hostname=hostname), prefer_ipv6=False)
     assert [each.address for each in found if each.type == "InternalDNS"] == internal_dns
 
 

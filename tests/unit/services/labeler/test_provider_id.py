@@ -8,12 +8,11 @@ import pytest
 
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
-from services.labeler.node_ownership import why_not_managed
+from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
 from services.labeler.plan import ClusterConfig, plan_node
-from services.labeler.provider_id import (
+from services.labeler.plan.node_ownership import why_not_managed
+from services.labeler.plan.provider_id import (
     SETTLING_PERIOD,
-    build_provider_id,
-    derive_native_provider_id,
     describe_mismatch,
     parse_scheme,
     why_pending,

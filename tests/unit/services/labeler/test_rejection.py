@@ -3,7 +3,7 @@
 import pytest
 
 from services.labeler.plan import plan_node
-from services.labeler.rejection import (
+from services.labeler.plan.rejection import (
     NO_REJECTION,
     RejectableKind,
     Rejection,

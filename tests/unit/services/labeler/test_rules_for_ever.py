@@ -17,9 +17,9 @@ from libs.common.contract.node import (
     Node,
     Taint,
 )
-from services.labeler.labels import BUILT_IN, REGION, ZONE
-from services.labeler.ownership_record import ManagedFields, encode_managed_fields
 from services.labeler.plan import ClusterConfig
+from services.labeler.plan.labels import BUILT_IN, REGION, ZONE
+from services.labeler.plan.ownership_record import ManagedFields, encode_managed_fields
 from services.labeler.rules import compile_rules
 from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.node_plans import (

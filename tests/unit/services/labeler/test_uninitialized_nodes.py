@@ -23,16 +23,17 @@ from services.labeler.blocker import (
     is_reported_on,
 )
 from services.labeler.event_deduplicator import EventDeduplicator
-from services.labeler.latest_node import select_latest_node
+from services.labeler.mutation_cache import select_latest_node
 from services.labeler.plan import IN_SYNC_REASON, ClusterConfig, Notice, plan_unreachable_node
-from services.labeler.shared_blocker import MAX_SEPARATE_REPORTS, find_shared_blocker
 from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
 from services.labeler.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
+    MAX_SEPARATE_REPORTS,
     UninitializedNode,
     UninitializedNodes,
     find_blocker,
     find_blocker_cached,
+    find_shared_blocker,
 )
 from tests.builders import (
     NOW,

@@ -14,8 +14,8 @@ from libs.common.contract.platforms import (
     PLATFORMS_WITHOUT_PROVIDER_ID,
 )
 from libs.testbed.machine_facts import make_machine
-from services.labeler.node_ownership import FOREIGN_SCHEMES
-from services.labeler.provider_id import parse_scheme
+from services.labeler.plan.node_ownership import FOREIGN_SCHEMES
+from services.labeler.plan.provider_id import parse_scheme
 from tests import platform_cases
 from tools.platform_samples import PAGE, SAMPLES, render_platforms_page, render_samples
 

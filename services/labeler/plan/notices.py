@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
-from services.labeler.field_ownership import OwnershipConflict
-from services.labeler.ownership_record import OwnershipRecord
+from services.labeler.plan.field_ownership import OwnershipConflict
+from services.labeler.plan.ownership_record import OwnershipRecord
 from services.labeler.rules.effects import SkippedEntry
 
 _MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event deduplicator remembers 32 per Node

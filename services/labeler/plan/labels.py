@@ -3,12 +3,13 @@
 import re
 from typing import Final
 
-import msgspec
-
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import Node
-from services.labeler.field_ownership import KeyState, OwnershipConflict, resolve_ownership
-from services.labeler.ownership_record import Fingerprints, OwnershipRecord
+from libs.common.contract.node_patch import NodeChanges
+from services.labeler.plan.field_ownership import KeyState, list_machine_config_keys, resolve_ownership
+from services.labeler.plan.notices import Notice, build_conflict_notices
+from services.labeler.plan.ownership_record import Fingerprints, ManagedFields, OwnershipRecord
+from services.labeler.plan.plan import PlanInput, PlanPart
 from services.labeler.rules.effects import RetainedKind, RuleEffects
 
 PLATFORM: Final = "node.cloudprovider.kubernetes.io/platform"
@@ -20,10 +21,7 @@ REGION: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernete
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SPOT: Final = "spot"
-_TALOS_OWNED_LABELS: Final = "talos.dev/owned-labels"  # JSON list of keys that Talos always rewrites
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-
-
 _LABELS_BY_FIELD: Final = {
     "zone": ZONE,
     "region": REGION,
@@ -33,40 +31,27 @@ _LABELS_BY_FIELD: Final = {
 BUILT_IN: Final = frozenset({PLATFORM, LIFECYCLE, CLUSTER_NAME, *INSTANCE_TYPE, *ZONE, *REGION})
 
 
-class LabelChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes to the labels, their entries in the record, and the labels that stay unchanged."""
-
-    changes: dict[str, str | None]  # None removes the key
-    machine_record: Fingerprints  # record entries of labels that have the machine's value
-    rule_record: Fingerprints
-    invalid_labels: tuple[tuple[str, str], ...] = ()  # (key, value) that Kubernetes would reject
-    conflicts: tuple[OwnershipConflict, ...] = ()
-    machine_config_keys: tuple[str, ...] = ()  # set by the machine config to a value that is not desired
-
-
-def plan_labels(
-    node: Node, record: OwnershipRecord, reported: PlatformMetadata, effects: RuleEffects, cluster_name: str
-) -> LabelChanges:
-    """Plan the changes to the labels that the labeler may change; `reported` is the machine's metadata.
+def plan_labels(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
+    """Plan the changes to the labels that the labeler may change.
 
     A label that Talos stops reporting stays unchanged (Kubernetes issue 141631): an unstable metadata service
     must not move a node out of its zone. Only a missing lifecycle removes its label.
     """
-    reported_labels = _built_in_labels(reported, cluster_name)
+    node, effects = inputs.node, inputs.effects
+    cluster_name = inputs.config.cluster_name or inputs.facts.cluster_name
+    reported = _built_in_labels(inputs.facts.platform, cluster_name)
     desired = _built_in_labels(effects.platform, cluster_name) | effects.labels
-    invalid = _find_invalid_labels(node, desired, effects)
-    for key, _ in invalid:
-        del desired[key]
-    machine_keys = {key for key, value in desired.items() if reported_labels.get(key) == value}
-    unreported = record.managed_fields.machine.keys() - desired.keys() - reported_labels.keys() - {LIFECYCLE}
-    retained = _retained_labels(effects.retained).union(unreported, (key for key, _ in invalid))
+    invalid = _pop_invalid_labels(node, desired, effects)
+    machine_keys = {key for key, value in desired.items() if reported.get(key) == value}
+    unreported = record.managed_fields.machine.keys() - desired.keys() - reported.keys() - {LIFECYCLE}
+    retained = _retained_labels(effects.retained).union(unreported, invalid)
     found = resolve_ownership(
         KeyState(
             kind="labels",
             current=node.labels,
             desired=desired,
             recorded=_recorded_labels(node, record),
-            machine_config_keys=parse_owned_keys(node.annotations.get(_TALOS_OWNED_LABELS, "")),
+            machine_config_keys=list_machine_config_keys(node, "labels"),
             retained=retained,
             adopted_if_equal=_adopted_if_equal(node, record, desired, machine_keys),
             adopted_if_different=_adopted_if_different(node, record, machine_keys),
@@ -75,12 +60,13 @@ def plan_labels(
     machine = (machine_keys - (retained & record.managed_fields.labels.keys())) | (
         retained & record.managed_fields.machine.keys()
     )
-    return LabelChanges(
-        changes=found.changes,
-        machine_record={key: value for key, value in found.recorded.items() if key in machine},
-        rule_record={key: value for key, value in found.recorded.items() if key not in machine},
-        invalid_labels=invalid,
-        conflicts=found.conflicts,
+    return PlanPart(
+        changes=NodeChanges(labels=found.changes),
+        recorded=ManagedFields(
+            machine={key: value for key, value in found.recorded.items() if key in machine},
+            labels={key: value for key, value in found.recorded.items() if key not in machine},
+        ),
+        notices=(*build_conflict_notices("label", found.conflicts), *_build_invalid_notices(invalid)),
         machine_config_keys=found.machine_config_keys,
     )
 
@@ -90,25 +76,24 @@ def is_label_value(value: str) -> bool:
     return _LABEL_VALUE.fullmatch(value) is not None
 
 
-def parse_owned_keys(annotation: str) -> frozenset[str]:
-    """Return the keys of the JSON list in a `talos.dev/owned-*` annotation; empty if it is invalid."""
-    if not annotation:
-        return _NONE
-    try:
-        return frozenset(msgspec.json.decode(annotation, type=list[str]))
-    except (msgspec.DecodeError, RecursionError):
-        return frozenset()
-
-
-def _find_invalid_labels(
-    node: Node, desired: dict[str, str], effects: RuleEffects
-) -> tuple[tuple[str, str], ...]:
-    """Return key and value of built-in labels that Kubernetes would reject; rules validate their own."""
-    return tuple(
-        (key, value)
+def _pop_invalid_labels(node: Node, desired: dict[str, str], effects: RuleEffects) -> dict[str, str]:
+    """Remove and return the built-in labels that Kubernetes would reject; rules validate their own."""
+    invalid = {
+        key: value
         for key, value in desired.items()
         if node.labels.get(key) != value and key not in effects.labels and not is_label_value(value)
-    )
+    }
+    for key in invalid:
+        del desired[key]
+    return invalid
+
+
+def _build_invalid_notices(invalid: dict[str, str]) -> tuple[Notice, ...]:
+    if not invalid:
+        return ()
+    refused = ", ".join(f"{key}={value[:100]!r}" for key, value in invalid.items())
+    text = f"labels not written, because Kubernetes does not take such a value: {refused}"
+    return (Notice(reason="LabelSkipped", message=text),)
 
 
 def _recorded_labels(node: Node, record: OwnershipRecord) -> Fingerprints:

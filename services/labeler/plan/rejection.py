@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from libs.common.contract.node import Node, Taint
-from services.labeler.notices import Notice
+from services.labeler.plan.notices import Notice
 from services.labeler.rules.effect_collector import truncate_line
 from services.labeler.rules.effects import RuleEffects
 

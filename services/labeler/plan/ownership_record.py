@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
+from libs.common.contract.node_patch import NodeChanges
 
 Fingerprints = dict[
     str, str | None
@@ -56,7 +57,7 @@ class _Header(msgspec.Struct):
     version: int = msgspec.field(name="v", default=0)
 
 
-_ABSENT: Final = OwnershipRecord("absent")
+NO_RECORD: Final = OwnershipRecord("absent")
 _decode: Final = msgspec.json.Decoder(ManagedFields).decode
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -72,7 +73,7 @@ def read_ownership_record(node: Node) -> OwnershipRecord:
     )
     if digest is None:
         return (
-            _ABSENT
+            NO_RECORD
             if text is None
             else OwnershipRecord("absent", problem=f"no label {FIELD_OWNERSHIP_DIGEST_LABEL} is with it")
         )
@@ -84,6 +85,33 @@ def read_ownership_record(node: Node) -> OwnershipRecord:
             problem=f"somebody has changed it: label {FIELD_OWNERSHIP_DIGEST_LABEL} is not its own",
         )
     return _decode_record(text)
+
+
+def restore_ownership_record(record: OwnershipRecord, node: Node, assumed: ManagedFields) -> OwnershipRecord:
+    """Return `assumed`, the fields that a Node without a record would get, if the digest matches them.
+
+    Otherwise the keys may belong to any writer, and the new record contains only the providerID. Its origin
+    is unknown; recording it keeps the Node ours.
+    """
+    for provider_id in ("", node.spec.provider_id):
+        fields = msgspec.structs.replace(assumed, provider_id=provider_id)
+        if compute_digest(encode_managed_fields(fields)) == node.labels.get(FIELD_OWNERSHIP_DIGEST_LABEL):
+            return OwnershipRecord("read", fields, record.problem)
+    return msgspec.structs.replace(record, managed_fields=ManagedFields(provider_id=node.spec.provider_id))
+
+
+def add_ownership_record(
+    changes: NodeChanges, node: Node, record: OwnershipRecord, fields: ManagedFields
+) -> NodeChanges:
+    """Return the changes with the record of these fields, if it must be written with them."""
+    if not _must_write(node, record, fields, changes):
+        return changes
+    text = encode_managed_fields(fields)
+    return msgspec.structs.replace(
+        changes,
+        labels=changes.labels | {FIELD_OWNERSHIP_DIGEST_LABEL: compute_digest(text)},
+        annotations=changes.annotations | {FIELD_OWNERSHIP_ANNOTATION: text},
+    )
 
 
 def _decode_record(text: str) -> OwnershipRecord:
@@ -127,3 +155,32 @@ def _classify_unreadable(text: str, problem: str) -> OwnershipRecord:
     if version > _VERSION:
         return OwnershipRecord("newer", problem=f"it is of version {version}, written by a newer talos-ccm")
     return OwnershipRecord("unreadable", problem=problem)
+
+
+def _must_write(node: Node, record: OwnershipRecord, fields: ManagedFields, changes: NodeChanges) -> bool:
+    """Return whether the patch must contain the record.
+
+    A Node that was initialized before records existed gets one with its first change or rule, because an
+    upgrade must not write to every Node of a cluster.
+    """
+    match record.state:
+        case "newer":
+            return False
+        case "read":
+            return fields != record.managed_fields or bool(record.problem)
+        case "unreadable":
+            return True
+    if record.problem:
+        return True  # replace an annotation that is not a record and could be mistaken for one
+    by_rules = fields.labels or fields.annotations or fields.taints
+    return bool(not node.is_initialized or by_rules or _has_changes(changes))
+
+
+def _has_changes(changes: NodeChanges) -> bool:
+    return bool(
+        changes.labels
+        or changes.annotations
+        or changes.provider_id
+        or changes.set_taints
+        or changes.remove_taints
+    )

@@ -8,15 +8,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.cloud_config.model import Kind
 from libs.common.cloud_config.reserved_keys import why_reserved
-from libs.common.contract.node import is_restricted_label
-from services.labeler.ownership_record import Fingerprints, fingerprint_value
+from libs.common.contract.node import Node, is_restricted_label
+from services.labeler.plan.ownership_record import Fingerprints, fingerprint_value
 
 # The ownership of a desired key. In this order: the labeler sets it; the labeler owns it and the value is
 # correct; value and record stay unchanged; another writer owns it; the value is correct and its writer
 # unknown; the machine config sets it.
 KeyOwnership = Literal["set", "ours", "kept", "others", "nobody", "talos"]
+FieldKind = Literal["labels", "annotations", "taints"]
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -32,7 +32,7 @@ class OwnershipConflict(msgspec.Struct, frozen=True):
 class KeyState(msgspec.Struct, frozen=True, kw_only=True):
     """The current, desired and recorded values of all keys of one kind on one Node."""
 
-    kind: Kind
+    kind: FieldKind
     current: Mapping[str, str]
     desired: Mapping[str, str]
     recorded: Mapping[str, str | None] = {}
@@ -86,6 +86,20 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
         conflicts=tuple(conflicts),
         machine_config_keys=tuple(machine_config_keys),
     )
+
+
+def list_machine_config_keys(node: Node, kind: FieldKind) -> frozenset[str]:
+    """Return the keys that the machine config sets: the JSON list in `talos.dev/owned-labels` for labels.
+
+    Empty if the annotation is missing or invalid.
+    """
+    annotation = node.annotations.get(f"talos.dev/owned-{kind}", "")
+    if not annotation:
+        return _NONE
+    try:
+        return frozenset(msgspec.json.decode(annotation, type=list[str]))
+    except (msgspec.DecodeError, RecursionError):
+        return _NONE
 
 
 def _classify_key(keys: KeyState, key: str, current: str | None, desired: str) -> KeyOwnership:

@@ -1,0 +1,139 @@
+"""The plan for one Node: its input, the answer of each part, the result, and a summary for operators."""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from libs.common.cloud_config.model import Ownership
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import (
+    BLOCKED_CONDITION,
+    FIELD_OWNERSHIP_ANNOTATION,
+    FIELD_OWNERSHIP_DIGEST_LABEL,
+    Node,
+    NodeAddress,
+    Taint,
+)
+from libs.common.contract.node_patch import NodeChanges
+from services.labeler.blocker import Blocker
+from services.labeler.plan.notices import Notice
+from services.labeler.plan.ownership_record import ManagedFields
+from services.labeler.rules.compilation import NO_RULES, Rules
+from services.labeler.rules.effect_collector import truncate_line
+from services.labeler.rules.effects import RuleEffects
+
+IN_SYNC_REASON: Final = "the Node says what its machine says"
+_MAX_VALUE_LENGTH: Final = 200  # characters of an annotation
+
+PlanOutcome = Literal["initialized", "updated", "unchanged", "blocked", "not-ours"]
+
+
+class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that apply to every Node of the cluster."""
+
+    cluster_name: str = ""  # "" = the name in the machine's facts
+    prefer_ipv6: bool = False
+    rules: Rules = NO_RULES
+    ownership: Ownership = Ownership()  # the Nodes that --cloud-config selects for this controller
+
+
+class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything from which the parts of a plan are planned."""
+
+    node: Node
+    facts: MachineFacts
+    verified_by: str  # how metadata recognized the machine
+    effects: RuleEffects  # of the rules on this machine
+    config: ClusterConfig
+
+
+class PlanPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of one part of a plan: of the addresses, the providerID, the labels, ..."""
+
+    changes: NodeChanges = NodeChanges()
+    recorded: ManagedFields = ManagedFields()  # this part's entries in the next ownership record
+    addresses: tuple[NodeAddress, ...] | None = None  # None: no change
+    blocker: Blocker | None = None  # why the Node cannot be initialized; then no part is written
+    notices: tuple[Notice, ...] = ()
+    machine_config_keys: tuple[str, ...] = ()  # set by the machine config to a value that is not desired
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes to one Node, their outcome and the reason."""
+
+    outcome: PlanOutcome
+    reason: str
+    addresses: tuple[NodeAddress, ...] | None = None  # None: no change
+    removes_condition: bool = False  # the status patch also removes the blocking condition
+    changes: NodeChanges = NodeChanges()
+    blocker: Blocker | None = None
+    notices: tuple[Notice, ...] = ()
+    status_summary: tuple[str, ...] = ()  # one line of text for each change to the status
+    node_summary: tuple[str, ...] = ()  # one line of text for each change to the Node
+    rule_effects: RuleEffects | None = None  # None: the machine gave no facts
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        return self.status_summary + self.node_summary
+
+
+def merge_plans(status_plan: Plan, node_plan: Plan) -> Plan:
+    """Return `node_plan` with the status changes of `status_plan` in its outcome and summary.
+
+    The labeler makes `node_plan` after the status patch, on the API server's response, which is the newest
+    view of the Node.
+    """
+    outcome, reason = (
+        (status_plan.outcome, status_plan.reason)
+        if node_plan.outcome == "unchanged"
+        else (node_plan.outcome, node_plan.reason)
+    )
+    if outcome == "initialized" and node_plan.outcome != "initialized":
+        outcome, reason = "updated", "somebody else has initialised the Node meanwhile"
+    return msgspec.structs.replace(
+        node_plan, outcome=outcome, reason=reason, status_summary=status_plan.status_summary
+    )
+
+
+def summarize_status(
+    addresses: tuple[NodeAddress, ...] | None, *, removes_condition: bool
+) -> tuple[str, ...]:
+    """Return one line for each change to the Node's status."""
+    lines = []
+    if addresses is not None:
+        lines.append("addresses " + ", ".join(f"{each.type}={each.address}" for each in addresses))
+    if removes_condition:
+        lines.append(f"condition {BLOCKED_CONDITION} removed")
+    return tuple(lines)
+
+
+def summarize_changes(changes: NodeChanges) -> tuple[str, ...]:
+    """Return one line for each change to the Node; the record gets one only if nothing else changes."""
+    labels = {key: value for key, value in changes.labels.items() if key != FIELD_OWNERSHIP_DIGEST_LABEL}
+    annotations = {
+        key: value for key, value in changes.annotations.items() if key != FIELD_OWNERSHIP_ANNOTATION
+    }
+    lines = (
+        *_summarize_keys("label", labels),
+        *_summarize_keys("annotation", annotations),
+        *(() if changes.provider_id is None else (f"providerID {changes.provider_id}",)),
+        *(f"taint {_format_taint(taint)} set" for taint in changes.set_taints),
+        *(f"taint {taint.key}:{taint.effect} removed" for taint in changes.remove_taints),
+    )
+    if lines or FIELD_OWNERSHIP_ANNOTATION not in changes.annotations:
+        return lines
+    return (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: whose keys these are",)
+
+
+def _summarize_keys(kind: str, changes: dict[str, str | None]) -> Iterable[str]:
+    for key, value in changes.items():
+        yield f"{kind} {key} removed" if value is None else f"{kind} {key}={_truncate_value(value)}"
+
+
+def _format_taint(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def _truncate_value(value: str) -> str:
+    return truncate_line(value, _MAX_VALUE_LENGTH)  # machine input, read in terminals

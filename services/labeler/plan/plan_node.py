@@ -1,0 +1,231 @@
+"""Plans the changes to one Node from the Node and the facts of its machine, with the reason."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from libs.common.cloud_config.ownership import ownership_labels
+from libs.common.contract.events import NodeUnreachable
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import (
+    BLOCKED_CONDITION,
+    FIELD_OWNERSHIP_ANNOTATION,
+    FIELD_OWNERSHIP_DIGEST_LABEL,
+    Node,
+)
+from libs.common.contract.node_patch import NodeChanges
+from services.labeler.blocker import (
+    Blocker,
+    block_on_bad_node_ip,
+    block_on_fault,
+    should_remove_condition,
+)
+from services.labeler.plan.addresses import ProvidedNodeIPs, plan_addresses, verify_provided_node_ips
+from services.labeler.plan.annotations import plan_annotations
+from services.labeler.plan.labels import plan_labels
+from services.labeler.plan.node_ownership import NotOurs, check_ownership
+from services.labeler.plan.notices import Notice, build_record_notices, build_skipped_notices
+from services.labeler.plan.ownership_record import (
+    NO_RECORD,
+    ManagedFields,
+    OwnershipRecord,
+    add_ownership_record,
+    read_ownership_record,
+    restore_ownership_record,
+)
+from services.labeler.plan.plan import (
+    IN_SYNC_REASON,
+    ClusterConfig,
+    Plan,
+    PlanInput,
+    PlanOutcome,
+    PlanPart,
+    summarize_changes,
+    summarize_status,
+)
+from services.labeler.plan.provider_id import plan_provider_id
+from services.labeler.plan.rejection import NO_REJECTION, Rejection, build_rejection_notices, drop_rejected
+from services.labeler.plan.taints import plan_taints
+from services.labeler.rules import RuleEffects, apply_rules
+
+
+class _Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers of all parts of one plan, and the ownership record from which they were planned."""
+
+    record: OwnershipRecord
+    addresses: PlanPart
+    provider_id: PlanPart
+    labels: PlanPart
+    annotations: PlanPart
+    taints: PlanPart
+
+
+def plan_node(
+    node: Node,
+    facts: MachineFacts,
+    verified_by: str,
+    config: ClusterConfig,
+    rejection: Rejection = NO_REJECTION,
+) -> Plan:
+    """Return the difference between the Node and its desired state; a Node in sync gets an empty plan.
+
+    A Node that is not managed or is blocked gets no changes, except that a stale blocking condition is
+    removed. `rejection`: kinds of keys that Kubernetes rejected and that the plan omits.
+    """
+    effects = drop_rejected(apply_rules(config.rules, facts), rejection)
+    not_ours = check_ownership(node, facts, config, effects)
+    if not_ours:
+        plan = _plan_not_ours(node, not_ours)
+    else:
+        plan = _plan_managed_node(
+            PlanInput(node=node, facts=facts, verified_by=verified_by, effects=effects, config=config)
+        )
+    notices = plan.notices + build_rejection_notices(rejection)
+    return msgspec.structs.replace(plan, rule_effects=effects, notices=notices)
+
+
+def plan_unreachable_node(node: Node, event: NodeUnreachable, config: ClusterConfig) -> Plan:
+    """Plan for a Node whose machine gave no facts.
+
+    An initialized Node keeps its metadata and addresses; an uninitialized one is blocked by the fault.
+    """
+    not_ours = check_ownership(node, event.last_known, config)
+    return _plan_not_ours(node, not_ours) if not_ours else _plan_blocked(node, block_on_fault(event.fault))
+
+
+def _plan_managed_node(inputs: PlanInput) -> Plan:
+    """Plan each part of a Node that is ours; of several blockers, the earlier cause counts."""
+    node, record = inputs.node, _find_record(inputs)
+    node_ips = verify_provided_node_ips(node, inputs.facts)
+    if node_ips.problem:
+        return _plan_blocked(node, block_on_bad_node_ip(node_ips.problem))
+    parts = _Parts(
+        record=record,
+        addresses=plan_addresses(inputs, node_ips),
+        provider_id=plan_provider_id(inputs, node_ips),
+        labels=plan_labels(inputs, record),
+        annotations=plan_annotations(inputs, record),
+        taints=plan_taints(inputs, record),
+    )
+    blocker = parts.provider_id.blocker or parts.addresses.blocker or parts.taints.blocker
+    if blocker:
+        return _plan_blocked(node, blocker, inputs.effects)
+    return _combine_parts(inputs, node_ips, parts)
+
+
+def _plan_blocked(node: Node, blocker: Blocker, effects: RuleEffects | None = None) -> Plan:
+    notices = build_skipped_notices(effects.skipped) if effects else ()
+    if node.is_initialized:  # keep the last good state: pods may already run on the Node
+        plan = Plan(outcome="unchanged", reason=f"left as it is: {blocker.message}", notices=notices)
+        return _remove_stale_condition(node, plan)
+    return Plan(outcome="blocked", reason=blocker.message, blocker=blocker, notices=notices)
+
+
+def _plan_not_ours(node: Node, not_ours: NotOurs) -> Plan:
+    plan = Plan(outcome="not-ours", reason=not_ours.reason)
+    return plan if not_ours.is_excluded else _remove_stale_condition(node, plan)
+
+
+def _remove_stale_condition(node: Node, plan: Plan) -> Plan:
+    """Add the removal of the blocking condition to a plan without changes, if the Node is initialized.
+
+    Another controller has initialized the Node, so the condition would only raise false alarms.
+    """
+    stale = node.is_initialized and node.find_condition(BLOCKED_CONDITION) is not None
+    if not stale or node.metadata.deletion_timestamp is not None:
+        return plan
+    writes = summarize_status(None, removes_condition=True)
+    return msgspec.structs.replace(plan, outcome="updated", removes_condition=True, status_summary=writes)
+
+
+def _find_record(inputs: PlanInput) -> OwnershipRecord:
+    """Return the ownership record of the Node, restored if another writer has damaged it."""
+    record = read_ownership_record(inputs.node)
+    if record.state != "unreadable":
+        return record
+    assumed = _merge_recorded(
+        plan_labels(inputs, NO_RECORD), plan_annotations(inputs, NO_RECORD), plan_taints(inputs, NO_RECORD)
+    )
+    return restore_ownership_record(record, inputs.node, assumed)
+
+
+def _merge_recorded(
+    labels: PlanPart, annotations: PlanPart, taints: PlanPart, provider_id: str = ""
+) -> ManagedFields:
+    return ManagedFields(
+        version=1,
+        machine=labels.recorded.machine,
+        labels=labels.recorded.labels,
+        annotations=annotations.recorded.annotations,
+        taints=taints.recorded.taints,
+        provider_id=provider_id,
+    )
+
+
+def _combine_parts(inputs: PlanInput, node_ips: ProvidedNodeIPs, parts: _Parts) -> Plan:
+    node, changes = inputs.node, _combine_changes(inputs, parts)
+    removes_condition = should_remove_condition(node)
+    status_summary = summarize_status(parts.addresses.addresses, removes_condition=removes_condition)
+    node_summary = summarize_changes(changes)
+    outcome: PlanOutcome = "updated" if status_summary or node_summary else "unchanged"
+    if not node.is_initialized:
+        outcome = "initialized"
+    return Plan(
+        outcome=outcome,
+        reason=_describe_outcome(outcome, inputs, node_ips, parts),
+        addresses=parts.addresses.addresses,
+        removes_condition=removes_condition,
+        changes=changes,
+        notices=tuple(_list_notices(inputs, parts)),
+        status_summary=status_summary,
+        node_summary=node_summary,
+    )
+
+
+def _combine_changes(inputs: PlanInput, parts: _Parts) -> NodeChanges:
+    changes = NodeChanges(
+        labels=parts.labels.changes.labels,
+        annotations=parts.annotations.changes.annotations,
+        # A patch on an old view of the record could set keys that are never recorded, nor removed.
+        guarded_labels=(FIELD_OWNERSHIP_DIGEST_LABEL, *ownership_labels(inputs.config.ownership)),
+        guarded_annotations=(FIELD_OWNERSHIP_ANNOTATION,),
+        provider_id=parts.provider_id.changes.provider_id,
+        set_taints=parts.taints.changes.set_taints,
+        remove_taints=parts.taints.changes.remove_taints,
+    )
+    fields = _merge_recorded(
+        parts.labels,
+        parts.annotations,
+        parts.taints,
+        parts.provider_id.recorded.provider_id or parts.record.managed_fields.provider_id,
+    )
+    return add_ownership_record(changes, inputs.node, parts.record, fields)
+
+
+def _describe_outcome(
+    outcome: PlanOutcome, inputs: PlanInput, node_ips: ProvidedNodeIPs, parts: _Parts
+) -> str:
+    node_ip = node_ips.select_first(prefer_ipv6=inputs.config.prefer_ipv6) or inputs.facts.node_ip
+    machine = f"{inputs.facts.platform.platform} machine at {node_ip}"
+    text = {
+        "initialized": f"{machine}, recognised by {inputs.verified_by}",
+        "updated": "the Node did not say what its machine and the rules say",
+    }.get(outcome, IN_SYNC_REASON)
+    keys = ", ".join(
+        key for part in (parts.labels, parts.annotations, parts.taints) for key in part.machine_config_keys
+    )
+    return f"{text}; left to the machine config, which sets them: {keys}" if keys else text
+
+
+def _list_notices(inputs: PlanInput, parts: _Parts) -> Iterable[Notice]:
+    yield from build_record_notices(parts.record)
+    for part in (parts.labels, parts.annotations, parts.taints):
+        yield from part.notices
+    yield from build_skipped_notices(inputs.effects.skipped)
+    yield from parts.provider_id.notices
+    if inputs.verified_by == "system-uuid":
+        text = f"Talos calls this machine {inputs.facts.node_name!r} (kubelet's hostname-override?): "
+        yield Notice(
+            reason="RecognizedBySystemUUID", message=text + "recognised by systemUUID", is_warning=False
+        )
+    yield from parts.addresses.notices

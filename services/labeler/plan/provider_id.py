@@ -1,0 +1,139 @@
+"""Plans spec.providerID: it is immutable, so the labeler writes no preliminary value."""
+
+from datetime import timedelta
+from typing import Final
+
+from libs.common.cloud_config.fact_fields import FIELDS
+from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
+from libs.common.contract.node import Node
+from libs.common.contract.node_patch import NodeChanges
+from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS_THAT_IGNORE_CASE, PLATFORMS_WITH_PROVIDER_ID
+from libs.gotemplate import Template
+from services.labeler.blocker import (
+    Blocker,
+    block_on_failed_provider_id_rule,
+    block_on_incomplete_metadata,
+    block_on_missing_native_provider_id,
+)
+from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
+from services.labeler.plan.addresses import ProvidedNodeIPs
+from services.labeler.plan.notices import Notice
+from services.labeler.plan.ownership_record import ManagedFields
+from services.labeler.plan.plan import PlanInput, PlanPart
+from services.labeler.rules import RuleEffects, Rules
+
+# Some platforms may give no providerID: nocloud without meta-data, or platforms unknown to this version.
+# There, metadata that is still empty this long after the kubelet's registration counts as complete.
+SETTLING_PERIOD: Final = timedelta(minutes=5)
+_CLOUD_FIELDS: Final = tuple(
+    field
+    for field in FIELDS
+    if field.name == "Tags" or (field.in_reference == "selectors and templates" and field.name != "Spot")
+)
+
+
+def plan_provider_id(inputs: PlanInput, node_ips: ProvidedNodeIPs) -> PlanPart:
+    """Plan the providerID of a Node that has none; report one that differs from that of the machine."""
+    node, facts, effects = inputs.node, inputs.facts, inputs.effects
+    is_set_by_rule = _is_set_by_rule(facts, effects)
+    blocker = find_provider_id_blocker(node, facts, effects, inputs.config.rules)
+    if node.spec.provider_id:
+        source = "a rule says" if is_set_by_rule else "the machine reports"
+        mismatch = describe_mismatch(node, effects.platform, source=source)
+        notices = (Notice(reason="ProviderIDMismatch", message=mismatch),) if mismatch else ()
+        return PlanPart(blocker=blocker, notices=notices)
+    node_ip = node_ips.select_first(prefer_ipv6=inputs.config.prefer_ipv6) or facts.node_ip
+    provider_id = build_provider_id(effects.platform, str(node_ip))
+    return PlanPart(
+        changes=NodeChanges(provider_id=provider_id),
+        recorded=ManagedFields(provider_id=provider_id if is_set_by_rule else ""),
+        blocker=blocker or _find_fallback_blocker(inputs),
+    )
+
+
+def find_provider_id_blocker(
+    node: Node, facts: MachineFacts, effects: RuleEffects, rules: Rules
+) -> Blocker | None:
+    """Return why the providerID of the Node is not final yet; None if it is, or if the Node has one."""
+    by_rule = _is_set_by_rule(facts, effects) and not _find_missing_fields(rules, facts)
+    pending = why_pending(node, facts, is_set_by_rule=by_rule)
+    if pending:
+        return block_on_incomplete_metadata(pending)
+    failed = "" if node.spec.provider_id else _why_rule_failed(effects)
+    return block_on_failed_provider_id_rule(failed) if failed else None
+
+
+def why_pending(node: Node, facts: MachineFacts, *, is_set_by_rule: bool = False) -> str:
+    """Return why the providerID is not known yet; "" if the result of `build_provider_id` is final.
+
+    Platforms with a native format never get the fallback, because it is immutable and the native controllers
+    would not find their machine. `is_set_by_rule`: a rule gives it and reads no missing field.
+    """
+    reason = why_metadata_incomplete(facts.platform)
+    platform = facts.platform.platform
+    if not reason or not platform:
+        return reason
+    if is_set_by_rule:
+        return ""
+    if platform in PLATFORMS_WITH_PROVIDER_ID:
+        return reason
+    created = node.metadata.creation_timestamp
+    return "" if created is not None and facts.queried_at - created >= SETTLING_PERIOD else reason
+
+
+def parse_scheme(provider_id: str) -> str:
+    """Return the scheme before "://", or ""."""
+    scheme, separator, _ = provider_id.partition("://")
+    return scheme if separator else ""
+
+
+def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "the machine reports") -> str:
+    """Describe how the Node's providerID differs from the one that `source` gives; "" if it does not."""
+    existing, reported = node.spec.provider_id, derive_native_provider_id(platform)
+    if not existing or not reported or existing == reported:
+        return ""
+    if platform.platform in PLATFORMS_THAT_IGNORE_CASE and existing.lower() == reported.lower():
+        return ""
+    return (
+        f"providerID is {existing!r}, but {source} {reported!r}; Kubernetes cannot change it: "
+        "controllers that look for the machine by it will not find it until the Node is deleted and its "
+        "kubelet restarted"
+    )
+
+
+def _find_fallback_blocker(inputs: PlanInput) -> Blocker | None:
+    """Return why the Node without a native providerID gets no fallback; None if it gets or needs none."""
+    schemes = inputs.config.ownership.provider_id_schemes
+    if derive_native_provider_id(inputs.effects.platform) or not schemes:
+        return None
+    return None if OUR_SCHEME in schemes else block_on_missing_native_provider_id(schemes)
+
+
+def _is_set_by_rule(facts: MachineFacts, effects: RuleEffects) -> bool:
+    """Return whether rules give a providerID that differs from the machine's own."""
+    return effects.platform.provider_id != facts.platform.provider_id
+
+
+def _why_rule_failed(effects: RuleEffects) -> str:
+    """Return why a rule for the providerID failed or was not evaluated; "" if none failed."""
+    if ("platformMetadata", "provider_id") not in effects.retained:
+        return ""
+    failed = (each for each in effects.skipped if (each.kind, each.key) == ("platformMetadata", "ProviderID"))
+    reasons = [f"rule {each.rule!r}: {each.reason}" for each in failed]
+    unevaluated = [f"rule {each.rule!r}: {each.reason}" for each in effects.results if not each.is_evaluated]
+    return "; ".join(reasons or unevaluated) or "its rule could not be judged"
+
+
+def _find_missing_fields(rules: Rules, facts: MachineFacts) -> tuple[str, ...]:
+    """Return the cloud fields that templates of a providerID read and the machine has not reported.
+
+    Until they are reported, the result of these templates is not final.
+    """
+    templates = (
+        entry.template
+        for rule in rules.rules
+        for entry in rule.entries
+        if (entry.kind, entry.key) == ("platformMetadata", "provider_id")
+    )
+    read = {name for template in templates if isinstance(template, Template) for name in template.fields}
+    return tuple(field.name for field in _CLOUD_FIELDS if field.name in read and not field.read(facts))
