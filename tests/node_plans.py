@@ -16,6 +16,7 @@ from libs.common.contract.node import (
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
 from services.labeler.plan import ClusterConfig, Plan, plan_node
 from services.labeler.plan.ownership_record import compute_digest
+from services.labeler.plan.rejection import Rejection
 from services.labeler.rules import compile_rules
 from tests.builders import NOW
 from tests.json_patch import apply_json_patch
@@ -52,6 +53,19 @@ def apply_plan(node: Node, plan: Plan) -> Node:
 def plan_for(node: Node, facts: MachineFacts, config: ClusterConfig) -> Plan:
     """The plan for a machine known by its node name."""
     return plan_node(node, facts, "nodename", config)
+
+
+class FactsPlanner(msgspec.Struct, frozen=True):
+    """Plans for a machine with these facts, as NodeWriter asks for it."""
+
+    facts: MachineFacts
+    config: ClusterConfig
+
+    def plan(self, node: Node, rejection: Rejection) -> Plan:
+        return plan_node(node, self.facts, "nodename", self.config, rejection)
+
+    def is_excluded(self, node: Node) -> bool:
+        return False
 
 
 def plan_and_apply(node: Node, facts: MachineFacts, config: ClusterConfig) -> Node:

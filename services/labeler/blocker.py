@@ -155,16 +155,6 @@ def is_reported_on(node: Node, blocker: Blocker) -> bool:
     return condition is not None and (condition.status, condition.reason) == ("True", blocker.reason)
 
 
-def should_remove_condition(node: Node) -> bool:
-    """Return whether the status patch that sets the addresses must remove the blocking condition.
-
-    If the last write failed, the condition stays until the Node is initialized. Otherwise each retry would
-    remove it and the next pass of the monitor would set it again.
-    """
-    condition = node.find_condition(BLOCKED_CONDITION)
-    return condition is not None and (node.is_initialized or condition.reason != WRITE_FAILED)
-
-
 def _make_blocker(reason: str, message: str) -> Blocker:
     # The text contains machine input and is read in terminals: one line without control characters.
     message = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)

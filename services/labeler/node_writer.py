@@ -27,8 +27,17 @@ from services.labeler.plan.rejection import (
 # Concurrent requests for plans. The other connections stay free to report blockers when these requests hang.
 _MAX_CONCURRENT_REQUESTS: Final = CONNECTIONS - 4
 
-Planner = Callable[[Node, Rejection], Plan]  # plans for the Node, without the rejected kinds of keys
-ForeignNodePredicate = Callable[[Node], bool]  # whether --cloud-config now excludes the Node
+
+class Planner(Protocol):
+    """Plans the changes to one Node with the current settings, on the view of the Node that it gets."""
+
+    def plan(self, node: Node, rejection: Rejection) -> Plan:
+        """Plan without the rejected kinds of keys."""
+        ...
+
+    def is_excluded(self, node: Node) -> bool:
+        """Return whether --cloud-config excludes the Node, which must not be written then."""
+        ...
 
 
 class NodeClient(Protocol):
@@ -80,8 +89,9 @@ class NodeWriter:
         *,
         now: Callable[[], datetime],
         observe_only: bool,
-        is_foreign: ForeignNodePredicate = lambda node: False,
+        is_foreign: Callable[[Node], bool] = lambda node: False,
     ) -> None:
+        """`is_foreign` returns whether --cloud-config now excludes the Node; it then gets no Event."""
         self._kube = kube
         self._limiter = _RequestLimiter()
         self.events = NodeEventRecorder(
@@ -96,20 +106,14 @@ class NodeWriter:
         async with self._limiter:
             return self._store_response(await self._kube.get_node(name))
 
-    def latest(self, node: Node) -> Node:
-        """Return this view of a Node, or the API server's last response if that is newer."""
-        return self._mutation_cache.latest(node)
-
-    async def apply(
-        self, node: Node, planner: Planner, is_foreign: ForeignNodePredicate = lambda node: False
-    ) -> Plan:
+    async def apply(self, node: Node, planner: Planner) -> Plan:
         """Apply the plan and return it.
 
         Addresses come first, so that no pod is scheduled before the Node has them. The writer calls
-        `is_foreign` before each write, because a slow API server makes writes wait. Raises KubeError;
-        FenceFailed means that the Node has changed since it was planned, or that `is_foreign` holds.
+        `is_excluded` before each write, because a slow API server makes writes wait. Raises KubeError;
+        FenceFailed means that the Node has changed since it was planned, or that it is now excluded.
         """
-        plan = planner(node, NO_REJECTION)
+        plan = planner.plan(node, NO_REJECTION)
         if self._observe_only:
             return plan
         condition = BLOCKED_CONDITION if plan.removes_condition else ""
@@ -117,37 +121,33 @@ class NodeWriter:
             node, addresses=plan.addresses, remove_condition=condition, now=self._now()
         )
         if not status:
-            return await self._patch_until_accepted(node, plan, planner, is_foreign)
+            return await self._patch_until_accepted(node, plan, planner)
         async with self._limiter:
-            _check_not_foreign(node, is_foreign)
+            _check_not_excluded(node, planner)
             node = self._store_response(await self._kube.patch_node_status(node.name, status))
-        rest = planner(node, NO_REJECTION)
-        return merge_plans(plan, await self._patch_until_accepted(node, rest, planner, is_foreign))
+        rest = planner.plan(node, NO_REJECTION)
+        return merge_plans(plan, await self._patch_until_accepted(node, rest, planner))
 
-    async def _patch_until_accepted(
-        self, node: Node, plan: Plan, planner: Planner, is_foreign: ForeignNodePredicate
-    ) -> Plan:
+    async def _patch_until_accepted(self, node: Node, plan: Plan, planner: Planner) -> Plan:
         """Write the plan and return the plan that was written, without the keys that Kubernetes rejects."""
         rejection, tried = NO_REJECTION, [plan]
-        while (error := await self._try_patch(node, plan, is_foreign)) is not None:
+        while (error := await self._try_patch(node, plan, planner)) is not None:
             rejection, plan = _drop_rejected_kinds(node, tried, planner, rejection, error)
             tried.append(plan)
         return plan
 
-    async def _try_patch(self, node: Node, plan: Plan, is_foreign: ForeignNodePredicate) -> KubeError | None:
+    async def _try_patch(self, node: Node, plan: Plan, planner: Planner) -> KubeError | None:
         """Write the plan; return the API server's error if a key of a rule may be the cause."""
+        operations = build_node_patch(node, plan.changes)
+        if not operations:
+            return None
         try:
-            await self._patch(node, plan, is_foreign)
+            async with self._limiter:
+                _check_not_excluded(node, planner)
+                self._store_response(await self._kube.patch_node(node.name, operations))
         except (Invalid, Forbidden) as error:
             return error
         return None
-
-    async def _patch(self, node: Node, plan: Plan, is_foreign: ForeignNodePredicate) -> None:
-        operations = build_node_patch(node, plan.changes)
-        if operations:
-            async with self._limiter:
-                _check_not_foreign(node, is_foreign)
-                self._store_response(await self._kube.patch_node(node.name, operations))
 
     def report(self, node: Node, plan: Plan) -> None:
         """Update the metrics and queue the Events for a plan that has been applied."""
@@ -193,7 +193,7 @@ def _drop_rejected_kinds(
     fields: tuple[str, ...] = tuple(cause.field for cause in error.causes)
     while (extended := extend_rejection(rejection, fields, str(error))) is not None:
         rejection, fields = extended, ()
-        plan = planner(node, rejection)
+        plan = planner.plan(node, rejection)
         if all(plan.changes != before.changes for before in tried_plans):
             if keeps_uninitialized(node, rejection):
                 error.add_note(describe_rejected_taints(tried_plans[-1].changes.set_taints))
@@ -204,6 +204,6 @@ def _drop_rejected_kinds(
     raise error
 
 
-def _check_not_foreign(node: Node, is_foreign: ForeignNodePredicate) -> None:
-    if is_foreign(node):
+def _check_not_excluded(node: Node, planner: Planner) -> None:
+    if planner.is_excluded(node):
         raise FenceFailed("by the --cloud-config file it is another's by now")

@@ -12,9 +12,9 @@ from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
 from services.labeler.blocker import describe_failed_write
-from services.labeler.mutation_cache import select_latest_node
+from services.labeler.mutation_cache import MutationCache, select_latest_node
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
-from services.labeler.node_writer import ForeignNodePredicate, NodeWriter, Planner
+from services.labeler.node_writer import NodeWriter
 from services.labeler.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
 from services.labeler.plan.rejection import Rejection
 from services.labeler.replica_conflicts import ReplicaConflicts
@@ -29,6 +29,39 @@ class _DeferToOtherReplica(Exception):
     """Another replica may have newer rules, so this one must not write now; the message is the reason."""
 
 
+class _EventPlanner:
+    """Plans for one event. It reads the settings for each plan: between two writes, they may change."""
+
+    def __init__(
+        self,
+        event: NodeEnriched | NodeUnreachable,
+        config: Callable[[], ClusterConfig],
+        replica_conflicts: ReplicaConflicts,
+        clock: Callable[[], float],
+    ) -> None:
+        self._event = event
+        self._config = config
+        self._replica_conflicts = replica_conflicts
+        self._clock = clock
+
+    def plan(self, node: Node, rejection: Rejection) -> Plan:
+        """Plan the changes to the Node. Raises _DeferToOtherReplica."""
+        event = self._event
+        if isinstance(event, NodeUnreachable):
+            return plan_unreachable_node(node, event, self._config())
+        started_at = self._clock()
+        plan = plan_node(node, event.facts, event.verified_by, self._config(), rejection)
+        _DURATION.observe(self._clock() - started_at)
+        if why := self._replica_conflicts.why_wait(node, plan):
+            raise _DeferToOtherReplica(why)
+        self._replica_conflicts.record_plan(node, plan)
+        return plan
+
+    def is_excluded(self, node: Node) -> bool:
+        """Return whether --cloud-config now excludes the Node."""
+        return is_excluded(node, self._event, self._config())
+
+
 class OnNodeEnriched:
     """Plans on the newest view of a Node, applies the plan and publishes the decision.
 
@@ -40,6 +73,7 @@ class OnNodeEnriched:
         *,
         bus: Bus,
         stream_cache: StreamCache,
+        mutation_cache: MutationCache,
         node_writer: NodeWriter,
         decision_publisher: NodeDecisionPublisher,
         uninitialized_nodes: UninitializedNodes,
@@ -53,6 +87,7 @@ class OnNodeEnriched:
         """
         self._bus = bus
         self._stream_cache = stream_cache
+        self._mutation_cache = mutation_cache
         self._node_writer = node_writer
         self._decision_publisher = decision_publisher
         self._uninitialized_nodes = uninitialized_nodes
@@ -107,7 +142,7 @@ class OnNodeEnriched:
         node = select_latest_node(event, self._stream_cache.get(f"{OBSERVED_NODE}.{event.node.name}"))
         if node is None:
             return _report_superseded("the Node is gone, or another one by now")
-        return await self._reconcile_node(message, event, self._node_writer.latest(node))
+        return await self._reconcile_node(message, event, self._mutation_cache.latest(node))
 
     def _why_outdated(self, message: Message) -> str:
         if self._stream_cache.is_foreign(message):
@@ -127,7 +162,7 @@ class OnNodeEnriched:
         config = self._config()
         try:
             plan = await self._apply(
-                message, node, self._make_planner(event), self._make_foreign_predicate(event)
+                message, node, _EventPlanner(event, self._config, self._replica_conflicts, self._clock)
             )
         except _DeferToOtherReplica as reason:
             return _report_superseded(
@@ -151,39 +186,18 @@ class OnNodeEnriched:
         self._applied[message.subject] = (message.sequence, config)
         return plan.outcome
 
-    def _make_planner(self, event: NodeEnriched | NodeUnreachable) -> Planner:
-        # Each plan reads the settings again: between two writes of one Node, the file may exclude the Node.
-        if isinstance(event, NodeUnreachable):
-            return lambda node, rejection: plan_unreachable_node(node, event, self._config())
-
-        def plan(node: Node, rejection: Rejection) -> Plan:
-            started_at = self._clock()
-            planned = plan_node(node, event.facts, event.verified_by, self._config(), rejection)
-            _DURATION.observe(self._clock() - started_at)
-            if why := self._replica_conflicts.why_wait(node, planned):
-                raise _DeferToOtherReplica(why)
-            self._replica_conflicts.record_plan(node, planned)
-            return planned
-
-        return plan
-
-    def _make_foreign_predicate(self, event: NodeEnriched | NodeUnreachable) -> ForeignNodePredicate:
-        return lambda node: is_excluded(node, event, self._config())
-
-    async def _apply(
-        self, message: Message, node: Node, planner: Planner, is_foreign: ForeignNodePredicate
-    ) -> Plan | None:
+    async def _apply(self, message: Message, node: Node, planner: _EventPlanner) -> Plan | None:
         """Apply the plan; if the Node has changed, plan and apply once more on the newest Node.
 
         Return None if another message about the Node follows. Raises KubeError and TemporaryError.
         """
         try:
-            return await self._node_writer.apply(node, planner, is_foreign)
+            return await self._node_writer.apply(node, planner)
         except FenceFailed:
             fresh = await self._node_writer.get(node.name)
             if fresh.uid != node.uid or not await self._is_last_message(message):
                 return None
-            return await self._node_writer.apply(fresh, planner, is_foreign)
+            return await self._node_writer.apply(fresh, planner)
 
     async def _is_last_message(self, message: Message) -> bool:
         try:

@@ -67,6 +67,7 @@ class LabelerService:
         self._on_node_enriched = OnNodeEnriched(
             bus=dependencies.bus,
             stream_cache=self._stream_cache,
+            mutation_cache=self._mutation_cache,
             node_writer=nodes,
             decision_publisher=decisions,
             uninitialized_nodes=self._uninitialized_nodes,
@@ -76,6 +77,7 @@ class LabelerService:
         )
         self._uninitialized_node_monitor = UninitializedNodeMonitor(
             stream_cache=self._stream_cache,
+            mutation_cache=self._mutation_cache,
             uninitialized_nodes=self._uninitialized_nodes,
             node_writer=nodes,
             decision_publisher=decisions,

@@ -21,6 +21,7 @@ from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import metrics
 from services.labeler.blocker import Blocker, block_on_defect, is_reported_on
+from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
 from services.labeler.plan import (
@@ -68,6 +69,7 @@ class UninitializedNodeMonitor:
         self,
         *,
         stream_cache: StreamCache,
+        mutation_cache: MutationCache,
         uninitialized_nodes: UninitializedNodes,
         node_writer: NodeWriter,
         decision_publisher: NodeDecisionPublisher,
@@ -81,6 +83,7 @@ class UninitializedNodeMonitor:
         `clock` is monotonic, in seconds.
         """
         self._stream_cache = stream_cache
+        self._mutation_cache = mutation_cache
         self._uninitialized_nodes = uninitialized_nodes
         self._node_writer = node_writer
         self._decision_publisher = decision_publisher
@@ -134,7 +137,7 @@ class UninitializedNodeMonitor:
             self._uninitialized_nodes.by_name.pop(name, None)
             return None
         enriched = self._last_event(f"{ENRICHED_NODE}.{name}")
-        if self._node_writer.latest(node).is_initialized:
+        if self._mutation_cache.latest(node).is_initialized:
             return None  # by the API server's response; the watcher publishes it some seconds later
         if not is_managed(node, enriched, self._config()):
             return None

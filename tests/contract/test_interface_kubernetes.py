@@ -29,7 +29,7 @@ from tests.contract.interface_snapshot import assert_unchanged
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, make_metadata_events
 from tests.kube_loopback import LoopbackServer, open_api
 from tests.lifecycle_cases import OTHERS, make_lost_node, make_unreachable
-from tests.node_plans import apply_plan, compile_one_rule, plan_for, to_document
+from tests.node_plans import FactsPlanner, apply_plan, compile_one_rule, plan_for, to_document
 from tests.recorded_requests import RecordedRequests, without_texts
 from tests.unit.services.csr.test_claim_index import claims_of
 
@@ -78,13 +78,13 @@ async def test_the_labeler_initializes_a_node_and_later_removes_what_a_rule_set(
 ):
     node = held(recorded, make_node())
     plan = plan_for(node, FACTS_OF_WEB, RULE)
-    await labeler(kube).apply(node, lambda node, refused: plan_for(node, FACTS_OF_WEB, RULE))
+    await labeler(kube).apply(node, FactsPlanner(FACTS_OF_WEB, RULE))
     joined, recorded.requests = recorded.requests, []
     ruled = held(recorded, apply_plan(node, plan))
     moved = msgspec.structs.replace(
         FACTS_OF_WEB, platform=msgspec.structs.replace(FACTS_OF_WEB.platform, spot=False, zone="nbg1-dc3")
     )
-    await labeler(kube).apply(ruled, lambda node, refused: plan_for(node, moved, compile_one_rule()))
+    await labeler(kube).apply(ruled, FactsPlanner(moved, compile_one_rule()))
     assert_unchanged("kubernetes_labeler_patches", {"joining": joined, "changed": recorded.requests})
 
 
@@ -100,7 +100,7 @@ async def test_the_labeler_sets_and_removes_the_condition_of_a_node_that_waits(
         reason=block_on_machine_config_taint().reason,
     )
     waits = held(recorded, make_node(conditions=(blocked,)))
-    await labeler(kube).apply(waits, lambda node, refused: plan_for(node, FACTS_OF_WEB, compile_one_rule()))
+    await labeler(kube).apply(waits, FactsPlanner(FACTS_OF_WEB, compile_one_rule()))
     assert_unchanged("kubernetes_labeler_condition", without_texts(recorded.requests[:2]))
 
 

@@ -67,6 +67,7 @@ class Stage:
         self.nodes = NodeWriter(kube, told, self.answers, now=self.clock.now, observe_only=observe_only)
         self.watch = UninitializedNodeMonitor(
             stream_cache=self.table,
+            mutation_cache=self.answers,
             uninitialized_nodes=self.waiting,
             node_writer=self.nodes,
             decision_publisher=NodeDecisionPublisher(

@@ -1,7 +1,7 @@
 """What the real API server refuses of rules keeps no Node from being initialised, and is told on it."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +22,10 @@ from services.labeler.blocker import describe_failed_write
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_writer import NodeWriter
-from services.labeler.plan import ClusterConfig, Plan, plan_node
-from services.labeler.plan.rejection import Rejection
+from services.labeler.plan import ClusterConfig
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
-from tests.node_plans import compile_one_rule, decode_record_annotation
+from tests.node_plans import FactsPlanner, compile_one_rule, decode_record_annotation
 from tests.node_webhook import DenialReason, NodeWebhook, run_node_webhook
 
 LONG = "y" * 1000
@@ -48,11 +47,8 @@ async def kube(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIter
     await api.close()
 
 
-def planner(name: str, config: ClusterConfig) -> Callable[[Node, Rejection], Plan]:
-    def plan(node: Node, refused: Rejection) -> Plan:
-        return plan_node(node, make_facts(node_name=name), "nodename", config, refused)
-
-    return plan
+def planner(name: str, config: ClusterConfig) -> FactsPlanner:
+    return FactsPlanner(make_facts(node_name=name), config)
 
 
 def node_api(kube: KubeApi) -> NodeWriter:

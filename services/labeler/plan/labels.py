@@ -42,6 +42,7 @@ def plan_labels(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
     reported = _built_in_labels(inputs.facts.platform, cluster_name)
     desired = _built_in_labels(effects.platform, cluster_name) | effects.labels
     invalid = _pop_invalid_labels(node, desired, effects)
+    notices = _build_invalid_notices(invalid)
     machine_keys = {key for key, value in desired.items() if reported.get(key) == value}
     unreported = record.managed_fields.machine.keys() - desired.keys() - reported.keys() - {LIFECYCLE}
     retained = _retained_labels(effects.retained).union(unreported, invalid)
@@ -51,10 +52,10 @@ def plan_labels(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
             current=node.labels,
             desired=desired,
             recorded=_recorded_labels(node, record),
-            machine_config_keys=list_machine_config_keys(node, "labels"),
             retained=retained,
             adopted_if_equal=_adopted_if_equal(node, record, desired, machine_keys),
             adopted_if_different=_adopted_if_different(node, record, machine_keys),
+            machine_config_keys=list_machine_config_keys(node, "labels"),
         )
     )
     machine = (machine_keys - (retained & record.managed_fields.labels.keys())) | (
@@ -66,7 +67,7 @@ def plan_labels(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
             machine={key: value for key, value in found.recorded.items() if key in machine},
             labels={key: value for key, value in found.recorded.items() if key not in machine},
         ),
-        notices=(*build_conflict_notices("label", found.conflicts), *_build_invalid_notices(invalid)),
+        notices=(*build_conflict_notices("label", found.conflicts), *notices),
         machine_config_keys=found.machine_config_keys,
     )
 

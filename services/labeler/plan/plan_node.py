@@ -15,12 +15,12 @@ from libs.common.contract.node import (
 )
 from libs.common.contract.node_patch import NodeChanges
 from services.labeler.blocker import (
+    WRITE_FAILED,
     Blocker,
     block_on_bad_node_ip,
     block_on_fault,
-    should_remove_condition,
 )
-from services.labeler.plan.addresses import ProvidedNodeIPs, plan_addresses, verify_provided_node_ips
+from services.labeler.plan.addresses import plan_addresses, verify_provided_node_ips
 from services.labeler.plan.annotations import plan_annotations
 from services.labeler.plan.labels import plan_labels
 from services.labeler.plan.node_ownership import NotOurs, check_ownership
@@ -94,15 +94,16 @@ def plan_unreachable_node(node: Node, event: NodeUnreachable, config: ClusterCon
 
 
 def _plan_managed_node(inputs: PlanInput) -> Plan:
-    """Plan each part of a Node that is ours; of several blockers, the earlier cause counts."""
+    """Plan each part of a Node that is ours. The first blocker counts: providerID, addresses, then taints."""
     node, record = inputs.node, _find_record(inputs)
     node_ips = verify_provided_node_ips(node, inputs.facts)
     if node_ips.problem:
         return _plan_blocked(node, block_on_bad_node_ip(node_ips.problem))
+    node_ip = str(node_ips.select_first(prefer_ipv6=inputs.config.prefer_ipv6) or inputs.facts.node_ip)
     parts = _Parts(
         record=record,
         addresses=plan_addresses(inputs, node_ips),
-        provider_id=plan_provider_id(inputs, node_ips),
+        provider_id=plan_provider_id(inputs, node_ip),
         labels=plan_labels(inputs, record),
         annotations=plan_annotations(inputs, record),
         taints=plan_taints(inputs, record),
@@ -110,7 +111,7 @@ def _plan_managed_node(inputs: PlanInput) -> Plan:
     blocker = parts.provider_id.blocker or parts.addresses.blocker or parts.taints.blocker
     if blocker:
         return _plan_blocked(node, blocker, inputs.effects)
-    return _combine_parts(inputs, node_ips, parts)
+    return _combine_parts(inputs, node_ip, parts)
 
 
 def _plan_blocked(node: Node, blocker: Blocker, effects: RuleEffects | None = None) -> Plan:
@@ -138,6 +139,16 @@ def _remove_stale_condition(node: Node, plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, outcome="updated", removes_condition=True, status_summary=writes)
 
 
+def _should_remove_condition(node: Node) -> bool:
+    """Return whether the status patch that sets the addresses must remove the blocking condition.
+
+    If the last write failed, the condition stays until the Node is initialized. Otherwise each retry would
+    remove it and the next pass of the monitor would set it again.
+    """
+    condition = node.find_condition(BLOCKED_CONDITION)
+    return condition is not None and (node.is_initialized or condition.reason != WRITE_FAILED)
+
+
 def _find_record(inputs: PlanInput) -> OwnershipRecord:
     """Return the ownership record of the Node, restored if another writer has damaged it."""
     record = read_ownership_record(inputs.node)
@@ -162,9 +173,9 @@ def _merge_recorded(
     )
 
 
-def _combine_parts(inputs: PlanInput, node_ips: ProvidedNodeIPs, parts: _Parts) -> Plan:
+def _combine_parts(inputs: PlanInput, node_ip: str, parts: _Parts) -> Plan:
     node, changes = inputs.node, _combine_changes(inputs, parts)
-    removes_condition = should_remove_condition(node)
+    removes_condition = _should_remove_condition(node)
     status_summary = summarize_status(parts.addresses.addresses, removes_condition=removes_condition)
     node_summary = summarize_changes(changes)
     outcome: PlanOutcome = "updated" if status_summary or node_summary else "unchanged"
@@ -172,7 +183,7 @@ def _combine_parts(inputs: PlanInput, node_ips: ProvidedNodeIPs, parts: _Parts) 
         outcome = "initialized"
     return Plan(
         outcome=outcome,
-        reason=_describe_outcome(outcome, inputs, node_ips, parts),
+        reason=_describe_outcome(outcome, inputs, node_ip, parts),
         addresses=parts.addresses.addresses,
         removes_condition=removes_condition,
         changes=changes,
@@ -202,10 +213,7 @@ def _combine_changes(inputs: PlanInput, parts: _Parts) -> NodeChanges:
     return add_ownership_record(changes, inputs.node, parts.record, fields)
 
 
-def _describe_outcome(
-    outcome: PlanOutcome, inputs: PlanInput, node_ips: ProvidedNodeIPs, parts: _Parts
-) -> str:
-    node_ip = node_ips.select_first(prefer_ipv6=inputs.config.prefer_ipv6) or inputs.facts.node_ip
+def _describe_outcome(outcome: PlanOutcome, inputs: PlanInput, node_ip: str, parts: _Parts) -> str:
     machine = f"{inputs.facts.platform.platform} machine at {node_ip}"
     text = {
         "initialized": f"{machine}, recognised by {inputs.verified_by}",

@@ -16,7 +16,6 @@ from services.labeler.blocker import (
     block_on_missing_native_provider_id,
 )
 from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
-from services.labeler.plan.addresses import ProvidedNodeIPs
 from services.labeler.plan.notices import Notice
 from services.labeler.plan.ownership_record import ManagedFields
 from services.labeler.plan.plan import PlanInput, PlanPart
@@ -32,8 +31,11 @@ _CLOUD_FIELDS: Final = tuple(
 )
 
 
-def plan_provider_id(inputs: PlanInput, node_ips: ProvidedNodeIPs) -> PlanPart:
-    """Plan the providerID of a Node that has none; report one that differs from that of the machine."""
+def plan_provider_id(inputs: PlanInput, node_ip: str) -> PlanPart:
+    """Plan the providerID of a Node that has none; report one that differs from that of the machine.
+
+    A fallback providerID contains `node_ip`.
+    """
     node, facts, effects = inputs.node, inputs.facts, inputs.effects
     is_set_by_rule = _is_set_by_rule(facts, effects)
     blocker = find_provider_id_blocker(node, facts, effects, inputs.config.rules)
@@ -42,8 +44,7 @@ def plan_provider_id(inputs: PlanInput, node_ips: ProvidedNodeIPs) -> PlanPart:
         mismatch = describe_mismatch(node, effects.platform, source=source)
         notices = (Notice(reason="ProviderIDMismatch", message=mismatch),) if mismatch else ()
         return PlanPart(blocker=blocker, notices=notices)
-    node_ip = node_ips.select_first(prefer_ipv6=inputs.config.prefer_ipv6) or facts.node_ip
-    provider_id = build_provider_id(effects.platform, str(node_ip))
+    provider_id = build_provider_id(effects.platform, node_ip)
     return PlanPart(
         changes=NodeChanges(provider_id=provider_id),
         recorded=ManagedFields(provider_id=provider_id if is_set_by_rule else ""),
