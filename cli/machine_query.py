@@ -9,16 +9,16 @@ from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
 from libs.talos.api import TalosApi
-from services.metadata.dial_targets import STEP, order_dial_targets
-from services.metadata.identity import verify
-from services.metadata.machine_replacement import Inconclusive
-from services.metadata.query_machine import (
+from services.metadata.machines.dial_targets import STEP, order_dial_targets
+from services.metadata.machines.identity import verify
+from services.metadata.machines.machine_replacement import Inconclusive
+from services.metadata.machines.query_machine import (
     QueryFailure,
     QueryResult,
     query_in_turn,
     query_in_turn_with_rejected,
 )
-from services.metadata.replacement_detector import MemberCache, detect_replacements
+from services.metadata.machines.replacement_detector import MemberCache, detect_replacements
 
 _QUERY_SECONDS: Final = 5.0
 

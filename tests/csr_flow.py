@@ -20,7 +20,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
 from libs.common.service.service import Dependencies
-from services.metadata.query_machine import TalosClient
+from services.metadata.machines.talos_client import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import NOW, make_csr_gone, make_csr_observed

@@ -21,7 +21,7 @@ from libs.talos.api import (
     WatchSnapshot,
 )
 from libs.talos.resources import INVENTORY
-from services.metadata.query_machine import TalosClient
+from services.metadata.machines.talos_client import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.bus_actors import run_during

@@ -13,7 +13,7 @@ from libs.common.contract.machine import MachineFault
 from libs.talos.api import MachineUnavailable, TalosApi
 from libs.talos.credentials import CredentialStore
 from libs.talos.talosconfig import CredentialsError, list_candidate_files
-from services.metadata.query_machine import query_in_turn
+from services.metadata.machines.query_machine import query_in_turn
 
 _TIMEOUT_SECONDS: Final = 5.0
 _MAX_ENDPOINTS: Final = 16  # limit for queried endpoints

@@ -27,7 +27,7 @@ from libs.common.kube.objects import Resource, UnreadableObject
 from libs.talos.api import MachineUnavailable, TalosApi
 from services.csr.api_endpoint import ApiEndpoint
 from services.csr.request_checks import why_ignored
-from services.metadata.contested_addresses import MAX_DIALLED
+from services.metadata.requests.contested_addresses import MAX_DIALLED
 
 _NETWORKS_SECONDS: Final = 5.0
 _ALL: Final = Resource(

@@ -16,7 +16,7 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.talos.api import TalosApi
 from services.labeler.plan.node_ownership import why_not_managed
-from services.metadata.identity import MachineIdentity, verify
+from services.metadata.machines.identity import MachineIdentity, verify
 
 
 def gather_from_cluster(

@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from libs.common.bus.delivery import TemporaryError, backoff_seconds
 from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
@@ -11,15 +14,16 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.subjects import NETWORKS
-from libs.common.service.service import Dependencies
-from libs.talos.api import MachineUnavailable
-from services.metadata.network_state import build_observed, build_publication, has_same_networks, select_later
-from services.metadata.poll_schedule import PollIntervals, delay_until_republish
-from services.metadata.query_machine import TalosClient
+from libs.talos.api import MachineConfigNetworks, MachineUnavailable
+from services.metadata.clock import Clock
+from services.metadata.event_equivalence import is_same_fault
+from services.metadata.machines.talos_client import TalosClient
 
 log = logging.getLogger(__name__)
 
 _IMMEDIATELY: Final = 0.0
+_MIN_STEP: Final = timedelta(microseconds=1)
+_NO_STREAM_ID: Final = ""
 
 
 class ClusterNetworksPoller:
@@ -32,17 +36,15 @@ class ClusterNetworksPoller:
         self,
         stream_cache: StreamCache,
         publisher: OrderedPublisher,
-        dependencies: Dependencies,
+        clock: Clock,
         *,
         talos: TalosClient,
-        intervals: PollIntervals,
         deadline_seconds: float,
     ) -> None:
         self._stream_cache = stream_cache
         self._publisher = publisher
-        self._dependencies = dependencies
+        self._clock = clock
         self._talos = talos
-        self._intervals = intervals
         self._deadline_seconds = deadline_seconds
         self._networks: ClusterNetworksObserved | None = None
         self._fault: MachineFault | None = None
@@ -59,39 +61,34 @@ class ClusterNetworksPoller:
     async def run(self) -> None:
         """Poll and publish until cancelled."""
         while True:
-            now = self._dependencies.monotonic()
+            now = self._clock.monotonic()
             if self._stream_cache.is_replaying:
                 await self._wait(None)
                 continue
             if now >= self._poll_at:
                 await self._poll()
-            if self._dependencies.monotonic() >= self._publish_at:
+            if self._clock.monotonic() >= self._publish_at:
                 await self._publish()
-            await self._wait(min(self._poll_at, self._publish_at) - self._dependencies.monotonic())
+            await self._wait(min(self._poll_at, self._publish_at) - self._clock.monotonic())
 
     async def _poll(self) -> None:
-        queried_at = self._dependencies.now()
+        queried_at = self._clock.now()
         known = self._networks = select_later(self._networks, self._get_stored())
         try:
             networks = await self._talos.fetch_cluster_networks(deadline_seconds=self._deadline_seconds)
         except MachineUnavailable as unavailable:
             self._failed_polls += 1
-            wait = backoff_seconds(self._failed_polls, self._dependencies.random.random())
-            self._poll_at = self._dependencies.monotonic() + wait
+            self._poll_at = self._next_retry_time(self._failed_polls)
             self._log_fault(unavailable.fault)
             return
         self._failed_polls, self._fault = 0, None
-        self._poll_at = self._dependencies.monotonic() + delay_until_republish(
-            self._intervals, self._dependencies.random.random()
-        )
+        self._poll_at = self._next_regular_time()
         self._networks = build_observed(networks, queried_at=queried_at, known=known)
         self._publish_at = _IMMEDIATELY
         self._log_change(known, self._networks)
 
     async def _publish(self) -> None:
-        self._publish_at = self._dependencies.monotonic() + delay_until_republish(
-            self._intervals, self._dependencies.random.random()
-        )
+        self._publish_at = self._next_regular_time()
         event = build_publication(
             select_later(self._networks, self._get_stored()), self._stream_cache.stream_id
         )
@@ -101,13 +98,19 @@ class ClusterNetworksPoller:
             outcome = await self._publisher.publish(event)
         except (BusError, TemporaryError) as error:
             self._publish_failures += 1
-            wait = backoff_seconds(self._publish_failures, self._dependencies.random.random())
-            self._publish_at = self._dependencies.monotonic() + wait
+            self._publish_at = self._next_retry_time(self._publish_failures)
             log.debug("the cluster's networks are not said, the bus refused", extra={"reason": str(error)})
             return
         self._publish_failures = 0
         if outcome is PublishOutcome.TIED:
             self._poll_at = _IMMEDIATELY  # another replica polled at the same time and got another response
+
+    def _next_regular_time(self) -> float:
+        timing = self._clock.timing()
+        return timing.now + timing.until_republish()
+
+    def _next_retry_time(self, failures: int) -> float:
+        return self._clock.monotonic() + backoff_seconds(failures, self._clock.random())
 
     def _get_stored(self) -> ClusterNetworksObserved | None:
         message = self._stream_cache.get(NETWORKS)
@@ -124,9 +127,8 @@ class ClusterNetworksPoller:
 
     def _log_fault(self, fault: MachineFault) -> None:
         before, self._fault = self._fault, fault
-        is_repeated = before is not None and (before.kind, before.step) == (fault.kind, fault.step)
         fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
-        level = logging.DEBUG if is_repeated else logging.WARNING
+        level = logging.DEBUG if is_same_fault(before, fault) else logging.WARNING
         log.log(level, "no control plane tells the cluster's networks; what was known stands", extra=fields)
 
     def _log_change(self, before: ClusterNetworksObserved | None, after: ClusterNetworksObserved) -> None:
@@ -138,3 +140,42 @@ class ClusterNetworksPoller:
                 "mask_ipv6": after.node_cidr_mask_size_ipv6,
             }
             log.info("a control plane tells the cluster's networks", extra=fields)
+
+
+def build_observed(
+    networks: MachineConfigNetworks, *, queried_at: datetime, known: ClusterNetworksObserved | None
+) -> ClusterNetworksObserved:
+    """Return the event for a new response. It is always later than `known`, even if the clock went back."""
+    observed_at = queried_at if known is None else max(queried_at, known.observed_at + _MIN_STEP)
+    return ClusterNetworksObserved(
+        stream_id=_NO_STREAM_ID,
+        pod_cidrs=networks.pod_cidrs,
+        service_cidrs=networks.service_cidrs,
+        node_cidr_mask_size_ipv4=networks.node_cidr_mask_size_ipv4,
+        node_cidr_mask_size_ipv6=networks.node_cidr_mask_size_ipv6,
+        observed_at=observed_at,
+    )
+
+
+def select_later(
+    known: ClusterNetworksObserved | None, stored: ClusterNetworksObserved | None
+) -> ClusterNetworksObserved | None:
+    """Return the event that was queried later; `known` if both are from the same time."""
+    if known is None or stored is None:
+        return known or stored
+    return stored if stored.observed_at > known.observed_at else known
+
+
+def build_publication(
+    known: ClusterNetworksObserved | None, stream_id: str
+) -> ClusterNetworksObserved | None:
+    """Return the event for the present stream; None without networks or without a stream."""
+    if known is None or not stream_id:
+        return None
+    return msgspec.structs.replace(known, stream_id=stream_id)
+
+
+def has_same_networks(one: ClusterNetworksObserved, other: ClusterNetworksObserved) -> bool:
+    """Return whether two events mean the same to consumers, apart from stream and time."""
+    when_and_where = {"stream_id": other.stream_id, "observed_at": other.observed_at}
+    return msgspec.structs.replace(one, **when_and_where) == other

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final
 
 from libs.common.bus.protocol import Message, event_name
 from libs.common.contract.services import METADATA
 from libs.common.observability import metrics, telemetry
+from services.metadata.object_state import Observation
 
 _MAX_LINKS: Final = 8  # to observations that got no answer before the next one arrived
 
@@ -34,30 +35,20 @@ class LatencyRecorder:
         self._message = None
 
 
-class TracedObservation(Protocol):
-    """The newest observation of an object."""
-
-    @property
-    def trace_headers(self) -> Headers: ...
-
-    @property
-    def is_answered(self) -> bool: ...
-
-
 class TraceContext:
     """Selects the trace of an answer: the trace of the observation, or a link to it once it is answered."""
 
     def __init__(self) -> None:
         self._unanswered: tuple[Headers, ...] = ()
 
-    def observe(self, before: TracedObservation) -> None:
+    def observe(self, before: Observation[Any]) -> None:
         """Handle a new observation. If the previous one has no answer yet, the next answer links to it."""
         if before.is_answered or not before.trace_headers:
             self._unanswered = ()
         elif before.trace_headers not in self._unanswered:
             self._unanswered = (*self._unanswered, before.trace_headers)[-_MAX_LINKS:]
 
-    def parent_and_links(self, current: TracedObservation) -> tuple[Headers | None, tuple[Headers, ...]]:
+    def parent_and_links(self, current: Observation[Any]) -> tuple[Headers | None, tuple[Headers, ...]]:
         """Return the parent headers, and the headers to link to."""
         if current.is_answered:
             return None, (current.trace_headers,) if current.trace_headers else ()

@@ -1,4 +1,4 @@
-"""Computes the delay until the next poll or publish, in seconds. `jitter` is uniform in [0, 1)."""
+"""Computes the delay until the next poll or publish, in seconds."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -26,6 +26,37 @@ class PollIntervals(msgspec.Struct, frozen=True, kw_only=True):
     debounce: float = 0.05  # changes come in bursts: a new address is three events
     min_gap: float = 0.5  # between polls that a watch causes: a flapping link must not cause a storm
 
+    @property
+    def inventory(self) -> float:
+        """The age at which a kept inventory is polled again, as often as a watched machine."""
+        return self.watched_poll * 0.8
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """The time of a change of state, and the delays that follow it."""
+
+    now: float  # monotonic
+    jitter: float  # uniform in [0, 1)
+    intervals: PollIntervals
+
+    def after_success(self, *, is_watched: bool) -> float:
+        """Return 80 to 100 % of the interval, so that machines that started together drift apart."""
+        interval = self.intervals.watched_poll if is_watched else self.intervals.poll
+        return interval * (0.8 + 0.2 * self.jitter)
+
+    def after_failure(self, failures: Failures, fault: MachineFault) -> float:
+        """Return 0.5 s, doubled with each failure up to 60 s, reduced by jitter to 50 to 100 %."""
+        return backoff_seconds(max(1, count_attempts(failures, fault)), self.jitter)
+
+    def after_incomplete(self, incomplete_polls: int) -> float:
+        """Return 1 s, doubled with each incomplete poll up to 30 s, with jitter. The count starts at 1."""
+        step = exponential_step(incomplete_polls, first=INCOMPLETE_FIRST_SECONDS, cap=INCOMPLETE_CAP_SECONDS)
+        return step * (0.75 + 0.25 * self.jitter)
+
+    def until_republish(self) -> float:
+        """Return the delay until an unchanged message is published again."""
+        return self.intervals.republish * (0.8 + 0.2 * self.jitter)
+
 
 def count_failure(failures: Failures, fault: MachineFault) -> Failures:
     """Return the counts with one more failure. Alternating faults do not reset each other's count."""
@@ -36,24 +67,3 @@ def count_failure(failures: Failures, fault: MachineFault) -> Failures:
 def count_attempts(failures: Failures, fault: MachineFault) -> int:
     """Return how often this fault occurred since the last success."""
     return failures.get((fault.kind, fault.step), 0)
-
-
-def delay_after_failure(failures: Failures, fault: MachineFault, jitter: float) -> float:
-    """Return 0.5 s, doubled with each failure up to 60 s, reduced by jitter to 50 to 100 %."""
-    return backoff_seconds(max(1, count_attempts(failures, fault)), jitter)
-
-
-def delay_after_success(intervals: PollIntervals, *, is_watched: bool, jitter: float) -> float:
-    """Return 80 to 100 % of the interval, so that machines that started together drift apart."""
-    return (intervals.watched_poll if is_watched else intervals.poll) * (0.8 + 0.2 * jitter)
-
-
-def delay_after_incomplete(incomplete_polls: int, jitter: float) -> float:
-    """Return 1 s, doubled with each incomplete poll up to 30 s, with jitter. The count starts at 1."""
-    step = exponential_step(incomplete_polls, first=INCOMPLETE_FIRST_SECONDS, cap=INCOMPLETE_CAP_SECONDS)
-    return step * (0.75 + 0.25 * jitter)
-
-
-def delay_until_republish(intervals: PollIntervals, jitter: float) -> float:
-    """Return the delay until an unchanged message is published again."""
-    return intervals.republish * (0.8 + 0.2 * jitter)

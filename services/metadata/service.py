@@ -10,14 +10,16 @@ from libs.common.contract.services import METADATA
 from libs.common.contract.subjects import FLOW, NETWORKS, is_csr_subject, is_node_subject
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition
+from services.metadata.clock import Clock
 from services.metadata.cluster_networks_poller import ClusterNetworksPoller
-from services.metadata.dial_back import DialBackCache
-from services.metadata.node_controller import NodeController
+from services.metadata.machines.query_slots import QuerySlots
+from services.metadata.machines.talos_client import TalosClient, open_talos
+from services.metadata.nodes.node_controller import NodeController
 from services.metadata.poll_schedule import PollIntervals
-from services.metadata.query_machine import QuerySlots, TalosClient, open_talos
-from services.metadata.request_controller import RequestController
+from services.metadata.reconciler_pool import supervise
+from services.metadata.requests.dial_back import DialBackCache
+from services.metadata.requests.request_controller import RequestController
 from services.metadata.settings import MetadataSettings
-from services.metadata.supervise import supervise
 
 
 class MetadataService:
@@ -46,41 +48,37 @@ class MetadataService:
             watched_poll=settings.talos_resync_seconds,
             republish=settings.republish_interval_seconds,
         )
+        clock, deadline_seconds = Clock(dependencies, intervals), settings.query_timeout_seconds
         slots = QuerySlots(settings.max_concurrent_queries)
         self._node_controller = NodeController(
             self._stream_cache,
             self._publisher,
             dependencies,
             settings,
-            talos=self._talos,
+            clock=clock,
             slots=slots,
-            intervals=intervals,
-            on_state_change=self._on_node_changed,
+            talos=self._talos,
         )
         self._networks_poller = ClusterNetworksPoller(
             self._stream_cache,
             self._publisher,
-            dependencies,
+            clock,
             talos=self._talos,
-            intervals=intervals,
-            deadline_seconds=settings.query_timeout_seconds,
+            deadline_seconds=deadline_seconds,
         )
         self._dial_backs = DialBackCache(
-            self._talos,
-            slots,
-            deadline_seconds=settings.query_timeout_seconds,
-            monotonic=dependencies.monotonic,
+            self._talos, slots, deadline_seconds=deadline_seconds, monotonic=dependencies.monotonic
         )
         self._request_controller = RequestController(
             self._stream_cache,
             self._publisher,
             dependencies,
-            intervals=intervals,
-            without_talos=settings.without_talos,
-            get_node_state=self._node_controller.get_state,
-            expedite_poll=self._node_controller.expedite_poll,
+            clock=clock,
             dial_backs=self._dial_backs,
+            nodes=self._node_controller.nodes,
+            without_talos=settings.without_talos,
         )
+        self._node_controller.nodes.set_listener(self._request_controller.on_node_changed)
 
     async def run(self) -> None:
         """Run until cancelled. NATS and Talos may be down at the start or later: metadata waits for both."""
@@ -135,9 +133,6 @@ class MetadataService:
         self._publisher.forget_all()
         self._node_controller.on_stream_replaced()
         self._request_controller.on_stream_replaced()
-
-    def _on_node_changed(self, name: str) -> None:
-        self._request_controller.on_node_changed(name)
 
 
 METADATA_DEFINITION = ServiceDefinition(spec=METADATA, settings=MetadataSettings, build=MetadataService)

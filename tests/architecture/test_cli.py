@@ -12,7 +12,7 @@ from tests.architecture.test_purity import SHELL
 # Settings declare the flags that a process accepts; reading them runs nothing.
 FLAGS = r"services\.\w+\.settings"
 # The one way to a machine is the service's own: the command must hear what metadata would hear.
-ASKING = r"services\.metadata\.(query_machine|replacement_detector)|libs\.talos\.\w+"
+ASKING = r"services\.metadata\.machines\.(query_machine|replacement_detector)|libs\.talos\.\w+"
 
 
 def imported_services(source: Source) -> Iterator[str]:

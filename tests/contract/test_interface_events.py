@@ -18,8 +18,8 @@ from libs.common.contract.subjects import (
     subject_of,
 )
 from libs.talos import resources
-from services.metadata import identity
-from services.metadata.identity import MachineIdentity, verify
+from services.metadata.machines import identity
+from services.metadata.machines.identity import MachineIdentity, verify
 from tests.builders import NOW, STREAM_ID, make_facts, make_message, make_node, make_node_observed
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.wire_shapes import sample_of, shape_of

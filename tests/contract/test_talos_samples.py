@@ -21,7 +21,7 @@ from libs.talos.machine_reading import (
 )
 from libs.talos.resources import Part
 from libs.talos.validation import InvalidResponse
-from services.metadata.inventory_polls import get_part
+from services.metadata.nodes.inventory_state import get_part
 
 FOLDER = Path(__file__).parent / "talos_samples"
 

@@ -14,9 +14,9 @@ from libs.common.contract.machine import AddressStatus
 from libs.common.contract.node import NodeAddress
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
-from services.metadata.contested_addresses import MAX_DIALLED
-from services.metadata.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
-from services.metadata.query_machine import QuerySlots
+from services.metadata.machines.query_slots import QuerySlots
+from services.metadata.requests.contested_addresses import MAX_DIALLED
+from services.metadata.requests.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_csr_enriched, make_csr_observed, make_facts, make_node, make_request
 from tests.bus_actors import wait_until
@@ -284,9 +284,9 @@ async def test_no_request_is_kept_twice(flow, talos):
         await flow.file_request(make_request("csr-2", uid="u2"))
         await flow.wait_for_enriched(has_facts, "csr-2")  # by then the first word has come back
         known = service._request_controller._reconcilers["csr-1"].state
-        assert service._stream_cache.get(f"{OBSERVED_CSR}.csr-1").event is known.observation
-        assert known.published.request is known.observation.request
-        assert known.published.facts is service._node_controller.reconcilers["web-1"].state.facts
+        assert service._stream_cache.get(f"{OBSERVED_CSR}.csr-1").event is known.observation.event
+        assert known.publication.event.request is known.observation.event.request
+        assert known.publication.event.facts is service._node_controller.reconcilers["web-1"].state.facts
         await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_CSR))
 
 
@@ -351,7 +351,7 @@ async def test_what_the_server_lost_with_its_last_messages_is_said_again(flow, t
         await flow.file_request(make_request())
         await flow.wait_for_enriched(has_facts)
         await wait_until(
-            lambda: service._request_controller._reconcilers["csr-1"].state.published is not None
+            lambda: service._request_controller._reconcilers["csr-1"].state.publication.event is not None
         )
         await replayed(flow, service._stream_cache, SNAPSHOT, node, observed, word)
         flow.server.stream._remove(word)
@@ -386,7 +386,7 @@ async def test_a_bus_that_refuses_is_told_later(flow, talos):
         await wait_until(
             lambda: (
                 "csr-1" in service._request_controller._reconcilers
-                and service._request_controller._reconcilers["csr-1"].state.publish_failures >= 2
+                and service._request_controller._reconcilers["csr-1"].state.publication.failures >= 2
             )
         )
         bus.refuses = False
@@ -404,7 +404,7 @@ async def test_two_replicas_that_see_the_same_say_it_once(flow, talos):
             *one._request_controller._reconcilers.values(),
             *other._request_controller._reconcilers.values(),
         ]
-        await wait_until(lambda: all(request.state.published is not None for request in requests))
+        await wait_until(lambda: all(request.state.publication.event is not None for request in requests))
         assert [flow.count_enriched(f"csr-{i}") for i in range(20)] == [1] * 20
 
 

@@ -35,7 +35,7 @@ def talos() -> ScriptedTalos:
 
 def heard(service: MetadataService, name: str) -> int:
     """The sequence of the observation that the service works on."""
-    return service._node_controller.reconcilers[name].state.observed_sequence
+    return service._node_controller.reconcilers[name].state.observation.sequence
 
 
 async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server, stream, talos):
@@ -64,13 +64,15 @@ async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, st
         told = await stream.wait_for_enriched(
             "web-2", NodeEnriched
         )  # by then whatever was said before has come back
-        await wait_until(lambda: service._node_controller.reconcilers["web-2"].state.published == told)
+        await wait_until(
+            lambda: service._node_controller.reconcilers["web-2"].state.publication.event == told
+        )
         await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_NODE))
         foreign = make_node_enriched(
             other, make_facts(region="x"), stream_id=stream.stream_id, observed_sequence=10_000
         )
         assert await OrderedPublisher(stream.bus).publish(foreign) is PublishOutcome.PUBLISHED
-        await wait_until(lambda: service._node_controller._get_stored("web-2") == foreign)
+        await wait_until(lambda: service._node_controller._messages.get_stored("web-2") == foreign)
 
 
 def measured() -> float:
@@ -365,9 +367,10 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
         talos.put(make_facts(zone="c"))
         await wait_until(lambda: len(talos.looks) > looks)
         node = service._node_controller.reconcilers["web-1"]
-        await wait_until(lambda: node.state.publish_failures > 0)
+        await wait_until(lambda: node.state.publication.failures > 0)
         # As after a long time without NATS: by itself it would try again in a minute.
-        node.state = msgspec.structs.replace(node.state, publish_after=time.monotonic() + 60.0)
+        publication = msgspec.structs.replace(node.state.publication, retry_at=time.monotonic() + 60.0)
+        node.state = msgspec.structs.replace(node.state, publication=publication)
         await nats_server.restart()
 
         async def told():

@@ -26,9 +26,9 @@ from libs.common.cloud_config.required_resources import required_resources
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, trim_node
 from libs.talos.api import TalosApi
-from services.metadata.identity import MachineIdentity, verify
-from services.metadata.machine_replacement import Inconclusive
-from services.metadata.query_machine import QueryResult
+from services.metadata.machines.identity import MachineIdentity, verify
+from services.metadata.machines.machine_replacement import Inconclusive
+from services.metadata.machines.query_machine import QueryResult
 
 
 class NodeQuery(flow_client.FlowQuery, frozen=True, kw_only=True):

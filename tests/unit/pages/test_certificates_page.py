@@ -14,7 +14,7 @@ from services.csr.rate_limiter import BURST
 from services.csr.request_checks import _PASSED_TEXTS
 from services.csr.settings import CsrSettings
 from services.csr.waiting_requests import LONG_WAIT_SECONDS
-from services.metadata.request_state import FRESHNESS_SECONDS
+from services.metadata.requests.request_state import FRESHNESS_SECONDS
 from services.watcher.kinds import MAX_PENDING_PER_REQUESTER
 from tests.architecture.sources import ROOT, sources
 

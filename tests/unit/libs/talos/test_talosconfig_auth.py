@@ -7,7 +7,7 @@ import pytest
 
 from cli.credentials import AccessError, open_talos_client
 from cli.doctor import talos_credential_probe
-from services.metadata.query_machine import open_talos
+from services.metadata.machines.talos_client import open_talos
 from services.metadata.settings import MetadataSettings
 from tests.watcher_actors import make_dependencies
 

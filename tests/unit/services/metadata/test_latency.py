@@ -2,47 +2,47 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-
-import msgspec
+from typing import Any
 
 from libs.common.observability import metrics
 from services.metadata.latency import LatencyRecorder, TraceContext
+from services.metadata.object_state import Observation
 from tests.builders import NOW, make_message, make_node, make_node_observed
 
 
-class Newest(msgspec.Struct, frozen=True):
-    trace_headers: Mapping[str, str] = {}
-    is_answered: bool = False
+def newest(trace_headers: Mapping[str, str] | None = None, *, is_answered: bool = False) -> Observation[Any]:
+    event = make_node_observed(make_node())
+    return Observation(event=event, sequence=1, trace_headers=trace_headers or {}, is_answered=is_answered)
 
 
 FIRST, SECOND, THIRD = ({"traceparent": f"00-{n}-1-01"} for n in "123")
 
 
 def test_an_answer_stands_in_the_trace_of_what_it_answers():
-    assert TraceContext().parent_and_links(Newest(FIRST)) == (FIRST, ())
-    assert TraceContext().parent_and_links(Newest()) == ({}, ()), "no trace: it begins one"
+    assert TraceContext().parent_and_links(newest(FIRST)) == (FIRST, ())
+    assert TraceContext().parent_and_links(newest()) == ({}, ()), "no trace: it begins one"
 
 
 def test_what_is_said_later_is_linked_to_what_was_answered():
-    assert TraceContext().parent_and_links(Newest(FIRST, is_answered=True)) == (None, (FIRST,))
-    assert TraceContext().parent_and_links(Newest(is_answered=True)) == (None, ())
+    assert TraceContext().parent_and_links(newest(FIRST, is_answered=True)) == (None, (FIRST,))
+    assert TraceContext().parent_and_links(newest(is_answered=True)) == (None, ())
 
 
 def test_one_answer_to_several_observations_stands_in_the_newest_and_is_linked_to_the_others():
     journey = TraceContext()
-    journey.observe(Newest(FIRST))
-    journey.observe(Newest(SECOND))
-    journey.observe(Newest(SECOND))
-    assert journey.parent_and_links(Newest(THIRD)) == (THIRD, (FIRST, SECOND))
-    journey.observe(Newest(THIRD, is_answered=True))
-    assert journey.parent_and_links(Newest(FIRST)) == (FIRST, ())
+    journey.observe(newest(FIRST))
+    journey.observe(newest(SECOND))
+    journey.observe(newest(SECOND))
+    assert journey.parent_and_links(newest(THIRD)) == (THIRD, (FIRST, SECOND))
+    journey.observe(newest(THIRD, is_answered=True))
+    assert journey.parent_and_links(newest(FIRST)) == (FIRST, ())
 
 
 def test_however_many_were_never_answered_few_are_named():
     journey = TraceContext()
     for n in range(100):
-        journey.observe(Newest({"traceparent": str(n)}))
-    parent, links = journey.parent_and_links(Newest(THIRD))
+        journey.observe(newest({"traceparent": str(n)}))
+    parent, links = journey.parent_and_links(newest(THIRD))
     assert parent == THIRD
     assert [link["traceparent"] for link in links] == [str(n) for n in range(92, 100)]
 

@@ -5,11 +5,15 @@ from hypothesis import strategies as st
 
 from libs.common.contract.machine import MachineFault, PlatformMetadata, why_metadata_incomplete
 from services.metadata import poll_schedule
-from services.metadata.poll_schedule import PollIntervals
+from services.metadata.poll_schedule import PollIntervals, Timing
 
 JITTER = st.floats(0.0, 1.0, exclude_max=True)
 REFUSED = MachineFault(kind="refused", step="PlatformMetadata", message="nobody listens")
 TIMEOUT = MachineFault(kind="timeout", step="Nodename", message="no answer")
+
+
+def timing(jitter: float, intervals: PollIntervals | None = None) -> Timing:
+    return Timing(now=0.0, jitter=jitter, intervals=intervals or PollIntervals())
 
 
 def test_failures_back_off_from_half_a_second_to_a_minute():
@@ -17,7 +21,7 @@ def test_failures_back_off_from_half_a_second_to_a_minute():
     waits = []
     for _ in range(10):
         failures = poll_schedule.count_failure(failures, REFUSED)
-        waits.append(poll_schedule.delay_after_failure(failures, REFUSED, 0.999999))
+        waits.append(timing(0.999999).after_failure(failures, REFUSED))
     assert [round(wait, 3) for wait in waits] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
 
 
@@ -34,24 +38,22 @@ def test_faults_that_alternate_do_not_start_each_others_count_anew():
 
 @given(st.integers(1, 10_000), JITTER)
 def test_no_failure_is_retried_at_once_or_later_than_a_minute(times, jitter):
-    wait = poll_schedule.delay_after_failure({("refused", "PlatformMetadata"): times}, REFUSED, jitter)
+    wait = timing(jitter).after_failure({("refused", "PlatformMetadata"): times}, REFUSED)
     assert 0.25 <= wait <= 60.0
 
 
 @given(st.integers(1, 10_000), JITTER)
 def test_incomplete_metadata_are_looked_at_again_within_half_a_minute(looks, jitter):
-    assert 0.75 <= poll_schedule.delay_after_incomplete(looks, jitter) <= 30.0
-    assert poll_schedule.delay_after_incomplete(1, jitter) <= 1.0
+    assert 0.75 <= timing(jitter).after_incomplete(looks) <= 30.0
+    assert timing(jitter).after_incomplete(1) <= 1.0
 
 
 @given(JITTER, st.floats(1.0, 3600.0))
 def test_good_looks_come_within_the_period_and_spread(jitter, period):
     pace = PollIntervals(poll=period, watched_poll=2 * period, republish=period)
-    assert 0.8 * period <= poll_schedule.delay_after_success(pace, is_watched=False, jitter=jitter) <= period
-    assert (
-        1.6 * period <= poll_schedule.delay_after_success(pace, is_watched=True, jitter=jitter) <= 2 * period
-    )
-    assert poll_schedule.delay_until_republish(pace, jitter) <= period
+    assert 0.8 * period <= timing(jitter, pace).after_success(is_watched=False) <= period
+    assert 1.6 * period <= timing(jitter, pace).after_success(is_watched=True) <= 2 * period
+    assert timing(jitter, pace).until_republish() <= period
 
 
 def test_a_platform_owes_a_provider_id_or_it_does_not():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from libs.common.contract.machine import AddressStatus, MachineFault
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from services.labeler.plan import ClusterConfig, plan_node
-from services.metadata.dial_targets import order_dial_targets
+from services.metadata.machines.dial_targets import order_dial_targets
 from tests.builders import make_facts, make_node
 
 ADDRESSES = st.ip_addresses().map(str) | st.sampled_from(

@@ -1,0 +1,58 @@
+"""The clocks of the reconcilers, and the wait of one reconciler for its next step."""
+
+import asyncio
+from datetime import datetime
+
+from libs.common.service.service import Dependencies
+from libs.talos.waiter_event import WaiterEvent
+from services.metadata.object_state import NEVER
+from services.metadata.poll_schedule import PollIntervals, Timing
+
+
+class Clock:
+    """Gives the time, and the delays from the service's intervals and its source of randomness."""
+
+    def __init__(self, dependencies: Dependencies, intervals: PollIntervals) -> None:
+        self.intervals = intervals
+        self._dependencies = dependencies
+
+    def monotonic(self) -> float:
+        """Return the monotonic time in seconds."""
+        return self._dependencies.monotonic()
+
+    def now(self) -> datetime:
+        """Return the wall clock time (UTC)."""
+        return self._dependencies.now()
+
+    def random(self) -> float:
+        """Return a random number in [0, 1)."""
+        return self._dependencies.random.random()
+
+    def timing(self) -> Timing:
+        """Return the time of a change of state, with a new jitter."""
+        return Timing(now=self.monotonic(), jitter=self.random(), intervals=self.intervals)
+
+
+class Wakeup:
+    """Wakes the task of one object when its state changes, or when its next step is due."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = WaiterEvent()
+
+    def set(self) -> None:
+        """Wake the task: the state changed."""
+        self._changed.set()
+
+    def clear(self) -> None:
+        """Start to record changes: the task decides its next step now."""
+        self._changed.clear()
+
+    async def wait(self, until: float) -> None:
+        """Wait until the state has changed since `clear`, or until that monotonic time."""
+        seconds = None if until == NEVER else max(0.0, until - self._clock.monotonic())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return

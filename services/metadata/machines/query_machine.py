@@ -1,0 +1,129 @@
+"""Queries the machine of a Node, one address after the other. A hanging machine does not block others."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
+
+import msgspec
+
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.talos.api import InventoryResponse, MachineUnavailable, Part
+from services.metadata.machines.announced_addresses import add_answers, list_addresses_to_dial
+from services.metadata.machines.talos_client import TalosClient
+
+log = logging.getLogger(__name__)
+
+_MAX_MESSAGE_CHARS: Final = 500  # characters of an error in a fault
+
+
+class QueryResult(NamedTuple):
+    """The result of one successful query."""
+
+    facts: MachineFacts
+    inventory: InventoryResponse
+
+
+class QueryFailure(NamedTuple):
+    """The fault of a failed query, and the facts of machines that answered but were rejected."""
+
+    fault: MachineFault
+    rejected: tuple[MachineFacts, ...]  # facts of machines that are not the Node's
+
+
+async def query_in_turn(
+    talos: TalosClient,
+    addresses: tuple[str, ...],
+    *,
+    parts: Collection[Part],
+    deadline_seconds: float,
+    reject: Callable[[MachineFacts], MachineFault | None],
+) -> QueryResult | MachineFault:
+    """Query the addresses in order and return the first result that `reject` accepts, with those parts.
+
+    If there is none, return the first fault, with the messages of the others. Each address has its own
+    deadline.
+    """
+    found = await query_in_turn_with_rejected(
+        talos, addresses, parts=parts, deadline_seconds=deadline_seconds, reject=reject
+    )
+    return found.fault if isinstance(found, QueryFailure) else found
+
+
+async def query_in_turn_with_rejected(
+    talos: TalosClient,
+    addresses: tuple[str, ...],
+    *,
+    parts: Collection[Part],
+    deadline_seconds: float,
+    reject: Callable[[MachineFacts], MachineFault | None],
+) -> QueryResult | QueryFailure:
+    """Query as `query_in_turn` does, but also return the facts of the rejected machines.
+
+    The facts also contain the answers at announced addresses that the machine does not list.
+    """
+    faults: list[MachineFault] = []
+    rejected: list[MachineFacts] = []
+    for index, address in enumerate(addresses):
+        found = await query_address(talos, address, parts=parts, deadline_seconds=deadline_seconds)
+        if isinstance(found, MachineFault):
+            faults.append(found)
+            continue
+        fault = reject(found.facts)
+        if fault is None:
+            further = list_addresses_to_dial(found.facts, addresses[index + 1 :])
+            answers = await _query_others(talos, further, deadline_seconds)
+            return found._replace(facts=add_answers(found.facts, (*rejected, *answers)))
+        faults.append(fault)
+        rejected.append(found.facts)
+    return QueryFailure(_merge_faults(addresses, faults), tuple(rejected))
+
+
+async def _query_others(
+    talos: TalosClient, addresses: tuple[str, ...], deadline_seconds: float
+) -> list[MachineFacts]:
+    """Return the facts of the machines that answer at these addresses. Errors and timeouts prove nothing."""
+    queries = (query_address(talos, each, parts=(), deadline_seconds=deadline_seconds) for each in addresses)
+    return [found.facts for found in await asyncio.gather(*queries) if isinstance(found, QueryResult)]
+
+
+async def query_address(
+    talos: TalosClient, address: str, *, parts: Collection[Part], deadline_seconds: float
+) -> QueryResult | MachineFault:
+    """Return the facts of the machine at that address with those parts of its inventory, or a fault."""
+    try:
+        return await _query(talos, address, parts, deadline_seconds)
+    except MachineUnavailable as unavailable:
+        return unavailable.fault
+    except Exception as error:
+        # A response is hostile input: one that breaks our parser must not end the Node's only task.
+        log.exception("a look ended in a way nobody foresaw", extra={"address": address})
+        text = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_CHARS]
+        return MachineFault(kind="internal", step="look", message=text)
+
+
+async def _query(
+    talos: TalosClient, address: str, parts: Collection[Part], deadline_seconds: float
+) -> QueryResult:
+    """Fetch facts and inventory concurrently. Raises MachineUnavailable, or any error of a defect."""
+    if not parts:
+        return QueryResult(
+            await talos.fetch_facts(address, deadline_seconds=deadline_seconds), InventoryResponse()
+        )
+    inventory = asyncio.create_task(talos.fetch_inventory(address, parts, deadline_seconds=deadline_seconds))
+    try:
+        facts = await talos.fetch_facts(address, deadline_seconds=deadline_seconds)
+        return QueryResult(facts, await inventory)
+    finally:
+        inventory.cancel()
+        await asyncio.gather(inventory, return_exceptions=True)
+
+
+def _merge_faults(addresses: tuple[str, ...], faults: list[MachineFault]) -> MachineFault:
+    first, *rest = faults
+    more = "".join(
+        f"; and at {address}: {fault.message}"
+        for address, fault in zip(addresses[1:], rest, strict=True)
+        if fault.message != first.message
+    )
+    return msgspec.structs.replace(first, message=first.message + more)

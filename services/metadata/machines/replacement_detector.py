@@ -1,0 +1,179 @@
+"""Queries all addresses of a Node, and discovery, to detect machines that replace its machine."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from libs.talos.api import MachineUnavailable
+from services.metadata.machines.machine_replacement import (
+    Inconclusive,
+    judge_replacement,
+    list_remaining_addresses,
+)
+from services.metadata.machines.query_machine import QueryResult, query_address
+from services.metadata.machines.talos_client import TalosClient
+
+log = logging.getLogger(__name__)
+
+MEMBERS_TTL_SECONDS: Final = 10.0  # discovery lists a member for half an hour after it is gone
+SIGHTING_TTL_SECONDS: Final = 1800.0  # as long as discovery keeps a machine
+
+
+class MemberCache:
+    """Caches the members that discovery lists. It queries them at most once in ten seconds."""
+
+    def __init__(
+        self, talos: TalosClient, *, deadline_seconds: float, monotonic: Callable[[], float]
+    ) -> None:
+        self._talos = talos
+        self._deadline_seconds = deadline_seconds
+        self._monotonic = monotonic
+        self._queried_at = -math.inf
+        self._query_task: asyncio.Task[frozenset[str] | MachineFault] | None = None
+
+    async def get_names(self) -> frozenset[str] | MachineFault:
+        """Return the node names of all members, or the fault of the query."""
+        now = self._monotonic()
+        if self._query_task is None or now - self._queried_at >= MEMBERS_TTL_SECONDS:
+            self._queried_at = now
+            self._query_task = asyncio.create_task(self._query(), name="members")
+        return await asyncio.shield(self._query_task)
+
+    async def close(self) -> None:
+        """Cancel the current query."""
+        if self._query_task is not None:
+            self._query_task.cancel()
+            await asyncio.wait({self._query_task})
+
+    async def _query(self) -> frozenset[str] | MachineFault:
+        try:
+            return await self._talos.list_member_names(deadline_seconds=self._deadline_seconds)
+        except MachineUnavailable as unavailable:
+            return unavailable.fault
+        except Exception as error:
+            # A response is hostile input: one that breaks our parser must not end the Node's only task.
+            log.exception("a question for members ended in a way nobody foresaw")
+            return MachineFault(kind="internal", step="Member", message=type(error).__name__)
+
+
+class MachineSightings:
+    """Machines that answered at an address of another Node, by node name.
+
+    Discovery may have lost a machine that moved and still runs. A sighting proves that it runs.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._sightings: dict[
+            str, tuple[str, float]
+        ] = {}  # node name -> (address, monotonic time); the oldest first
+
+    def record(self, facts: MachineFacts) -> None:
+        """Record that this machine answered, and drop expired sightings."""
+        now = self._monotonic()
+        while self._sightings and now - next(iter(self._sightings.values()))[1] >= SIGHTING_TTL_SECONDS:
+            del self._sightings[next(iter(self._sightings))]
+        if facts.node_name:
+            self._sightings.pop(facts.node_name, None)
+            self._sightings[facts.node_name] = (facts.node_ip, now)
+
+    def explain_alive(self, name: str) -> str:
+        """Return where the machine of that name answered, as a reason; "" without a recent sighting."""
+        address, at = self._sightings.get(name, ("", -math.inf))
+        if self._monotonic() - at >= SIGHTING_TTL_SECONDS:
+            return ""
+        return f"a machine that bears its name answered at {address} within the last half hour"
+
+
+class ReplacementDetector:
+    """Detects replacements for all Nodes, with one cache of members and sightings."""
+
+    def __init__(
+        self,
+        talos: TalosClient,
+        *,
+        get_reachable_nodes: Callable[[], AbstractSet[str]],
+        is_enabled: bool,
+        deadline_seconds: float,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """`get_reachable_nodes` returns Nodes verified by node name. If disabled, it queries nothing."""
+        self._talos = talos
+        self._get_reachable_nodes = get_reachable_nodes
+        self._is_enabled = is_enabled
+        self._deadline_seconds = deadline_seconds
+        self._members = MemberCache(talos, deadline_seconds=deadline_seconds, monotonic=monotonic)
+        self._sightings = MachineSightings(monotonic)
+
+    def record_sighting(self, facts: MachineFacts) -> None:
+        """Record that a machine answered at an address of another Node."""
+        if self._is_enabled:
+            self._sightings.record(facts)
+
+    async def detect(
+        self, node: Node, wrong_machines: tuple[MachineFacts, ...]
+    ) -> tuple[ForeignMachine, ...]:
+        """Return the replacements, () without proof. `wrong_machines` answered at the dialled addresses."""
+        if not self._is_enabled:
+            return ()
+        found = await detect_replacements(
+            self._talos,
+            node,
+            wrong_machines,
+            members=self._members,
+            reachable_nodes=self._get_reachable_nodes,
+            deadline_seconds=self._deadline_seconds,
+            sightings=self._sightings,
+        )
+        if isinstance(found, Inconclusive):
+            log.debug("nothing says that another machine took its place", extra={"reason": found.reason})
+            return ()
+        return found
+
+    async def close(self) -> None:
+        """Cancel the current query of members."""
+        await self._members.close()
+
+
+async def detect_replacements(
+    talos: TalosClient,
+    node: Node,
+    wrong_machines: tuple[MachineFacts, ...],
+    *,
+    members: MemberCache,
+    reachable_nodes: Callable[[], AbstractSet[str]],
+    deadline_seconds: float,
+    sightings: MachineSightings | None = None,
+) -> tuple[ForeignMachine, ...] | Inconclusive:
+    """Return the machines that replace the Node's machine, or why there is no proof.
+
+    `wrong_machines`: the facts of other machines at the dialled addresses. `reachable_nodes` returns the
+    Nodes verified by node name. `sightings`: given by a caller that polls all Nodes; new answers are added.
+    """
+    further = list_remaining_addresses(node, wrong_machines)
+    if isinstance(further, Inconclusive):
+        return further
+    names, answers = await asyncio.gather(members.get_names(), _query_each(talos, further, deadline_seconds))
+    if isinstance(names, MachineFault):
+        return Inconclusive(f"discovery cannot be asked: {names.message}")
+    if sightings is not None:
+        for facts in answers.values():
+            if isinstance(facts, MachineFacts):
+                sightings.record(facts)
+        if why := sightings.explain_alive(node.name):
+            return Inconclusive(why)
+    known = {facts.node_ip: facts for facts in wrong_machines}
+    return judge_replacement(node, {**answers, **known}, members=names, reachable_nodes=reachable_nodes())
+
+
+async def _query_each(
+    talos: TalosClient, addresses: tuple[str, ...], deadline_seconds: float
+) -> dict[str, MachineFacts | MachineFault]:
+    queries = (query_address(talos, one, parts=(), deadline_seconds=deadline_seconds) for one in addresses)
+    found = zip(addresses, await asyncio.gather(*queries), strict=True)
+    return {address: seen.facts if isinstance(seen, QueryResult) else seen for address, seen in found}

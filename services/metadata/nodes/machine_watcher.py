@@ -1,0 +1,172 @@
+"""Watches a limited number of machines to detect changes at once. It opens watches at a limited rate."""
+
+import asyncio
+import logging
+import math
+import random
+from collections import deque
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+from libs.common.bus.delivery import backoff_seconds
+from libs.common.observability import metrics
+from libs.talos.api import MachineUnavailable, WatchSnapshot
+from services.metadata.machines.query_slots import QuerySlots
+from services.metadata.machines.talos_client import TalosClient
+from services.metadata.nodes.node_registry import NodeRegistry
+
+log = logging.getLogger(__name__)
+
+_POLL_AFTER_END_SECONDS: Final = 5.0  # spread: a restarted endpoint ends hundreds of watches at once
+_MAX_QUEUE_SECONDS: Final = 30.0  # how long a queued watch waits for a quiet period at most
+
+
+class _QueuedWatch(NamedTuple):
+    since: float
+    given: asyncio.Future[None]
+
+
+class MachineWatcher:
+    """Watches at most `limit` machines, in the order of `set_target`. Joining Nodes come first: watches open
+    in a quiet period without new targets, and only while queries have a free slot.
+    """
+
+    def __init__(
+        self,
+        talos: TalosClient,
+        nodes: NodeRegistry,
+        *,
+        limit: int,
+        opened_after_seconds: float,
+        opened_per_second: float,
+        read_deadline_seconds: float,
+        slots: QuerySlots,
+        random: random.Random,
+    ) -> None:
+        self._talos = talos
+        self._nodes = nodes
+        self._limit = limit
+        self._quiet_period = opened_after_seconds
+        self._open_interval = 1.0 / opened_per_second
+        self._read_deadline = read_deadline_seconds
+        self._slots = slots
+        self._random = random
+        self._targets: dict[str, str] = {}  # node name -> address
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._queue: deque[_QueuedWatch] = deque()
+        self._queued = asyncio.Event()
+        self._last_target_at = -math.inf  # time of the last new target, on the event loop's clock
+
+    def set_target(self, name: str, node_ip: str) -> None:
+        """Watch the machine at that address for that Node from now on; "" stops the watch."""
+        if self._targets.pop(name, None) is not None:
+            self._stop(name)
+        if not node_ip:
+            return
+        self._targets[name] = node_ip
+        self._last_target_at = _now()
+        if len(self._tasks) < self._limit:
+            self._start(name, node_ip)
+
+    async def open_queued(self) -> None:
+        """Open queued watches one by one at the limited rate, in quiet periods, until cancelled."""
+        try:
+            while True:
+                await self._queued.wait()
+                await asyncio.sleep(self._seconds_until_quiet())
+                self._open_next()
+                if not self._queue:
+                    self._queued.clear()
+                await asyncio.sleep(self._open_interval)
+        finally:
+            await self._close()
+
+    def _seconds_until_quiet(self) -> float:
+        """Return the seconds until targets were quiet long enough, or the first watch has waited enough."""
+        waits_since = next((turn.since for turn in self._queue if not turn.given.done()), -math.inf)
+        return max(
+            0.0, min(self._last_target_at + self._quiet_period, waits_since + _MAX_QUEUE_SECONDS) - _now()
+        )
+
+    def _open_next(self) -> None:
+        if self._seconds_until_quiet() > 0:
+            return  # a new target arrived meanwhile
+        while self._queue and (self._queue[0].given.done() or not self._slots.is_full):
+            turn = self._queue.popleft()
+            if not turn.given.done():
+                turn.given.set_result(None)
+                return
+
+    def _start(self, name: str, node_ip: str) -> None:
+        self._tasks[name] = asyncio.create_task(self._watch(name, node_ip), name=f"watch {name}")
+        metrics.TALOS_MACHINE_WATCHES.set(len(self._tasks))
+
+    def _stop(self, name: str) -> None:
+        task = self._tasks.pop(name, None)
+        if task is None:
+            return
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
+        if len(self._targets) > len(self._tasks):
+            waiting = next(other for other in self._targets if other not in self._tasks)
+            self._start(waiting, self._targets[waiting])
+        metrics.TALOS_MACHINE_WATCHES.set(len(self._tasks))
+
+    async def _watch(self, name: str, node_ip: str) -> None:
+        failures = 0
+        while True:
+            await self._wait_turn()
+            opened = False
+            try:
+                watch = self._talos.watch_machine(node_ip, read_deadline_seconds=self._read_deadline)
+                async with aclosing(watch):
+                    async for contents in watch:
+                        opened = True
+                        self._pass_on(name, contents)
+                reason = "it ended"
+            except MachineUnavailable as unavailable:
+                reason = unavailable.fault.message
+            except Exception as error:
+                # An event is hostile input: one that breaks our parser must not end the watch permanently.
+                log.exception("a watch ended in a way nobody foresaw", extra={"node": name})
+                reason = f"{type(error).__name__}: {error}"
+            log.debug("a machine is not watched", extra={"node": name, "reason": reason})
+            # A watch that fails to open counts as an ended one, but only the first failure causes a poll: a
+            # machine that can never be watched is polled as often as any other unwatched machine.
+            if opened or not failures:
+                self._end(name)
+            failures = 1 if opened else failures + 1
+            await asyncio.sleep(backoff_seconds(failures, self._random.random()))
+
+    def _pass_on(self, name: str, contents: WatchSnapshot | None) -> None:
+        node = self._nodes.find(name)
+        if node is not None and contents is not None:
+            node.on_watch_opened(contents)
+        elif node is not None:
+            node.on_machine_changed()
+
+    def _end(self, name: str) -> None:
+        node = self._nodes.find(name)
+        if node is not None:
+            node.on_watch_ended(_POLL_AFTER_END_SECONDS * self._random.random())
+
+    async def _wait_turn(self) -> None:
+        turn = _QueuedWatch(since=_now(), given=asyncio.get_running_loop().create_future())
+        self._queue.append(turn)
+        self._queued.set()
+        await turn.given
+
+    async def _close(self) -> None:
+        tasks = [*self._tasks.values(), *self._ending]
+        self._tasks.clear()
+        self._targets.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        metrics.TALOS_MACHINE_WATCHES.set(0)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,73 @@
+"""The states of all Nodes, for whoever needs more than one of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.node import Node
+from libs.talos.machine_events import WatchSnapshot
+from services.metadata.nodes.node_state import NodeState
+
+
+class PolledNode(Protocol):
+    """One Node and the events of its machine. `NodeReconciler` implements it."""
+
+    state: NodeState
+
+    def expedite_poll(self, within_seconds: float) -> None:
+        """Poll within that time."""
+
+    def on_watch_opened(self, snapshot: WatchSnapshot) -> None:
+        """Apply the snapshot with which a machine watch opened."""
+
+    def on_machine_changed(self) -> None:
+        """Handle a change that a live watch reported."""
+
+    def on_watch_ended(self, within_seconds: float) -> None:
+        """Handle the end of the watch: poll within that time."""
+
+
+class NodeRegistry(Mapping[str, NodeState]):
+    """The state of each Node by name. It tells one listener which state changed."""
+
+    def __init__(self, nodes: Mapping[str, PolledNode], stream_cache: StreamCache) -> None:
+        self._nodes = nodes
+        self._stream_cache = stream_cache
+        self._listener: Callable[[str], None] = lambda name: None
+
+    def __getitem__(self, name: str) -> NodeState:
+        return self._nodes[name].state
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def set_listener(self, listener: Callable[[str], None]) -> None:
+        """Call the listener with the name of each Node whose state changed or was removed."""
+        self._listener = listener
+
+    def notify(self, name: str) -> None:
+        """Tell the listener that the state of that Node changed or was removed."""
+        self._listener(name)
+
+    def find(self, name: str) -> PolledNode | None:
+        """Return the Node of that name, None if there is none."""
+        return self._nodes.get(name)
+
+    def expedite_poll(self, name: str, within_seconds: float = 0.0) -> None:
+        """Poll the machine of that Node within that time."""
+        if name in self._nodes:
+            self._nodes[name].expedite_poll(within_seconds)
+
+    def list_nodes(self) -> Iterable[Node] | None:
+        """Return all Nodes; None while not all of them are known."""
+        if not self._stream_cache.is_complete:
+            return None
+        return (node.state.node for node in self._nodes.values() if node.state.node is not None)
+
+    def list_reachable(self) -> frozenset[str]:
+        """Return the Nodes whose machines were verified by node name."""
+        identities = ((name, state.identity) for name, state in self.items())
+        return frozenset(name for name, by in identities if by is not None and by.method == "nodename")

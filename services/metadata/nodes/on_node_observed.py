@@ -1,0 +1,234 @@
+"""Reconciles one Node until it is gone: polls its machine, publishes the result, waits for changes."""
+
+import logging
+
+from libs.common.bus.ordered_publisher import PublishOutcome
+from libs.common.bus.protocol import Message
+from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
+from libs.common.observability.telemetry import log_fields
+from libs.talos.machine_events import WatchSnapshot
+from services.metadata.clock import Clock, Wakeup
+from services.metadata.enriched_messages import EnrichedMessages
+from services.metadata.event_equivalence import is_same_fault
+from services.metadata.machines.query_machine import QueryFailure
+from services.metadata.nodes.inventory_state import InventoryPoll
+from services.metadata.nodes.machine_poller import MachinePoller
+from services.metadata.nodes.machine_watcher import MachineWatcher
+from services.metadata.nodes.node_registry import NodeRegistry
+from services.metadata.nodes.node_state import NodeState
+from services.metadata.nodes.node_step import PollMachine, decide_node_step
+from services.metadata.nodes.outage_prober import OutageProber
+from services.metadata.nodes.poll_requirements import PollRequirements
+from services.metadata.object_publisher import ObjectPublisher
+from services.metadata.object_state import ForgetObject, Publish, Wait
+
+log = logging.getLogger(__name__)
+
+
+class NodeReconciler:
+    """Owns the state of one Node and takes its steps one by one: never two polls at once."""
+
+    def __init__(
+        self,
+        name: str,
+        state: NodeState,
+        *,
+        clock: Clock,
+        messages: EnrichedMessages[EnrichedNode],
+        nodes: NodeRegistry,
+        outage: OutageProber,
+        poller: MachinePoller,
+        requirements: PollRequirements,
+        watcher: MachineWatcher,
+    ) -> None:
+        self.state = state
+        self.publisher = ObjectPublisher[EnrichedNode](messages.publisher, clock)
+        self._name = name
+        self._clock = clock
+        self._messages = messages
+        self._nodes = nodes
+        self._outage = outage
+        self._poller = poller
+        self._requirements = requirements
+        self._watcher = watcher
+        self._wakeup = Wakeup(clock)
+        self._discarded_polls = 0  # in a row; the uid or dial targets changed during each
+        self._poll_began: float | None = None  # start of the poll whose result is not published yet
+
+    def on_observed(self, message: Message, event: NodeObserved | NodeGone) -> None:
+        """Apply a newer observation of the watcher."""
+        self.publisher.record_replaced(self.state.observation)
+        self._set_state(
+            self.state.observed(
+                message,
+                event,
+                all_nodes=self._nodes.list_nodes(),
+                prefer_ipv6=self._requirements.prefer_ipv6,
+                timing=self._clock.timing(),
+            )
+        )
+
+    async def run(self) -> None:
+        """Run until the Node is gone and EnrichedNodeGone is published."""
+        with log_fields(node=self._name):
+            while await self._step():
+                pass
+
+    async def _step(self) -> bool:
+        self._wakeup.clear()
+        match decide_node_step(self.state, now=self._clock.monotonic(), wall_time=self._clock.now()):
+            case PollMachine(addresses=addresses):
+                await self._poll(addresses)
+            case Publish(event=event):
+                await self._publish(event)
+            case Wait(until=until):
+                self.publisher.record_started()  # the observation needs no other step
+                await self._wakeup.wait(until)
+            case ForgetObject():
+                return False
+        return True
+
+    async def _poll(self, addresses: tuple[str, ...]) -> None:
+        uid = self.state.uid
+        attributes = {"k8s.node.name": self._name, "k8s.node.uid": uid}
+        async with self._poller.acquire_slot():
+            began = self._poll_began = self._clock.monotonic()
+            needed, intervals = self._requirements.needed_parts, self._clock.intervals
+            parts = self.state.select_parts(needed, now=began, intervals=intervals)
+            with self.publisher.span("look at machine", self.state.observation, attributes):
+                self.publisher.record_started()
+                found, foreign_machines = await self._poller.poll(self._name, addresses, parts)
+        if self.state.dial_targets != addresses or self.state.uid != uid:
+            self._discarded_polls += 1  # the observation that caused the poll is outdated
+            self._set_state(self.state.poll_discarded(self._discarded_polls))
+            return
+        self._discarded_polls = 0
+        before, timing = self.state, self._clock.timing()
+        if isinstance(found, QueryFailure):
+            after = before.poll_failed(
+                found.fault, began=began, timing=timing, foreign_machines=foreign_machines
+            )
+        else:
+            needed = self._requirements.needed_parts
+            after = before.polled(
+                found.facts,
+                self._messages.get_stored(self._name),
+                all_nodes=self._nodes.list_nodes(),
+                began=began,
+                timing=timing,
+                inventory_poll=InventoryPoll(
+                    needed_parts=needed, requested_parts=parts, answer=found.inventory
+                ),
+            )
+        _log_poll(before, after)
+        self._set_state(after)
+        self._outage.record_poll(self._name, after.fault, began=began)
+
+    async def _publish(self, event: EnrichedNode) -> None:
+        outcome = await self.publisher.publish(event, self.state.observation)
+        state, timing = self.state, self._clock.timing()
+        if not state.observation.is_current(event):
+            return  # it was published to a stream that no longer exists
+        self._log_published(event, outcome, timing.now)
+        match outcome:
+            case EventError() if not isinstance(event, EnrichedNodeGone):
+                self._set_state(state.message_oversized(str(outcome), timing))
+            case Exception() if not isinstance(outcome, EventError):
+                self._set_state(state.publish_failed(timing))
+            case PublishOutcome.TIED if state.dial_targets:
+                self._set_state(state.publish_conflicted(event, now=timing.now))
+            case _:
+                self._set_state(state.published(event, timing))
+                self._messages.drop_echo(self._name, event)
+
+    def _log_published(self, event: EnrichedNode, outcome: PublishOutcome | Exception, now: float) -> None:
+        began, self._poll_began = self._poll_began, None
+        seconds = 0.0 if began is None else now - began
+        state, reason = self.state, "the Node is gone"
+        if state.fault is not None:
+            reason = state.fault.message
+        elif state.identity is not None:
+            reason = state.identity.reason
+        self.publisher.log_outcome(event, outcome, state.publication, reason=reason, seconds=seconds)
+
+    def _set_state(self, state: NodeState) -> None:
+        if state is self.state:
+            return
+        if state.watch_address != self.state.watch_address:
+            self._watcher.set_target(self._name, state.watch_address)
+            state = state.unwatched()
+        self.state = state
+        self._wakeup.set()
+        self._nodes.notify(self._name)
+
+    # ---- other events
+
+    def on_stream_replaced(self) -> None:
+        """Forget the published message, which is lost, and wait until the new stream has the Node."""
+        self._set_state(self.state.stream_replaced())
+
+    def on_bus_reconnect(self) -> None:
+        """Publish within a second what the bus rejected before."""
+        self._set_state(self.state.bus_reconnected(self._clock.timing()))
+
+    def on_forgotten(self) -> None:
+        """End the watch and the probes of the machine."""
+        self._outage.forget(self._name)
+        self._watcher.set_target(self._name, "")
+        self._nodes.notify(self._name)
+
+    def on_unreachable(self) -> None:
+        """Handle a NodeUnreachable in the stream, which may contradict the facts of this replica."""
+        now, intervals = self._clock.monotonic(), self._clock.intervals
+        self._set_state(self.state.contradicted(now=now, intervals=intervals))
+
+    def on_requirements_changed(self, within_seconds: float) -> None:
+        """Poll within that time if polls must return another part or use another address family."""
+        self._set_state(
+            self.state.requirements_changed(
+                self._requirements.needed_parts,
+                prefer_ipv6=self._requirements.prefer_ipv6,
+                within=within_seconds,
+                now=self._clock.monotonic(),
+                intervals=self._clock.intervals,
+            )
+        )
+
+    def expedite_poll(self, within_seconds: float) -> None:
+        """Poll within that time."""
+        self._set_state(self.state.poll_within(within_seconds, now=self._clock.monotonic()))
+
+    def on_watch_opened(self, snapshot: WatchSnapshot) -> None:
+        """Apply the snapshot with which a machine watch opened."""
+        now, intervals = self._clock.monotonic(), self._clock.intervals
+        self._set_state(self.state.watch_opened(snapshot, now=now, intervals=intervals))
+
+    def on_machine_changed(self) -> None:
+        """Handle a change that a live watch reported."""
+        now, intervals = self._clock.monotonic(), self._clock.intervals
+        self._set_state(self.state.machine_changed(now=now, intervals=intervals))
+
+    def on_watch_ended(self, within_seconds: float) -> None:
+        """Handle the end of the watch: poll within that time."""
+        self._set_state(self.state.watch_ended(within=within_seconds, now=self._clock.monotonic()))
+
+
+def _log_poll(before: NodeState, after: NodeState) -> None:
+    """Log the poll result; at DEBUG if it repeats the last one."""
+    if after.fault is not None:
+        level = logging.DEBUG if is_same_fault(before.fault, after.fault) else logging.WARNING
+        fields = {"fault": after.fault.kind, "step": after.fault.step, "reason": after.fault.message}
+        log.log(level, "the machine gives no facts", extra=fields)
+        if after.foreign_machines and not before.foreign_machines:
+            answered_by = {each.address: each.node_name for each in after.foreign_machines}
+            log.warning("other machines answer where the Node's should", extra={"answered_by": answered_by})
+    elif after.identity is not None:
+        level = logging.INFO if before.identity != after.identity else logging.DEBUG
+        log.log(level, "the machine says what it is", extra={"reason": after.identity.reason})
+        for part in after.inventory.missing_parts.keys() - before.inventory.missing_parts.keys():
+            fault = after.inventory.missing_parts[part]
+            fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
+            log.warning(
+                "the machine does not tell what rules or ipam need; what needs it is not judged",
+                extra=fields,
+            )

@@ -1,0 +1,43 @@
+"""What the rules, ipam and the --cloud-config file require of polls: inventory parts and address family."""
+
+import logging
+
+from libs.common.cloud_config.document import CloudConfigError
+from libs.common.cloud_config.model import CloudConfig
+from libs.common.cloud_config.required_resources import required_resources, required_resources_of_pools
+from libs.talos.resources import Part
+from services.metadata.settings import MetadataSettings
+
+log = logging.getLogger(__name__)
+
+
+class PollRequirements:
+    """The present requirements. A changed --cloud-config file changes them."""
+
+    def __init__(self, settings: MetadataSettings) -> None:
+        self._serves_ipam = settings.serves_ipam
+        self.needed_parts = self._select_needed_parts(settings.cloud_config)
+        self.prefer_ipv6 = settings.prefer_ipv6
+
+    def update(self, config: CloudConfig | CloudConfigError) -> bool:
+        """Apply the changed file. Return whether machines must be polled for it.
+
+        It logs one mistake of an invalid file: the labeler logs them all.
+        """
+        if isinstance(config, CloudConfigError):
+            fields = {"reason": "; ".join(config.mistakes[:1]), "mistakes": len(config.mistakes)}
+            log.warning("the --cloud-config file is bad: what it said before stands", extra=fields)
+            return False
+        needed, prefer_ipv6 = self._select_needed_parts(config), bool(config.prefer_ipv6)
+        if (needed, prefer_ipv6) == (self.needed_parts, self.prefer_ipv6):
+            return False
+        self.needed_parts, self.prefer_ipv6 = needed, prefer_ipv6
+        fields = {"inventory": sorted(needed), "prefer_ipv6": prefer_ipv6}
+        log.info("the --cloud-config file needs machines to be asked for something else", extra=fields)
+        return True
+
+    def _select_needed_parts(self, config: CloudConfig) -> frozenset[Part]:
+        needed: frozenset[Part] = required_resources(config.rules)
+        if self._serves_ipam:
+            needed |= required_resources_of_pools(config.pools) | {"RouteStatus"}
+        return needed

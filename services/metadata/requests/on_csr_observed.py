@@ -1,0 +1,237 @@
+"""Reconciles one CSR until it is decided: publishes what the machine of its Node attests."""
+
+import asyncio
+import logging
+from typing import Final
+
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.ordered_publisher import PublishOutcome
+from libs.common.bus.protocol import BusError, Message
+from libs.common.contract.events import (
+    CsrEnriched,
+    CsrGone,
+    CsrObserved,
+    EnrichedCsr,
+    EnrichedCsrGone,
+    EventError,
+)
+from libs.common.observability.telemetry import log_fields
+from services.metadata.clock import Clock, Wakeup
+from services.metadata.enriched_messages import EnrichedMessages
+from services.metadata.nodes.node_registry import NodeRegistry
+from services.metadata.object_publisher import ObjectPublisher
+from services.metadata.object_state import NEVER, ForgetObject, Publish, Wait
+from services.metadata.requests.contested_addresses import AddressClaimIndex, find_contested_addresses
+from services.metadata.requests.dial_back import ANSWER_TTL_SECONDS, DialBackCache
+from services.metadata.requests.request_state import RequestState
+from services.metadata.requests.request_step import DialBack, PollNode, decide_request_step
+
+log = logging.getLogger(__name__)
+
+_RECHECK_SECONDS: Final = 5.0  # until addresses without another claimant are checked again
+
+
+class RequestIndex:
+    """The reconcilers of all requests by the name of the requesting Node."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[str, RequestReconciler]] = {}
+
+    def add(self, request: "RequestReconciler") -> None:
+        """Add the request, and check the requests of its Node again."""
+        self._by_node.setdefault(request.state.node_name, {})[request.name] = request
+        self.wake(request.state.node_name)
+
+    def remove(self, request: "RequestReconciler") -> None:
+        """Remove the request, and check the other requests of its Node again."""
+        node_name = request.state.node_name
+        requests = self._by_node.get(node_name, {})
+        requests.pop(request.name, None)
+        if not requests:
+            self._by_node.pop(node_name, None)
+        self.wake(node_name)
+
+    def wake(self, node_name: str) -> None:
+        """Check the requests of the Node again: its state or its newest request may have changed."""
+        for request in self._by_node.get(node_name, {}).values():
+            request.on_node_changed()
+
+    def is_superseded(self, state: RequestState) -> bool:
+        """Return whether the requester has a newer pending request."""
+        others = self._by_node.get(state.node_name, {}).values()
+        return any(state.is_superseded_by(other.state) for other in others)
+
+
+class RequestReconciler:
+    """Owns the state of one request and takes its steps one by one."""
+
+    def __init__(
+        self,
+        name: str,
+        state: RequestState,
+        *,
+        claims: AddressClaimIndex,
+        clock: Clock,
+        dial_backs: DialBackCache,
+        messages: EnrichedMessages[EnrichedCsr],
+        nodes: NodeRegistry,
+        requests: RequestIndex,
+        without_talos: bool,
+    ) -> None:
+        self.name = name
+        self.state = state
+        self.publisher = ObjectPublisher[EnrichedCsr](messages.publisher, clock)
+        self._claims = claims
+        self._clock = clock
+        self._dial_backs = dial_backs
+        self._messages = messages
+        self._nodes = nodes
+        self._requests = requests
+        self._without_talos = without_talos
+        self._wakeup = Wakeup(clock)
+        self._in_flight: EnrichedCsr | None = None
+        self._dial_task: asyncio.Task[None] | None = None
+
+    def on_observed(self, message: Message, event: CsrObserved | CsrGone) -> None:
+        """Apply a newer observation of the watcher."""
+        self.publisher.record_replaced(self.state.observation)
+        self._set_state(self.state.observed(message, event, self._clock.timing()))
+
+    async def run(self) -> None:
+        """Run until the request is decided, or is gone and EnrichedCsrGone is published."""
+        with log_fields(csr=self.name, node=self.state.node_name):
+            try:
+                while await self._step():
+                    pass
+            finally:
+                if self._dial_task is not None:
+                    self._dial_task.cancel()
+
+    async def _step(self) -> bool:
+        self._wakeup.clear()
+        now, node_name = self._clock.monotonic(), self.state.node_name
+        match decide_request_step(
+            self.state,
+            self._nodes.get(node_name),
+            without_talos=self._without_talos,
+            is_superseded=self._requests.is_superseded(self.state),
+            now=now,
+            wall_time=self._clock.now(),
+        ):
+            case PollNode():
+                self._set_state(self.state.poll_requested(now=now))
+                self._nodes.expedite_poll(node_name)
+            case DialBack() as dial_back:
+                self._dial_back(dial_back, now)
+            case Publish(event=event):
+                await self._publish(event)
+            case Wait(until=until):
+                self.publisher.record_started()  # the observation needs no other step
+                await self._wakeup.wait(until)
+            case ForgetObject():
+                return False
+        return True
+
+    # ---- contested addresses
+
+    def _dial_back(self, step: DialBack, now: float) -> None:
+        request, facts = step.request, step.facts
+        if self._dial_task is not None:
+            self._dial_task.cancel()
+        contested = find_contested_addresses(request, facts, self._claims)
+        state = self.state.dial_started(facts, step.node_uid)
+        if not contested:
+            again_at = now + _RECHECK_SECONDS if len(facts.addresses) > 1 else NEVER
+            self._set_state(state.dialled(frozenset(), again_at=again_at))
+            return
+        self._set_state(state)
+        dial = self._dial(request.node_name, contested)
+        self._dial_task = asyncio.create_task(dial, name=f"dial back for {request.name}")
+
+    async def _dial(self, node_name: str, contested: tuple[str, ...]) -> None:
+        attributes = {"k8s.node.name": node_name, "k8s.csr.name": self.name}
+        with self.publisher.span("dial contested addresses", self.state.observation, attributes):
+            answered = await self._dial_backs.filter_answering(node_name, contested)
+        self._set_state(self.state.dialled(answered, again_at=self._clock.monotonic() + ANSWER_TTL_SECONDS))
+        fields = {"contested": list(contested), "answered": sorted(answered)}
+        log.info("others claim addresses that are asked for: they were dialled", extra=fields)
+
+    # ---- publishing
+
+    async def _publish(self, event: EnrichedCsr) -> None:
+        self._in_flight, began = event, self._clock.monotonic()
+        try:
+            outcome, theirs = await self._publish_ordered(event)
+        finally:
+            self._in_flight = None
+        state, timing = self.state, self._clock.timing()
+        if not state.observation.is_current(event):
+            return  # it was published to a stream that no longer exists
+        reason, seconds = _publish_reason(event), timing.now - began
+        self.publisher.log_outcome(event, outcome, state.publication, reason=reason, seconds=seconds)
+        match outcome:
+            case EventError() if not isinstance(event, EnrichedCsrGone):
+                log.warning("what is attested makes the message too large", extra={"reason": str(outcome)})
+                self._set_state(state.message_oversized(event))
+            case Exception() if not isinstance(outcome, EventError):
+                self._set_state(state.publish_failed(timing))
+            case _:
+                state = state.published(event, timing)
+                is_tied = outcome is PublishOutcome.TIED
+                self._set_state(state.publish_conflicted(event, theirs, now=timing.now) if is_tied else state)
+
+    async def _publish_ordered(
+        self, event: EnrichedCsr
+    ) -> tuple[PublishOutcome | Exception, EnrichedCsr | None]:
+        """Publish and return the outcome; on a tie also the message that the stream has instead."""
+        outcome = await self.publisher.publish(event, self.state.observation)
+        if outcome is not PublishOutcome.TIED:
+            return outcome, None
+        try:
+            return outcome, await self._messages.fetch_last(self.name)
+        except (BusError, TemporaryError) as error:
+            return error, None
+
+    def _set_state(self, state: RequestState) -> None:
+        if state is not self.state:
+            self.state = state
+            self._wakeup.set()
+
+    # ---- other events
+
+    def on_node_changed(self) -> None:
+        """Check again: the state of the requesting Node, or of its other requests, changed."""
+        self._wakeup.set()
+
+    def on_stored(self, event: EnrichedCsr) -> None:
+        """Apply the newest message in the stream, unless it is our own."""
+        if event not in (self._in_flight, self.state.publication.event):
+            self._set_state(self.state.stored(event))
+
+    def on_unpublished(self) -> None:
+        """Handle that the stream has no message about this request."""
+        self._set_state(self.state.unpublished())
+
+    def on_stream_replaced(self) -> None:
+        """Forget the published message, which is lost, and wait until the stream has the request."""
+        self._set_state(self.state.stream_replaced())
+
+    def on_bus_reconnect(self) -> None:
+        """Publish within a second what the bus rejected before."""
+        self._set_state(self.state.bus_reconnected(self._clock.timing()))
+
+    def on_forgotten(self) -> None:
+        """Check the other requests of the Node again: one of them may be the newest now."""
+        self._requests.remove(self)
+
+
+def _publish_reason(event: EnrichedCsr) -> str:
+    match event:
+        case CsrEnriched(fault=fault) if fault is not None:
+            return fault.message
+        case CsrEnriched(without_talos=True):
+            return "no machine is asked, only the Node object attests"
+        case CsrEnriched():
+            return "its machine attests"
+        case _:
+            return "the request is gone"

@@ -1,0 +1,150 @@
+"""Runs one reconciler per CSR of the stream while the CSR is pending."""
+
+import logging
+
+from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.bus.protocol import Message
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsr, EnrichedCsrGone
+from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR, object_name_in
+from libs.common.service.service import Dependencies
+from services.metadata.clock import Clock
+from services.metadata.enriched_messages import EnrichedMessages
+from services.metadata.nodes.node_registry import NodeRegistry
+from services.metadata.object_state import make_observation
+from services.metadata.reconciler_pool import ReconcilerPool
+from services.metadata.requests.contested_addresses import AddressClaimIndex
+from services.metadata.requests.dial_back import DialBackCache
+from services.metadata.requests.on_csr_observed import RequestIndex, RequestReconciler
+from services.metadata.requests.request_state import create_state, needs_attestation
+
+log = logging.getLogger(__name__)
+
+
+class RequestController:
+    """Passes messages about CSRs, and changes of the requesting Nodes, to the request reconcilers."""
+
+    def __init__(
+        self,
+        stream_cache: StreamCache,
+        publisher: OrderedPublisher,
+        dependencies: Dependencies,
+        *,
+        clock: Clock,
+        dial_backs: DialBackCache,
+        nodes: NodeRegistry,
+        without_talos: bool,
+    ) -> None:
+        self._stream_cache = stream_cache
+        self._clock = clock
+        self._dial_backs = dial_backs
+        self._nodes = nodes
+        self._without_talos = without_talos
+        self._claims = AddressClaimIndex(nodes)
+        self._requests = RequestIndex()
+        self._reconcilers = ReconcilerPool[RequestReconciler]("csr", dependencies.random)
+        types = (CsrEnriched, EnrichedCsrGone)
+        self._messages = EnrichedMessages[EnrichedCsr](
+            ENRICHED_CSR, types, stream_cache, publisher, dependencies.bus
+        )
+
+    async def close(self) -> None:
+        """Cancel all tasks."""
+        await self._reconcilers.close()
+
+    def on_message(self, message: Message) -> None:
+        """Handle a message about a CSR, kept or not."""
+        is_live = not self._stream_cache.is_replaying
+        match message.event:
+            case CsrObserved() | CsrGone() as event if is_live:
+                self._observe(message, event, live=True)
+            case CsrEnriched() | EnrichedCsrGone() as event:
+                is_new = self._messages.record_sequence(message)
+                request = self._reconcilers.get(self._messages.name_of(message))
+                if is_new and is_live and request is not None:
+                    request.on_stored(event)
+
+    def should_keep(self, message: Message) -> bool:
+        """Return whether the cache keeps it: pending requests always, enriched ones only while it replays."""
+        match message.event:
+            case CsrObserved(request=request):
+                return needs_attestation(request)
+            case CsrEnriched() | EnrichedCsrGone():
+                return self._stream_cache.is_replaying
+        return True
+
+    def on_caught_up(self) -> None:
+        """Compare all requests with the stream cache, which now has all messages of the stream."""
+        self._mark_lost_unpublished()
+        for message in self._stream_cache.list_under(OBSERVED_CSR):
+            if isinstance(message.event, CsrObserved | CsrGone):
+                self._observe(message, message.event)
+        published = {name: event for name, event in self._messages.take_all() if event is not None}
+        for name, request in self._reconcilers.items():
+            if name in published:
+                request.on_stored(published[name])
+            else:
+                request.on_unpublished()
+        self.forget_absent()
+        for request in self._reconcilers.values():
+            request.on_bus_reconnect()
+
+    def _mark_lost_unpublished(self) -> None:
+        """Mark requests stale whose observation the NATS server lost: it reuses the lost sequences."""
+        for name, request in self._reconcilers.items():
+            message = self._stream_cache.get(f"{OBSERVED_CSR}.{name}")
+            if message is None or message.sequence < request.state.observation.sequence:
+                request.on_stream_replaced()
+
+    def on_stream_replaced(self) -> None:
+        """Mark all requests stale: their published messages are lost with the old stream."""
+        for request in self._reconcilers.values():
+            request.on_stream_replaced()
+
+    def on_node_changed(self, name: str) -> None:
+        """Update the claims of that Node and check its requests again."""
+        self._claims.update(name)
+        self._requests.wake(name)
+
+    def forget_absent(self) -> None:
+        """Forget each request that the complete stream does not have: its end was not observed."""
+        if self._stream_cache.is_complete:
+            present = self._stream_cache.list_under(OBSERVED_CSR)
+            self._reconcilers.keep_only({object_name_in(each.subject, OBSERVED_CSR) for each in present})
+
+    def _observe(self, message: Message, event: CsrObserved | CsrGone, *, live: bool = False) -> None:
+        try:
+            name = object_name_in(message.subject, OBSERVED_CSR)
+            if name not in self._reconcilers:
+                self._start(name, message, event)
+            else:
+                request = self._reconcilers[name]
+                self._requests.remove(request)
+                request.on_observed(message, event)
+                self._requests.add(request)
+            if live and name in self._reconcilers:
+                self._reconcilers[name].publisher.record_received(message)
+        except Exception:
+            # Other clients write CSRs: a CSR that raises here must not block the others.
+            log.exception("an observation was not understood", extra={"subject": message.subject})
+
+    def _start(self, name: str, message: Message, event: CsrObserved | CsrGone) -> None:
+        if isinstance(event, CsrObserved) and not needs_attestation(event.request):
+            return
+        if isinstance(event, CsrGone) and not self._messages.has_published(name):
+            return  # no message about it was published
+        stored = self._messages.get_publication(name, self._clock)
+        state = create_state(make_observation(message, event), stored, now=self._clock.monotonic())
+        request = RequestReconciler(
+            name,
+            state,
+            claims=self._claims,
+            clock=self._clock,
+            dial_backs=self._dial_backs,
+            messages=self._messages,
+            nodes=self._nodes,
+            requests=self._requests,
+            without_talos=self._without_talos,
+        )
+        self._reconcilers.start(name, request)
+        self._requests.add(request)

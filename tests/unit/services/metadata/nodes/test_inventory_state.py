@@ -1,0 +1,171 @@
+"""Which parts of an inventory are asked for, how long they are kept, and who waits for them."""
+
+import msgspec
+import pytest
+
+from libs.common.contract.machine import FaultKind, Inventory, MachineFault, Processors
+from libs.talos.inventory_reading import InventoryResponse
+from libs.talos.resources import Part
+from services.metadata.nodes.inventory_state import MAX_BLOCKING_POLLS, InventoryPoll
+from services.metadata.nodes.node_state import NodeState
+from services.metadata.poll_schedule import PollIntervals
+from tests.builders import make_facts, make_node
+from tests.unit.services.metadata.nodes.test_node_state import at, then_failed, then_observed
+from tests.unit.services.metadata.nodes.test_node_state import joined as joined_as
+
+PACE = PollIntervals()
+T = 1000.0  # now, monotonic
+VERSION: frozenset[Part] = frozenset({"Version"})
+BOTH: frozenset[Part] = frozenset({"Version", "Processor"})
+NOTHING = Inventory()
+PART_OF: dict[str, Part] = {"Version": "Version", "Processor": "Processor"}
+CPUS = Processors(sockets=1, cores=4)
+
+
+def joined() -> NodeState:
+    return joined_as(make_node(ip="10.0.0.5,fd00::5"))
+
+
+def fault(part: Part, kind: FaultKind) -> MachineFault:
+    return MachineFault(kind=kind, step=part, message=f"{part} {kind}")
+
+
+def then_looked(
+    known: NodeState,
+    needed: frozenset[Part] = frozenset(),
+    told: Inventory = NOTHING,
+    *faults: MachineFault,
+    now: float = T,
+    asked: frozenset[Part] | None = None,
+) -> NodeState:
+    """A look that ends as it begins, asking for what is to be asked for."""
+    parts = known.select_parts(needed, now=now, intervals=PACE) if asked is None else asked
+    answer = InventoryResponse(inventory=told, faults={PART_OF[each.step]: each for each in faults})
+    asking = InventoryPoll(needed_parts=needed, requested_parts=parts, answer=answer)
+    return known.polled(make_facts(), None, all_nodes=[], began=now, timing=at(now), inventory_poll=asking)
+
+
+def to_ask(known: NodeState, needed: frozenset[Part], now: float = T) -> frozenset[Part]:
+    return known.select_parts(needed, now=now, intervals=PACE)
+
+
+def then_required(
+    known: NodeState, needed: frozenset[Part] = frozenset(), *, prefer_ipv6: bool = False, within: float
+) -> NodeState:
+    return known.requirements_changed(needed, prefer_ipv6=prefer_ipv6, within=within, now=T, intervals=PACE)
+
+
+def inventory_of(known: NodeState) -> Inventory | None:
+    assert known.facts is not None
+    return known.facts.inventory
+
+
+def test_without_a_need_nothing_is_asked_and_facts_have_no_inventory():
+    known = then_looked(joined())
+    assert to_ask(joined(), frozenset()) == to_ask(known, frozenset()) == frozenset()
+    assert inventory_of(known) is None
+    assert known.next_poll_at > T + 200
+
+
+def test_what_was_told_is_kept_from_look_to_look_and_asked_again_twice_an_hour():
+    known = then_looked(joined(), BOTH, Inventory(talos_version="v1", processors=CPUS))
+    for later in (300.0, 900.0, 1400.0):
+        assert to_ask(known, BOTH, T + later) == frozenset()
+        known = then_looked(known, BOTH, now=T + later)
+        assert inventory_of(known) == Inventory(talos_version="v1", processors=CPUS)
+    assert to_ask(known, BOTH, T + 1500.0) == BOTH
+    known = then_looked(known, BOTH, Inventory(talos_version="v2", processors=CPUS), now=T + 1500.0)
+    assert inventory_of(known) == Inventory(talos_version="v2", processors=CPUS)
+    assert to_ask(known, BOTH, T + 1800.0) == frozenset()
+
+
+def test_absent_is_an_answer_and_not_asked_again():
+    known = then_looked(joined(), BOTH, Inventory(talos_version="", processors=Processors()))
+    assert to_ask(known, BOTH, T + 60) == frozenset()
+    assert inventory_of(known) == Inventory(talos_version="", processors=Processors())
+
+
+def test_a_machine_that_was_out_of_reach_or_whose_watch_broke_is_asked_for_all_of_it_again():
+    known = then_looked(joined(), VERSION, Inventory(talos_version="v1"))
+    gone = then_failed(known, fault("Version", "timeout"))
+    assert to_ask(gone, VERSION) == VERSION
+    assert to_ask(known.watch_ended(within=1.0, now=T), VERSION) == VERSION
+    elsewhere = then_observed(known, make_node(ip="10.0.0.9"))
+    assert to_ask(elsewhere, VERSION) == VERSION
+
+
+def test_a_new_need_is_looked_for_in_time_and_only_for_what_is_missing():
+    known = then_looked(joined(), VERSION, Inventory(talos_version="v1"))
+    same = then_required(known, VERSION, within=3.0)
+    assert same is known
+    hurried = then_required(known, BOTH, within=3.0)
+    assert hurried.next_poll_at == T + 3.0
+    assert to_ask(hurried, BOTH) == {"Processor"}
+    known = then_looked(hurried, BOTH, Inventory(processors=CPUS), now=T + 3)
+    assert inventory_of(known) == Inventory(talos_version="v1", processors=CPUS)
+
+
+def test_a_need_that_came_during_a_look_is_looked_for_soon_after():
+    known = then_looked(joined(), BOTH, Inventory(talos_version="v1"), asked=VERSION)
+    assert inventory_of(known) == Inventory(talos_version="v1")
+    assert T < known.next_poll_at <= T + 1.0
+
+
+def test_what_nobody_needs_any_more_leaves_the_facts():
+    known = then_looked(joined(), BOTH, Inventory(talos_version="v1", processors=CPUS))
+    known = then_looked(known, VERSION, now=T + 300)
+    assert inventory_of(known) == Inventory(talos_version="v1")
+    assert inventory_of(then_looked(known, now=T + 600)) is None
+
+
+def test_a_joining_node_waits_for_a_part_that_fails_but_not_for_ever():
+    known = joined()
+    timeout = fault("Processor", "timeout")
+    for attempt in range(MAX_BLOCKING_POLLS):
+        known = then_looked(known, BOTH, Inventory(talos_version="v1"), timeout, now=T + attempt)
+        assert known.facts is None
+        assert known.fault == timeout
+    known = then_looked(known, BOTH, Inventory(talos_version="v1"), timeout, now=T + 9)
+    assert inventory_of(known) == Inventory(talos_version="v1"), "the part is unknown, the rest is told"
+    waits = []
+    for _ in range(8):  # it is asked for again, ever more seldom, while the facts stand
+        waits.append(known.next_poll_at - known.polled_at)
+        known = then_looked(known, BOTH, Inventory(talos_version="v1"), timeout, now=known.next_poll_at)
+        assert known.fault is None
+    assert waits == sorted(waits)
+    assert waits[0] < 1.0
+    assert 20.0 < waits[-1] <= 30.0
+    known = then_looked(known, BOTH, Inventory(talos_version="v1", processors=CPUS), now=known.next_poll_at)
+    assert inventory_of(known) == Inventory(talos_version="v1", processors=CPUS)
+    assert (known.inventory.missing_parts, known.inventory.incomplete_polls) == ({}, 0)
+
+
+def test_a_node_with_facts_never_loses_them_over_its_inventory():
+    known = then_looked(joined(), VERSION, Inventory(talos_version="v1"))
+    known = then_looked(known, VERSION, Inventory(), fault("Version", "refused"), now=T + 1700)
+    assert inventory_of(known) == Inventory(talos_version="v1"), "what it said last stands meanwhile"
+    assert known.next_poll_at < T + 1702, "and it is asked again soon"
+
+
+@pytest.mark.parametrize("kind", ["permission", "invalid", "internal"])
+def test_what_is_refused_for_good_is_unknown_and_holds_nobody_up(kind: FaultKind):
+    known = then_looked(joined(), BOTH, Inventory(talos_version="v1"), fault("Processor", kind))
+    assert inventory_of(known) == Inventory(talos_version="v1")
+    assert set(known.inventory.missing_parts) == {"Processor"}
+    assert to_ask(known, BOTH, T + 300) == frozenset()
+    assert known.next_poll_at > T + 200
+    assert to_ask(known, BOTH, T + 1500) == BOTH, "twice an hour: roles change, machines are upgraded"
+
+
+def test_a_preferred_family_that_changes_keeps_the_facts_and_dials_the_other_address_first():
+    known = then_looked(joined())
+    assert known.dial_targets == ("10.0.0.5", "fd00::5")
+    turned = then_required(known, prefer_ipv6=True, within=2.0)
+    assert (turned.dial_targets, turned.facts, turned.next_poll_at) == (
+        ("fd00::5", "10.0.0.5"),
+        known.facts,
+        T + 2.0,
+    )
+    assert then_required(turned, prefer_ipv6=True, within=1.0) is turned
+    single = msgspec.structs.replace(known, dial_targets=())
+    assert then_required(single, prefer_ipv6=False, within=1.0).dial_targets == known.dial_targets

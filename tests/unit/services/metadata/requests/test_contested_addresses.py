@@ -1,0 +1,147 @@
+"""Which addresses are dialled before a certificate for them is thought of: few, and none that could hurt."""
+
+import msgspec
+import pytest
+from cryptography import x509
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.common.contract.node import NodeAddress
+from services.metadata.nodes.node_state import NodeState
+from services.metadata.requests.contested_addresses import (
+    MAX_DIALLED,
+    AddressClaimIndex,
+    find_contested_addresses,
+    parse_requested_addresses,
+)
+from tests.builders import make_facts, make_node, make_request
+from tests.kubelet_request import make_request_pem
+from tests.unit.services.metadata.nodes.test_node_state import joined
+
+
+def known(name: str, ip: str, *, attested: tuple[str, ...] = (), written: tuple[str, ...] = ()) -> NodeState:
+    addresses = tuple(NodeAddress(type="InternalIP", address=each) for each in written)
+    node = make_node(name, uid=name, ip=ip, addresses=addresses)
+    fresh = joined(node)
+    return msgspec.structs.replace(fresh, last_known=facts_of(name, ip, *attested) if attested else None)
+
+
+def facts_of(name: str, ip: str, *addresses: str) -> MachineFacts:
+    statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in (ip, *addresses))
+    return make_facts(node_name=name, node_ip=ip, addresses=statuses)
+
+
+def claims_of(*nodes: NodeState) -> tuple[AddressClaimIndex, dict[str, NodeState]]:
+    held = {node.node.name: node for node in nodes if node.node is not None}
+    claims = AddressClaimIndex(held)
+    for name in held:
+        claims.update(name)
+    return claims, held
+
+
+MINE = facts_of("web-1", "10.0.0.5", "10.9.0.5")
+
+
+@pytest.mark.parametrize(
+    "rival",
+    [
+        known("web-2", "10.9.0.5"),
+        known("web-2", "10.0.0.6,fd00::6", written=("10.9.0.5",)),
+        known("web-2", "10.0.0.6", attested=("10.9.0.5",)),
+    ],
+    ids=["provided", "written", "last known"],
+)
+def test_an_address_that_another_node_claims_in_any_way_is_contested(rival):
+    claims, _ = claims_of(known("web-1", "10.0.0.5"), rival)
+    request = make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5"))
+    assert find_contested_addresses(request, MINE, claims) == ("10.9.0.5",)
+
+
+def test_what_is_not_asked_for_or_not_attested_or_claimed_by_nobody_else_is_not_dialled():
+    claims, _ = claims_of(known("web-1", "10.0.0.5", attested=("10.9.0.5",)), known("web-2", "10.9.0.5"))
+    assert find_contested_addresses(make_request(pem=make_request_pem("10.0.0.5")), MINE, claims) == ()
+    elsewhere = facts_of("web-1", "10.0.0.5", "10.7.0.5")
+    assert (
+        find_contested_addresses(
+            make_request(pem=make_request_pem("10.9.0.5", "10.7.0.5")), elsewhere, claims
+        )
+        == ()
+    )
+
+
+def test_the_address_that_was_looked_at_is_not_dialled_again():
+    claims, _ = claims_of(known("web-2", "10.0.0.5"))
+    assert find_contested_addresses(make_request(pem=make_request_pem("10.0.0.5")), MINE, claims) == ()
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "::1", "fe80::1"]
+)
+def test_no_address_of_another_kind_is_ever_dialled(address):
+    facts = facts_of("web-1", "10.0.0.5", address)
+    claims, _ = claims_of(known("web-2", "10.0.0.6", written=(address,), attested=(address,)))
+    assert find_contested_addresses(make_request(pem=make_request_pem(address)), facts, claims) == ()
+
+
+def test_at_most_a_few_are_dialled():
+    many = tuple(f"10.9.0.{i}" for i in range(1, 20))
+    claims, _ = claims_of(known("web-2", "10.0.0.6", attested=many))
+    facts = facts_of("web-1", "10.0.0.5", *many)
+    assert (
+        len(find_contested_addresses(make_request(pem=make_request_pem(*many)), facts, claims)) == MAX_DIALLED
+    )
+
+
+def test_a_claim_ends_with_its_node_and_with_what_changes_there():
+    claims, held = claims_of(known("web-2", "10.9.0.5"))
+    assert claims.has_other_claimant("10.9.0.5", "web-1")
+    assert not claims.has_other_claimant("10.9.0.5", "web-2")
+    held["web-2"] = known("web-2", "10.0.0.6")
+    claims.update("web-2")
+    assert not claims.has_other_claimant("10.9.0.5", "web-1")
+    assert claims.has_other_claimant("10.0.0.6", "web-1")
+    del held["web-2"]
+    claims.update("web-2")
+    assert not claims.has_other_claimant("10.0.0.6", "web-1")
+    assert not claims._claimants
+
+
+def test_names_that_never_return_leave_nothing_behind():
+    claims, held = claims_of(known("web-2", "10.9.0.5"))
+    held.clear()
+    claims.update("web-2")
+    assert not claims._changed
+    assert not claims._addresses
+
+
+def test_addresses_are_read_in_their_one_spelling():
+    request = make_request(pem=make_request_pem("10.0.0.5", "::ffff:10.0.0.6", "fd00:0:0::5"))
+    assert parse_requested_addresses(request) == {"10.0.0.5", "10.0.0.6", "fd00::5"}
+
+
+@given(st.binary(max_size=400))
+def test_bytes_of_any_kind_are_survived(garbage):
+    assert parse_requested_addresses(make_request(pem=garbage)) == frozenset()
+
+
+def test_a_broken_assertion_inside_the_parser_is_survived_and_the_end_of_the_process_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+
+    def refuse(_: bytes) -> None:
+        raise panic("assertion failed")
+
+    monkeypatch.setattr(x509, "load_pem_x509_csr", refuse)
+    assert parse_requested_addresses(make_request(pem=b"x")) == frozenset()
+    panic.__module__ = "elsewhere"
+    with pytest.raises(panic):
+        parse_requested_addresses(make_request(pem=b"x"))
+
+
+@given(st.integers(min_value=0), st.integers(min_value=0, max_value=255))
+def test_a_damaged_request_is_survived(place, byte):
+    damaged = bytearray(make_request_pem("10.0.0.5", "fd00::5"))
+    damaged[place % len(damaged)] = byte
+    assert len(parse_requested_addresses(make_request(pem=bytes(damaged)))) <= 2
