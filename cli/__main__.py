@@ -27,7 +27,7 @@ class _CommandGroup(click.Group):
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
                 raise
-            raise _UnavailableExit(f"what there is to tell cannot be written: {error.strerror}") from error
+            raise _UnavailableExit(f"cannot write the output: {error.strerror}") from error
 
 
 @click.group(
@@ -35,9 +35,10 @@ class _CommandGroup(click.Group):
 )
 @click.version_option(package_name="talos-ccm")
 def main() -> None:
-    """Talos Cloud Controller Manager: see what it does, and why.
+    """Inspect and troubleshoot the Talos Cloud Controller Manager.
 
-    The services themselves are `python -m services` (all in one process) and `python -m services.<name>`.
+    This command does not run the controller itself. Its services run by `python -m services` (all in one
+    process) and `python -m services.<name>`.
     """
 
 

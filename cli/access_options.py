@@ -24,14 +24,21 @@ def _parse_servers(_: click.Context, __: click.Parameter, text: str) -> tuple[st
     urls = parse_list(text)
     for url in urls:
         if "://" in url and url.partition("://")[0] not in ("nats", "tls"):
-            raise click.UsageError(f'--nats-url: "{url}" is not an address such as nats://host:4222')
+            raise click.UsageError(f'--nats-url: "{url}" is not a NATS URL such as nats://host:4222')
     return urls
 
 
 KUBERNETES_OPTIONS: Final = _combine(
-    click.option("--kubeconfig", type=FILE, help="As for kubectl. Default: KUBECONFIG, ~/.kube/config."),
     click.option(
-        "--context", default="", metavar="NAME", help="Context of the kubeconfig. Default: its own."
+        "--kubeconfig",
+        type=FILE,
+        help="Path to the kubeconfig file. Default: KUBECONFIG, then ~/.kube/config.",
+    ),
+    click.option(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="Kubeconfig context to use. Default: the current context.",
     ),
 )
 CHART_OPTIONS: Final = _combine(
@@ -41,10 +48,13 @@ CHART_OPTIONS: Final = _combine(
         default="kube-system",
         show_default=True,
         metavar="NAME",
-        help="Where the chart is installed.",
+        help="Namespace of the Helm release.",
     ),
     click.option(
-        "--release", default="", metavar="NAME", help="Of the chart, where the namespace has several."
+        "--release",
+        default="",
+        metavar="NAME",
+        help="Name of the Helm release, if the namespace has several.",
     ),
 )
 LEASE_OPTIONS: Final = _combine(
@@ -52,19 +62,27 @@ LEASE_OPTIONS: Final = _combine(
         "--lease-name",
         default="",
         metavar="NAME",
-        help="Lease of the watcher. Default: the one that its Deployment or DaemonSet is told.",
+        help="Name of the watcher's Lease. Default: the name that its Deployment or DaemonSet configures.",
     ),
     click.option(
-        "--lease-namespace", default="", metavar="NAME", help="Where it is. Default: as for --lease-name."
+        "--lease-namespace",
+        default="",
+        metavar="NAME",
+        help="Namespace of that Lease. Default: as for --lease-name.",
     ),
 )
 TALOS_OPTIONS: Final = _combine(
-    click.option("--talosconfig", type=FILE, help="As for talosctl. Default: TALOSCONFIG, ~/.talos/config."),
+    click.option(
+        "--talosconfig",
+        type=FILE,
+        help="Path to the talosconfig file. Default: TALOSCONFIG, then ~/.talos/config.",
+    ),
     click.option(
         "--talos-endpoints",
         default="",
         metavar="HOST,...",
-        help="Control planes to ask by. Default: TALOS_ENDPOINTS, the talosconfig's.",
+        help="Control plane nodes to query Talos through. Default: TALOS_ENDPOINTS, then the endpoints "
+        "of the talosconfig.",
     ),
 )
 NATS_OPTIONS: Final = _combine(
@@ -75,24 +93,25 @@ NATS_OPTIONS: Final = _combine(
         envvar="NATS_URL",
         callback=_parse_servers,
         metavar="URL,...",
-        help="Ask NATS here. Default: NATS_URL, else `talos-ccm` in the watcher's pod is run.",
+        help="Connect to these NATS servers. Default: NATS_URL; without it, the command runs `talos-ccm` "
+        "in the watcher's pod.",
     ),
     click.option(
         "--nats-nkey-file",
         type=FILE,
         envvar="NATS_NKEY_FILE",
-        help="The reader's key. Default: NATS_NKEY_FILE.",
+        help="File with the nkey seed of the read-only NATS user. Default: NATS_NKEY_FILE.",
     ),
     click.option(
         "--nats-ca-file",
         type=FILE,
         envvar="NATS_CA_FILE",
-        help="What NATS is trusted by. Default: NATS_CA_FILE.",
+        help="CA certificates to verify the NATS servers. Default: NATS_CA_FILE.",
     ),
 )
 
 
-def output_option(help_text: str = "Words, or JSON.") -> Option:
+def output_option(help_text: str = "Output format.") -> Option:
     """Return the option -o with the values text and json."""
     return click.option(
         "-o",

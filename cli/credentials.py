@@ -11,7 +11,7 @@ from libs.talos.api import TalosApi
 from libs.talos.credentials import CredentialStore
 from libs.talos.talosconfig import CredentialsError, list_candidate_files
 
-TALOSCONFIG_HINT: Final = "name one with --talosconfig or TALOSCONFIG (the role os:reader suffices)"
+TALOSCONFIG_HINT: Final = "set --talosconfig or TALOSCONFIG (the role os:reader suffices)"
 
 
 class AccessError(Exception):
@@ -27,7 +27,7 @@ def open_kube_client(kubeconfig: Path | None, context: str, *, user_agent: str) 
         config = load_kube_config(kubeconfig, os.environ, context=context)
         return KubeApi(config, user_agent=user_agent, connections=1)
     except KubeConfigError as error:
-        raise AccessError(f"no Kubernetes API to ask: {error}") from error
+        raise AccessError(f"cannot access the Kubernetes API: {error}") from error
 
 
 def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False) -> TalosApi:
@@ -40,9 +40,9 @@ def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: b
     try:
         problem = store.current(_now()).problem(_now())
     except CredentialsError as error:
-        raise AccessError(f"no Talos API to ask: {error}; {TALOSCONFIG_HINT}") from error
+        raise AccessError(f"cannot access the Talos API: {error}; {TALOSCONFIG_HINT}") from error
     if problem:
-        raise AccessError(f"no Talos API to ask: {store.problem}; {TALOSCONFIG_HINT}")
+        raise AccessError(f"cannot access the Talos API: {store.problem}; {TALOSCONFIG_HINT}")
     return TalosApi(store, clock=_now, with_stage=with_stage)
 
 

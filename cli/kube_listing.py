@@ -23,7 +23,7 @@ def run_gathering(coroutine: Coroutine[Any, Any, T]) -> T:
     except AccessError as error:
         raise ClusterUnavailable(str(error)) from error
     except KubeError as error:
-        raise ClusterUnavailable(f"the Kubernetes API does not tell: {error}") from error
+        raise ClusterUnavailable(f"the Kubernetes API request failed: {error}") from error
 
 
 def skip_unreadable(unreadable: UnreadableObject) -> None:

@@ -49,7 +49,9 @@ async def query_machine(
     if isinstance(addresses, MachineFault):
         return QueryFailure(addresses, ())
     if not addresses:
-        message = f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}: its machine is not asked"
+        message = (
+            f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}, so its machine cannot be queried"
+        )
         return QueryFailure(MachineFault(kind="bad_node_ip", step=STEP, message=message), ())
 
     def why_not(facts: MachineFacts) -> MachineFault | None:

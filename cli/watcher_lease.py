@@ -12,7 +12,7 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.lease import Lease
 
-_HINT: Final = "--lease-name and --lease-namespace name it"
+_HINT: Final = "set --lease-name and --lease-namespace"
 
 
 class LeaseName(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ async def fetch_watcher_lease(
     except NotFound:
         lease = None
     if place.default_reason and (lease is None or not lease.holder):
-        raise LeaseNameUnknown(f"which Lease the watcher holds is unknown: {place.default_reason}; {_HINT}")
+        raise LeaseNameUnknown(f"the Lease of the watcher is unknown: {place.default_reason}; {_HINT}")
     return WatcherLease(lease_name=place, lease=lease)
 
 
@@ -75,5 +75,7 @@ async def _read_name_from_workload(kube: KubeApi, namespace: str, release: str) 
         return LeaseName(default_reason=str(error))
     found = {one.lease for one in find_installations(workloads) if release in ("", one.release)}
     if len(found) > 1:
-        return LeaseName(default_reason=f"namespace {namespace} has several releases, choose by --release")
+        return LeaseName(
+            default_reason=f"namespace {namespace} has several releases: select one with --release"
+        )
     return next((LeaseName(namespace=place, name=name) for place, name in found), LeaseName())

@@ -18,8 +18,8 @@ from services.definitions import load_settings_types
 SettingsType = type[msgspec.Struct]
 SETTINGS_TYPES: Final = load_settings_types(CHART_ORDER)
 _SET_BY_VALUES: Final = {
-    "controllers": "does not choose which services are installed: use enabledControllers",
-    "cloud-config": "replaces the file that the chart makes of transformations and config",
+    "controllers": "does not select the installed services: use enabledControllers",
+    "cloud-config": "replaces the file that the chart renders from transformations and config",
     "secure-port": "does not change the port of the probes: use service.containerPort",
 }
 _ANOTHER: Final = ": another service takes it"
@@ -76,7 +76,7 @@ def check_flags(given: ChartFlags) -> ChartFindings:
         [
             *(make_finding("extraArgs", told) for told in _find_flags_set_by_values(given)),
             *(
-                make_finding(path, told.replace(_ANOTHER, ": no service that runs takes it"))
+                make_finding(path, told.replace(_ANOTHER, ": no installed service accepts it"))
                 for (path, told), who in warnings.items()
                 if _ANOTHER not in told or len(who) == len(names)
             ),

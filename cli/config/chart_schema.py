@@ -78,7 +78,7 @@ def _check_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged
             _check_known_keys(item, known[key], here, judged)
         elif others is False:
             hint = suggest_name(str(key), list(known or ()))
-            judged.mistakes.append(make_finding(here, f"the chart refuses this key{hint}"))
+            judged.mistakes.append(make_finding(here, f"the chart rejects this key{hint}"))
         elif known and here not in _OTHER_RULES:
             hint = suggest_name(str(key), list(known))
             judged.warnings.append(make_finding(here, f"has no effect: the chart has no such value{hint}"))
@@ -94,7 +94,7 @@ def _check_known_keys(item: Any, schema: dict[str, Any], path: str, judged: Char
     elif "properties" in schema:  # the chart reads keys of this mapping
         judged.mistakes.append(make_finding(path, "must be a mapping, but has no value. Remove the key"))
     else:  # Helm removes the default of such a key before it validates
-        risk = ": the install may fail" if "." in path else ""
+        risk = ": the installation may fail" if "." in path else ""
         text = f"has no value, which removes the chart's default{risk}"
         judged.warnings.append(make_finding(path, text))
 

@@ -19,14 +19,14 @@ from libs.common.settings.reference_flags import list_wildcard_differences, sele
 _SPOT: Final = re.compile(r"--?delete[-_]preempted[-_]gcp[-_]spot(=.*)?")
 _NETWORKS: Final = re.compile(r"--?service[-_]cluster[-_]ip[-_]range(=.+)?")
 _NEED_TALOS: Final = {spec.service for spec in SERVICES if spec.needs_talos}
-_PROVEN: Final = "cloud-node-lifecycle deletes a Node only if its machine is proven to be gone"
+_PROVEN: Final = "cloud-node-lifecycle deletes a Node only after proof that its machine is gone"
 _SPOT_KEPT: Final = (
     "cloud-node-lifecycle keeps the Nodes of preempted GCP spot machines. The reference deletes them. "
     "To delete them, add --delete-preempted-gcp-spot to extraArgs"
 )
 _NOT_CHECKED: Final = (
-    "files that flags or Secrets name, the values of pods (resources, affinity, tolerations, ...), "
-    "extraObjects, and whether the image exists"
+    "files that flags or Secrets refer to, pod settings (resources, affinity, tolerations, "
+    "...), extraObjects, and whether the image exists"
 )
 
 
@@ -97,7 +97,7 @@ def _read_flags(values: dict[str, Any]) -> ChartFlags:
 
 def _check_daemon_set(values: dict[str, Any]) -> Iterator[Finding]:
     if values.get("useDaemonSet"):
-        yield make_finding("useDaemonSet", "fails the install. Use daemonSet.enabled")
+        yield make_finding("useDaemonSet", "makes the installation fail. Use daemonSet.enabled")
 
 
 def _check_templates(values: dict[str, Any], given: ChartFlags) -> Iterator[Finding]:
@@ -112,7 +112,7 @@ def _check_templates(values: dict[str, Any], given: ChartFlags) -> Iterator[Find
     of_csr = ("watcher", "metadata", "csr") if given.is_single_process else ("csr",)
     if is_without and "csr" in names and not any(map(_NETWORKS.fullmatch, given.arguments_for(*of_csr))):
         yield make_finding(
-            "services.csr.extraArgs", "--service-cluster-ip-range is missing: no machine is asked"
+            "services.csr.extraArgs", "--service-cluster-ip-range is missing: machines are not queried"
         )
     nats = _mapping(values.get("nats"))
     external = _mapping(nats.get("external"))

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 
-@click.group(short_help="Check the file of --cloud-config.")
+@click.group(short_help="Check --cloud-config files and values files.")
 def config() -> None:
-    """The file of --cloud-config: what is wrong with it, before a cluster runs it."""
+    """Check --cloud-config files before a cluster uses them."""
 
 
-@config.command(short_help="Find every mistake in config files.")
+@config.command(short_help="Find all mistakes in config files.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -20,35 +20,37 @@ def config() -> None:
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Lines FILE:LINE: that editors and CI understand, or JSON.",
+    help="Output format. text prints lines FILE:LINE: that editors and CI systems parse.",
 )
 @click.option(
     "--chart-values",
     is_flag=True,
-    help="The files are values files of the chart, also those of the reference's chart.",
+    help="Check values files of this chart, or of the reference controller's chart.",
 )
-@click.option("--strict", is_flag=True, help="Warnings are errors, for the exit status.")
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings, too.")
 @click.option(
     "--differences/--no-differences",
     default=True,
     show_default=True,
-    help="Name what the file does here and not in the reference controller.",
+    help="Report behavior that differs from the reference controller.",
 )
 def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool, differences: bool) -> None:
-    """Find every mistake in config files, with its line. FILE may be - for standard input.
+    """Find all mistakes in config files, with their lines. FILE may be - for standard input.
 
-    Templates and regular expressions are tried on a sample machine of every platform. No cluster is asked.
+    Templates and regular expressions are evaluated on a sample machine of every platform. No cluster is
+    accessed.
 
     \b
-    error    a controller or the chart refuses the file, or the key never comes out
+    error    a controller or the chart rejects the file, or a key has no effect
+             on any platform
     warning  something has no effect, or not on every platform
-    differs  what the file does here and not in the reference controller
+    differs  the reference controller behaves differently
 
     \b
     Exit status:
-      0  no errors (with --strict: no warnings either)
+      0  no errors (with --strict: no errors or warnings)
       1  errors
-      2  a file could not be read, or the command line is wrong
+      2  invalid arguments, or a file could not be read
 
     \b
     Examples:

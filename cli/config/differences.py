@@ -25,10 +25,10 @@ _TABLE: Final = str.maketrans(_ESCAPED)
 _IN_TEMPLATES_OF_REFERENCE: Final = frozenset(field.name for field in FIELDS if field.in_reference)
 _OURS: Final = frozenset(field.name for field in FIELDS) - _IN_TEMPLATES_OF_REFERENCE
 _CONTINUOUS: Final = (
-    "sets what is kept right for as long as a node lives: it changes with its rule and its machine, and "
-    "a removed rule takes its labels, annotations and taints with it. The reference leaves them for "
-    "ever, and never changes zone, region, instance type or taints of an initialised node. What a person "
-    "or another controller has changed stays theirs"
+    "sets values that are kept current for the lifetime of a node: they change with the rule "
+    "and the machine, and a removed rule removes its labels, annotations and taints. The "
+    "reference keeps them permanently, and never changes zone, region, instance type or taints "
+    "of an initialized node. Changes by a person or another controller remain"
 )
 
 
@@ -49,10 +49,10 @@ def _report_rule(rule: Rule, findings: Findings) -> None:
         for requirement in term.requirements:
             field = find_field(requirement.key)
             if field is not None and field.in_reference != "selectors and templates":
-                told = f'asks for "{truncate_line(requirement.key)}", which counts as absent in the reference'
+                told = f'uses "{truncate_line(requirement.key)}", which the reference treats as absent'
                 findings.add_difference(requirement.line, f"{path}.nodeSelector", told)
     if rule.sanitize:
-        told = "is not known to the reference: there such a label stops the node's initialisation for ever"
+        told = "is unknown to the reference: there, such a label blocks the node's initialization permanently"
         findings.add_difference(rule.line, f"{path}.sanitize", told)
     if rule.public_ip_discovery:
         _report_discovery(rule, f"{path}.features.publicIPDiscovery", findings)
@@ -67,9 +67,9 @@ def _report_discovery(rule: Rule, path: str, findings: Findings) -> None:
     new = about - PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
     if about and not new:
         return  # the platform discovers addresses anyway
-    where = f" (of the samples: {format_platforms(sorted(new))})" if new else ""
+    where = f" (samples: {format_platforms(sorted(new))})" if new else ""
     told = (
-        "takes effect, which it never did in the reference: a public address on a link of such a machine "
+        "takes effect, unlike in the reference: a public address on a link of such a machine "
         f"becomes an ExternalIP of its Node{where}"
     )
     findings.add_difference(rule.line, path, told)
@@ -78,7 +78,7 @@ def _report_discovery(rule: Rule, path: str, findings: Findings) -> None:
 def _report_entry(one: EntryTrials, findings: Findings) -> None:
     assert one.template is not None
     for name in sorted(one.template.fields & _OURS):
-        told = f"asks for .{name}, which the reference does not have: there the node is not initialised"
+        told = f"uses .{name}, which the reference does not have: there, the node is not initialized"
         findings.add_difference(one.entry.line, one.path, told)
     why = why_reserved(one.kind, one.entry.key)
     if why and one.kind in ("labels", "annotations"):
@@ -93,9 +93,8 @@ def _report_entry(one: EntryTrials, findings: Findings) -> None:
         return
     if one.kind == "labels" and (skipped := list_invalid_values(one)):
         told = (
-            f"{format_example([trial for trial, _ in skipped])}: such a value stopped the node's "
-            "initialisation "
-            "for ever; here the node is initialised without this label"
+            f"{format_example([trial for trial, _ in skipped])}: in the reference, such a value blocks "
+            "the node's initialization permanently; here, the node is initialized without this label"
         )
         if not one.rule.sanitize:
             findings.add_difference(one.entry.line, one.path, told)
@@ -112,8 +111,8 @@ def _report_taint(one: EntryTrials, findings: Findings) -> None:
     given = next(good, "")
     example = f', such as "{truncate_line(given)}"' if given else ""
     told = (
-        f"is what its template gives{example}; the reference wrote the template itself, which Kubernetes "
-        "refuses, so its nodes have no such taint"
+        f"is the result of its template{example}; the reference writes the template itself, which "
+        "Kubernetes rejects, so its nodes have no such taint"
     )
     findings.add_difference(one.entry.line, one.path, told)
 

@@ -24,12 +24,12 @@ _OF_THE_TEMPLATE: Final = ("wrong number of args", "wrong type for value", "can'
 def check_entry(one: EntryTrials, findings: Findings) -> None:
     """Report the problems of one entry."""
     if one.parse_error is not None:
-        told = f"is no template that Go takes: {_describe_error(one.parse_error, one.entry.template)}"
+        told = f"is not a valid Go template: {_describe_error(one.parse_error, one.entry.template)}"
         findings.add_mistake(one.entry.line, one.path, told)
         return
     unknown = sorted(one.template.fields - set(_NAMES)) if one.template else []
     for name in unknown:
-        told = f"asks for .{truncate_line(name)}, which no machine has{suggest_name(name, _NAMES)}"
+        told = f"uses .{truncate_line(name)}, which no machine has{suggest_name(name, _NAMES)}"
         findings.add_mistake(one.entry.line, one.path, told)
     if not unknown:
         _report_errors(one, findings)

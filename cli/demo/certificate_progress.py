@@ -49,9 +49,7 @@ class CertificateProgress:
     def missing(self) -> list[tuple[str, str]]:
         """Return the requesting nodes without a certificate, with the reason."""
         return [
-            (node, asked.trouble or "patience was over")
-            for node, asked in self._asked.items()
-            if not asked.issued_at
+            (node, asked.trouble or "timeout") for node, asked in self._asked.items() if not asked.issued_at
         ]
 
     @property

@@ -11,42 +11,45 @@ from cli.demo.demo_options import MAX_NODES, DemoOptions
 from cli.demo.rule_values import read_rule_keys
 
 
-@click.command(short_help="Watch simulated Talos nodes join a cluster.")
+@click.command(short_help="Let simulated Talos nodes join a local cluster.")
 @click.option(
-    "--nodes", type=click.IntRange(1, MAX_NODES), default=20, show_default=True, help="How many nodes join."
+    "--nodes",
+    type=click.IntRange(1, MAX_NODES),
+    default=20,
+    show_default=True,
+    help="Number of nodes that join.",
 )
 @click.option(
     "--bus",
     type=click.Choice(["nats", "memory"]),
     default="nats",
     show_default=True,
-    help="What carries the messages between the services: a nats-server, started here, or the memory of the "
-    "one process that they then share.",
+    help="Message bus between the services: a nats-server started by the demo, or the memory of one process.",
 )
 @click.option(
     "--all-in-one/--separate",
     default=None,
-    help="Run all services in one process, or each in its own. Default: separate on nats; memory allows "
-    "all-in-one only.",
+    help="Run all services in one process, or each in its own process. Default: --separate with "
+    "nats, --all-in-one with memory, which requires it.",
 )
 @click.option(
     "--real",
     is_flag=True,
-    help="Use the real kube-apiserver, etcd and kube-controller-manager, built from source at the first run, "
-    "and Talos machines on COSI's own server; otherwise both are simulated.",
+    help="Use the real kube-apiserver, etcd and kube-controller-manager, built from source at the "
+    "first run, and Talos machines on COSI's own server. Default: both are simulated.",
 )
 @click.option(
     "--cloud-config",
     type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
     metavar="FILE",
-    help="Rules for these nodes, as in ccm-config.yaml. In the end it is told what they gave; while the "
-    "cluster stays up, edit the file and look again.",
+    help="Path to a --cloud-config file with rules for these nodes. The demo prints their results at "
+    "the end and applies later changes of the file while the cluster runs.",
 )
 @click.option(
     "--exit-when-ready",
     is_flag=True,
-    help="End as soon as every node is ready and has its certificate, or patience is over, instead of at "
-    "Ctrl-C. The status is 0 if every one is and has, and 1 if not, either way.",
+    help="Exit when every node is ready and has its certificate, or after --patience, instead of at "
+    "Ctrl-C. Exit status 0 if all nodes are, else 1.",
 )
 @click.option(
     "--patience",
@@ -55,18 +58,18 @@ from cli.demo.rule_values import read_rule_keys
     default=120,
     show_default=True,
     metavar="SECONDS",
-    help="How long the nodes may take to join and become ready, and then to get their certificates.",
+    help="Timeout for the nodes to join and become ready, and then to get their certificates.",
 )
 @click.option(
     "--keep-logs",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the logs and configurations of all parts in this directory (new or empty).",
+    help="Keep logs and configuration files in this directory (new or empty).",
 )
 def demo(**asked: Any) -> None:
-    """Let simulated Talos nodes join a Kubernetes cluster, and watch them become usable.
+    """Start a local Kubernetes cluster, let simulated Talos nodes join it, and show how they become ready.
 
-    Everything runs on this machine, on loopback addresses, and is gone when the demo ends. With --real the
-    first run builds the control plane, which needs Go and takes some minutes.
+    Everything runs on this computer, on loopback addresses, and is deleted at the end. With --real, the
+    first run builds the control plane, which requires Go and takes some minutes.
     """
     wanted = DemoOptions(**asked)
     if wanted.option_conflict:

@@ -106,7 +106,7 @@ async def _start_nats(starting: ClusterStarter, run_dir: Path) -> NatsServer:
     try:
         return await starting.start("nats-server with JetStream", NatsServer.start(run_dir))
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; or do without it: --bus memory") from error
+        raise FileNotFoundError(f"{error}; to run without it: --bus memory") from error
 
 
 @contextlib.asynccontextmanager

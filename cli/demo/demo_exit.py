@@ -32,7 +32,8 @@ def run_to_exit_status(wanted: DemoOptions) -> int:
         if not (error.name or "").startswith("libs.testbed"):
             raise
         raise click.ClickException(
-            "the demo needs the testbed, which an image does not hold; in a checkout: make demo"
+            "the demo needs the testbed, which the container image does not contain; in a checkout, run "
+            "make demo"
         ) from None
     try:
         all_ready = asyncio.run(_run_until_stopped(running.run_demo(wanted, Console())))
@@ -51,8 +52,8 @@ def run_to_exit_status(wanted: DemoOptions) -> int:
 
 
 def _print_ended(wanted: DemoOptions) -> None:
-    kept = f"the files are in {wanted.keep_logs}" if wanted.keep_logs else "every file removed"
-    click.echo(f"\nEnded: every process stopped, {kept}.", err=True)
+    kept = f"logs are in {wanted.keep_logs}" if wanted.keep_logs else "all files deleted"
+    click.echo(f"\nStopped all processes; {kept}.", err=True)
 
 
 async def _run_until_stopped(running: Coroutine[None, None, bool]) -> bool:
@@ -87,7 +88,7 @@ def create_log_directory(directory: Path) -> None:
     except OSError as error:
         raise click.UsageError(f"--keep-logs {directory}: {error.strerror}") from None
     if taken:
-        raise click.UsageError(f"--keep-logs {directory}: not empty; name a new directory")
+        raise click.UsageError(f"--keep-logs {directory}: not empty; use a new directory")
 
 
 def _explain_error(error: Exception) -> list[str]:

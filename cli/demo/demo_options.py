@@ -30,8 +30,8 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return why the options conflict; "" if they do not."""
         if self.bus == "memory" and not self.is_single_process:
             return (
-                "--bus memory with --separate: that bus is the memory of one process, so separate processes "
-                "would not hear each other; leave one of the two out"
+                "--bus memory conflicts with --separate: the memory bus exists within one process only; "
+                "remove one of the two options"
             )
         return ""
 
@@ -40,16 +40,16 @@ def suggest_next_runs(wanted: DemoOptions, *, all_ready: bool) -> list[tuple[str
     """Return commands or options to try next, with their purpose; never those of this run."""
     if not all_ready:
         longer = f"--patience {2 * wanted.patience_seconds:g}"
-        return [(longer, "wait longer"), ("--keep-logs DIRECTORY", "keep what every part has logged")]
+        return [(longer, "wait longer"), ("--keep-logs DIRECTORY", "keep the logs of all parts")]
     runs = []
     if wanted.bus == "nats":
         runs.append(('make demo ARGS="--bus memory"', "all services in one process, no NATS"))
     else:
-        runs.append(("make demo", "a process for each service, over NATS"))
+        runs.append(("make demo", "one process per service, over NATS"))
     if not wanted.real:
         runs.append(("make demo ARGS=--real", "the real control plane, built first"))
     if wanted.cloud_config is None:
-        runs.append(('make demo ARGS="--cloud-config=FILE"', "what your rules give"))
+        runs.append(('make demo ARGS="--cloud-config=FILE"', "see the results of your rules"))
     if wanted.nodes < 500:
         runs.append(('make demo ARGS="--nodes 500"', "more nodes"))
     return runs

@@ -40,11 +40,7 @@ class NodeProgress(msgspec.Struct, frozen=True, kw_only=True):
         """Return why the node is not ready at the timeout."""
         if self.trouble:
             return self.trouble
-        return (
-            "patience was over on its way"
-            if self.is_registered
-            else ("patience was over before it had joined")
-        )
+        return "timeout before it was ready" if self.is_registered else ("timeout before it joined")
 
     def seconds_until(self, milestone: str) -> float | None:
         """Return the seconds from joining to that milestone; None before it."""

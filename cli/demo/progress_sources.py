@@ -67,4 +67,4 @@ async def watch_objects(
 
 
 def _skip_unreadable(unreadable: UnreadableObject) -> None:
-    raise RuntimeError(f"the API server sent what cannot be read: {unreadable}")
+    raise RuntimeError(f"the API server sent an unreadable object: {unreadable}")

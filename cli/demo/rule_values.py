@@ -29,7 +29,7 @@ def format_rule_values(keys: frozenset[tuple[str, str]], nodes: Iterable[Mapping
         f"{count:5} node{'s' if count > 1 else ' '}  {kind.rstrip('s')} {key}{value}"
         for (kind, key, value), count in sorted(counted.items())
     ]
-    return told or ["nothing: no rule is about these nodes"]
+    return told or ["nothing: no rule matches these nodes"]
 
 
 def _list_node_values(node: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

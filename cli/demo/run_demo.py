@@ -84,7 +84,7 @@ async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console)
         nodes = (await parts.kubelets.request("GET", "/api/v1/nodes")).body["items"]
         console.print()
         console.print(
-            view.render_list("What the rules gave", format_rule_values(keys, nodes)), soft_wrap=True
+            view.render_list("Results of the rules", format_rule_values(keys, nodes)), soft_wrap=True
         )
     return journeys.are_all_ready and certificates.are_all_issued
 
@@ -194,7 +194,7 @@ async def _keep_running(wanted: DemoOptions, parts: DemoCluster, console: Consol
     if wanted.cloud_config:
         rows.append(("rules", f"edit {wanted.cloud_config}: all nodes follow within 15 s"))
     console.print()
-    console.print(view.render_commands("The cluster stays up until Ctrl-C. Look at", rows), soft_wrap=True)
+    console.print(view.render_commands("The cluster runs until Ctrl-C. Try", rows), soft_wrap=True)
     told_to_end = asyncio.Event()
     # From here on, Ctrl-C is the announced end and does not change the exit status.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told_to_end.set)

@@ -79,7 +79,7 @@ async def _review_self(
             spec = {"resourceAttributes": _build_attributes(one)}
             found.append(await _create_review(ask, "SelfSubjectAccessReview", spec, one))
         else:
-            found.append(AccessReviewResult(one, error=f"it takes the right to {_OF_OTHERS}"))
+            found.append(AccessReviewResult(one, error=f"this requires permission to {_OF_OTHERS}"))
     return tuple(found)
 
 

@@ -10,36 +10,36 @@ from cli import access_options
 from cli.doctor.check_names import CHECK_NAMES
 
 
-@click.command(short_help="Check an installation, and say how to mend it.")
+@click.command(short_help="Check an installation and suggest fixes.")
 @click.option(
     "--only",
     multiple=True,
     type=click.Choice(CHECK_NAMES),
     metavar="NAME",
-    help=f"Only that check; may be said several times. {', '.join(CHECK_NAMES)}.",
+    help=f"Run only this check. Repeatable. One of {', '.join(CHECK_NAMES)}.",
 )
 @click.option(
-    "--namespace", "-n", default="", metavar="NAME", help="Where it is installed. Default: looked for."
+    "--namespace", "-n", default="", metavar="NAME", help="Namespace of the installation. Default: detected."
 )
-@click.option("--release", default="", metavar="NAME", help="Which one, where there are several.")
+@click.option("--release", default="", metavar="NAME", help="Name of the Helm release, if there are several.")
 @access_options.KUBERNETES_OPTIONS
-@access_options.output_option("Words, or JSON, which is in the order of importance.")
+@access_options.output_option("Output format. json lists the checks in the order of importance.")
 def doctor(
     *, only: tuple[str, ...], namespace: str, release: str, kubeconfig: Path | None, context: str, output: str
 ) -> None:
-    """Check an installation of the chart, and say for each check: ok, wrong, or that it cannot be told, with
-    what was seen and how to mend it.
+    """Check an installation of the chart. Each check reports ok, wrong or unknown, with the observation
+    and a fix.
 
-    Nothing is written. Whoever asks needs to read workloads, pods, Nodes, requests, Leases and ConfigMaps, to
-    create subjectaccessreviews, and to exec in the pods of metadata and watcher; without one of these rights
-    the rest is told.
+    Nothing is changed. You need permission to read workloads, pods, Nodes, certificate signing requests,
+    Leases and ConfigMaps, to create subjectaccessreviews, and to exec in the pods of metadata and watcher.
+    Checks for which you lack a permission report unknown.
 
     \b
     Exit status:
-      0  all is well
-      1  something is wrong
-      2  nothing is known to be wrong, but not all can be told, or nobody can
-         be asked
+      0  all checks are ok
+      1  at least one check is wrong
+      2  no check is wrong, but at least one is unknown, or no access to the
+         cluster
 
     \b
     Examples:
@@ -65,10 +65,14 @@ def doctor(
 
 
 @click.command()
-@click.option("--node-ip", "node_ips", multiple=True, metavar="ADDRESS", help="Of a machine to ask.")
-@click.option("--endpoints", default="", metavar="HOST,...", help="As --talos-endpoints of metadata.")
+@click.option(
+    "--node-ip", "node_ips", multiple=True, metavar="ADDRESS", help="Machine to query (address). Repeatable."
+)
+@click.option(
+    "--endpoints", default="", metavar="HOST,...", help="Same value as --talos-endpoints of metadata."
+)
 def talos(node_ips: tuple[str, ...], endpoints: str) -> None:
-    """What the Talos credential that is mounted here is worth, as JSON."""
+    """Print the state of the mounted Talos credential as JSON."""
     import asyncio  # noqa: PLC0415
 
     import msgspec  # noqa: PLC0415

@@ -31,21 +31,23 @@ class CheckDefinition(msgspec.Struct, frozen=True):
 
 CHECKS: Final = (
     CheckDefinition("services", "Do the services run?", check_services),
-    CheckDefinition("config", "Is the --cloud-config file right?", check_config_file),
-    CheckDefinition("rights", "Has each service its rights, and no more?", check_permissions),
-    CheckDefinition("talos-credential", "Does Talos write the credential?", check_credential),
-    CheckDefinition("talos", "Do machines answer to it?", check_access),
-    CheckDefinition("nats", "Is NATS there, and all services on it?", check_nats),
-    CheckDefinition("kubelets", "Do kubelets wait for a cloud controller?", check_kubelets),
+    CheckDefinition("config", "Is the --cloud-config file valid?", check_config_file),
+    CheckDefinition("rights", "Has each service exactly its permissions?", check_permissions),
+    CheckDefinition("talos-credential", "Does Talos provide the credential?", check_credential),
+    CheckDefinition("talos", "Do machines accept the credential?", check_access),
+    CheckDefinition("nats", "Does NATS run, with all services connected?", check_nats),
+    CheckDefinition("kubelets", "Do kubelets use an external cloud provider?", check_kubelets),
     CheckDefinition(
-        "serving-certificates", "Do kubelets ask for serving certificates?", check_serving_certificates
+        "serving-certificates", "Do kubelets request serving certificates?", check_serving_certificates
     ),
     CheckDefinition("controllers", "Is it the only cloud controller manager?", check_cloud_controllers),
-    CheckDefinition("pod-cidrs", "Does one alone give pod CIDRs?", check_pod_cidr_allocators),
-    CheckDefinition("approvers", "Is csr the only one who approves?", check_approvers),
+    CheckDefinition(
+        "pod-cidrs", "Does exactly one controller allocate pod CIDRs?", check_pod_cidr_allocators
+    ),
+    CheckDefinition("approvers", "Is csr the only approver?", check_approvers),
     CheckDefinition("clock", "Do the clocks agree?", check_clocks),
-    CheckDefinition("versions", "Is everything of one version?", check_versions),
-    CheckDefinition("pod-security", "Does the namespace take the pods?", check_pod_security),
+    CheckDefinition("versions", "Do all parts have the same version?", check_versions),
+    CheckDefinition("pod-security", "Does the namespace admit the pods?", check_pod_security),
 )
 
 

@@ -36,7 +36,7 @@ from libs.common.kube.errors import KubeError, NotFound
 
 SYSTEM: Final = "kube-system"
 _CONNECTIONS: Final = 8
-_ELSEWHERE: Final = "the right to list them everywhere is missing"
+_ELSEWHERE: Final = "permission to list them in all namespaces is missing"
 _TALOS: Final = "/apis/talos.dev/v1alpha1"
 
 
@@ -122,13 +122,11 @@ async def _gather_remaining(
     config = await _read_config(ask_kube, here)
     reviews = await _review_access(ask_kube, here) if needed("rights") else _ReviewResults(())
     talos = await _read_talos_objects(ask_kube, here)
-    told = PodProbe(
-        talos=Unavailable(reason="nobody has asked"), clock=Unavailable(reason="nobody has asked")
-    )
+    told = PodProbe(talos=Unavailable(reason="not queried"), clock=Unavailable(reason="not queried"))
     if here.talos_account and needed("talos", "clock"):
         nodes = () if isinstance(seen.nodes, Unavailable) else seen.nodes
         told = await probe_in_pod(ask_kube.kube, here, seen.pods, nodes)
-    flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason="nobody has asked")
+    flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason="not queried")
     if needed("nats") and not here.is_all_in_one:
         flow = await _query_flow(source, here)
     return msgspec.structs.replace(
@@ -170,15 +168,13 @@ def select_installation(
         return here
     if found:
         there = "; ".join(f"--namespace {one.namespace} --release {one.release}" for one in found)
-        raise ClusterUnavailable(f"there is no such installation. There is: {there}")
+        raise ClusterUnavailable(f"no such installation; found: {there}")
     if everywhere:
-        raise ClusterUnavailable(
-            "none of its services is installed in this cluster: docs/install.md says how to"
-        )
+        raise ClusterUnavailable("this controller is not installed in the cluster; see docs/install.md")
     place = source.namespace or SYSTEM
     raise ClusterUnavailable(
-        f"none of its services is installed in namespace {place}, and you may not look at others: "
-        "--namespace says where it is, docs/install.md how to install it"
+        f"this controller is not installed in namespace {place}, and you may not list other "
+        "namespaces: set --namespace, or see docs/install.md"
     )
 
 

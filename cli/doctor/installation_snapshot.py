@@ -29,8 +29,8 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
     def fix(self) -> str:
         """Return what would make the value known."""
         if self.required_permission:
-            return "ask as somebody who may, or be given that right"
-        return "ask again once that is mended"
+            return "use credentials with this permission, or grant it"
+        return "correct this, then check again"
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class AbsentObject(msgspec.Struct, frozen=True):
     """An object that does not exist."""
 
 
-NOT_QUERIED = Unavailable(reason="nobody has asked")
+NOT_QUERIED = Unavailable(reason="not queried")
 
 
 class InstallationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class InstallationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     talos: TalosCredentialReport | Unavailable = NOT_QUERIED
     server_clock: RemoteClock | Unavailable = NOT_QUERIED
     pod_clock: RemoteClock | Unavailable = NOT_QUERIED
-    flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason="nobody has asked")
+    flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason="not queried")
     authority: str | AbsentObject | Unavailable = NOT_QUERIED  # the certificate of the NATS authority, PEM
     leases: tuple[LeaseItem, ...] | Unavailable = NOT_QUERIED  # of kube-system and the watcher's namespace
     namespace_labels: Mapping[str, str] | Unavailable = NOT_QUERIED

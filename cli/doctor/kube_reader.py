@@ -99,7 +99,7 @@ class KubeReader:
         try:
             said = parsedate_to_datetime(self.kube.transport.server_date).astimezone(UTC)
         except ValueError:
-            return Unavailable(reason="its answers bear no date")
+            return Unavailable(reason="its responses have no date")
         return RemoteClock(
             earliest=said, latest=said + timedelta(seconds=1), requested_at=asked, responded_at=answered
         )
@@ -110,7 +110,7 @@ async def get_or_unavailable(request: Awaitable[T], right: str) -> T | Unavailab
     try:
         return await request
     except Forbidden:
-        return Unavailable(reason=f"it takes the right to {right}", required_permission=right)
+        return Unavailable(reason=f"this requires permission to {right}", required_permission=right)
     except KubeError as error:
         return Unavailable(reason=str(error))
 

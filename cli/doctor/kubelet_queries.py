@@ -42,7 +42,7 @@ async def query_server_tls_bootstrap(ask_kube: KubeReader, name: str) -> bool:
         settings: Any = json.loads(text)["kubeletconfig"]
         return bool(settings.get("serverTLSBootstrap", False))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise KubeError(f"its settings cannot be read: {error!r}") from error
+        raise KubeError(f"its configuration is unreadable: {error!r}") from error
 
 
 def _is_ready(node: Node) -> bool:

@@ -69,7 +69,7 @@ def _choose_pod(installation: Installation, pods: Sequence[Pod]) -> Pod | Unavai
     running = [pod for pod in own if pod.status.phase == "Running"]
     running.sort(key=lambda pod: not pod.is_ready)
     if not running:
-        return Unavailable(reason="no pod of metadata runs")
+        return Unavailable(reason="no pod of metadata is running")
     return running[0]
 
 
@@ -90,7 +90,7 @@ async def _run_probe(
         )
     except Forbidden:
         right = f"create pods/exec --namespace {installation.namespace}"
-        told = Unavailable(reason=f"it takes the right to {right}", required_permission=right)
+        told = Unavailable(reason=f"this requires permission to {right}", required_permission=right)
         return PodProbe(talos=told, clock=told)
     except KubeError as error:
         told = Unavailable(reason=str(error))
@@ -99,7 +99,7 @@ async def _run_probe(
         return _make_pod_probe(decode_report(ran.stdout), asked)
     except ValueError as error:
         said = " ".join(ran.stderr.decode(errors="replace").split())[-_MAX_OUTPUT:]
-        told = Unavailable(reason=f"it ended with status {ran.exit_status}, saying: {said or error}")
+        told = Unavailable(reason=f"it exited with status {ran.exit_status}: {said or error}")
         return PodProbe(talos=told, clock=told)
 
 

@@ -25,9 +25,10 @@ def _format_location(seen: InstallationSnapshot) -> str:
     installation = seen.installation
     services = ", ".join(installation.services)
     if installation.assumed_reason:
-        return f"Namespace {installation.namespace}, as the chart would have it: {services}"
+        return f"Namespace {installation.namespace}, assumed from the chart: {services}"
     beside = "".join(
-        f"; beside it: --namespace {other.namespace} --release {other.release}" for other in seen.others
+        f"; other installations: --namespace {other.namespace} --release {other.release}"
+        for other in seen.others
     )
     head = f"Release {installation.release or '(none)'} in namespace {installation.namespace}"
     return f"{head}: {services}{beside}"

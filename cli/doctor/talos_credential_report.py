@@ -41,4 +41,4 @@ def decode_report(data: bytes) -> TalosCredentialReport:
     try:
         return _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"not what `inside talos` says: {error}") from error
+        raise ValueError(f"not the output of `inside talos`: {error}") from error

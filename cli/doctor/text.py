@@ -58,4 +58,4 @@ def _find_worst(diagnosis: Diagnosis) -> CheckState:
 
 def _format_summary(diagnosis: Diagnosis) -> str:
     counts = {state: sum(check.state == state for check in diagnosis.checks) for state in _STATES}
-    return f"{counts['ok']} ok, {counts['wrong']} wrong, {counts['unknown']} cannot be told"
+    return f"{counts['ok']} ok, {counts['wrong']} wrong, {counts['unknown']} unknown"

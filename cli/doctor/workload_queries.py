@@ -29,7 +29,7 @@ async def list_workloads(
         except Forbidden:
             continue
     right = f"list deployments.apps --namespace {namespace}"
-    return Unavailable(reason=f"it takes the right to {right}", required_permission=right), False
+    return Unavailable(reason=f"this requires permission to {right}", required_permission=right), False
 
 
 async def list_workloads_at(ask_kube: KubeReader, place: str) -> tuple[Workload, ...]:

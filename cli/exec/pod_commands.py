@@ -56,9 +56,9 @@ async def find_ready_pod(kube: KubeApi, service: str, namespace: str, release: s
     try:
         there = await list_pods(kube, namespace, release)
     except Forbidden as error:
-        raise AccessError(f"{error}: who runs this needs to list pods in {namespace}") from error
+        raise AccessError(f"{error}: this requires permission to list pods in {namespace}") from error
     except KubeError as error:
-        raise AccessError(f"the Kubernetes API does not tell: {error}") from error
+        raise AccessError(f"the Kubernetes API request failed: {error}") from error
     return choose_pod(there, service, namespace, release)
 
 
@@ -78,7 +78,7 @@ def choose_pod(pods: Sequence[Pod], service: str, namespace: str, release: str) 
     releases = sorted({pod.metadata.labels.get(INSTANCE, "") for pod in pods})
     if len(releases) > 1:
         raise AccessError(
-            f"{where} there is more than one release ({', '.join(releases)}): choose by --release"
+            f"{where} there are several releases ({', '.join(releases)}): select one with --release"
         )
     own = [pod for pod in pods if pod.metadata.labels.get(COMPONENT) == service and not pod.is_terminated]
     if ready := sorted(pod.name for pod in own if pod.is_ready):
@@ -92,8 +92,7 @@ def choose_pod(pods: Sequence[Pod], service: str, namespace: str, release: str) 
         f"{key}={value}" for key, value in {**build_label_selector(release), COMPONENT: service}.items()
     )
     raise AccessError(
-        f"there is no pod with the labels {bears} {where}: --namespace and --release say where the chart "
-        "is installed"
+        f"no pod with the labels {bears} {where}: set --namespace and --release to those of the chart"
     )
 
 
@@ -111,9 +110,9 @@ async def _run(
         )
     except Forbidden as error:
         raise AccessError(
-            f"{error}: who runs this needs the verbs get and create for pods/exec in {namespace}"
+            f"{error}: this requires the verbs get and create for pods/exec in {namespace}"
         ) from error
     except NotFound as error:
-        raise AccessError(f"pod {pod} is gone, or its node does not answer: {error}") from error
+        raise AccessError(f"pod {pod} no longer exists, or its node does not answer: {error}") from error
     except KubeError as error:
-        raise AccessError(f"nothing could be run in pod {namespace}/{pod}: {error}") from error
+        raise AccessError(f"cannot run a command in pod {namespace}/{pod}: {error}") from error

@@ -20,34 +20,38 @@ def _parse_seconds(_: click.Context, __: click.Parameter, text: str | None) -> i
         raise click.BadParameter(f"{text!r} is not {error}") from None
 
 
-@click.group(short_help="Explain why something is decided as it is.")
+@click.group(short_help="Explain the state of a Node or a certificate signing request.")
 def explain() -> None:
-    """Explain why something is decided as it is."""
+    """Explain the state of a Node or a certificate signing request."""
 
 
 explain.add_command(node)
 
 
-@explain.command(short_help="Explain what becomes of a kubelet's request for a serving certificate.")
+@explain.command(short_help="Explain a kubelet's request for a serving certificate.")
 @click.argument("name")
-@click.option("--node", "of_node", is_flag=True, help="NAME is a node: explain its newest request.")
+@click.option(
+    "--node", "of_node", is_flag=True, help="NAME is the name of a node: explain its newest request."
+)
 @access_options.KUBERNETES_OPTIONS
 @access_options.TALOS_OPTIONS
 @click.option(
     "--all-machines",
     is_flag=True,
-    help="Ask every machine of the cluster whether it has the names and addresses, not only those of Nodes "
-    "that name them.",
+    help="Query every machine of the cluster for the names and addresses, not only the machines of "
+    "Nodes that claim them.",
 )
 @click.option(
-    "--without-talos", is_flag=True, help="Judge as where metadata runs --without-talos: ask no machine."
+    "--without-talos",
+    is_flag=True,
+    help="Decide as csr does if metadata runs with --without-talos: query no machine.",
 )
 @click.option(
     "--csr-allowed-networks",
     "allowed_networks",
     default="",
     metavar="NETWORK,...",
-    help="As csr has it.",
+    help="Same value as for csr.",
 )
 @click.option(
     "--service-cluster-ip-range",
@@ -55,20 +59,25 @@ explain.add_command(node)
     "service_networks",
     default="",
     metavar="NETWORK,...",
-    help="As csr has it: the cluster's Service networks, whose addresses no node gets. Without it a control "
-    "plane is asked through Talos.",
+    help="Service networks of the cluster, same value as for csr; no node may have an address of "
+    "these networks. Default: queried from a control plane through Talos.",
 )
 @click.option(
-    "--csr-min-expiration", "least", callback=_parse_seconds, metavar="DURATION", help="As csr has it."
+    "--csr-min-expiration",
+    "least",
+    callback=_parse_seconds,
+    metavar="DURATION",
+    help="Same value as for csr.",
 )
 @click.option(
-    "--csr-max-expiration", "most", callback=_parse_seconds, metavar="DURATION", help="As csr has it."
+    "--csr-max-expiration", "most", callback=_parse_seconds, metavar="DURATION", help="Same value as for csr."
 )
 @click.option(
     "--cloud-config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The file of that flag, for whose Nodes are ours; - is standard input. Without it: all.",
+    help="Path to the --cloud-config file, which configures ownership; - is standard input. Default: "
+    "all Nodes are managed.",
 )
 @access_options.output_option()
 def csr(
@@ -81,18 +90,19 @@ def csr(
     most: int | None,
     **source: Any,
 ) -> None:
-    """Explain what becomes of the CertificateSigningRequest NAME, and why: who asks for what, each check of
-    csr with its result by what is so now, the decision, what Kubernetes holds, and what to do.
+    """Explain the CertificateSigningRequest NAME: its content, the result of each check that csr makes
+    now, the decision with its reason, the state in Kubernetes, and suggested actions.
 
-    Nothing is written. The machine of the node that asks is looked at over the Talos API, and those of Nodes
-    that claim the same names or addresses; without a talosconfig, what they would say is told as not known.
+    The command queries the machine of the requesting node through the Talos API, and the machines of Nodes
+    that claim the same names or addresses. Without a talosconfig, the checks that need a machine are
+    unknown. Nothing is changed.
 
     \b
     Exit status:
-      0  it is approved, or would be
-      1  it is not: denied, superseded, none of ours, or waiting for something
-      2  that cannot be told: nobody to ask, no such request, or the command
-         line is wrong
+      0  the request is approved or would be approved
+      1  it is not: it is denied, superseded, waiting, or not handled by csr
+      2  unknown: no access to the cluster, no such request, or invalid
+         arguments
 
     \b
     Examples:

@@ -84,8 +84,10 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
             name = source.name
             meant = suggest_name(name, (one.signing_request.node_name for one in everybodys))
             raise ClusterUnavailable(
-                f"Kubernetes holds no request for a serving certificate of node {name}{meant} It keeps "
-                "a decided one for an hour. Does the kubelet ask at all? (rotate-server-certificates)"
+                f"Kubernetes has no request for a serving certificate of node {name}{meant} Kubernetes "
+                "deletes a "
+                "decided request after an hour. Check that the kubelet requests certificates "
+                "(rotate-server-certificates)"
             )
     else:
         selected = await _list_requests(kube, {"fieldSelector": f"metadata.name={source.name}"})
@@ -93,8 +95,8 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
         found = [one for one in selected if one.name == source.name]
         if not found:
             raise ClusterUnavailable(
-                f"there is no CertificateSigningRequest {source.name}: Kubernetes removes a decided one "
-                "after an hour. With --node, NAME is a node, whose newest request is explained"
+                f"CertificateSigningRequest {source.name} not found; Kubernetes deletes a decided request "
+                "after an hour. To explain the newest request of a node, add --node"
             )
         filed = found[0]
         ours = not why_ignored(filed.signing_request)
@@ -169,4 +171,4 @@ async def _query_machines(
 
 def _reject_unreadable(unreadable: UnreadableObject) -> None:
     # A list without an unreadable request could miss the one that supersedes this request.
-    raise ClusterUnavailable(f"{unreadable.resource} {unreadable.name!r} cannot be read: {unreadable.reason}")
+    raise ClusterUnavailable(f"{unreadable.resource} {unreadable.name!r} is unreadable: {unreadable.reason}")

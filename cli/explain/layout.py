@@ -40,7 +40,7 @@ def quote_text(text: str, limit: int = 253) -> str:
 def format_time(at: datetime | None, now: datetime) -> str:
     """Return a time and its age."""
     if at is None:
-        return "at no time that is known"
+        return "time unknown"
     seconds = max(0, int((now - at) / timedelta(seconds=1)))
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:

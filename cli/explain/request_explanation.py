@@ -22,12 +22,12 @@ RequestPhase = Literal["pending", "superseded", "approved", "denied", "failed"]
 EXIT_APPROVED, EXIT_NOT_APPROVED, EXIT_UNKNOWN = 0, 1, 2
 _UNTOLD_WITHOUT_TALOS: Final = ("asking", "networks")  # checks that may pass in the running csr
 _NETWORKS_UNKNOWN: Final = (
-    "whether csr knows the Service networks is not known here: no control plane was asked, or none answered"
+    "unknown whether csr knows the Service networks: no control plane was queried, or none answered"
 )
 _FAULT_SHOWN: Final = 300  # characters
 _ENDPOINT_UNKNOWN: Final = (
-    "which names and addresses csr finds in the API server's certificate is not known here: your connection "
-    "ends at a proxy, or no certificate could be read"
+    "unknown which names and addresses csr finds in the API server's certificate: your "
+    "connection ends at a proxy, or the certificate is unreadable"
 )
 
 
@@ -135,9 +135,7 @@ def _list_unknown_checks(
     if isinstance(decision, Wait) and decision.reason == "asking" and evidence.talos_problem:
         yield CheckResult(name="machine", result="unknown", text=evidence.talos_problem)
         for name, what in (("names", "DNS names"), ("addresses", "IP addresses")):
-            yield CheckResult(
-                name=name, result="unknown", text=f"whether the machine has the {what} is not known"
-            )
+            yield CheckResult(name=name, result="unknown", text=f"unknown whether the machine has the {what}")
     if isinstance(decision, Wait) and decision.reason in _UNTOLD_WITHOUT_TALOS and lacks_networks:
         yield CheckResult(name="networks", result="unknown", text=_NETWORKS_UNKNOWN)
     if not isinstance(decision, Approve) or evidence.without_talos:
@@ -145,8 +143,8 @@ def _list_unknown_checks(
     for name in sorted(find_claimants(evidence)):
         look = evidence.machine_results.get(name)
         if isinstance(look, MachineFault):
-            text = f"Node {name} claims something of this, too, and does not answer now ({look.message}): "
-            text += "where it answered before is known to the running csr only"
+            text = f"Node {name} also claims one of these and does not answer now ({look.message}): "
+            text += "only the running csr knows its earlier addresses"
             yield CheckResult(name="former", result="unknown", text=text, nodes=(name,))
 
 

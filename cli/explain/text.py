@@ -19,17 +19,17 @@ _NOW: Final[dict[RequestVerdict, tuple[str, str]]] = {
     "approve": ("approve", "green"),
     "deny": ("deny", "red"),
     "wait": ("wait", "yellow"),
-    "unknown": ("not known here", "cyan"),
-    "ignore": ("leave it alone", "dim"),
-    "foreign": ("leave it alone", "dim"),
+    "unknown": ("unknown", "cyan"),
+    "ignore": ("ignore", "dim"),
+    "foreign": ("ignore", "dim"),
 }
 _TODAY: Final[dict[RequestVerdict, str]] = {
     "approve": "it would be approved now",
     "deny": "it would be denied now",
     "wait": "it would wait now",
-    "unknown": "what it would be now is not known here",
-    "ignore": "csr has no part in it",
-    "foreign": "csr leaves it alone: the Node is another's",
+    "unknown": "the decision now is unknown",
+    "ignore": "csr does not handle it",
+    "foreign": "csr ignores it: another controller manages the Node",
 }
 _STATES: Final[dict[RequestPhase, str]] = {
     "pending": "yellow", "superseded": "dim", "approved": "green", "denied": "red", "failed": "red"
@@ -41,23 +41,26 @@ def format_request_explanation(explanation: RequestExplanation, now: datetime) -
     yield from _format_heading(explanation, now)
     if explanation.checks:
         yield blank_line()
-        yield Line(0, Text("Checks, by what is so now", style="bold"))
+        yield Line(0, Text("Checks (current state)", style="bold"))
         yield from (format_check(check) for check in explanation.checks)
         yield from _format_machines(explanation)
     yield blank_line()
     yield from _format_decision(explanation)
     for number, each in enumerate(suggest_actions(explanation)):
-        yield format_field("" if number else "Do", Text(each))
+        yield format_field("" if number else "Action", Text(each))
 
 
 def _format_heading(explanation: RequestExplanation, now: datetime) -> Iterator[Line]:
     filed, asked = explanation.csr, explanation.certificate_request
     node = filed.signing_request.node_name
-    who = f"  asked for by node {node}" if node and explanation.verdict != "ignore" else "  not ours"
+    who = (
+        f"  requested by node {node}" if node and explanation.verdict != "ignore" else "  not handled by csr"
+    )
     yield Line(0, Text.assemble((filed.name, "bold"), who))
-    yield format_field("Filed", Text(format_time(filed.metadata.creation_timestamp, now)))
+    yield format_field("Created", Text(format_time(filed.metadata.creation_timestamp, now)))
     yield format_field(
-        "By", Text(f"{quote_text(filed.spec.username)} for signer {quote_text(filed.spec.signer_name)}")
+        "Requester",
+        Text(f"{quote_text(filed.spec.username)} for signer {quote_text(filed.spec.signer_name)}"),
     )
     if asked is not None:
         yield format_field("DNS names", Text(_format_values(asked.dns_names)))
@@ -81,7 +84,7 @@ def _format_state(explanation: RequestExplanation, now: datetime) -> Iterator[Li
             (", certificate issued", "") if explanation.csr.is_issued else (", not issued yet", "yellow")
         )
     if explanation.superseded_by:
-        parts.append((f" by {explanation.superseded_by}, a newer one of the same node", ""))
+        parts.append((f" by {explanation.superseded_by}, a newer request of the same node", ""))
     yield format_field("State", Text.assemble(*parts))
     if condition is not None:
         said = ": ".join(filter(None, (condition.reason, condition.message)))
@@ -91,8 +94,10 @@ def _format_state(explanation: RequestExplanation, now: datetime) -> Iterator[Li
 def _format_machines(explanation: RequestExplanation) -> Iterator[Line]:
     if explanation.machines:
         left = explanation.unqueried_machines
-        others = f"; {left} other{' was' if left == 1 else 's were'} not (--all-machines)" if left else ""
-        yield Line(2, Text(f"Machines asked: {format_list(explanation.machines)}{others}", style="dim"))
+        others = (
+            f"; {left} other{' was' if left == 1 else 's were'} not queried (--all-machines)" if left else ""
+        )
+        yield Line(2, Text(f"Machines queried: {format_list(explanation.machines)}{others}", style="dim"))
 
 
 def _format_decision(explanation: RequestExplanation) -> Iterator[Line]:
@@ -103,7 +108,7 @@ def _format_decision(explanation: RequestExplanation) -> Iterator[Line]:
         writes = "csr writes: " if verdict in ("approve", "deny") else ""
         yield format_field("", Text(writes + quote_text(explanation.reason, _LONGEST)))
     elif state == "superseded":
-        yield format_field("Decision", Text("none: of a node's pending requests the newest is decided"))
+        yield format_field("Decision", Text("none: csr decides only the newest pending request of a node"))
     else:
         yield format_field("Decision", Text.assemble((state, _STATES[state]), f"; {_TODAY[verdict]}"))
         if (state, verdict) not in _AS_BEFORE:

@@ -9,13 +9,22 @@ import click
 
 @click.group(hidden=True)
 def inside() -> None:
-    """What other commands ask of the watcher's pod."""
+    """Internal: commands that talos-ccm runs in a pod."""
 
 
 @inside.command()
-@click.option("--object", "objects", multiple=True, metavar="KIND/NAME", help="node/NAME or csr/NAME.")
+@click.option(
+    "--object",
+    "objects",
+    multiple=True,
+    metavar="KIND/NAME",
+    help="Object to query: node/NAME or csr/NAME. Repeatable.",
+)
 def flow(objects: tuple[str, ...]) -> None:
-    """What the reader's key lets one see of the flow, as JSON. NATS_URL, NATS_NKEY_FILE, NATS_CA_FILE."""
+    """Print the messages and consumers of NATS as JSON.
+
+    Reads NATS_URL, NATS_NKEY_FILE and NATS_CA_FILE.
+    """
     from cli.inside.flow_query import FlowQuery, resolve_nats_access  # noqa: PLC0415
     from cli.inside.flow_reader import query_nats  # noqa: PLC0415 - `--help` need not load it
     from cli.inside.flow_snapshot import FlowResult, FlowUnavailable, encode_result, parse_objects  # noqa: PLC0415
@@ -25,7 +34,7 @@ def flow(objects: tuple[str, ...]) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     nats = resolve_nats_access(FlowQuery(), os.environ)
-    answer: FlowResult = FlowUnavailable(reason="NATS_URL is not set here: there is no NATS to ask")
+    answer: FlowResult = FlowUnavailable(reason="NATS_URL is not set in this pod")
     if nats is not None:
         answer = asyncio.run(query_nats(nats, asked))
     sys.stdout.buffer.write(encode_result(answer) + b"\n")
@@ -34,7 +43,7 @@ def flow(objects: tuple[str, ...]) -> None:
 
 @inside.command()
 def certificates() -> None:
-    """Until when the credentials of this pod are good, as JSON: those by which metadata asks machines."""
+    """Print the expiry of the Talos certificate of this pod as JSON."""
     from cli.credentials import read_talos_certificate_expiry  # noqa: PLC0415
     from cli.inside.flow_snapshot import CertificateSnapshot, encode_certificates  # noqa: PLC0415
 

@@ -74,7 +74,7 @@ def _parse_result(ran: ExecResult) -> FlowSnapshot | FlowUnavailable:
         said = " ".join(ran.stderr.decode(errors="replace").split())[-_MAX_OUTPUT:]
         if "No such command" in said:
             return FlowUnavailable(
-                reason="the watcher's pod is of a version that cannot be asked: upgrade the chart"
+                reason="the watcher's pod has a version that does not support this query: upgrade the chart"
             )
-        why = f"it ended with status {ran.exit_status}, saying: {said}" if said else str(error)
-        return FlowUnavailable(reason=f"`talos-ccm inside flow` in the watcher's pod does not tell: {why}")
+        why = f"it exited with status {ran.exit_status}: {said}" if said else str(error)
+        return FlowUnavailable(reason=f"`talos-ccm inside flow` failed in the watcher's pod: {why}")

@@ -10,6 +10,7 @@ import msgspec
 from cryptography import x509
 
 from cli.inside.flow_snapshot import (
+    NATS_SILENT,
     CertificateSnapshot,
     ConsumerSnapshot,
     FlowObject,
@@ -90,7 +91,7 @@ async def query_nats(nats: NatsAccess, objects: tuple[FlowObject, ...]) -> FlowS
     try:
         return await read_flow(nats, objects)
     except BusError as error:
-        return FlowUnavailable(reason=f"NATS does not tell: {error}")
+        return FlowUnavailable(reason=f"{NATS_SILENT}: {error}")
 
 
 @asynccontextmanager
@@ -108,9 +109,9 @@ async def _connect(nats: NatsAccess) -> AsyncIterator[Connection]:
         try:
             yield connection
         finally:
-            await connection.abort("all has been read")
+            await connection.abort("all messages were read")
         return
-    raise BusError("; ".join(problems) or "no server is named")
+    raise BusError("; ".join(problems) or "no server is configured")
 
 
 class _FlowReader:

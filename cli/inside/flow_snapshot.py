@@ -12,6 +12,8 @@ from libs.common.contract.events import DeadLetter, Event, Leading
 from libs.common.contract.subjects import is_publishable_name
 from libs.common.contract.timestamp import Timestamp
 
+NATS_SILENT: Final = "NATS does not answer"
+_NATS_SILENT_BEFORE: Final = "NATS does not tell"  # the same text from pods of earlier versions
 Kind = Literal["node", "csr"]
 _KINDS: Final[tuple[Kind, ...]] = ("node", "csr")
 
@@ -36,7 +38,7 @@ class LastMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class StreamSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of the stream; its ID is the creation time (JSON key `incarnation`)."""
+    """The state of the stream; its ID is the creation time."""
 
     stream_id: str = msgspec.field(name="incarnation")
     messages: int = 0
@@ -126,6 +128,14 @@ class FlowUnavailable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     # all services run in one process, so there are no messages
     is_all_in_one: bool = msgspec.field(default=False, name="all_in_one")
 
+    @property
+    def nats_error(self) -> str | None:
+        """Return the error of the connection to NATS; None if NATS is not the cause."""
+        for prefix in (NATS_SILENT, _NATS_SILENT_BEFORE):
+            if self.reason.startswith(prefix):
+                return self.reason.removeprefix(prefix).lstrip(": ")
+        return None
+
 
 FlowResult = FlowSnapshot | FlowUnavailable
 _decoder: Final[msgspec.json.Decoder[FlowResult]] = msgspec.json.Decoder(FlowResult)
@@ -159,7 +169,7 @@ def decode_result(data: bytes) -> FlowResult:
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"not what `inside flow` says: {error}") from error
+        raise ValueError(f"not the output of `inside flow`: {error}") from error
 
 
 def encode_certificates(certificates: tuple[CertificateSnapshot, ...]) -> bytes:
@@ -172,4 +182,4 @@ def decode_certificates(data: bytes) -> tuple[CertificateSnapshot, ...]:
     try:
         return msgspec.json.decode(data, type=tuple[CertificateSnapshot, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"not what `inside certificates` says: {error}") from error
+        raise ValueError(f"not the output of `inside certificates`: {error}") from error

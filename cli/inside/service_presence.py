@@ -22,24 +22,25 @@ def _check_presence(
     if wiring.provisions_stream:
         return _check_leader(wiring.service, leading, at)
     if queue is None:  # a follower's consumers have names that the reader does not know
-        return ServicePresence(service=wiring.service, why="it has no durable by which one could tell")
+        return ServicePresence(service=wiring.service, why="unknown: it has no durable consumer")
     if not queue.exists:
         return ServicePresence(
-            service=wiring.service, is_present=False, why=f"its durable {queue.name} does not exist"
+            service=wiring.service, is_present=False, why=f"its consumer {queue.name} does not exist"
         )
     if queue.waiting:
-        return ServicePresence(service=wiring.service, is_present=True, why=f"takes from {queue.name}")
+        return ServicePresence(service=wiring.service, is_present=True, why=f"pulls from {queue.name}")
     if queue.unacknowledged:
         return ServicePresence(
-            service=wiring.service, why=f"nobody takes from {queue.name}, and some of it was taken"
+            service=wiring.service,
+            why=f"no client pulls from {queue.name}, but some messages are unacknowledged",
         )
-    return ServicePresence(service=wiring.service, is_present=False, why=f"nobody takes from {queue.name}")
+    return ServicePresence(service=wiring.service, is_present=False, why=f"no client pulls from {queue.name}")
 
 
 def _check_leader(service: str, leading: LastMessage | None, at: datetime) -> ServicePresence:
     if leading is None:
-        return ServicePresence(service=service, is_present=False, why="nobody says that they lead")
+        return ServicePresence(service=service, is_present=False, why="no leader heartbeat")
     seconds = (at - leading.published_at).total_seconds()
     return ServicePresence(
-        service=service, is_present=True, why=f"its leader spoke {max(0, seconds):.0f} s ago"
+        service=service, is_present=True, why=f"leader heartbeat {max(0, seconds):.0f} s ago"
     )

@@ -21,16 +21,16 @@ def _print_samples(context: click.Context, _: click.Parameter, asked: bool) -> N
         context.exit()
 
 
-@click.command(short_help="Show what the rules of a config file do, before they do it.")
+@click.command(short_help="Preview the effect of a config file on nodes.")
 @click.argument("file", type=_CONFIG)
 @click.option(
     "--sample",
     "samples",
     multiple=True,
     metavar="PLATFORM",
-    help="A joining node of that platform, from the samples that come with this command. Repeatable.",
+    help="Use the sample of a joining node of this platform. Repeatable.",
 )
-@click.option("--all-samples", is_flag=True, help="A joining node of every platform.")
+@click.option("--all-samples", is_flag=True, help="Use the samples of all platforms.")
 @click.option(
     "--list-samples",
     is_flag=True,
@@ -44,31 +44,31 @@ def _print_samples(context: click.Context, _: click.Parameter, asked: bool) -> N
     multiple=True,
     type=_FILE,
     metavar="FILE",
-    help="Nodes with what their machines say (JSON or YAML), as --save-facts or NodeEnriched has them. "
-    "Repeatable.",
+    help="Read nodes with their machine facts from this file (JSON or YAML), as written by "
+    "--save-facts or in NodeEnriched messages. Repeatable.",
 )
 @click.option(
     "--from-cluster",
     multiple=True,
     metavar="NODE",
-    help="A Node of the cluster as it is now; its machine is asked over the Talos API. Repeatable.",
+    help="Use this Node of the cluster; its machine is queried over the Talos API. Repeatable.",
 )
-@click.option("--all-nodes", is_flag=True, help="Every Node of the cluster.")
+@click.option("--all-nodes", is_flag=True, help="Use all Nodes of the cluster.")
 @access_options.KUBERNETES_OPTIONS
 @access_options.TALOS_OPTIONS
 @click.option(
     "--against",
     type=_CONFIG,
     metavar="OLD",
-    help="Another config file, the one in use: show what a change from OLD to FILE would do to these nodes.",
+    help="Compare with this config file: show the effect of a change from OLD to FILE on these nodes.",
 )
 @access_options.output_option()
-@click.option("--exit-code", is_flag=True, help="End with 1 if any node would change.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if any node would change.")
 @click.option(
     "--save-facts",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Keep the nodes with what their machines say, for --facts.",
+    help="Save the nodes with their machine facts to this file, for --facts.",
 )
 def render(
     file: Path,
@@ -78,19 +78,19 @@ def render(
     save_facts: Path | None,
     **nodes: Any,
 ) -> None:
-    """Show what the rules of a config FILE do to nodes: which rules match and why, what each template gives,
-    and what would be written. FILE may be - for standard input.
+    """Preview the effect of a config FILE on nodes: the matching rules with the reason, the result of each
+    template, and the changes to the Node. FILE may be - for standard input.
 
-    Nothing is written to a cluster, and without --from-cluster or --all-nodes none is asked.
+    Nothing is changed. Only --from-cluster and --all-nodes access a cluster.
 
-    With --against, each node is first brought to where OLD leaves it; what FILE then changes is shown, and
-    nodes with the same changes stand together.
+    With --against, each node starts in the state that OLD produces. The output shows the changes by FILE,
+    grouped by equal changes.
 
     \b
     Exit status:
-      0  shown
+      0  success
       1  with --exit-code: at least one node would change
-      2  a file is wrong, a node or machine could not be read, or the command line is wrong
+      2  invalid file or arguments, or a node or machine could not be read
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def render(
         wanted = NodeSelection(**nodes)
         _reject_invalid_options(wanted, load_samples())
         if str(file) == str(against) == "-":
-            raise click.UsageError("standard input holds one file: name the other one")
+            raise click.UsageError("standard input can be used for one file only")
         asked = RenderOptions(
             file=file,
             against=against,
@@ -131,9 +131,9 @@ def render(
 def _reject_invalid_options(wanted: Any, known: dict[str, Any]) -> None:
     if not wanted.is_any_selected:
         raise click.UsageError(
-            "which nodes? Give --sample PLATFORM, --all-samples, --facts FILE, --from-cluster NODE or "
-            "--all-nodes"
+            "no nodes selected: use --sample PLATFORM, --all-samples, --facts FILE, --from-cluster NODE "
+            "or --all-nodes"
         )
     unknown = [name for name in wanted.samples if name not in known]
     if unknown:
-        raise click.UsageError(f"--sample {unknown[0]}: there is none; there are {', '.join(known)}")
+        raise click.UsageError(f"--sample {unknown[0]}: no such platform; available: {', '.join(known)}")

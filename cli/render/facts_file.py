@@ -44,7 +44,7 @@ def parse_facts(content: bytes) -> tuple[DescribedNode, ...]:
         found = found["nodes"]
     items = found if isinstance(found, list) else [found]
     if not items:
-        raise FactsError(f"it is empty, not {_ONE}")
+        raise FactsError(f"it is empty; expected {_ONE}")
     return tuple(
         _describe_node(item, f"[{place}]" if isinstance(found, list) else "")
         for place, item in enumerate(items)
@@ -72,14 +72,14 @@ def _decode(content: bytes) -> Any:
 def _describe_node(item: Any, where: str) -> DescribedNode:
     at = f"{where}: " if where else ""
     if not isinstance(item, dict):
-        raise FactsError(f"{at}it is not {_ONE}")
+        raise FactsError(f"{at}expected {_ONE}")
     if "facts" not in item:
-        raise FactsError(f"{at}it has no facts, which say what the machine is: {_ONE}")
+        raise FactsError(f"{at}it has no machine facts; expected {_ONE}")
     facts = item["facts"]
     if isinstance(facts, dict):
         unknown = _find_unknown_field(facts)
         if unknown:
-            raise FactsError(f"{at}facts.{unknown} is no fact about a machine")
+            raise FactsError(f"{at}facts.{unknown} is not a machine fact")
         facts = {"looked_at": _QUERIED_AT, **facts}
     try:
         read = msgspec.convert({**item, "facts": facts}, _Item)
@@ -113,7 +113,7 @@ def _find_unknown_field(facts: dict[str, Any]) -> str:
 def _make_registered_node(facts: MachineFacts, at: str) -> Node:
     """Return the Node that a joining kubelet registers; the facts must contain address and name."""
     if not facts.node_ip or not facts.node_name:
-        raise FactsError(f"{at}without a node, facts must say node_name and node_ip")
+        raise FactsError(f"{at}without a node, facts must contain node_name and node_ip")
     metadata = ObjectMeta(
         name=facts.node_name,
         labels={"kubernetes.io/hostname": facts.node_name},

@@ -51,7 +51,7 @@ async def _read(
     finally:
         await kube.close()
     there = {node.name for node in asked}
-    unknown = (SkippedNode(name=name, reason="there is no such Node") for name in names if name not in there)
+    unknown = (SkippedNode(name=name, reason="Node not found") for name in names if name not in there)
     return GatheredNodes(
         nodes=tuple(answer for answer in answers if isinstance(answer, DescribedNode)),
         skipped=(*unknown, *(answer for answer in answers if isinstance(answer, SkippedNode))),
@@ -62,7 +62,7 @@ async def _list_nodes(kube: KubeApi) -> list[Node]:
     try:
         return [node async for page in kube.list_nodes() for node in page.items]
     except KubeError as error:
-        raise NodesUnavailable(f"the Kubernetes API does not give its Nodes: {error}") from error
+        raise NodesUnavailable(f"the Kubernetes API request failed: {error}") from error
 
 
 async def _describe_node(
@@ -74,7 +74,7 @@ async def _describe_node(
 ) -> DescribedNode | SkippedNode:
     foreign = why_not_managed(node, None) if not node.provided_node_ip else ""
     if foreign:
-        return SkippedNode(name=node.name, reason=f"not ours: {foreign}", expected=True)
+        return SkippedNode(name=node.name, reason=f"not managed: {foreign}", expected=True)
     seen = await query_machine_or_fault(machines, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
     if isinstance(seen, MachineFault):
         return SkippedNode(name=node.name, reason=f"{seen.step}: {seen.message}")

@@ -79,7 +79,7 @@ def _read_file(path: Path) -> Sequence[DescribedNode]:
         with path.open("rb") as file:  # a pipe is allowed and may be endless
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
-            raise NodesUnavailable(f"{path}: it is longer than {_MAX_BYTES >> 20} MiB")
+            raise NodesUnavailable(f"{path}: larger than {_MAX_BYTES >> 20} MiB")
         return parse_facts(content)
     except FactsError as error:
         raise NodesUnavailable(f"{path}: {error}") from None
@@ -91,5 +91,5 @@ def _reject_duplicates(nodes: Sequence[DescribedNode]) -> None:
     seen: set[str] = set()
     for node in nodes:
         if node.name in seen:
-            raise NodesUnavailable(f"node {node.name} is named more than once")
+            raise NodesUnavailable(f"node {node.name} is given more than once")
         seen.add(node.name)

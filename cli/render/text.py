@@ -48,13 +48,13 @@ def format_skipped(untold: Sequence[SkippedNode]) -> Iterator[Line]:
     for each in untold:
         reasons.setdefault(each.reason, []).append(each.name)
     for reason, names in reasons.items():
-        yield Line(0, Text(f"Left out: {_format_names(names)}: {reason}"))
+        yield Line(0, Text(f"Skipped: {_format_names(names)}: {reason}"))
 
 
 def _format_rule(told: RuleResult, used: CompiledConfig) -> Iterator[Line]:
     verb, style = ("matches", "green") if told.is_matched else ("does not match", "dim")
     if not told.is_evaluated:
-        verb, style = "cannot be judged", "yellow"
+        verb, style = "cannot be evaluated", "yellow"
     yield Line(2, Text.assemble("Rule ", (told.rule, "bold"), " ", (verb, style), f": {told.reason}"))
     for entry in told.entries:
         yield from _format_entry(entry, used.get_template(told.index, entry.kind, entry.key))
@@ -69,22 +69,22 @@ def _format_entry(entry: EntryResult, template: str) -> Iterator[Line]:
         gave = f"gave {_quote(entry.rendered)}: " if entry.rendered else ""
         yield Line(6, Text.assemble(("skipped", "red"), f": {gave}{entry.problem}"))
     elif entry.rendered != entry.value:
-        yield Line(6, Text(f"made of {_quote(entry.rendered)}", style="dim"))
+        yield Line(6, Text(f"converted from {_quote(entry.rendered)}", style="dim"))
 
 
 def _format_plan(preview: Preview) -> Iterator[Line]:
     plan = preview.plan
     match plan.outcome:
         case "not-ours":
-            yield Line(2, Text.assemble(("Left alone", "yellow"), f": {plan.reason}"))
+            yield Line(2, Text.assemble(("Not managed", "yellow"), f": {plan.reason}"))
         case "blocked":
-            yield Line(2, Text.assemble(("Not initialised yet", "red"), f": {plan.reason}"))
+            yield Line(2, Text.assemble(("Not initialized yet", "red"), f": {plan.reason}"))
     found = diff_nodes(preview.described.node, preview.after)
     if found:
-        yield Line(2, Text("Would be written", style="bold"))
+        yield Line(2, Text("Changes", style="bold"))
         yield from _format_changes(found)
     elif plan.outcome not in ("not-ours", "blocked"):
-        yield Line(2, Text("Nothing would be written: the Node is as it should be"))
+        yield Line(2, Text("No changes"))
     yield from _format_notices(plan.notices)
 
 
@@ -104,7 +104,7 @@ def _format_totals(different: Sequence[NodeDifference]) -> Iterator[Line]:
     for each in different:
         counts.update({(change.diff_mark, _format_subject(change)) for change in each.changes})
         counts.update({("!", f"Event {notice.reason}") for notice in each.notices})
-    yield Line(0, Text("In all", style="bold"))
+    yield Line(0, Text("Total", style="bold"))
     for (mark, subject), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         yield Line(
             4, Text(f"{mark} {subject}: {_pluralize(count, 'node')}", style=_MARKS.get(mark, "yellow"))
@@ -128,7 +128,7 @@ def _format_notices(notices: Iterable[Notice]) -> Iterator[Line]:
 
 def _describe_change(change: NodeChange) -> str:
     if change.kind == "record":
-        return "our record of what rules and metadata have set, nothing else"
+        return "ownership record only"
     if change.kind == "condition":
         return f"condition {change.before or change.after}"
     name = f"{change.kind} {change.key}" if change.key else change.kind

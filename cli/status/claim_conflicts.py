@@ -15,15 +15,19 @@ ConflictKind = Literal[
 ]
 
 ADVICE: Final[dict[ConflictKind, str]] = {
-    "overlap": "Pods of both may have the same addresses: remove one of the Nodes, and let it join again.",
-    "odd": "ipam gives it to nobody, and leaves the Node alone; it goes with the Node.",
-    "claimedForAnother": "The Node got it from somebody else: remove the Node, and let it join again.",
-    "unclaimed": "Somebody else gave it, or a page of claims was deleted; ipam takes it over at its next "
-    "look. "
-    'Does kube-controller-manager run with controllers: "*,-node-ipam-controller"?',
-    "claimWithoutNode": "The Node is gone: ipam marks that within seconds, and the block rests. "
-    "If it stays so, ipam does not run.",
-    "unreadablePage": "Nothing is claimed in it or freed until somebody mends it.",
+    "overlap": "Pods of both Nodes may get the same addresses: delete one of the Nodes, and let it join "
+    "again.",
+    "odd": "ipam neither allocates this block nor changes the Node; the conflict ends when the Node is "
+    "deleted.",
+    "claimedForAnother": "Another allocator set the pod CIDR of the Node: delete the Node, and let it "
+    "join again.",
+    "unclaimed": "Another allocator set it, or a ConfigMap with claims was deleted. ipam adopts it at its "
+    "next garbage collection. Check that kube-controller-manager runs with controllers: "
+    '"*,-node-ipam-controller".',
+    "claimWithoutNode": "The Node is deleted: ipam quarantines the block within seconds. If the claim "
+    "remains, ipam "
+    "is not running.",
+    "unreadablePage": "ipam allocates and frees nothing in it until an operator repairs the ConfigMap.",
 }
 
 
@@ -91,11 +95,11 @@ def _find_node_conflicts(
         if one.state == "odd":
             yield _make_conflict(one, "odd", f"{where} has {cidr}: {one.why}")
         elif one.state == "unclaimed" and took_over:
-            yield _make_conflict(one, "unclaimed", f"{where} has {cidr}, which no claim speaks of")
+            yield _make_conflict(one, "unclaimed", f"{where} has {cidr}, which has no claim")
         elif one.state == "claimedForAnother" and one.claim is not None:
             whose = "itself" if one.claim.uid == one.uid else truncate_line(one.claim.node)
             if frozenset((one.node, one.claim.node)) not in told:
-                text = f"{where} has {cidr}, and {one.claim.block} is claimed for {whose}"
+                text = f"{where} has {cidr}, but {one.claim.block} is claimed for {whose}"
                 yield _make_conflict(one, "claimedForAnother", text)
 
 
@@ -105,7 +109,7 @@ def _make_conflict(one: PodCidrStatus, kind: ConflictKind, text: str) -> ClaimCo
 
 def _make_orphan_conflict(claim: Claim) -> ClaimConflict:
     whose = f"{truncate_line(claim.node)} (uid {truncate_line(claim.uid)})"
-    text = f"{claim.block} is claimed for {whose}, and there is no such Node"
+    text = f"{claim.block} is claimed for {whose}, but that Node does not exist"
     return ClaimConflict(kind="claimWithoutNode", nodes=(claim.node,), blocks=(claim.block,), text=text)
 
 

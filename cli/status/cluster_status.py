@@ -120,7 +120,7 @@ def _list_unavailable_parts(evidence: StatusEvidence) -> Iterator[str]:
         "CSRs": evidence.requests,
         "Lease": evidence.lease,
         "pods": evidence.pods,
-        "claims of pod CIDRs": evidence.claims,
+        "pod CIDR claims": evidence.claims,
     }
     for name, part in parts.items():
         if isinstance(part, KubeUnavailable):
@@ -137,7 +137,7 @@ def _list_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
     if not isinstance(found.requests, KubeUnavailable):
         owed = [one for one in found.requests.open if one.is_wrong]
         if owed:
-            yield f"CSRs: {len(owed):,} nodes without the certificate that they asked for"
+            yield f"CSRs: {len(owed):,} nodes without the requested certificate"
     if (
         not isinstance(found.pod_cidrs, KubeUnavailable)
         and found.pod_cidrs.pages
@@ -146,7 +146,7 @@ def _list_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
         yield f"pod CIDRs: {len(found.pod_cidrs.conflicts):,} conflicts, see talos-ccm status ipam"
     for one in found.certificates:
         if one.state == "wrong":
-            yield f"certificate {one.certificate.name}: it should have been renewed by now"
+            yield f"certificate {one.certificate.name}: renewal is overdue"
 
 
 def _list_service_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
@@ -157,10 +157,10 @@ def _list_service_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]
     if found.leader.state == "wrong":
         yield f"leader: {found.leader.text}"
     if told and found.stream is None:
-        yield "stream: it does not exist, the watcher that leads makes it"
+        yield "stream: it does not exist; the leading watcher creates it"
     for queue in found.queues:
         if queue.state == "wrong":
-            yield f"queue {queue.queue.name}: {queue.text}"
+            yield f"consumer {queue.queue.name}: {queue.text}"
 
 
 def summarize_dead_letter(word: LastMessage) -> tuple[str, str]:
@@ -168,4 +168,4 @@ def summarize_dead_letter(word: LastMessage) -> tuple[str, str]:
     if isinstance(word.event, DeadLetter):
         letter = word.event
         return f"{letter.service} {letter.kind}/{letter.name}", letter.reason
-    return word.subject, f"cannot be read: {word.unreadable}"
+    return word.subject, f"unreadable: {word.unreadable}"

@@ -21,7 +21,7 @@ def _parse_seconds(_: click.Context, __: click.Parameter, text: str) -> float:
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not {error}") from None
     if not 1 <= seconds <= _MAX_SECONDS:
-        raise click.BadParameter(f"{text!r} is not from 1s to {_MAX_SECONDS // 3600}h")
+        raise click.BadParameter(f"{text!r} is not between 1s and {_MAX_SECONDS // 3600}h")
     return seconds
 
 
@@ -30,7 +30,7 @@ def _reject_ignored_options(context: click.Context) -> None:
     for parameter in context.command.get_params(context):
         if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
             name = parameter.opts[0]
-            raise click.UsageError(f"{name} stands before {context.invoked_subcommand}: write it behind")
+            raise click.UsageError(f"{name} must follow the subcommand {context.invoked_subcommand}")
 
 
 def _split_values(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -39,37 +39,37 @@ def _split_values(_: click.Context, __: click.Parameter, texts: tuple[str, ...])
 
 @click.group(
     invoke_without_command=True,
-    short_help="Show how everything stands: services, queues, Nodes, certificates.",
+    short_help="Show the status of services, NATS, Nodes and certificates.",
 )
-@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh the output until Ctrl-C.")
 @click.option(
     "--interval",
     callback=_parse_seconds,
     default="5s",
     show_default=True,
     metavar="DURATION",
-    help="How long to wait between two looks of --watch.",
+    help="Time between two refreshes of --watch.",
 )
 @access_options.KUBERNETES_OPTIONS
 @access_options.CHART_OPTIONS
 @access_options.LEASE_OPTIONS
 @access_options.NATS_OPTIONS
-@access_options.output_option("Words, or JSON; with --watch a line for each look.")
+@access_options.output_option("Output format. With --watch, json prints one line per refresh.")
 @click.pass_context
 def status(context: click.Context, /, *, watch: bool, interval: float, output: str, **where: Any) -> None:
-    """Show how everything stands now: which services are there and who leads, what waits in the queues,
-    which Nodes are not usable and why, requests for certificates, pod CIDRs, certificates that end.
+    """Show the status of the controller: services, leader, NATS consumers, Nodes, certificate signing
+    requests (CSRs), pod CIDRs and certificates.
 
-    Nodes, requests, the Lease, pods and claims are read with your own rights; what you may not read is left
-    out, and said. Messages are read with a key that can only read, in the watcher's pod by exec. Nothing is
-    written.
+    Kubernetes is read with your own permissions; parts that you may not read are listed as unknown.
+    NATS is read in the watcher's pod, which requires permission to exec. Nothing is changed.
 
     \b
     Exit status:
-      0  all is well
-      1  something is wrong: it is said in the first lines
-      2  that cannot be told: nobody to ask, or no right to ask
-      With --watch, that of the last look.
+      0  no problems
+      1  problems, listed in the first lines
+      2  no problem found but some parts are unknown, or no access to the
+         cluster
+      With --watch, the exit status of the last refresh.
 
     \b
     Examples:
@@ -101,8 +101,8 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
     sys.exit(code)
 
 
-@status.command(short_help="Show pools of pod CIDRs, who has what, and conflicts.")
-@click.option("--nodes", "with_nodes", is_flag=True, help="List each Node's pod CIDRs and claims.")
+@status.command(short_help="Show pod CIDR pools, allocations and conflicts.")
+@click.option("--nodes", "with_nodes", is_flag=True, help="List the pod CIDRs and claims of each Node.")
 @access_options.KUBERNETES_OPTIONS
 @click.option(
     "--cluster-cidr",
@@ -110,17 +110,23 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
     multiple=True,
     callback=_split_values,
     metavar="NETWORK,...",
-    help="As ipam has it, or has it from Talos. Without it and without pools of --cloud-config it is not "
-    "known how many blocks there are.",
+    help="Pod networks, as for ipam, which may also read them from Talos. Without this flag and "
+    "without pools in --cloud-config, the number of blocks is unknown.",
 )
-@click.option("--cloud-config", type=click.Path(path_type=Path), metavar="FILE", help="As ipam has it.")
+@click.option(
+    "--cloud-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Path to the --cloud-config file of ipam.",
+)
 @click.option(
     "--node-cidr-mask-size",
     "mask_size",
     type=int,
     default=0,
     metavar="BITS",
-    help="As ipam has it. Default for all three: that of most claims, or else 24 and 80.",
+    help="Mask size of both IP families, as for ipam. Default of all three flags: the mask size of "
+    "most claims, else 24 and 80.",
 )
 @click.option("--node-cidr-mask-size-ipv4", "mask_size_ipv4", type=int, default=0, metavar="BITS")
 @click.option("--node-cidr-mask-size-ipv6", "mask_size_ipv6", type=int, default=0, metavar="BITS")
@@ -131,9 +137,9 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
     default="10m",
     show_default=True,
     metavar="DURATION",
-    help="As ipam has it.",
+    help="Quarantine of a released block, as for ipam.",
 )
-@access_options.output_option("Words, or JSON, which has the Nodes in any case.")
+@access_options.output_option("Output format. json always lists the Nodes.")
 def ipam(
     *,
     with_nodes: bool,
@@ -144,18 +150,18 @@ def ipam(
     output: str,
     **said: Any,
 ) -> None:
-    """Show pod CIDRs: pools and how much of them is in use, free and quarantined; who has what; conflicts.
+    """Show pod CIDR pools with their used, free and quarantined blocks, the pod CIDRs of Nodes, and
+    conflicts.
 
-    All Nodes and the claims of ipam (ConfigMaps kube-node-lease/talos-ccm-pod-cidrs-*) are listed. Nothing is
-    written.
+    The command lists all Nodes and the claims of ipam (ConfigMaps
+    kube-node-lease/talos-ccm-pod-cidrs-*). Nothing is changed.
 
     \b
     Exit status:
       0  no conflicts
-      1  conflicts: podCIDRs that overlap, are odd, claimed for another Node or
-         not at all, claims without Node, unreadable claims
-      2  that cannot be told: nobody to ask, no right to list, or the command
-         line or the file is wrong
+      1  conflicts: overlapping or invalid pod CIDRs, pod CIDRs without a claim
+         or claimed for another Node, claims without a Node, unreadable claims
+      2  no access to the cluster, or invalid arguments or file
 
     \b
     Examples:

@@ -75,7 +75,7 @@ def list_service_statuses(evidence: StatusEvidence) -> tuple[ServiceStatus, ...]
 
 def _status_from_pods(name: str, pods: Sequence[Pod], seen: ServicePresence | None) -> ServiceStatus:
     if not pods:
-        why = "there is no pod of it, and without it no other service hears anything"
+        why = "no pod exists; without it, no other service receives events"
         return ServiceStatus(name=name, state="wrong", ready=0, pods=0, text=why)
     ready = sum(pod.is_ready for pod in pods)
     unready = [f"{pod.name} {pod.why_not_ready}" for pod in pods if not pod.is_ready]
@@ -99,7 +99,7 @@ def _status_from_messages(seen: ServicePresence) -> ServiceStatus:
         return ServiceStatus(name=seen.service, state="well", text=seen.why)
     # Only pods show whether a service is installed. A silent default service counts as missing.
     missed = seen.service in _DEFAULT
-    text = seen.why if missed else f"{seen.why}: it is not there, or not installed"
+    text = seen.why if missed else f"{seen.why}: it is not running or not installed"
     return ServiceStatus(name=seen.service, state="wrong" if missed else "absent", text=text)
 
 
@@ -114,10 +114,10 @@ def get_leader_status(evidence: StatusEvidence) -> LeaderStatus:
         if flow is None:
             return LeaderStatus(state="unknown", text=lease.reason)
         if flow.leader is None:
-            return LeaderStatus(state="wrong", text="nobody says that they lead")
+            return LeaderStatus(state="wrong", text="no leader heartbeat")
         return LeaderStatus(state="well", holder=flow.leader.holder, heartbeat_seconds=spoken)
     if lease is None or not lease.holder:
-        return LeaderStatus(state="wrong", text="nobody holds the Lease")
+        return LeaderStatus(state="wrong", text="the Lease has no holder")
     seconds = (evidence.at - lease.renewed_at).total_seconds() if lease.renewed_at else None
     text = _why_not_leading(lease, seconds, flow)
     return LeaderStatus(
@@ -134,9 +134,9 @@ def _why_not_leading(lease: LeaseSnapshot, seconds: float | None, flow: FlowSnap
         # a heartbeat expires by the clock of NATS: its presence proves more than a comparison of two clocks
         return ""
     if seconds is None or seconds > lease.duration_seconds:
-        return "its Lease has expired: nobody leads"
+        return "the Lease has expired, so no watcher leads"
     if flow is not None:
-        return "it holds the Lease and says nothing to NATS"
+        return "it holds the Lease but publishes no leader heartbeat"
     return ""
 
 
@@ -159,19 +159,19 @@ def list_consumer_statuses(flow: FlowSnapshot, installed: AbstractSet[str]) -> I
 
 def _judge_absent(queue: ConsumerSnapshot) -> tuple[ComponentState, str]:
     if queue.service in _DEFAULT and queue.pending and queue.delivered_at is not None:
-        return "wrong", f"{queue.service} has taken from it before, and is not there"
-    return "absent", f"{queue.service} is not there"
+        return "wrong", f"{queue.service} used this consumer before and is not running"
+    return "absent", f"{queue.service} is not running"
 
 
 def _why_stalled(queue: ConsumerSnapshot, idle: float | None) -> str:
     if not queue.exists:
-        return "it does not exist: the watcher makes it anew"
+        return "it does not exist; the watcher creates it"
     if not queue.pending:
         return ""
     if not queue.waiting and not queue.unacknowledged:
-        return "nobody takes from it"
+        return "no client pulls from it"
     if idle is not None and idle > _STALLED_SECONDS:
-        return "nothing of it has moved"
+        return "no progress for a minute"
     return ""
 
 

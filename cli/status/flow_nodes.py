@@ -77,19 +77,26 @@ def _find_missing_step(
 ) -> str:
     """Return the first step of the Node's initialization that is missing."""
     if not node.provided_node_ip:
-        return f"its kubelet has set no annotation {PROVIDED_NODE_IP_ANNOTATION}: nobody asks its machine"
+        return (
+            f"its kubelet has not set the annotation {PROVIDED_NODE_IP_ANNOTATION}, so its machine is "
+            "not queried"
+        )
     if said is None and seconds is not None and seconds < JOINING_SECONDS:
         return "it has just joined"
     if flow is None or said is None:
-        return "no condition says why: see talos-ccm explain node"
+        return "no condition gives the reason: run talos-ccm explain node"
     if said.dead:
-        return "a message about it could not be handled: see the dead letters"
+        return "a message about it was rejected: see the dead letters"
     if said.enriched is None:
-        missing = "the watcher has not told of it" if said.observed is None else "metadata has not asked it"
-        return f"{missing}, as far as messages of the last hour tell"
+        missing = (
+            "the watcher has not published it"
+            if said.observed is None
+            else "metadata has not queried its machine"
+        )
+        return f"{missing}, according to the messages of the last hour"
     if isinstance(said.enriched.event, NodeUnreachable):
         return f"its machine does not answer: {said.enriched.event.fault.message}"
     for word in said.decided:
         if isinstance(word.event, Decided) and word.event.service == "labeler":
             return f"labeler, {word.event.outcome}: {word.event.reason}"
-    return "its machine has answered, and the labeler has not decided"
+    return "its machine answered, and the labeler has not decided yet"

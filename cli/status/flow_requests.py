@@ -110,9 +110,9 @@ def _explain_state(request: SigningRequest, state: OpenRequestState, flow: FlowS
         assert said is not None
         return said.message.partition(_OWN)[2] or said.message or said.reason
     if state == "not-issued":
-        return "the signer, kube-controller-manager, has not answered"
+        return "the signer in kube-controller-manager has not issued it"
     about = flow.find_object("csr", request.name) if flow else None
     for word in about.decided if about else ():
         if isinstance(word.event, Decided) and word.event.service == "csr":
             return f"csr, {word.event.outcome}: {word.event.reason}"
-    return "" if flow is None else "csr has not spoken of it"
+    return "" if flow is None else "csr has not decided yet"

@@ -33,8 +33,8 @@ _STYLES: Final[dict[ComponentState, str]] = {
 }
 _CERTIFICATES: Final = {
     "nats-server": "NATS",
-    "nats-authority": "NATS' authority",
-    "talos": "metadata's for Talos",
+    "nats-authority": "CA of NATS",
+    "talos": "metadata's Talos certificate",
 }
 
 
@@ -70,11 +70,11 @@ def format_age(seconds: float) -> str:
 
 def _format_verdict(found: ClusterStatus) -> Line:
     if found.problems:
-        many = "1 thing is" if len(found.problems) == 1 else f"{len(found.problems)} things are"
-        return Line(0, Text(f"{many} wrong", style="bold red"))
+        many = "1 problem" if len(found.problems) == 1 else f"{len(found.problems)} problems"
+        return Line(0, Text(many, style="bold red"))
     if found.is_unknown:
-        return Line(0, Text("nothing wrong is seen, and not everything can be seen", style="bold cyan"))
-    return Line(0, Text("all is well", style="bold green"))
+        return Line(0, Text("no problem found, but not everything could be read", style="bold cyan"))
+    return Line(0, Text("no problems", style="bold green"))
 
 
 def _format_services(services: tuple[ServiceStatus, ...], width: int) -> Iterator[Line]:
@@ -84,7 +84,7 @@ def _format_services(services: tuple[ServiceStatus, ...], width: int) -> Iterato
 
 def _format_service(one: ServiceStatus) -> list[Text]:
     known = one.pods is not None
-    words = {"well": "there", "wrong": "missing", "unknown": "?", "absent": "-"}
+    words = {"well": "running", "wrong": "missing", "unknown": "?", "absent": "-"}
     return [
         Text(one.name),
         Text(f"{one.ready}/{one.pods}" if known else words[one.state], style=_STYLES[one.state]),
@@ -98,7 +98,7 @@ def _format_leader(leader: LeaderStatus) -> tuple[str, str]:
     if leader.lease_seconds is not None:
         told.append(f"Lease renewed {format_age(leader.lease_seconds)} ago")
     if leader.heartbeat_seconds is not None:
-        told.append(f"last word {format_age(leader.heartbeat_seconds)} ago")
+        told.append(f"last heartbeat {format_age(leader.heartbeat_seconds)} ago")
     if leader.text:
         told.append(_truncate(leader.text))
     return ", ".join(told), _STYLES[leader.state] if leader.state != "well" else ""
@@ -106,20 +106,20 @@ def _format_leader(leader: LeaderStatus) -> tuple[str, str]:
 
 def _format_messages(found: ClusterStatus, width: int) -> Iterator[Line]:
     if found.is_all_in_one:
-        yield _format_field("Messages", "none to see: all services run in one process, without NATS", "dim")
+        yield _format_field("Messages", "none: all services run in one process, without NATS", "dim")
         return
     if found.nats_problem:
         yield _format_field("Messages", "unknown", "cyan")
         return
     stream = found.stream
     if stream is None:
-        yield _format_field("Stream", "it does not exist", "red")
+        yield _format_field("Stream", "does not exist", "red")
         return
     room = f" of {_format_bytes(stream.max_bytes)}" if stream.max_bytes else ""
     yield _format_field("Stream", f"{stream.messages:,} messages, {_format_bytes(stream.bytes)}{room}")
     yield _blank_line()
     rows = [_format_consumer(one) for one in found.queues]
-    head = ("QUEUE", "WAITING", "IN HAND", "AGAIN", "LAST MOVED", "")
+    head = ("CONSUMER", "PENDING", "UNACKED", "REDELIVERED", "LAST ACTIVE", "")
     yield from format_table(head, rows, width=width, is_last_column_prose=True)
     yield _blank_line()
     yield _format_field(
@@ -208,7 +208,7 @@ def _format_pod_cidrs(found: IpamStatus | KubeUnavailable) -> Iterator[Line]:
         yield _format_field("Pod CIDRs", "unknown", "cyan")
         return
     if not found.pages:
-        yield _format_field("Pod CIDRs", "not given by ipam: it has no claims", "dim")
+        yield _format_field("Pod CIDRs", "not allocated by ipam: it has no claims", "dim")
         return
     told = [
         _format_pool(pool.cidr, pool.in_use, pool.free, pool.capacity) for pool in found.pools if pool.name
@@ -218,7 +218,7 @@ def _format_pod_cidrs(found: IpamStatus | KubeUnavailable) -> Iterator[Line]:
     if found.waiting:
         told.append(f"{found.waiting:,} Nodes wait for one")
     if found.quarantined:
-        told.append(f"{len(found.quarantined):,} rest")
+        told.append(f"{len(found.quarantined):,} in quarantine")
     told.append(f"{len(found.conflicts):,} conflicts" if found.conflicts else "no conflicts")
     yield _format_field("Pod CIDRs", "; ".join(told), "red" if found.conflicts else "")
 
@@ -233,7 +233,7 @@ def _format_certificates(certificates: tuple[CertificateStatus, ...], at: dateti
     for position, one in enumerate(certificates):
         name = _CERTIFICATES.get(one.certificate.name, one.certificate.name)
         seconds = (one.certificate.expires_at - at).total_seconds()
-        left = f"ends in {format_age(seconds)}" if seconds > 0 else f"ended {format_age(-seconds)} ago"
+        left = f"expires in {format_age(seconds)}" if seconds > 0 else f"expired {format_age(-seconds)} ago"
         text = f"{name} {left} ({one.certificate.expires_at:%Y-%m-%d %H:%M} UTC)"
         yield _format_field("" if position else "Certificates", text, "" if one.state == "well" else "red")
 
@@ -252,7 +252,7 @@ def _truncate(text: str) -> str:
 
 def _format_more(count: int) -> Iterator[Line]:
     if count > _MOST:
-        yield Line(2, Text(f"and {count - _MOST:,} more: -o json has them", style="dim"))
+        yield Line(2, Text(f"and {count - _MOST:,} more, see -o json", style="dim"))
 
 
 def _format_field(name: str, text: str, style: str = "") -> Line:

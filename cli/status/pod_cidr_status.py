@@ -81,6 +81,6 @@ def mark_foreign(held: Iterable[PodCidrStatus], foreign: Collection[str]) -> Ite
 def why_invalid(network: Network | None) -> str:
     """Return why a podCIDR fits into no page, or "" if it does. None is an unparseable network."""
     if network is None:
-        return "it is no network"
+        return "it is not a network"
     widest = PAGE_LENGTHS[network.family]
-    return f"it is wider than /{widest}" if network.prefix < widest else ""
+    return f"it is larger than /{widest}" if network.prefix < widest else ""

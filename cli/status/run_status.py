@@ -61,7 +61,7 @@ def _show_once(source: StatusQuery, console: Console, *, as_json: bool, screen: 
         click.echo(json.dumps(status_to_json(found)))
     elif screen:
         with console.capture() as drawn:
-            console.print(f"{found.at:%Y-%m-%d %H:%M:%S} UTC, Ctrl-C ends it", style="dim")
+            console.print(f"{found.at:%Y-%m-%d %H:%M:%S} UTC, Ctrl-C to quit", style="dim")
             _print_status(found, console)
         _redraw(console, drawn.get())
     else:
@@ -80,6 +80,6 @@ def _redraw(console: Console, text: str) -> None:
     lines = text.splitlines()
     room = max(2, console.height)
     if len(lines) > room:
-        lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more lines: the terminal is too low"]
+        lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more lines: enlarge the terminal"]
     console.file.write("\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[K\x1b[J")
     console.file.flush()

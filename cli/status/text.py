@@ -18,27 +18,26 @@ from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 _MOST: Final = 20  # maximum lines of conflicts of one kind, and of quarantined blocks
 _EXACT: Final = 10_000_000  # from here on, numbers are shown as powers of two
 _NO_POOLS: Final = (
-    "How many blocks there are is not known: give --cluster-cidr, or --cloud-config with the pools, as ipam "
-    "has them."
+    "The number of blocks is unknown: set --cluster-cidr, or --cloud-config with the pools, as for ipam."
 )
 _TITLES: Final[dict[ConflictKind, str]] = {
-    "overlap": "Pod CIDRs that overlap",
-    "odd": "Odd pod CIDRs",
-    "claimedForAnother": "Pod CIDRs that are claimed for somebody else",
-    "unclaimed": "Foreign pod CIDRs: Nodes without a claim",
+    "overlap": "Overlapping pod CIDRs",
+    "odd": "Invalid pod CIDRs",
+    "claimedForAnother": "Pod CIDRs claimed for another Node",
+    "unclaimed": "Nodes without a claim",
     "claimWithoutNode": "Claims without a Node",
-    "unreadablePage": "Unreadable pages of claims",
+    "unreadablePage": "Unreadable claim pages",
 }
 _STATES: Final[dict[PodCidrState, tuple[str, str]]] = {
     "claimed": ("claimed", ""),
     "unclaimed": ("none", "yellow"),
-    "claimedForAnother": ("another's", "red"),
+    "claimedForAnother": ("another Node's", "red"),
     "odd": ("none", "red"),
-    "unknown": ("its page is unreadable", "red"),
-    "unwritten": ("not on the Node", "yellow"),
-    "leftover": ("left over, ends with ipam's next look", "dim"),
-    "none": ("none: it waits", "yellow"),
-    "foreign": ("none: the Node is not ours", "dim"),
+    "unknown": ("unreadable claim page", "red"),
+    "unwritten": ("not on the Node yet", "yellow"),
+    "leftover": ("obsolete until ipam's next garbage collection", "dim"),
+    "none": ("none, waiting for ipam", "yellow"),
+    "foreign": ("none, the Node is not managed", "dim"),
 }
 
 
@@ -106,7 +105,7 @@ def _format_counts(standing: IpamStatus) -> Iterator[Line]:
         )
     else:
         yield _format_field(
-            "Claims", "none: ipam has never claimed anything here, and takes over what Nodes have"
+            "Claims", "none: ipam has no claims; at its first start it adopts the pod CIDRs of the Nodes"
         )
 
 
@@ -124,7 +123,7 @@ def _format_pod_cidr(held: PodCidrStatus) -> list[Text]:
 
 def _format_quarantined(standing: IpamStatus, width: int) -> Iterator[Line]:
     rows = [_format_quarantined_block(one, standing.at) for one in standing.quarantined[:_MOST]]
-    yield from format_table(("QUARANTINED", "OF NODE", "UNTIL"), rows, width=width, is_last_column_prose=True)
+    yield from format_table(("QUARANTINED", "NODE", "UNTIL"), rows, width=width, is_last_column_prose=True)
     yield from _format_more(len(standing.quarantined))
 
 
@@ -139,7 +138,7 @@ def _format_quarantined_block(one: QuarantinedBlock, now: datetime) -> list[Text
 def _format_remaining(until: datetime, now: datetime) -> str:
     seconds = int((until - now) / timedelta(seconds=1))
     if seconds <= 0:
-        return f"{until:%Y-%m-%d %H:%M:%S} UTC: free with ipam's next look"
+        return f"{until:%Y-%m-%d %H:%M:%S} UTC: free after ipam's next garbage collection"
     left = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
     return f"{until:%Y-%m-%d %H:%M:%S} UTC, in {left}"
 
@@ -160,7 +159,7 @@ def _format_conflicts(found: tuple[ClaimConflict, ...]) -> Iterator[Line]:
 
 def _format_more(count: int, *, indent: int = 0) -> Iterator[Line]:
     if count > _MOST:
-        yield Line(indent, Text(f"and {count - _MOST:,} more: -o json has them all", style="dim"))
+        yield Line(indent, Text(f"and {count - _MOST:,} more, see -o json", style="dim"))
 
 
 def _format_field(name: str, text: str, style: str = "") -> Line:

@@ -17,10 +17,10 @@ from cli.render.facts_file import encode_facts
 from cli.render.samples import load_samples
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
+from tests.cli_screen import TEXTS
 from tests.contract.interface_shapes import decoded_shape, domain, key_types, plain
 from tests.contract.interface_snapshot import assert_unchanged
 
-TEXTS = Path(__file__).parents[1] / "unit" / "cli" / "texts"
 NOWHERE = """\
 apiVersion: v1
 kind: Config

@@ -32,15 +32,13 @@ from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from services.labeler.plan import PlanOutcome
 from services.labeler.rules.effects import EffectKind
 from tests import doctor_cases
-from tests.architecture.sources import ROOT
+from tests.cli_screen import TEXTS
 from tests.contract.interface_shapes import domain, key_types
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.unit.cli.explain import test_explain
 from tests.unit.cli.explain import test_node as test_explain_node
 from tests.unit.cli.status import test_flow as test_status_flow
 from tests.unit.cli.status import test_ipam as test_status_ipam
-
-TEXTS = ROOT / "tests" / "unit" / "cli" / "texts"
 
 
 def printed(*arguments: str) -> Any:

@@ -134,7 +134,7 @@ def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(t
         with urllib.request.urlopen(metrics) as page:
             assert b"talosccm_" in page.read()
         demo.process.send_signal(signal.SIGINT)
-        assert "every file removed" in demo.ends(0)  # Ctrl-C is how it is meant to end
+        assert "all files deleted" in demo.ends(0)  # Ctrl-C is how it is meant to end
         assert "nats" not in demo.said().partition(_STAYS)[2]
 
 
@@ -146,7 +146,7 @@ def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_p
     file.write_text(text)
     with a_demo(tmp_path, "--nodes=9", "--bus=memory", f"--cloud-config={file}") as demo:
         demo.says("/metrics")
-        gave = demo.said().partition("What the rules gave\n")[2].partition("\n\n")[0]
+        gave = demo.said().partition("Results of the rules\n")[2].partition("\n\n")[0]
         assert gave.splitlines() == [
             "      9 nodes  label example.com/team=red",
             "      1 node   taint example.com/metal=a:NoSchedule",
@@ -186,7 +186,7 @@ def test_a_signal_ends_it_in_order_whenever_it_comes(
     with a_demo(tmp_path, *flags) as demo:
         demo.says(when)
         demo.process.send_signal(number)
-        assert "every file removed" in demo.ends(128 + number)
+        assert "all files deleted" in demo.ends(128 + number)
 
 
 def test_patience_bounds_the_joins_and_nodes_that_are_not_ready_are_named(tmp_path: Path):
@@ -195,7 +195,7 @@ def test_patience_bounds_the_joins_and_nodes_that_are_not_ready_are_named(tmp_pa
 
     assert float(re.findall(r"([\d.]+) s +\d+/200 ready", said)[-1]) < 2
     assert "NOT READY" in said
-    assert "patience was over before it had joined" in said
+    assert "timeout before it joined" in said
     assert "more" in said  # only the first of them are listed
 
 

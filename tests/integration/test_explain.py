@@ -41,7 +41,7 @@ async def test_a_good_request_would_be_approved_and_nothing_is_written(cluster: 
     mark = cluster.server.audit_mark()
     said = await cluster.explain(name)
     assert (said.status, said.err) == (0, "")
-    assert f"{name}  asked for by node asks-1\n" in said.out
+    assert f"{name}  requested by node asks-1\n" in said.out
     assert "the machine at 10.231.0.1 answers as asks-1" in said.out
     assert "Machines asked: asks-1; 1 other was not (--all-machines)" in said.out
     assert {request.verb for request in cluster.server.audit_counts(mark)} == {"list"}
@@ -93,7 +93,7 @@ async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_a
     await cluster.join(ONE)
     said = await cluster.explain(await cluster.asks(ONE), TALOSCONFIG="none")
     assert said.status == 2
-    assert "unknown  machine     no Talos API to ask: there is no talosconfig" in said.out
+    assert "unknown  machine     cannot access the Talos API: there is no talosconfig" in said.out
     assert "Give access to Talos with --talosconfig" in said.out
     assert "passed   signature" in said.out
     said = await cluster.explain(
@@ -134,8 +134,8 @@ async def test_a_request_of_another_signer_is_none_of_ours_and_no_machine_is_ask
     )
     said = await cluster.explain(name)
     assert (said.status, said.err) == (1, "")
-    assert f"{name}  not ours\n" in said.out
-    assert "leave it alone" in said.out
+    assert f"{name}  not handled by csr\n" in said.out
+    assert "csr does not handle this signer or user" in said.out
     assert not [call for call in await cluster.machines.count_calls() if call.node]
 
 
@@ -154,7 +154,7 @@ async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
     [
         (("none",), {}, "there is no CertificateSigningRequest none"),
         (("none", "--node"), {}, "no request for a serving certificate of node none"),
-        (("none",), {"KUBECONFIG": ""}, "no Kubernetes API to ask: no API server is configured"),
+        (("none",), {"KUBECONFIG": ""}, "cannot access the Kubernetes API: no API server is configured"),
     ],
 )
 async def test_what_cannot_be_asked_is_said_with_what_to_do(
@@ -232,7 +232,7 @@ async def test_the_real_api_server_is_asked_in_the_same_way(
         await machines.put_machines(HEAD)
         said = await cluster.explain(name)
         assert (said.status, said.err) == (0, "")
-        assert f"{name}  asked for by node asks-really\n" in said.out
+        assert f"{name}  requested by node asks-really\n" in said.out
         assert (await cluster.explain("asks-really", "--node", "--all-machines")).status == 0
         assert (await cluster.explain("none")).status == 2
     finally:

@@ -145,7 +145,7 @@ async def test_whose_the_node_is_stands_in_the_file(cluster: Cluster):
     assert said.status == 1
     assert "foreign  cloud-node " in said.out
     assert "ours     certificatesigningrequest-approving-controller" in said.out
-    assert "Lifecycle would leave it alone" in said.out
+    assert "Lifecycle would ignore it" in said.out
     file.write_text("ownership: {nodeSelectors: []}\n")
     refused = await cluster.explain("shows-1", f"--cloud-config={file}")
     assert (refused.status, refused.out) == (2, "")
@@ -156,7 +156,7 @@ async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_a
     await cluster.join(ONE)
     said = await cluster.explain("shows-1", TALOSCONFIG="none")
     assert said.status == 2
-    assert "unknown  machine     no Talos API to ask: there is no talosconfig" in said.out
+    assert "unknown  machine     cannot access the Talos API: there is no talosconfig" in said.out
     await initialized(cluster, ONE)
     assert (await cluster.explain("shows-1", "--without-talos", TALOSCONFIG="none")).status == 0
 
@@ -181,8 +181,8 @@ async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({}, "there is no Node none"),
-        ({"KUBECONFIG": ""}, "no Kubernetes API to ask: no API server is configured"),
+        ({}, "Node none not found"),
+        ({"KUBECONFIG": ""}, "cannot access the Kubernetes API: no API server is configured"),
     ],
 )
 async def test_what_cannot_be_asked_is_said_with_what_to_do(
@@ -206,7 +206,7 @@ async def test_a_nats_that_is_not_there_is_the_cause_and_the_rest_is_told(cluste
     assert said.out.splitlines()[1].startswith(
         "Cause         NATS does not answer, so no service hears of it: "
     )
-    assert "What the services said last\n  unknown: NATS does not tell: " in said.out
+    assert "Last messages of the services\n  unknown: NATS does not answer: " in said.out
 
 
 async def test_a_stream_that_is_not_there_is_told(cluster: Cluster, nats_server: NatsServer):

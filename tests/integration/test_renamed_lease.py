@@ -97,7 +97,7 @@ async def test_explain_says_that_nobody_leads_only_where_nobody_holds_that_lease
     await let_go(kubelets)
     found = await told(tmp_path, control_plane, *words)
     (said,) = [each for each in found["verdict"]["findings"] if each["fault"] == "no-leader"]
-    assert f"the Lease {LEASES}/{NAME} is held by nobody" in json.dumps(said)
+    assert f"the Lease {LEASES}/{NAME} has no holder" in json.dumps(said)
 
 
 @pytest.mark.usefixtures("renamed")
@@ -107,6 +107,6 @@ async def test_doctor_names_that_lease_and_asks_for_the_right_to_it_where_it_is(
     await let_go(kubelets)
     found = await told(tmp_path, control_plane, "doctor")
     said = json.dumps(found)
-    assert f"nobody leads: Lease {LEASES}/{NAME} is held by nobody" in said
+    assert f"no watcher leads: Lease {LEASES}/{NAME} has no holder" in said
     assert f"leases.coordination.k8s.io {NAME} in {LEASES}" in said
     assert "leases.coordination.k8s.io cloud-controller-manager-talos in kube-system" not in said

@@ -178,7 +178,7 @@ async def test_nodes_whose_machines_do_not_answer_are_left_out_and_said(operator
     assert "rendered-01  hcloud" in said.out
     assert "rendered-03  hcloud" in said.out
     assert "rendered-02  hcloud" not in said.out
-    assert said.err.startswith("Left out: rendered-02: PlatformMetadata: ")
+    assert said.err.startswith("Skipped: rendered-02: PlatformMetadata: ")
 
 
 async def test_a_node_that_is_not_ours_is_left_out_without_an_error(operator: Operator):
@@ -186,7 +186,7 @@ async def test_a_node_that_is_not_ours_is_left_out_without_an_error(operator: Op
     said = await operator.render("rules.yaml", "--all-nodes")
     assert (said.status, said.out) == (0, "")
     assert said.err.startswith(
-        "Left out: foreign: not ours: it has no annotation alpha.kubernetes.io/provided-"
+        "Skipped: foreign: not managed: it has no annotation alpha.kubernetes.io/provided-"
     )
 
 
@@ -202,16 +202,16 @@ async def test_facts_that_were_kept_are_shown_without_the_cluster(operator: Oper
 @pytest.mark.parametrize(
     ("options", "environment", "reason"),
     [
-        ((), {"KUBECONFIG": ""}, "no Kubernetes API to ask: no API server is configured"),
-        ((), {"KUBECONFIG": "none"}, "no Kubernetes API to ask: "),
-        (("--context", "other"), {}, "no Kubernetes API to ask: "),
+        ((), {"KUBECONFIG": ""}, "cannot access the Kubernetes API: no API server is configured"),
+        ((), {"KUBECONFIG": "none"}, "cannot access the Kubernetes API: "),
+        (("--context", "other"), {}, "cannot access the Kubernetes API: "),
         (
             (),
             {"TALOSCONFIG": "none"},
-            "no Talos API to ask: there is no talosconfig: none of these files",
+            "cannot access the Talos API: there is no talosconfig: none of these files",
         ),
         (("--talos-endpoints", "127.0.0.1:1"), {}, "no connection to 127.0.0.1:1"),
-        (("--from-cluster", "none"), {}, "none: there is no such Node"),
+        (("--from-cluster", "none"), {}, "none: Node not found"),
     ],
 )
 async def test_what_is_missing_is_said_with_what_to_do(
@@ -239,7 +239,7 @@ async def test_an_expired_talosconfig_is_told_before_machines_are_asked(operator
     await operator.join(FIFTY[0])
     said = await operator.render("rules.yaml", "--all-nodes", "--talosconfig", expired)
     assert said.status == 2
-    assert "no Talos API to ask: " in said.err
+    assert "cannot access the Talos API: " in said.err
     assert "expired" in said.err
 
 

@@ -185,7 +185,7 @@ async def test_a_page_that_somebody_spoilt_is_told_even_without_its_labels(clust
 async def test_what_cannot_be_told_is_said_with_why(cluster: Cluster):
     nobody = await cluster.status(KUBECONFIG="")
     assert (nobody.status, nobody.out) == (2, "")
-    assert "no Kubernetes API to ask: no API server is configured" in nobody.err
+    assert "cannot access the Kubernetes API: no API server is configured" in nobody.err
     refused = await cluster.status(KUBECONFIG=str(cluster.server.kubeconfig("nobody")))
     assert (refused.status, refused.out) == (2, "")
     assert "forbidden" in refused.err

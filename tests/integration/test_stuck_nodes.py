@@ -122,7 +122,7 @@ async def test_a_kubelet_without_external_cloud_provider(stuck: Stuck):
         "plain",
         "Its kubelet runs without --cloud-provider=external",
         "Set cluster.externalCloudProvider.enabled: true",
-        what="initialized by nobody",
+        what="not initialized by any controller",
     )
 
 
@@ -153,7 +153,7 @@ async def test_a_machine_whose_talos_does_not_answer(stuck: Stuck):
     said = await stuck.told(
         "silent", "Its machine does not answer the Talos API: ", "talosctl -n 10.233.0.4 version"
     )
-    assert "  not yet              metadata    its machine asked, and answered: no answer at try " in said.out
+    assert "  pending              metadata    machine queried: attempt " in said.out
 
 
 async def test_a_role_that_talos_refuses(stuck: Stuck):

@@ -43,12 +43,12 @@ def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[CheckFindi
         yield report_assumed_installation(seen)
         return
     if not seen.installation.runs_service("ipam"):
-        yield report_ok("ipam is not installed: somebody else gives pod CIDRs, as it should be")
+        yield report_ok("ipam is not installed: another controller allocates pod CIDRs, as intended")
         return
     if isinstance(seen.system_pods, Unavailable):
         told = seen.system_pods
         yield report_unknown(
-            f"kube-controller-manager's flags are not known: {told.reason}", told.fix, *told.commands
+            f"the flags of kube-controller-manager are unknown: {told.reason}", told.fix, *told.commands
         )
         return
     managers = [
@@ -59,21 +59,28 @@ def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[CheckFindi
     ]
     if not managers:
         yield report_unknown(
-            "no pod of kube-system runs kube-controller-manager: whether it gives pod CIDRs is not known",
-            "see that whoever runs it says --controllers=*,-node-ipam-controller",
+            "no pod in kube-system runs kube-controller-manager, so it is unknown whether it allocates "
+            "pod CIDRs",
+            "check that kube-controller-manager runs with --controllers=*,-node-ipam-controller",
         )
         return
     allocating = [pod.name for pod, each in managers if allocates_pod_cidrs(each)]
     if allocating:
         yield report_wrong(
-            f"ipam runs, and kube-controller-manager gives pod CIDRs, too: {format_names(allocating)} "
-            "(--allocate-node-cidrs without --controllers=*,-node-ipam-controller)",
-            "take it from them (from Talos 1.14 on, where there is a document for it: "
-            "pod-cidrs-patch-1.14.yaml):",
+            (
+                f"both ipam and kube-controller-manager allocate pod CIDRs: {format_names(allocating)} "
+                "(--allocate-node-cidrs without --controllers=*,-node-ipam-controller)"
+            ),
+            (
+                "disable node-ipam-controller (from Talos 1.14 on, with its own config document: "
+                "pod-cidrs-patch-1.14.yaml):"
+            ),
             _POD_CIDRS,
         )
     else:
-        yield report_ok(f"ipam gives pod CIDRs, and {format_names(pod.name for pod, _ in managers)} does not")
+        yield report_ok(
+            f"ipam allocates pod CIDRs, and {format_names(pod.name for pod, _ in managers)} does not"
+        )
 
 
 def _is_controller_manager(container: Container) -> bool:
@@ -103,20 +110,21 @@ def check_cloud_controllers(seen: InstallationSnapshot) -> Iterator[CheckFinding
     if not found:
         if isinstance(seen.leases, Unavailable):
             told = seen.leases
-            yield report_unknown(f"who leads is not known: {told.reason}", told.fix, *told.commands)
+            yield report_unknown(f"the leader is unknown: {told.reason}", told.fix, *told.commands)
         if not seen.everywhere:
             yield _report_other_installations(seen)
         elif not isinstance(seen.leases, Unavailable):
             namespace, name = seen.installation.lease
             yield report_ok(
-                f"no other cloud controller manager; who leads by Lease {namespace}/{name} is ours"
+                f"no other cloud controller manager; the holder of Lease {namespace}/{name} is a pod of this "
+                "installation"
             )
 
 
 def _report_other_installations(seen: InstallationSnapshot) -> CheckFinding:
     return report_unknown(
-        f"the workloads of other namespaces are not known: {seen.everywhere_why}",
-        "ask as somebody who may list deployments and daemonsets everywhere:",
+        f"workloads in other namespaces are unknown: {seen.everywhere_why}",
+        "use credentials that may list deployments and daemonsets in all namespaces:",
         "kubectl auth can-i list deployments.apps --all-namespaces",
     )
 
@@ -129,31 +137,38 @@ def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     holder = (lease.spec.holder_identity or "") if lease is not None else ""
     place = f"Lease {namespace}/{name}"
     if lease is None or not _is_held(lease, seen.now):
-        last = f"; the last was {holder}" if holder else ""
+        last = f"; last holder: {holder}" if holder else ""
         yield report_wrong(
-            f"nobody leads: {place} is held by nobody{last}",
-            "the watcher takes it, once it runs and may; it says why not:",
+            f"no watcher leads: {place} has no holder{last}",
+            "a running watcher acquires it; its log says why it does not:",
             f"{seen.installation.kubectl} logs {_find_watcher(seen)} --tail 20",
         )
         return
     if isinstance(seen.pods, Unavailable):
         told = seen.pods
         yield report_unknown(
-            f"whether {holder}, who holds {place}, is ours: {told.reason}", told.fix, *told.commands
+            (
+                f"it is unknown whether {holder}, the holder of {place}, is a pod of this installation: "
+                f"{told.reason}"
+            ),
+            told.fix,
+            *told.commands,
         )
         return
     host = holder.partition("_")[0]
     hosts = {pod.name for pod in seen.pods} | {pod.spec.node_name for pod in _list_own_pods(seen, seen.pods)}
     if host not in hosts and not _is_held(lease, seen.now, slack=timedelta()):
         yield report_unknown(
-            f"{holder}, who held {place} last, is gone, and nobody has taken it yet",
-            "ask again in a minute: the watcher takes it, once it has run out",
+            f"{holder}, the last holder of {place}, is gone, and no watcher has acquired the Lease yet",
+            "check again in a minute: a watcher acquires the Lease when it expires",
         )
     elif host not in hosts:
         yield report_wrong(
-            f"{place} is held by {holder}, which is no pod of {seen.installation.namespace}: somebody else "
-            "leads, and ours wait",
-            "find who it is, and take it away or scale it to 0:",
+            (
+                f"{place} is held by {holder}, which is no pod in {seen.installation.namespace}: another "
+                "controller leads, and the watcher waits"
+            ),
+            "find the holder, and remove it or scale it to 0:",
             f"kubectl get pods --all-namespaces --output wide | grep --fixed-strings {host}",
         )
 
@@ -174,10 +189,12 @@ def _find_duplicate_installations(seen: InstallationSnapshot) -> Iterator[CheckF
     for other in seen.others:
         if other.lease == here.lease:
             yield report_wrong(
-                f"a second installation, release {other.release} in {other.namespace}, waits for "
-                "the same Lease: "
-                "one of the two does nothing",
-                "remove one of them, or give it a Lease and Nodes of its own (docs/ownership.md):",
+                (
+                    f"a second installation, release {other.release} in {other.namespace}, uses the "
+                    "same Lease: "
+                    "one of the two is inactive"
+                ),
+                "remove one of them, or configure another Lease and disjoint ownership (docs/ownership.md):",
                 f"helm uninstall --namespace {other.namespace} {other.release}",
             )
 
@@ -190,16 +207,22 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             continue
         if any(_REFERENCE.search(each.image) for each in workload.pod.containers):
             yield report_wrong(
-                f"{workload} runs the Talos cloud controller manager of Sidero Labs beside this "
-                "one: one of the "
-                "two waits for the Lease",
-                "take it away (docs/migrate.md says how, and how back):",
+                (
+                    f"{workload} runs the Talos cloud controller manager of Sidero Labs beside this "
+                    "one: one of "
+                    "the two waits for the Lease"
+                ),
+                "remove it (docs/migrate.md describes the migration and the way back):",
                 _format_delete_command(workload),
             )
         elif any(_is_cloud_manager(each) for each in workload.pod.containers) and not shared:
             yield report_wrong(
-                f"{workload} is another cloud controller manager, and nothing says whose Nodes are whose",
-                "say `ownership` in the --cloud-config file (docs/ownership.md), or take it away:",
+                f"{workload} is another cloud controller manager, and `ownership` is not configured",
+                (
+                    "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove "
+                    "the other "
+                    "one:"
+                ),
                 _format_delete_command(workload),
             )
     yield from _find_other_leases(seen, shared=shared)
@@ -224,11 +247,16 @@ def _find_other_leases(seen: InstallationSnapshot, *, shared: bool) -> Iterator[
     for lease in seen.leases:
         if _get_lease_key(lease) in _UPSTREAM_LEASES and _is_held(lease, seen.now):
             yield report_wrong(
-                f"Lease kube-system/{lease.metadata.name} is held by {lease.spec.holder_identity}: "
-                "another cloud "
-                "controller manager leads beside ours",
-                "say `ownership` in the --cloud-config file (docs/ownership.md), or take it away; "
-                "who it is shows",
+                (
+                    f"Lease kube-system/{lease.metadata.name} is held by {lease.spec.holder_identity}: "
+                    "another "
+                    "cloud controller manager leads beside this one"
+                ),
+                (
+                    "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove "
+                    "the other "
+                    "one; see the holder:"
+                ),
                 f"kubectl --namespace kube-system get lease {lease.metadata.name} --output yaml",
             )
 
@@ -252,7 +280,7 @@ def _is_held(lease: LeaseItem, at: datetime, *, slack: timedelta = _SLACK) -> bo
 def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Check that only csr approves; if there were another approver, the less strict one would decide."""
     if not seen.installation.runs_service("csr"):
-        yield report_ok("nobody approves here (node-csr-approval is not among enabledControllers)")
+        yield report_ok("certificate approval is off (node-csr-approval is not in enabledControllers)")
         return
     found = [*_find_other_approvers(seen), *_find_foreign_approvals(seen)]
     yield from found
@@ -260,11 +288,13 @@ def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         return
     if isinstance(seen.requests, Unavailable):
         told = seen.requests
-        yield report_unknown(f"who approves requests is not known: {told.reason}", told.fix, *told.commands)
+        yield report_unknown(
+            f"the approvers of requests are unknown: {told.reason}", told.fix, *told.commands
+        )
     elif not seen.everywhere:
         yield _report_other_installations(seen)
     else:
-        yield report_ok("nobody but csr approves serving certificates, as far as it shows")
+        yield report_ok("no other approver of serving certificates found")
 
 
 def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
@@ -274,10 +304,12 @@ def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         images = [each.image for each in workload.pod.containers if _APPROVERS.search(_get_program(each))]
         if images and workload.desired_pods:
             yield report_wrong(
-                f"{workload} (image {images[0]}) approves serving certificates, too: what csr would "
-                "refuse, it may "
-                "approve",
-                "take it away, or leave node-csr-approval out of enabledControllers:",
+                (
+                    f"{workload} (image {images[0]}) also approves serving certificates: it may "
+                    "approve requests "
+                    "that csr would deny"
+                ),
+                "remove it, or remove node-csr-approval from enabledControllers:",
                 _format_delete_command(workload),
             )
 
@@ -295,8 +327,8 @@ def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[CheckFinding
             reasons.setdefault(approved.reason, []).append(filed.name)
     for reason, names in reasons.items():
         yield report_wrong(
-            f"somebody else has approved {format_names(names, 3)}, giving the reason {reason!r}",
-            "find who approves, and take it away: whoever may, has a right to approve on the signer:",
+            f"another approver has approved {format_names(names, 3)}, with the reason {reason!r}",
+            "find the approver and remove it; these ClusterRoles permit approval for the signer:",
             "kubectl get clusterroles --output yaml | grep --before-context 12 kubernetes.io/kubelet-serving",
         )
 

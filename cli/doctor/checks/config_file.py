@@ -16,7 +16,7 @@ def check_config_file(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Check the file by the rules of `talos-ccm config check`."""
     name, key = seen.installation.config_file
     if not name:
-        yield report_ok("no --cloud-config is given: there are no rules")
+        yield report_ok("no --cloud-config is configured, so there are no rules")
         return
     kubectl = seen.installation.kubectl
     where = f"ConfigMap {seen.installation.namespace}/{name}"
@@ -25,7 +25,9 @@ def check_config_file(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             yield report_unknown(f"{where} was not read: {told.reason}", told.fix, *told.commands)
         case AbsentObject():
             again = seen.installation.reapply_command
-            yield report_wrong(f"{where} has no {key}: no pod that mounts it starts", "make it anew:", again)
+            yield report_wrong(
+                f"{where} has no {key}: pods that mount it do not start", "create it again:", again
+            )
         case str() as text:
             checked = check_config(text, f"{name}/{key}")
             if not checked.mistakes:
@@ -37,8 +39,11 @@ def check_config_file(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             told_mistakes = "; ".join(_format_mistake(each) for each in checked.mistakes[:_MAX_SHOWN])
             yield report_wrong(
                 f"{where}: {told_mistakes}" + (f"; and {more} more" if more > 0 else ""),
-                "services that start refuse it, those that run keep the last one that was right. Mend config "
-                "and transformations in the chart's values, then upgrade; all mistakes shows",
+                (
+                    "new pods reject the file, and running services keep the last valid one. Correct "
+                    "config and "
+                    "transformations in the chart's values, then upgrade. To see all mistakes:"
+                ),
                 f"{kubectl} get configmap {name} --output jsonpath='{{.data.{_escape_jsonpath(key)}}}' "
                 "| talos-ccm config check -",
             )

@@ -24,7 +24,7 @@ def check_kubelets(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     An external kubelet with --node-ip writes it; on Talos it always has one.
     """
     if isinstance(seen.nodes, Unavailable):
-        yield report_unknown(f"no Node is known: {seen.nodes.reason}", seen.nodes.fix, *seen.nodes.commands)
+        yield report_unknown(f"Nodes are unknown: {seen.nodes.reason}", seen.nodes.fix, *seen.nodes.commands)
         return
     ownership = read_ownership_of(seen, CLOUD_NODE)
     nodes = [node for node in seen.nodes if not _is_foreign(node, ownership)]
@@ -32,9 +32,10 @@ def check_kubelets(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     found = [*_find_not_external(nodes), *_find_without_address(nodes), *_find_invalid_address(nodes)]
     yield from found
     if not found:
-        others = f"; {left} are left alone, as `ownership` says" if left else ""
+        others = f"; {left} excluded by `ownership`" if left else ""
         yield report_ok(
-            f"{_pluralize_nodes(len(nodes))}: kubelets are external and say where they are{others}"
+            f"{_pluralize_nodes(len(nodes))}: kubelets use an external cloud provider and announce their "
+            f"addresses{others}"
         )
 
 
@@ -53,11 +54,16 @@ def _find_not_external(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
     bare = [n.name for n in nodes if not n.provided_node_ip and n.is_initialized and not n.spec.provider_id]
     if bare:
         yield report_wrong(
-            f"{format_names(bare)}: no taint {UNINITIALIZED_TAINT}, no providerID and no annotation "
-            f"{PROVIDED_NODE_IP_ANNOTATION}: "
-            "their kubelets were started without --cloud-provider=external, and nobody looks after them",
-            "say cluster.externalCloudProvider.enabled: true in the machine config; then delete the Node, so "
-            "that it is registered anew (or leave it alone by `ownership` in the --cloud-config file):",
+            (
+                f"{format_names(bare)}: no taint {UNINITIALIZED_TAINT}, no providerID and no annotation "
+                f"{PROVIDED_NODE_IP_ANNOTATION}: their kubelets run without --cloud-provider=external, so no "
+                "controller initializes them"
+            ),
+            (
+                "set cluster.externalCloudProvider.enabled: true in the machine config, then delete the "
+                "Node, so that it registers again (or exclude it by `ownership` in the --cloud-config "
+                "file):"
+            ),
             _PATCH,
             f"kubectl delete node {min(bare)}",
         )
@@ -69,12 +75,15 @@ def _find_without_address(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
     ]
     if lacking:
         yield report_wrong(
-            f"{format_names(lacking)}: no annotation {PROVIDED_NODE_IP_ANNOTATION}, so nobody knows "
-            "where to ask "
-            "the machine",
-            "a kubelet that is external (cluster.externalCloudProvider.enabled: true) and has "
-            "--node-ip writes "
-            "it, as Talos starts it; on other systems give it --node-ip. After that restart the kubelet:",
+            (
+                f"{format_names(lacking)}: no annotation {PROVIDED_NODE_IP_ANNOTATION}, so their machines "
+                "cannot be queried"
+            ),
+            (
+                "a kubelet with --cloud-provider=external and --node-ip sets the annotation. On Talos, set "
+                "cluster.externalCloudProvider.enabled: true; on other systems, set --node-ip. Then restart "
+                "the kubelet:"
+            ),
             _PATCH,
             "talosctl --nodes MACHINE service kubelet restart",
         )
@@ -86,9 +95,10 @@ def _find_invalid_address(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
         if isinstance(ips, InvalidNodeIP):
             yield report_wrong(
                 f"{node.name}: annotation {PROVIDED_NODE_IP_ANNOTATION}: {ips.reason}",
-                "say machine.kubelet.nodeIP.validSubnets in its machine config; the kubelet writes "
-                "what it was "
-                "started with:",
+                (
+                    "set machine.kubelet.nodeIP.validSubnets in its machine config; the kubelet writes the "
+                    "address it was started with:"
+                ),
                 f"kubectl get node {node.name} --output yaml",
             )
 
@@ -99,12 +109,12 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[CheckFind
     Such a kubelet has created a request within the last hour, or has serverTLSBootstrap enabled.
     """
     if not seen.installation.runs_service("csr"):
-        yield report_ok("nobody approves here (node-csr-approval is not among enabledControllers)")
+        yield report_ok("certificate approval is off (node-csr-approval is not in enabledControllers)")
         return
     for part in (seen.nodes, seen.requests):
         if isinstance(part, Unavailable):
             yield report_unknown(
-                f"requests and Nodes are not all known: {part.reason}", part.fix, *part.commands
+                f"some requests or Nodes are unknown: {part.reason}", part.fix, *part.commands
             )
             return
     assert not isinstance(seen.nodes, Unavailable)
@@ -115,26 +125,29 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[CheckFind
     no = [name for name, told in by_itself.items() if told is False]
     if no:
         yield report_wrong(
-            f"{format_names(no)}: kubelets serve a certificate that they have signed themselves "
-            "(serverTLSBootstrap is off)",
-            'say machine.kubelet.extraArgs.rotate-server-certificates: "true" in the machine config:',
+            (
+                f"{format_names(no)}: kubelets use self-signed serving certificates (serverTLSBootstrap is "
+                "off)"
+            ),
+            'set machine.kubelet.extraArgs.rotate-server-certificates: "true" in the machine config:',
             _PATCH,
         )
     mute = {name: told for name, told in by_itself.items() if isinstance(told, Unavailable)}
     if mute:
         told = next(iter(mute.values()))
         yield report_unknown(
-            f"{format_names(mute)}: no request within the hour, and whether the kubelet asks at all it "
-            "does not say: "
-            f"{told.reason}",
-            told.fix if told.required_permission else "look at its settings:",
+            (
+                f"{format_names(mute)}: no request within the last hour, and the kubelet configuration is "
+                f"unknown: {told.reason}"
+            ),
+            told.fix if told.required_permission else "read the kubelet configuration:",
             *(told.commands or (f"kubectl get --raw /api/v1/nodes/{min(mute)}/proxy/configz",)),
         )
     if not no and not mute:
         asking = len(filed & {n.name for n in ours}) + len(by_itself)
         rest = len(ours) - asking
-        more = f"; {rest} more not asked" if rest > 0 else ""
-        yield report_ok(f"{_pluralize_nodes(asking)}: kubelets ask for serving certificates{more}")
+        more = f"; {rest} more not checked" if rest > 0 else ""
+        yield report_ok(f"{_pluralize_nodes(asking)}: kubelets request serving certificates{more}")
 
 
 def _pluralize_nodes(count: int) -> str:

@@ -22,16 +22,15 @@ _OF_THE_SERVER: Final = "nats-server"
 def check_nats(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Check NATS, as seen with the reader's key."""
     if seen.installation.is_all_in_one:
-        yield report_ok("one process is everything: there is no NATS")
+        yield report_ok("all services run in one process, without NATS")
         return
     found = [*_check_authority(seen), *_check_flow(seen), *_check_server_certificate(seen)]
     yield from found
     if not found and isinstance(seen.flow, FlowSnapshot) and seen.flow.stream is not None:
         here = [one.service for one in seen.flow.services if one.is_present]
         yield report_ok(
-            f"stream {STREAM} holds {seen.flow.stream.messages:,} messages; {len(seen.flow.queues)} "
-            "durables are "
-            f"there; {', '.join(here)} take part"
+            f"stream {STREAM} has {seen.flow.stream.messages:,} messages and {len(seen.flow.queues)} "
+            f"durable consumers; active: {', '.join(here)}"
         )
 
 
@@ -39,16 +38,16 @@ def _check_flow(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     kubectl, prefix = seen.installation.kubectl, seen.installation.prefix
     if isinstance(seen.flow, FlowUnavailable):
         yield report_unknown(
-            f"what NATS holds is not known: {seen.flow.reason}",
-            "see whether NATS and the watcher run, and whether one may exec:",
+            f"the state of NATS is unknown: {seen.flow.reason}",
+            "check that NATS and the watcher run, and that you may exec:",
             f"{kubectl} auth can-i create pods/exec",
         )
         return
     flow, logs = seen.flow, f"{kubectl} logs deployment/{prefix}-watcher --tail 20"
     if flow.stream is None:
         yield report_wrong(
-            f"there is no stream {STREAM}: nobody hears anything",
-            "the watcher that leads makes it, and says why it cannot:",
+            f"stream {STREAM} does not exist, so no service receives events",
+            "the leading watcher creates it; its log gives the reason:",
             logs,
         )
         return
@@ -56,20 +55,20 @@ def _check_flow(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     gone = [queue.name for queue in flow.queues if not queue.exists and queue.service in running]
     if gone:
         yield report_wrong(
-            f"there are no durables {format_names(gone)}", "the watcher makes them at its next resync:", logs
+            f"missing durable consumers: {format_names(gone)}",
+            "the watcher creates them at its next resync:",
+            logs,
         )
     age = flow.leader_heartbeat_seconds
     if age is None or age > _LEADER_SILENT_SECONDS:
-        said = "nobody has said" if age is None else f"it is {age:.0f} s since somebody said"
-        yield report_wrong(
-            f"{said} that they lead: all others pause", "see why the watcher does not lead:", logs
-        )
+        said = "no leader heartbeat" if age is None else f"no leader heartbeat for {age:.0f} s"
+        yield report_wrong(f"{said}: all other services pause", "see why no watcher leads:", logs)
     yield from _find_missing_consumers(seen, flow)
     yield from _check_stream(seen, flow.stream)
     if flow.dead_count:
         yield report_wrong(
-            f"{flow.dead_count:,} dead letters lie there: nobody could read, or handle, what they are about",
-            "docs/runbooks/TalosCCMDeadLetters.md says what to do; what they say shows",
+            f"{flow.dead_count:,} dead letters: messages that no service could parse or process",
+            "see docs/runbooks/TalosCCMDeadLetters.md; to list them:",
             "talos-ccm status",
         )
 
@@ -81,8 +80,8 @@ def _find_missing_consumers(seen: InstallationSnapshot, flow: FlowSnapshot) -> I
         there = one.service in running and any(q.service == one.service and q.exists for q in flow.queues)
         if one.is_present is False and there:
             yield report_wrong(
-                f"{one.service} does not take part: {one.why}",
-                "see what it says:",
+                f"{one.service} is not active: {one.why}",
+                "read its log:",
                 f"{seen.installation.kubectl} logs deployment/{prefix}-{one.service} --tail 20",
             )
 
@@ -91,7 +90,7 @@ def _check_stream(seen: InstallationSnapshot, stream: StreamSnapshot) -> Iterato
     if stream.max_bytes and stream.bytes > _ALMOST_FULL * stream.max_bytes:
         yield report_wrong(
             f"stream {STREAM} is {100 * stream.bytes // stream.max_bytes} % full",
-            "raise nats.storeMebibytes in the chart's values (20 kB for each node and pending request):",
+            ("increase nats.storeMebibytes in the chart's values (20 kB for each node and pending request):"),
             seen.installation.reapply_command,
         )
 
@@ -107,12 +106,12 @@ def _check_authority(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     match seen.authority:
         case Unavailable() as told:
             yield report_unknown(
-                f"NATS' authority (ConfigMap {name}) was not read: {told.reason}", told.fix, *told.commands
+                f"the CA of NATS (ConfigMap {name}) was not read: {told.reason}", told.fix, *told.commands
             )
         case AbsentObject():
             yield report_wrong(
-                f"there is no ConfigMap {name} with a ca.crt: no service can trust NATS",
-                "NATS' init container makes it, and says why it cannot:",
+                f"ConfigMap {name} with ca.crt does not exist, so no service can verify NATS",
+                "the init container of NATS creates it; its log gives the reason:",
                 f"{kubectl} logs {seen.installation.nats.kind.lower()}/{seen.installation.nats.name} "
                 "--container bootstrap --tail 20",
             )
@@ -127,18 +126,20 @@ def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[CheckFindi
         if one.name != _OF_THE_SERVER or one.expires_at - seen.at >= _UNRENEWED:
             continue
         kubectl, workload = seen.installation.kubectl, seen.installation.nats
-        said = "has ended" if one.expires_at < seen.at else "ends"
-        told = (
-            f"the certificate of NATS' server {said} on {one.expires_at:%Y-%m-%d}, and nobody has renewed it"
-        )
+        said = "expired" if one.expires_at < seen.at else "ends"
+        told = f"the certificate of the NATS server {said} on {one.expires_at:%Y-%m-%d} and was not renewed"
         if workload is None:
-            yield report_wrong(told, "it is a server of your own: give it another one, and have it reload")
+            yield report_wrong(
+                told, "this NATS server is not part of the chart: replace its certificate and reload it"
+            )
         else:
             kind = workload.kind.lower()
             yield report_wrong(
                 told,
-                "the keeper beside it does that, and says why it cannot (docs/runbooks/"
-                "TalosCCMNATSCertificateExpiring.md):",
+                (
+                    "its keeper container renews it, and its log says why it does not "
+                    "(docs/runbooks/TalosCCMNATSCertificateExpiring.md):"
+                ),
                 f"{kubectl} logs {kind}/{workload.name} --container keeper --tail 20",
             )
 
@@ -148,15 +149,15 @@ def _check_expiry(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[C
         ends = min(c.not_valid_after_utc for c in x509.load_pem_x509_certificates(pem.encode()))
     except ValueError as error:
         yield report_wrong(
-            f"ConfigMap {name} holds no certificate: {error}",
-            "delete it and its Secret, and NATS' keeper makes both anew:",
+            f"ConfigMap {name} contains no certificate: {error}",
+            "delete it and its Secret; the keeper of NATS creates both again:",
             f"{kubectl} delete secret,configmap {name}",
         )
         return
     if ends - at < _SOON:
-        said = "has ended" if ends < at else "ends"
+        said = "expired" if ends < at else "ends"
         yield report_wrong(
-            f"NATS' authority {said} on {ends:%Y-%m-%d}, and nobody renews it",
-            "delete its Secret, and the keeper makes another (connections that there are stay):",
+            f"the CA certificate of NATS {said} on {ends:%Y-%m-%d}, and is not renewed automatically",
+            "delete its Secret; the keeper creates a new one (open connections stay):",
             f"{kubectl} delete secret {name}",
         )

@@ -14,7 +14,7 @@ def check_permissions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Check the permissions by access reviews, which the API server does not store."""
     if isinstance(seen.reviews, Unavailable):
         told = seen.reviews
-        yield report_unknown(f"nobody's rights are known: {told.reason}", told.fix, *told.commands)
+        yield report_unknown(f"the permissions are unknown: {told.reason}", told.fix, *told.commands)
         return
     reviewed = list(seen.reviews)
     missing = [
@@ -31,9 +31,10 @@ def check_permissions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         accounts = len({each.request.service_account for each in asked})
         wanted = sum(each.request.is_required for each in asked)
         if asked:
-            yield report_ok(f"{accounts} ServiceAccounts have the {wanted} rights that they need, and "
-                "none of "
-                     f"{len(asked) - wanted} that they must not have")  # fmt: skip
+            yield report_ok(
+                f"{accounts} ServiceAccounts have their {wanted} required permissions, and none of the "
+                f"{len(asked) - wanted} forbidden ones"
+            )
 
 
 def get_role_name(installation: Installation, asked: AccessReviewRequest) -> str:
@@ -86,19 +87,21 @@ def _report_role(
     there = seen.objects_there
     if there.get(role) is False:
         return report_wrong(
-            f"{told}: there is no {where}", f"apply {where}, with the rest:", installation.reapply_command
+            f"{told}: {where} does not exist",
+            f"apply {where} and the rest of the chart:",
+            installation.reapply_command,
         )
     if there.get(binding) is False:
         place = f" --namespace {namespace}" if namespace else ""
         return report_wrong(
-            f"{told}: there is no {kind}Binding {namespace + '/' if namespace else ''}{name}",
+            f"{told}: {kind}Binding {namespace + '/' if namespace else ''}{name} does not exist",
             f"bind {where} to it:",
             f"kubectl{place} create {kind.lower()}binding {name} --{kind.lower()}={name} "
             f"--serviceaccount={account}",
         )
     return report_wrong(
-        f"{told}: {where} or its binding is not as the chart has it",
-        f"apply {where}, with the rest:",
+        f"{told}: {where} or its binding differs from the chart",
+        f"apply {where} and the rest of the chart:",
         installation.reapply_command,
     )
 
@@ -109,12 +112,11 @@ def _report_excess(excess: Sequence[AccessReviewRequest]) -> Iterator[CheckFindi
         by_account.setdefault(asked.service_account, []).append(asked)
     for account, held in by_account.items():
         yield report_wrong(
-            f"ServiceAccount {account} may {_format_permission(held)}, which it has no need of: whoever "
-            "takes "
-            "over its pod, "
-            "may, too",
-            "take away the binding that names it, or one of the groups system:serviceaccounts; all "
-            "of them show",
+            (
+                f"ServiceAccount {account} may {_format_permission(held)} without needing it; an attacker "
+                "who controls its pod may, too"
+            ),
+            "remove the binding that names it or one of the groups system:serviceaccounts; to list all:",
             "kubectl get clusterrolebindings,rolebindings --all-namespaces --output wide "
             f"| grep --extended-regexp '{account}|system:serviceaccounts|system:authenticated'",
         )
@@ -124,8 +126,8 @@ def _report_unknown(unasked: Sequence[AccessReviewResult]) -> Iterator[CheckFind
     if unasked:
         accounts = sorted({each.request.service_account for each in unasked})
         yield report_unknown(
-            f"the rights of {', '.join(accounts)} are not known: {unasked[0].error}",
-            "ask as somebody who may create subjectaccessreviews",
+            f"the permissions of {', '.join(accounts)} are unknown: {unasked[0].error}",
+            "use credentials that may create subjectaccessreviews",
             "kubectl auth can-i create subjectaccessreviews.authorization.k8s.io",
         )
 

@@ -32,8 +32,8 @@ def check_services(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     for service in _NEEDED:
         if not seen.installation.runs_service(service):
             yield report_wrong(
-                f"there is no {service}, without which no other service hears anything",
-                "make it anew:",
+                f"{service} is not installed; without it, no other service receives events",
+                "create it again:",
                 seen.installation.reapply_command,
             )
     if not bad:
@@ -47,8 +47,8 @@ def report_assumed_installation(seen: InstallationSnapshot) -> CheckFinding:
     """Return an unknown finding, because the actual installation could not be read."""
     installation = seen.installation
     return report_unknown(
-        f"what is installed is not known: {installation.assumed_reason}",
-        "ask as somebody who may list deployments, daemonsets and statefulsets there:",
+        f"the installed workloads are unknown: {installation.assumed_reason}",
+        "use credentials that may list deployments, daemonsets and statefulsets there:",
         f"{installation.kubectl} auth can-i list deployments.apps",
     )
 
@@ -58,9 +58,12 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> CheckFind
     if not workload.desired_pods:
         if workload.kind == "DaemonSet":
             return report_wrong(
-                f"{workload} fits no node: none has the labels of its nodeSelector",
-                "say nodeSelector in the chart's values as your control planes are labelled, and upgrade; "
-                "what they bear shows",
+                f"{workload} matches no node: no node has the labels of its nodeSelector",
+                (
+                    "set nodeSelector in the chart's values to labels of your control planes, and "
+                    "upgrade. To "
+                    "see the labels:"
+                ),
                 "kubectl get nodes --show-labels",
             )
         return report_wrong(
@@ -73,18 +76,18 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> CheckFind
         if condition.type == "ReplicaFailure" and condition.status == "True":
             return report_wrong(
                 f"{head}: {_truncate_line(condition.message)}",
-                "mend what refuses its pods; it says so itself:",
+                "correct what rejects its pods; the description gives the reason:",
                 f"{kubectl} describe {kind} {workload.name}",
             )
     if isinstance(seen.pods, Unavailable):
         return report_wrong(
-            f"{head}; why, its pods would tell, but {seen.pods.reason}", seen.pods.fix, *seen.pods.commands
+            f"{head}; the reason is unknown: {seen.pods.reason}", seen.pods.fix, *seen.pods.commands
         )
     pods = [pod for pod in select_pods(workload, seen.pods) if not pod.is_ready]
     if not pods:
         return report_wrong(
-            f"{head}, and nobody has made the others",
-            "see what stands in the way:",
+            f"{head}, and the other pods were not created",
+            "see the reason:",
             f"{kubectl} describe {kind} {workload.name}",
         )
     pod = pods[0]
@@ -114,8 +117,8 @@ def _explain_pod(pod: Pod, events: Sequence[PodEvent], lines: Mapping[str, str])
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return (
-                f"fits on no node: {_truncate_line(condition.message)}",
-                "set nodeSelector and tolerations in the chart's values as your control planes are:",
+                f"fits no node: {_truncate_line(condition.message)}",
+                "set nodeSelector and tolerations in the chart's values to match your control planes:",
                 "kubectl get nodes --output custom-columns=NAME:.metadata.name,TAINTS:.spec.taints[*].key",
             )
     failed = [e for e in events if e.involved_object.name == pod.name and e.type == "Warning"]
@@ -130,8 +133,8 @@ def _explain_pod(pod: Pod, events: Sequence[PodEvent], lines: Mapping[str, str])
     if waiting and status.phase == "Running":
         said = _get_last_line(pod, lines)
         return (
-            f"runs, and its container {waiting[0]} is not ready{said}",
-            "its log says more, and so does /readyz?verbose on its port (docs/install.md):",
+            f"runs, but its container {waiting[0]} is not ready{said}",
+            "its log and /readyz?verbose on its port (docs/install.md) give the reason:",
             f"{{kubectl}} logs {pod.name} --container {waiting[0]} --tail 20",
         )
     return (f"is {_describe_phase(pod)}", "see what it waits for:", describe)
@@ -143,12 +146,12 @@ def _explain_container(pod: Pod, container: ContainerStatus, lines: Mapping[str,
     if waiting is not None and waiting.reason in ("ImagePullBackOff", "ErrImagePull", "InvalidImageName"):
         return (
             (
-                f"gets no image for its container {container.name}: {waiting.reason}: "
+                f"cannot pull the image of container {container.name}: {waiting.reason}: "
                 f"{_truncate_line(waiting.message)}"
             ),
             (
-                "say image.repository and image.tag in the chart's values as you have pushed it "
-                "(there is no published image); what it asks for shows"
+                "set image.repository and image.tag in the chart's values to the image that you have pushed "
+                "(there is no published image). To see the configured image:"
             ),
             f"{{kubectl}} get pod {pod.name} --output jsonpath='{{{{.spec.containers[*].image}}}}'",
         )
@@ -157,19 +160,16 @@ def _explain_container(pod: Pod, container: ContainerStatus, lines: Mapping[str,
         how = f" with {ended.reason or 'status'} {ended.exit_code}" if ended else ""
         return (
             (
-                f"ends again and again: container {container.name}, {container.restart_count} times{how}"
-                f"{_get_last_line(pod, lines)}"
+                f"restarts repeatedly: container {container.name}, {container.restart_count} "
+                f"times{how}{_get_last_line(pod, lines)}"
             ),
-            "mend what it says last; more of it shows",
+            "correct what the last log lines report:",
             logs,
         )
     if waiting is not None and waiting.reason in ("CreateContainerConfigError", "CreateContainerError"):
         return (
-            (
-                f"cannot start its container {container.name}: {waiting.reason}: "
-                f"{_truncate_line(waiting.message)}"
-            ),
-            "mend what it names",
+            (f"cannot start container {container.name}: {waiting.reason}: {_truncate_line(waiting.message)}"),
+            "correct the named problem:",
             f"{{kubectl}} describe pod {pod.name}",
         )
     return ()
@@ -179,13 +179,13 @@ def _explain_event(event: PodEvent) -> tuple[str, ...]:
     if event.reason == "FailedMount" and "talos-secrets" in event.message:
         return ("Talos has not written that Secret: see the check talos-credential, and",)
     if event.reason == "FailedMount" and "-nats-" in event.message:
-        return ("NATS' init container `bootstrap` makes that Secret: see what it says, and",)
+        return ("the init container `bootstrap` of NATS creates that Secret: see its log, and",)
     return ("see what it waits for:",)
 
 
 def _get_last_line(pod: Pod, lines: Mapping[str, str]) -> str:
     line = lines.get(pod.name, "")
-    return f"; its last line: {_truncate_line(line)}" if line else ""
+    return f"; last log line: {_truncate_line(line)}" if line else ""
 
 
 def _describe_phase(pod: Pod) -> str:
@@ -210,11 +210,15 @@ def check_versions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     again = installation.reapply_command
     if len(set(images.values())) > 1:
         yield report_wrong(
-            f"different images run: {_format_differences(images)}", "install one version of all:", again
+            f"the pods run different images: {_format_differences(images)}",
+            "install the same version everywhere:",
+            again,
         )
     if len(set(charts.values())) > 1:
         yield report_wrong(
-            f"workloads are of different charts: {_format_differences(charts)}", "apply one chart:", again
+            f"the workloads come from different chart versions: {_format_differences(charts)}",
+            "apply one chart version:",
+            again,
         )
         return
     chart, image = next(iter(charts.values()), ""), next(iter(images.values()), "")
@@ -226,23 +230,25 @@ def check_versions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         and _normalize_version(tag) != _normalize_version(chart)
     ):
         yield report_wrong(
-            f"the chart of {chart} runs the image {image}",
-            f"take image.tag out of the values, or say {chart} there, and upgrade:",
+            f"chart version {chart} runs image {image}",
+            f"remove image.tag from the values, or set it to {chart}, and upgrade:",
             again,
         )
     if chart and _normalize_version(chart) != _normalize_version(seen.version):
         yield report_wrong(
-            f"this talos-ccm is {seen.version}, and {chart} is installed: it would check for what "
-            "is not there",
-            f"use the talos-ccm of {chart}, or install {seen.version}:",
+            (
+                f"this talos-ccm has version {seen.version}, but {chart} is installed, so the checks may not "
+                "apply"
+            ),
+            f"use talos-ccm {chart}, or install {seen.version}:",
             again,
         )
     elif not chart:
         yield report_unknown(
-            f"the workloads bear no label {_VERSION}", "apply the chart, which sets it:", again
+            f"the workloads have no label {_VERSION}", "apply the chart, which sets it:", again
         )
     elif len(set(images.values())) == 1:
-        yield report_ok(f"{chart}, all of image {image}, as this talos-ccm")
+        yield report_ok(f"{chart}, all with image {image}, same version as this talos-ccm")
 
 
 def _is_release(tag: str) -> bool:
@@ -277,25 +283,29 @@ def check_pod_security(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     if isinstance(seen.namespace_labels, Unavailable):
         told = seen.namespace_labels
         yield report_unknown(
-            f"the labels of namespace {name} are not known: {told.reason}", told.fix, *told.commands
+            f"the labels of namespace {name} are unknown: {told.reason}", told.fix, *told.commands
         )
         return
     level = seen.namespace_labels.get(_ENFORCE, "")
     refused = [w for w in hosts if level in ("baseline", "restricted") and name != "kube-system"]
     if refused:
         yield report_wrong(
-            f"{refused[0]} is on the host network, and namespace {name} enforces {level}, which refuses that",
-            "let it:",
+            (
+                f"{refused[0]} uses the host network, but namespace {name} enforces {level}, which rejects "
+                "that"
+            ),
+            "allow it:",
             f"kubectl label namespace {name} {_ENFORCE}=privileged --overwrite",
         )
     elif hosts and name != "kube-system" and not level and not any(w.ready_pods for w in hosts):
         yield report_wrong(
-            f"{hosts[0]} is on the host network and has no pod; namespace {name} has no label "
-            f"{_ENFORCE}, and "
-            "Talos enforces baseline everywhere but in kube-system",
-            "let it:",
+            (
+                f"{hosts[0]} uses the host network and has no pod; namespace {name} has no label {_ENFORCE}, "
+                "and Talos enforces baseline everywhere except in kube-system"
+            ),
+            "allow it:",
             f"kubectl label namespace {name} {_ENFORCE}=privileged",
         )
     else:
         what = "on the host network" if hosts else "restricted"
-        yield report_ok(f"pods are {what}; namespace {name} enforces {level or 'what the cluster does'}")
+        yield report_ok(f"pods are {what}; namespace {name} enforces {level or 'the default of the cluster'}")

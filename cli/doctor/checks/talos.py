@@ -21,7 +21,7 @@ def check_credential(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Check that Talos writes the credential that metadata mounts."""
     name, namespace = seen.installation.talos_account, seen.installation.namespace
     if not name:
-        yield report_ok("no machine is asked (talos.enabled=false), and no credential is needed")
+        yield report_ok("machines are not queried (talos.enabled=false), so no credential is needed")
         return
     where = f"ServiceAccount.talos.dev {namespace}/{name}"
     match seen.talos_account:
@@ -29,20 +29,24 @@ def check_credential(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             yield report_unknown(f"{where} was not read: {told.reason}", told.fix, *told.commands)
         case AbsentObject() if not seen.talos_kind:
             yield report_wrong(
-                f"the cluster knows no ServiceAccounts of talos.dev: no control plane has {_ACCESS}",
-                "patch the control planes (from Talos 1.14 on, those with KubeletConfig: "
-                "controlplane-patch-1.14.yaml), then apply the chart again:",
+                f"the cluster has no kind ServiceAccount of talos.dev: no control plane has {_ACCESS}",
+                (
+                    "patch the control planes (from Talos 1.14 on, with KubeletConfig: "
+                    "controlplane-patch-1.14.yaml), then apply the chart again:"
+                ),
                 _PATCH,
                 seen.installation.reapply_command,
             )
         case AbsentObject():
-            yield report_wrong(f"there is no {where}", "make it anew:", seen.installation.reapply_command)
+            yield report_wrong(
+                f"{where} does not exist", "create it again:", seen.installation.reapply_command
+            )
         case account:
             yield from _check_service_account(seen, where, account.status.failure_reason, account.spec.roles)
     if seen.talos_service is False:
         yield report_wrong(
-            "there is no Service default/talos, by which pods reach the Talos API",
-            f"control planes make it where {_ACCESS} is on:",
+            "Service default/talos does not exist; pods reach the Talos API through it",
+            f"control planes create it if {_ACCESS} is enabled:",
             _PATCH,
         )
 
@@ -53,38 +57,42 @@ def _check_service_account(
     namespace = seen.installation.namespace
     if failure:
         yield report_wrong(
-            f"Talos does not serve {where}: {failure}",
-            f"let the control planes' machine config have {_ACCESS}.allowedKubernetesNamespaces name "
-            f"{namespace}, and allowedRoles name {', '.join(roles) or READER}:",
+            f"Talos rejects {where}: {failure}",
+            (
+                f"in the machine config of the control planes, add {namespace} to "
+                f"{_ACCESS}.allowedKubernetesNamespaces, and {', '.join(roles) or READER} to allowedRoles:"
+            ),
             _PATCH,
         )
         return
     more = [role for role in roles if role in _MORE_THAN_READER]
     if more:
         yield report_wrong(
-            f"{where} asks for {', '.join(more)}: {READER} suffices, and more lets whoever takes over "
-            "metadata change machines",
-            "make it anew as the chart has it:",
+            (
+                f"{where} has {', '.join(more)}: {READER} suffices, and with more an attacker who controls "
+                "metadata can change machines"
+            ),
+            "apply it again as in the chart:",
             seen.installation.reapply_command,
         )
     elif READER not in roles:
         yield report_wrong(
-            f"{where} asks for {', '.join(roles) or 'no role'}, and machines answer to {READER}",
-            "make it anew as the chart has it:",
+            f"{where} has {', '.join(roles) or 'no role'}, but machines require {READER}",
+            "apply it again as in the chart:",
             seen.installation.reapply_command,
         )
     else:
-        yield report_ok(f"{where} has the role {READER}, and Talos tells of no failure")
+        yield report_ok(f"{where} has the role {READER}, and Talos reports no failure")
 
 
 def check_access(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Check the answers of the Talos API to metadata's pod."""
     if not seen.installation.talos_account:
-        yield report_ok("no machine is asked (talos.enabled=false)")
+        yield report_ok("machines are not queried (talos.enabled=false)")
         return
     if isinstance(seen.talos, Unavailable):
         yield report_unknown(
-            f"metadata's pod was not asked: {seen.talos.reason}", seen.talos.fix, *seen.talos.commands
+            f"metadata's pod was not queried: {seen.talos.reason}", seen.talos.fix, *seen.talos.commands
         )
         return
     found = list(_check_report(seen, seen.talos))
@@ -98,14 +106,14 @@ def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> I
     if talos.problem:
         yield report_wrong(
             f"metadata's pod has no usable credential: {talos.problem}",
-            "Talos renews it, if its ServiceAccount is well and the clocks agree:",
+            "Talos renews it if its ServiceAccount is valid and the clocks agree:",
             f"{kubectl} get serviceaccounts.talos.dev {name} --output yaml",
         )
         return
     if not set(talos.roles) & {READER, *_MORE_THAN_READER}:
         yield report_wrong(
-            f"the credential has the roles {', '.join(talos.roles) or '(none)'}, and {READER} is needed",
-            f"let allowedRoles of {_ACCESS} name {READER}:",
+            f"the credential has the roles {', '.join(talos.roles) or '(none)'}, but needs {READER}",
+            f"add {READER} to allowedRoles of {_ACCESS}:",
             _PATCH,
         )
     silent = [one for one in talos.endpoints if one.fault]
@@ -113,9 +121,11 @@ def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> I
         all_of_them = len(silent) == len(talos.endpoints)
         yield report_wrong(
             f"{'no endpoint' if all_of_them else 'not every endpoint'} answers: {_describe_faults(silent)}",
-            "endpoints have to be control planes, which the pod reaches on port 50000; "
-            "--talos-endpoints (values: "
-            "services.metadata.extraArgs) names others. What the Service points at:",
+            (
+                "endpoints must be control planes that the pod reaches on port 50000; set others with "
+                "--talos-endpoints (values: services.metadata.extraArgs). To see the endpoints of the "
+                "Service:"
+            ),
             "kubectl --namespace default get endpointslices --selector kubernetes.io/service-name=talos",
         )
         if all_of_them:
@@ -123,8 +133,8 @@ def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> I
     mute = [one for one in talos.machines if one.fault]
     if mute:
         yield report_wrong(
-            f"not every machine that was asked answers: {_describe_faults(mute)}",
-            "why, and what to do, says for each node:",
+            f"machines that do not answer: {_describe_faults(mute)}",
+            "to see cause and fix for each node:",
             "talos-ccm explain node NAME",
         )
 
@@ -132,7 +142,7 @@ def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> I
 def _describe_access(talos: TalosCredentialReport) -> str:
     until = f", until {talos.not_after.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if talos.not_after else ""
     who = ", ".join(one.name or one.address for one in talos.machines)
-    machines = f"; asked machines answer: {who}" if who else "; no Node has an address to ask at"
+    machines = f"; queried machines answer: {who}" if who else "; no Node has an address to query"
     count = len(talos.endpoints)
     endpoints = f"{count} endpoint{' answers' if count == 1 else 's answer'}"
     return f"role {', '.join(talos.roles)}{until}; {endpoints}{machines}"
@@ -146,17 +156,18 @@ def check_clocks(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Check that the clocks of API server, pod and this computer agree, and the certificate with them."""
     if isinstance(seen.server_clock, Unavailable):
         yield report_unknown(
-            f"the API server's time is not known: {seen.server_clock.reason}", seen.server_clock.fix
+            f"the API server's time is unknown: {seen.server_clock.reason}", seen.server_clock.fix
         )
         return
     server = _compute_offset(seen.server_clock)
     apart = _excess_offset(server)
     if apart:
         yield report_wrong(
-            f"this computer's clock is {_format_seconds(apart)} "
-            f"{'behind' if apart > timedelta() else 'ahead of'} the "
-            "API server's",
-            "set one of them right: certificates of either would look not yet valid, or expired:",
+            (
+                f"this computer's clock is {_format_seconds(apart)} "
+                f"{'behind' if apart > timedelta() else 'ahead of'} the API server's"
+            ),
+            "correct one of them: otherwise certificates appear not yet valid, or expired:",
             "timedatectl status",
         )
     if isinstance(seen.pod_clock, RemoteClock):
@@ -166,7 +177,7 @@ def check_clocks(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             ahead = "ahead of" if between > timedelta() else "behind"
             yield report_wrong(
                 f"the clock of metadata's node is {_format_seconds(between)} {ahead} the API server's",
-                "let the machines keep the time (machine.time.servers):",
+                "synchronize the clocks of the machines (machine.time.servers):",
                 "talosctl --nodes CONTROL_PLANES time",
             )
             apart = apart or between
@@ -184,10 +195,11 @@ def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[
     """Check that the certificate is already valid by the API server's clock, not by the pod's."""
     if talos.not_before is not None and talos.not_before - _TOLERATED > now:
         yield report_wrong(
-            f"the Talos certificate is valid from {talos.not_before:%FT%TZ} on, which is to come: "
-            "the control "
-            "plane that made it is ahead",
-            "set its clock right (machine.time.servers):",
+            (
+                f"the Talos certificate is valid only from {talos.not_before:%FT%TZ} on: the clock of the "
+                "control plane that issued it is ahead"
+            ),
+            "correct its clock (machine.time.servers):",
             "talosctl --nodes CONTROL_PLANES time",
         )
 

@@ -63,7 +63,7 @@ def _is_reachable_by_metadata(evidence: NodeEvidence) -> bool:
 
 def _add_unavailable_part(evidence: NodeEvidence, fault: MachineFault) -> NodeEvidence:
     around = evidence.context
-    untold = (*around.unavailable_parts, f"its machine, from here: {describe_fault(fault)}")
+    untold = (*around.unavailable_parts, f"its machine, queried by this command: {describe_fault(fault)}")
     return msgspec.structs.replace(
         evidence, context=msgspec.structs.replace(around, unavailable_parts=untold)
     )

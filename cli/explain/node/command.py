@@ -20,26 +20,27 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
 
 
 _SECONDS: Any = {
-    "callback": _duration, "metavar": "DURATION", "show_default": True, "help": "As lifecycle has it."
+    "callback": _duration, "metavar": "DURATION", "show_default": True, "help": "Same value as for lifecycle."
 }  # fmt: skip
 
 
-@click.command(short_help="Explain what becomes of a Node, and whether its machine is gone.")
+@click.command(short_help="Explain the state of a Node and whether its machine is gone.")
 @click.argument("name")
 @access_options.KUBERNETES_OPTIONS
 @access_options.CHART_OPTIONS
 @access_options.LEASE_OPTIONS
 @access_options.TALOS_OPTIONS
-@click.option("--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="As lifecycle has it.")
+@click.option("--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="Same value as for lifecycle.")
 @click.option("--lifecycle-not-ready-time", "not_ready_for", default="5m", **_SECONDS)
 @click.option("--lifecycle-evidence-time", "span", default="10m", **_SECONDS)
 @click.option("--lifecycle-start-grace", "grace", default="10m", **_SECONDS)
-@click.option("--without-talos", is_flag=True, help="Ask no machine: tell only what Kubernetes holds.")
+@click.option("--without-talos", is_flag=True, help="Query no machine; use only Kubernetes and NATS.")
 @click.option(
     "--cloud-config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="As the services have it: its rules, and whose Nodes are whose. Default: the chart's ConfigMap.",
+    help="Path to the --cloud-config file of the services, with rules and ownership. Default: the "
+    "ConfigMap of the chart.",
 )
 @access_options.NATS_OPTIONS
 @access_options.output_option()
@@ -53,21 +54,20 @@ def node(
     cloud_config: Path | None,
     **source: Any,
 ) -> None:
-    """Explain what the Node NAME lacks, since when, the cause and the fix; then its journey with the time of
-    each step, whose it is, its providerID against what its machine says, what the labeler would write, what
-    evidence lifecycle has, and lacks, that its machine is gone, and what the services said last.
+    """Explain the state of the Node NAME: its problems with cause and fix, the steps of its initialization,
+    its ownership and providerID, the changes that the labeler would make, the evidence that its machine is
+    gone, and the last messages of the services.
 
-    A kubeconfig suffices: what the services said is asked of the watcher's pod. With a talosconfig the
-    machine is asked, too, as metadata asks it, and those of all Nodes where another one answers in its
-    place. All is decided by the services' own code, by what is so now. Nothing is written.
+    A kubeconfig is enough: messages are read in the watcher's pod. With a talosconfig, the command also
+    queries the Node's machine as metadata does. If another machine answers instead, it queries the machines
+    of all Nodes. The services' own code decides, by the present state. Nothing is changed.
 
     \b
     Exit status:
-      0  all is well, or is being made so
-      1  it is not: the Node is not initialised and something stands in its way,
-         is not ready, contradicts its machine, or its machine is silent or gone
-      2  that cannot be told: nobody to ask, no such Node, or the command line
-         is wrong
+      0  the Node is healthy, or is being initialized
+      1  the Node has a problem: it is blocked or not ready, contradicts its
+         machine, or its machine is unreachable or gone
+      2  unknown: no access to the cluster, no such Node, or invalid arguments
 
     \b
     Examples:

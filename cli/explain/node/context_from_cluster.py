@@ -61,10 +61,10 @@ async def gather_context(kube: KubeApi, node: Node, where: InstallationRef) -> N
     events, of_cluster, requests, lease, pods, (file, file_source) = await asyncio.gather(
         found("Events of the Node", list_all(kube, _make_event_resource(node.name)), []),
         found("Events of the cluster", list_all(kube, _make_event_resource(CLUSTER_REFERENCE.name)), []),
-        found("certificate requests", list_all(kube, _REQUESTS), []),
-        found("the Lease", _read_lease(kube, where), None),
-        found("our pods", _list_pods(kube, namespace, release), []),
-        found("our --cloud-config", _read_cloud_config(kube, namespace, release), ("", "")),
+        found("certificate signing requests", list_all(kube, _REQUESTS), []),
+        found("Lease", _read_lease(kube, where), None),
+        found("pods of the chart", _list_pods(kube, namespace, release), []),
+        found("--cloud-config of the chart", _read_cloud_config(kube, namespace, release), ("", "")),
     )
     own = [one for one in requests if one.signing_request.node_name == node.name]
     return NodeContext(

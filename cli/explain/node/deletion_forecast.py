@@ -62,9 +62,7 @@ def _forecast_by_query(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletio
     later: tuple[EvidenceItem, ...] = ()
     if word is None:
         unseen = (
-            EvidenceItem(
-                state="unknown", text=f"who answers at its addresses: {evidence.not_queried_reason}"
-            ),
+            EvidenceItem(state="unknown", text=f"machines at its addresses: {evidence.not_queried_reason}"),
         )
     else:
         look = assess_report(node, word, build_machine_index(evidence.nodes, evidence.machine_reports))
@@ -72,9 +70,13 @@ def _forecast_by_query(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletio
             look += Assessment(missing=(evidence.inconclusive_reason,))
         judged, later = look + judged, () if look.missing else _list_time_conditions(terms)
     spot = _assess_spot(evidence, terms)
-    lacks_as_spot = (f"for --delete-preempted-gcp-spot: {text}" for text in (spot.missing if spot else ()))
+    lacks_as_spot = (f"with --delete-preempted-gcp-spot: {text}" for text in (spot.missing if spot else ()))
     outcome: DeletionOutcome = "kept" if judged.missing else "unknown" if unseen else "deletable"
-    reasons = {"kept": judged.missing, "unknown": ("its machine was not asked",), "deletable": judged.proven}
+    reasons = {
+        "kept": judged.missing,
+        "unknown": ("its machine was not queried",),
+        "deletable": judged.proven,
+    }
     return DeletionForecast(
         outcome=outcome,
         reason="; ".join(reasons[outcome]),
@@ -105,11 +107,11 @@ def _make_items(found: EvidenceState, texts: Iterable[str]) -> Iterator[Evidence
 def _list_time_conditions(terms: DeletionPolicy) -> tuple[EvidenceItem, ...]:
     history = assess_history(None, min_polls=terms.min_polls, min_span=terms.min_span)
     minutes = f"{terms.min_span.total_seconds() / 60:g} min"
-    over = (f"{text}, over {minutes}: this is one" for text in history.missing)
+    over = (f"{text}, over {minutes}: this is the first" for text in history.missing)
     return (*_make_items("later", over), _describe_grace(terms))
 
 
 def _describe_grace(terms: DeletionPolicy) -> EvidenceItem:
     minutes = f"{terms.startup_grace.total_seconds() / 60:g} min"
-    text = f"{minutes} since lifecycle started and leads, and room below its cap of deletions per hour"
+    text = f"{minutes} since lifecycle started and leads, and deletions left in this hour"
     return EvidenceItem(state="later", text=text)

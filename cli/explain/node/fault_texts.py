@@ -23,25 +23,28 @@ class FaultText(msgspec.Struct, frozen=True):
 
 
 _EXTERNAL: Final = (
-    "Set cluster.externalCloudProvider.enabled: true in its machine config (talosctl -n {ip} edit "
-    "machineconfig): its kubelet then restarts with --cloud-provider=external."
+    "Set cluster.externalCloudProvider.enabled: true in its machine config (talosctl -n {ip} "
+    "edit machineconfig): its kubelet then restarts with --cloud-provider=external."
 )
-_LOGS: Final = "kubectl -n {{namespace}} logs -l app.kubernetes.io/component={0} --tail=50 says why."
+_LOGS: Final = (
+    "The log gives the reason: kubectl -n {{namespace}} logs -l app.kubernetes.io/component={0} --tail=50."
+)
 
 FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     # kubelet
     "kubelet-not-external": FaultText(
-        "Its kubelet runs without --cloud-provider=external: it registered without the taint and without "
-        "annotation alpha.kubernetes.io/provided-node-ip, so nobody initialises it.",
+        "Its kubelet runs without --cloud-provider=external: it registered without the taint and "
+        "the annotation alpha.kubernetes.io/provided-node-ip, so no controller initializes the "
+        "Node.",
         _EXTERNAL,
     ),
     "no-node-ip": FaultText(
-        "It has the taint, and no annotation alpha.kubernetes.io/provided-node-ip: its kubelet runs without "
-        "--cloud-provider=external now, or without --node-ip, and nobody knows which machine to ask.",
+        "It has the taint but no annotation alpha.kubernetes.io/provided-node-ip, so its machine is "
+        "unknown: its kubelet now runs without --cloud-provider=external or without --node-ip.",
         _EXTERNAL,
     ),
     "bad-node-ip": FaultText(
-        "The address that its kubelet gives cannot be asked: {said}.",
+        "The address that its kubelet announces cannot be dialed: {said}.",
         "Correct machine.kubelet.nodeIP.validSubnets in its machine config (--node-ip of the kubelet).",
     ),
     "node-ip-of-another": FaultText(
@@ -55,154 +58,160 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     ),
     "not-ready": FaultText(
         "Its kubelet is not ready: {said}.",
-        "talosctl -n {ip} service kubelet, and talosctl -n {ip} logs kubelet, say more.",
+        "For details: talosctl -n {ip} service kubelet; talosctl -n {ip} logs kubelet.",
     ),
     "kubelet-silent": FaultText(
         "Its kubelet has stopped reporting: {said}.",
-        "See that the machine is on and reaches the API server: talosctl -n {ip} logs kubelet.",
+        "Check that the machine runs and reaches the API server: talosctl -n {ip} logs kubelet.",
     ),
     "taint-in-machine-config": FaultText(
-        "Talos puts the taint back itself: {said}.",
-        "Take node.cloudprovider.kubernetes.io/uninitialized out of machine.nodeTaints in machine config.",
+        "Talos itself sets the taint again: {said}.",
+        "Remove node.cloudprovider.kubernetes.io/uninitialized from machine.nodeTaints in its "
+        "machine config.",
     ),
     # machine
     "talos-silent": FaultText(
         "Its machine does not answer the Talos API: {said}.",
-        "See that it is on and that control planes reach its port 50000: talosctl -n {ip} version.",
+        "Check that it runs and that control planes reach its port 50000: talosctl -n {ip} version.",
     ),
     "talos-certificate": FaultText(
-        "Talos does not take the certificate that it is asked with: {said}.",
-        "kubectl -n {namespace} describe serviceaccounts.talos.dev says why Talos did not renew it; compare "
-        "the clocks, too: talosctl -n {ip} time.",
+        "Talos rejects the client certificate of metadata: {said}.",
+        "Find out why Talos did not renew it: kubectl -n {namespace} describe "
+        "serviceaccounts.talos.dev. Compare the clocks, too: talosctl -n {ip} time.",
     ),
     "talos-permission": FaultText(
-        "Talos refuses the role that it is asked with: {said}.",
+        "Talos rejects the role of metadata's credential: {said}.",
         "Allow it on control planes: machine.features.kubernetesTalosAPIAccess.allowedRoles: [os:reader] in "
         "their machine config.",
     ),
     "another-machine": FaultText(
         "Another machine answers at its address: {said}.",
-        "If its own machine is gone for good: kubectl delete node {node}. If it is not, one of the two needs "
-        "another address.",
+        "If its own machine is gone for good: kubectl delete node {node}. Otherwise give one of the "
+        "two machines another address.",
     ),
     "talos-starting": FaultText(
-        "Its Talos answers, and does not have all yet: {said}.",
-        "Look again in a minute. If it stays so: talosctl -n {ip} dmesg.",
+        "Its Talos answers but does not have all facts yet: {said}.",
+        "Try again in a minute. If nothing changes: talosctl -n {ip} dmesg.",
     ),
     "talos-error": FaultText(
         "Its Talos answers with an error: {said}.",
-        "talosctl -n {ip} dmesg says more; it is asked again by itself.",
+        "For details: talosctl -n {ip} dmesg. metadata retries by itself.",
     ),
     "no-talos-endpoint": FaultText(
-        "There is no control plane to ask its machine by: {said}.",
-        "Name control planes in TALOS_ENDPOINTS of metadata, or in the endpoints of its talosconfig.",
+        "There is no control plane to query its machine through: {said}.",
+        "Set TALOS_ENDPOINTS of metadata, or the endpoints in its talosconfig, to control planes.",
     ),
     "no-platform-metadata": FaultText(
-        "Its cloud has not told Talos what the machine is: {said}.",
-        "talosctl -n {ip} get platformmetadata -o yaml shows what there is, talosctl -n {ip} dmesg why.",
+        "Its cloud has not given Talos the metadata of the machine: {said}.",
+        "See the available metadata: talosctl -n {ip} get platformmetadata -o yaml; and the reason: "
+        "talosctl -n {ip} dmesg.",
     ),
     # --cloud-config file
     "rule-fails": FaultText(
-        "A rule of --cloud-config should give its providerID, and fails: {said}.",
-        "Correct the rule: talos-ccm render FILE --from-cluster {node} shows what it gives.",
+        "A rule of --cloud-config should set its providerID but fails: {said}.",
+        "Correct the rule; to see its result: talos-ccm render FILE --from-cluster {node}.",
     ),
     "no-native-provider-id": FaultText(
-        "--cloud-config says that providerIDs are native, and nobody gives one: {said}.",
-        "Give one by a rule (platformMetadata.ProviderID), or name talos in ownership.providerIDSchemes.",
+        "--cloud-config requires native providerIDs, but none is available: {said}.",
+        "Set one with a rule (platformMetadata.ProviderID), or add talos to ownership.providerIDSchemes.",
     ),
     "cloud-config-refused": FaultText(
-        "The --cloud-config file has mistakes and is not obeyed: {said}.",
-        "talos-ccm config check FILE names each; kubectl -n {namespace} edit configmap mends it.",
+        "The --cloud-config file is invalid and has no effect: {said}.",
+        "List the mistakes: talos-ccm config check FILE. Correct them: kubectl -n {namespace} edit "
+        "configmap.",
     ),
     # ownership
     "of-another": FaultText(
-        "The labeler leaves it alone: {said}.",
-        "Its own controller looks after it. If it should be ours, correct ownership in --cloud-config.",
+        "The labeler does not manage it: {said}.",
+        "Another controller manages it. If this controller should, correct ownership in --cloud-config.",
     ),
     "of-another-controller": FaultText(
-        "The labeler leaves it alone: {said}.",
-        "Let one controller have it: end the other one, then kubectl delete node {node} and talosctl -n {ip} "
-        "service kubelet restart; or leave it to that one.",
+        "The labeler does not manage it: {said}.",
+        "Keep it that way, or let this controller take over: stop the other one, then kubectl "
+        "delete node {node} and talosctl -n {ip} service kubelet restart.",
     ),
     "of-whom-is-not-known": FaultText(
-        "The labeler leaves it alone until its machine answers: {said}.",
-        "See that control planes reach its port 50000: talosctl -n {ip} version. If it is another "
-        "controller's, say so in ownership of --cloud-config.",
+        "The labeler does not manage it until its machine answers: {said}.",
+        "Check that control planes reach its port 50000: talosctl -n {ip} version. If another "
+        "controller manages it, exclude it by ownership in --cloud-config.",
     ),
     "provider-id": FaultText(
-        "Its providerID is not its machine's: {said}.",
-        "It never changes: drain it, kubectl delete node {node}, talosctl -n {ip} service kubelet restart",
+        "Its providerID differs from that of its machine: {said}.",
+        "A providerID is immutable: drain the Node, kubectl delete node {node}, talosctl -n {ip} "
+        "service kubelet restart",
     ),
     "being-deleted": FaultText(
-        "It is being deleted, so nothing is written on it: {said}.",
-        "kubectl get node {node} -o jsonpath={{.metadata.finalizers}} says who holds it.",
+        "It is being deleted, so the labeler writes nothing: {said}.",
+        "See which finalizers block the deletion: kubectl get node {node} -o "
+        "jsonpath={{.metadata.finalizers}}.",
     ),
     # services
     "no-leader": FaultText(
-        "No watcher leads, so nothing moves: the Lease {said}.",
+        "No watcher leads, so no Node is processed: the Lease {said}.",
         _LOGS.format("watcher"),
     ),
     "nats-silent": FaultText(
-        "NATS does not answer, so no service hears of it: {said}.",
-        "kubectl -n {namespace} logs --tail=50 --all-containers -l app.kubernetes.io/component=nats says "
-        "why.",
+        "NATS does not answer, so no service receives events: {said}.",
+        "The log gives the reason: kubectl -n {namespace} logs --tail=50 --all-containers -l "
+        "app.kubernetes.io/component=nats.",
     ),
     "no-stream": FaultText(
-        "NATS has no stream TALOSCCM, so no service hears of it.",
+        "NATS has no stream TALOSCCM, so no service receives events.",
         _LOGS.format("watcher"),
     ),
     "stream-full": FaultText(
         "The stream in NATS is full: {said}.",
-        "Give NATS more room: nats.storeMebibytes of the chart.",
+        "Give NATS more storage: nats.storeMebibytes of the chart.",
     ),
     "watcher-silent": FaultText(
-        "The watcher has said nothing of it: {said}.",
+        "The watcher has not published it: {said}.",
         _LOGS.format("watcher"),
     ),
     "metadata-silent": FaultText(
-        "metadata has said nothing of its machine: {said}.",
+        "metadata has published nothing about its machine: {said}.",
         _LOGS.format("metadata"),
     ),
     "labeler-silent": FaultText(
-        "Its machine has answered, and the labeler has not carried it out: {said}.",
+        "Its machine has answered, but the labeler has not written the Node: {said}.",
         _LOGS.format("labeler"),
     ),
     "write-refused": FaultText(
-        "Kubernetes does not take what the labeler writes on it: {said}.",
-        "Forbidden: helm upgrade grants the rights anew. A webhook: let the labeler's account pass. It is "
-        "tried again by itself.",
+        "Kubernetes rejects the labeler's writes: {said}.",
+        "Forbidden: restore the permissions with helm upgrade. A webhook: allow the labeler's "
+        "ServiceAccount. The labeler retries by itself.",
     ),
     "defect": FaultText(
-        "The labeler has a defect: {said}.",
-        "Please report it, with kubectl -n {namespace} logs -l app.kubernetes.io/component=labeler.",
+        "The labeler failed because of a bug: {said}.",
+        "Please report it with the output of kubectl -n {namespace} logs -l "
+        "app.kubernetes.io/component=labeler.",
     ),
     # serving certificate
     "certificate-denied": FaultText(
-        "The serving certificate {csr} is denied, so logs and exec fail on it once it has no "
-        "older one: {said}.",
-        "talos-ccm explain csr {csr} says what to correct; then talosctl -n {ip} service kubelet restart.",
+        "The serving certificate {csr} is denied. kubectl logs and exec fail on the Node once it "
+        "has no older certificate: {said}.",
+        "See what to correct: talos-ccm explain csr {csr}. Then talosctl -n {ip} service kubelet restart.",
     ),
     "certificate-waits": FaultText(
-        "The serving certificate {csr} is not approved yet, so logs and exec fail on it once it has no "
-        "older one: {said}.",
-        "talos-ccm explain csr {csr} says what ends the wait.",
+        "The serving certificate {csr} is not approved yet. kubectl logs and exec fail on the Node "
+        "once it has no older certificate: {said}.",
+        "See what csr waits for: talos-ccm explain csr {csr}.",
     ),
     "certificate-not-signed": FaultText(
-        "The serving certificate {csr} is approved and not signed, so logs and exec fail on it once it has "
-        "no older one{said}.",
-        "kube-controller-manager signs: see that its controller csrsigning runs, with "
+        "The serving certificate {csr} is approved but not signed. kubectl logs and exec fail on "
+        "the Node once it has no older certificate{said}.",
+        "kube-controller-manager signs: check that its controller csrsigning runs, with "
         "--cluster-signing-cert-file.",
     ),
     # pod CIDRs
     "no-pod-cidr": FaultText(
-        "It has no pod CIDR, so no pod gets an address on it: {said}.",
-        "Delete Nodes that are gone, or widen --cluster-cidr of who gives them: of ipam (talos-ccm status "
-        "ipam shows its pools), or of kube-controller-manager where ipam does not run.",
+        "It has no pod CIDR, so its pods get no addresses: {said}.",
+        "Delete Nodes whose machines are gone, or extend --cluster-cidr of ipam (pools: talos-ccm "
+        "status ipam), or of kube-controller-manager where ipam does not run.",
     ),
     # caller
     "not-told": FaultText(
-        "From here it cannot be told: {said}.",
-        "Let this command exec in the watcher's pod, or give it --talosconfig (role os:reader).",
+        "The cause is unknown here: {said}.",
+        "Allow this command to exec in the watcher's pod, or set --talosconfig (role os:reader).",
     ),
 }
 

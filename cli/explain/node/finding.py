@@ -13,7 +13,7 @@ from libs.common.contract.machine import MachineFault
 from services.labeler.plan import Plan
 
 UNINITIALIZED: Final = "not initialized"
-NO_INITIALIZER: Final = "initialized by nobody"
+NO_INITIALIZER: Final = "not initialized by any controller"
 WITHOUT_POD_CIDR: Final = "without a pod CIDR"
 _FROM_THE_FIRST: Final = frozenset({UNINITIALIZED, NO_INITIALIZER, WITHOUT_POD_CIDR})
 _DIALLING: Final = 'UNAVAILABLE: connection error: desc = "transport: Error while dialing: '

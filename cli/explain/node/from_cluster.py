@@ -52,13 +52,13 @@ async def _gather(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidenc
     evidence = msgspec.structs.replace(evidence, flow=flow)
     if not evidence.node.provided_node_ip:
         text = (
-            f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}: metadata does not ask its "
+            f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}, so metadata does not query its "
             "machine either"
         )
         return msgspec.structs.replace(evidence, not_queried_reason=text, is_query_skipped=True)
     if source.without_talos:
         return msgspec.structs.replace(
-            evidence, not_queried_reason="not asked: --without-talos", is_query_skipped=True
+            evidence, not_queried_reason="not queried: --without-talos", is_query_skipped=True
         )
     try:
         machines = open_talos_client(source.talosconfig, source.talos_endpoints, with_stage=True)
@@ -78,8 +78,8 @@ async def _gather_kubernetes(source: NodeQuery, file: CompiledConfig | None) -> 
         if node is None:
             meant = suggest_name(source.name, (node.name for node in nodes))
             raise ClusterUnavailable(
-                f"there is no Node {source.name}{meant} A machine that should be one: its kubelet's log says "
-                "why it has not registered (talosctl logs kubelet)"
+                f"Node {source.name} not found{meant} If its machine exists, the kubelet's log says why it "
+                "has not registered (talosctl logs kubelet)"
             )
         around = await gather_context(kube, node, source)
         at = datetime.now(UTC) + measure_clock_offset(kube)

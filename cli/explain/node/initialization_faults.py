@@ -26,7 +26,6 @@ from services.labeler.blocker import FAULT_REASONS
 WRITE_DEADLINE: Final = timedelta(seconds=15)  # per hop: metadata and the labeler each answer within 10 s
 JOIN_DEADLINE: Final = timedelta(seconds=30)  # the labeler reports a blocked Node within this time
 NATS: Final = "nats"  # the component label of the NATS pods
-NATS_SILENT: Final = "NATS does not tell"
 _FULL: Final = 0.98  # used part of the stream's bytes
 _FAULT_OF_REASON: Final = {reason: FAULT_BY_KIND[kind] for kind, reason in FAULT_REASONS.items()}
 _WRITING: Final = "writing the Node: "
@@ -43,9 +42,11 @@ def find_initialization_faults(case: NodeCase) -> Iterator[NodeFinding]:
     if not node.provided_node_ip and not _is_foreign(case):
         yield from _check_kubelet_flags(case)
     elif case.not_managed_reason:
-        yield make_finding(case, _name_owner(case), case.not_managed_reason, what="another's")
+        yield make_finding(
+            case, _name_owner(case), case.not_managed_reason, what="managed by another controller"
+        )
     elif node.is_initialized:
-        yield from _check_machine(case, what="initialized, and its machine does not answer for it")
+        yield from _check_machine(case, what="initialized, but its machine does not confirm it")
     else:
         own = tuple(_check_machine(case, what=UNINITIALIZED)) if not evidence.is_from_bus else ()
         both = own + tuple(_check_flow(case))
@@ -94,9 +95,9 @@ def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
     why = lease.why_nobody_leads(evidence.at) if lease is not None and not leads else ""
     if why:
         yield make_finding(case, "no-leader", append_unready_pods(case, why, "watcher"), what=UNINITIALIZED)
-    if isinstance(flow, FlowUnavailable) and flow.reason.startswith(NATS_SILENT):
-        said = flow.reason.removeprefix(NATS_SILENT).lstrip(": ")
-        yield make_finding(case, "nats-silent", append_unready_pods(case, said, NATS), what=UNINITIALIZED)
+    if isinstance(flow, FlowUnavailable) and flow.nats_error is not None:
+        said = append_unready_pods(case, flow.nats_error, NATS)
+        yield make_finding(case, "nats-silent", said, what=UNINITIALIZED)
     elif (
         isinstance(flow, FlowUnavailable)
         and not flow.is_all_in_one
@@ -163,7 +164,10 @@ def _check_services(case: NodeCase) -> Iterator[NodeFinding]:
         elif compute_age(node.metadata.creation_timestamp, at) >= JOIN_DEADLINE:
             why = "; ".join(filter(None, (evidence.not_queried_reason, words.problem if words else "")))
             yield make_finding(
-                case, "not-told", why or "nobody was asked what the services say", what=UNINITIALIZED
+                case,
+                "not-told",
+                why or "neither the machine nor the services were queried",
+                what=UNINITIALIZED,
             )
     elif words.observed is None or words.observed.node.uid != node.uid:
         yield make_finding(
@@ -174,7 +178,7 @@ def _check_services(case: NodeCase) -> Iterator[NodeFinding]:
         )
     elif words.find_machine_event(node) is None:
         if compute_age(words.observed.observed_at, at) >= WRITE_DEADLINE:
-            ago = f"the watcher told it {format_age(words.observed.observed_at, at)} ago"
+            ago = f"the watcher published it {format_age(words.observed.observed_at, at)} ago"
             yield make_finding(
                 case, "metadata-silent", append_unready_pods(case, ago, "metadata"), what=UNINITIALIZED
             )
@@ -187,7 +191,7 @@ def _check_labeler(case: NodeCase) -> Iterator[NodeFinding]:
     said = evidence.last_messages.find_machine_event(evidence.node) if evidence.last_messages else None
     if said is None or compute_age(said.enriched_at, evidence.at) < WRITE_DEADLINE:
         return
-    why = f"metadata told it {format_age(said.enriched_at, evidence.at)} ago"
+    why = f"metadata published it {format_age(said.enriched_at, evidence.at)} ago"
     flow = evidence.flow
     seen = (
         [one for one in flow.services if one.service == LABELER.service]

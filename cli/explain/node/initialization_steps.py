@@ -39,7 +39,7 @@ def _list_steps(evidence: NodeEvidence, *, is_anothers: bool) -> Iterator[Initia
     yield _make_queried_step(evidence)
     if is_anothers:
         yield InitializationStep(
-            who=LABELER.service, what="left alone", state="none", note="the Node is another's"
+            who=LABELER.service, what="not managed", state="none", note="another controller manages the Node"
         )
     else:
         yield from _list_write_steps(evidence)
@@ -62,29 +62,26 @@ def _make_observed_step(evidence: NodeEvidence) -> InitializationStep:
     seen = words.observed
     if seen is None or seen.node.uid != evidence.node.uid:
         return InitializationStep(who="watcher", what="observed", state="owed")
-    return InitializationStep(
-        who="watcher", what="observed, the last time", state="done", at=seen.observed_at
-    )
+    return InitializationStep(who="watcher", what="last observed", state="done", at=seen.observed_at)
 
 
 def _make_queried_step(evidence: NodeEvidence) -> InitializationStep:
-    node, words, what = evidence.node, evidence.last_messages, "its machine asked, and answered"
+    node, words, what = evidence.node, evidence.last_messages, "machine queried"
     if not node.provided_node_ip:
         return InitializationStep(
-            who="metadata", what=what, state="none", note="its Node names no address to ask at"
+            who="metadata", what=what, state="none", note="the Node announces no address"
         )
     said = words.find_machine_event(node) if words is not None else None
     if isinstance(said, NodeUnreachable):
-        note = f"no answer at try {said.attempt}, {said.enriched_at:%H:%M:%S}; tried again by itself"
+        note = f"attempt {said.attempt} failed at {said.enriched_at:%H:%M:%S}; metadata retries"
         return InitializationStep(who="metadata", what=what, state="owed", note=note)
     if said is not None:
         return InitializationStep(who="metadata", what=what, state="done", at=said.facts.queried_at)
     if words is not None and not words.problem:
         return InitializationStep(who="metadata", what=what, state="owed")
     if isinstance(evidence.machine_result, DescribedNode | MachineFault):
-        note = "from here it " + (
-            "does not" if isinstance(evidence.machine_result, MachineFault) else "answers"
-        )
+        verb = "does not answer" if isinstance(evidence.machine_result, MachineFault) else "answers"
+        note = f"it {verb} this command"
         return InitializationStep(who="metadata", what=what, state="unknown", note=note)
     return InitializationStep(who="metadata", what=what, state="unknown")
 
@@ -109,14 +106,14 @@ def _list_write_steps(evidence: NodeEvidence) -> Iterator[InitializationStep]:
         what="taint removed",
         state="none" if never else "done" if node.is_initialized else "owed",
         at=at if node.is_initialized and not never else None,
-        note="it bears none" if never else "",
+        note="it has no taint" if never else "",
     )
 
 
 def _list_certificate_steps(evidence: NodeEvidence) -> Iterator[InitializationStep]:
     request = evidence.context.request
     if request is None:
-        note = "Kubernetes holds no request of it, which it does for an hour"
+        note = "Kubernetes has no request; it deletes a decided one after an hour"
         yield InitializationStep(who="kubelet", what="certificate requested", state="none", note=note)
         return
     filed = request.metadata.creation_timestamp
@@ -142,10 +139,10 @@ def _make_pod_cidr_step(evidence: NodeEvidence) -> InitializationStep:
     if node.spec.pod_cidrs:
         at = decided.decided_at if decided is not None and decided.outcome == "allocated" else None
         note = ", ".join(node.spec.pod_cidrs)
-        return InitializationStep(who=IPAM.service, what="pod CIDR given", state="done", at=at, note=note)
+        return InitializationStep(who=IPAM.service, what="pod CIDR allocated", state="done", at=at, note=note)
     event = evidence.context.find_event("CIDRNotAvailable", "CIDRAssignmentFailed")
     if decided is None and event is None:
         return InitializationStep(
-            who=IPAM.service, what="pod CIDR given", state="none", note="it has none, nor is one owed"
+            who=IPAM.service, what="pod CIDR allocated", state="none", note="none allocated, none expected"
         )
-    return InitializationStep(who=IPAM.service, what="pod CIDR given", state="owed")
+    return InitializationStep(who=IPAM.service, what="pod CIDR allocated", state="owed")

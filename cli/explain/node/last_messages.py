@@ -34,7 +34,7 @@ def select_last_messages(seen: FlowSnapshot | FlowUnavailable | None, name: str)
     if isinstance(seen, FlowUnavailable):
         return LastMessages(problem=seen.reason)
     if seen.stream is None:
-        return LastMessages(problem="NATS has no stream TALOSCCM: the watcher that leads makes it")
+        return LastMessages(problem="NATS has no stream TALOSCCM; the leading watcher creates it")
     found = seen.find_object("node", name)
     if found is None:
         return LastMessages()

@@ -58,12 +58,12 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
 
     def _why_nobody_leads(self, at: datetime) -> str:
         if not self.holder:
-            return "is held by nobody"
+            return "has no holder"
         if self.renewed_at is None:
-            return f"of {self.holder} bears no time"
+            return f"of {self.holder} has no renew time"
         age = (at - self.renewed_at).total_seconds()
         return (
-            f"was renewed {age:.0f} s ago, by {self.holder}, for {self.seconds} s"
+            f"was last renewed {age:.0f} s ago by {self.holder}, for {self.seconds} s"
             if age > self.seconds
             else ""
         )
@@ -100,7 +100,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
         named = {pod.metadata.labels.get(COMPONENT, ""): pod for pod in self.pods}
         for wiring in SERVICES:  # without NATS, which may run elsewhere
             if wiring.service in services and any(named) and wiring.service not in named:
-                yield f"there is no pod of {wiring.service}"
+                yield f"{wiring.service} has no pod"
         for pod in self.pods:
             service = pod.metadata.labels.get(COMPONENT, "")  # "": the pod runs all services
             if service in ("", *services) and not pod.is_terminated and pod.why_not_ready:

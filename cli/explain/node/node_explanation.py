@@ -38,7 +38,7 @@ CONTROLLERS: Final = {
     CLOUD_NODE: "labels, addresses, providerID",
     CSR_APPROVAL: "serving certificates",
     NODE_IPAM: "pod CIDRs",
-    NODE_LIFECYCLE: "its deletion",
+    NODE_LIFECYCLE: "Node deletion",
 }
 
 
@@ -155,10 +155,10 @@ def _list_checks(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckRes
 def _check_ready(node: Node, *, is_starting: bool) -> CheckResult:
     condition, result = node.find_condition("Ready"), _NOT_READY[is_starting]
     if condition is None:
-        return CheckResult(name="ready", result=result, text="its kubelet has told nothing of itself yet")
+        return CheckResult(name="ready", result=result, text="its kubelet has not reported yet")
     since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
     if condition.status == "True":
-        return CheckResult(name="ready", result="passed", text=f"its kubelet says that it is ready{since}")
+        return CheckResult(name="ready", result="passed", text=f"its kubelet reports Ready{since}")
     said = ": ".join(filter(None, (condition.reason, condition.message)))
     text = f"Ready is {condition.status}{since}" + (f", {said}" if said else "")
     return CheckResult(name="ready", result=result, text=text)
@@ -170,7 +170,7 @@ def _check_machine(evidence: NodeEvidence) -> Iterator[CheckResult]:
             said = facts.platform
             place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
             text = f"the machine at {facts.node_ip} answers as {facts.node_name} ({place or 'no platform'})"
-            text += "" if by == "nodename" else ", recognised by its systemUUID"
+            text += "" if by == "nodename" else ", identified by its systemUUID"
             text += f"; its stage is {facts.stage!r}" if facts.stage not in ("", "running") else ""
             text += _describe_bus_source(evidence)
             yield CheckResult(name="machine", result="passed", text=text)
@@ -191,7 +191,7 @@ def _describe_bus_source(evidence: NodeEvidence) -> str:
         if evidence.is_from_bus and evidence.last_messages
         else None
     )
-    return f"; so it told metadata at {said.enriched_at:%Y-%m-%d %H:%M:%S} UTC" if said is not None else ""
+    return f"; reported by metadata at {said.enriched_at:%Y-%m-%d %H:%M:%S} UTC" if said is not None else ""
 
 
 def _check_provider_id(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckResult]:
@@ -207,7 +207,7 @@ def _check_provider_id(evidence: NodeEvidence, plan: Plan | None) -> Iterator[Ch
         yield CheckResult(name="providerID", result="waits", text=text)
     elif evidence.node.is_initialized:
         yield CheckResult(
-            name="providerID", result="passed", text="none, and who initialised the Node gave none"
+            name="providerID", result="passed", text="none; the controller that initialized the Node set none"
         )
 
 
@@ -223,27 +223,25 @@ def _describe_reported_id(evidence: NodeEvidence, plan: Plan | None) -> str:
     )
     reported = derive_native_provider_id(by_rules)
     if not reported:
-        return ", and its machine reports none of its own"
-    return ", as its machine reports" if reported == evidence.node.spec.provider_id else ""
+        return "; its machine reports no native providerID"
+    return "; its machine reports the same" if reported == evidence.node.spec.provider_id else ""
 
 
 def _check_initialized(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckResult]:
     node, name = evidence.node, "initialized"
     if node.is_initialized:
-        yield CheckResult(name=name, result="passed", text="nothing keeps pods from it on our account")
+        yield CheckResult(name=name, result="passed", text="no taint of this controller remains")
     elif plan is None and not evidence.is_query_skipped:
-        yield CheckResult(
-            name=name, result="unknown", text="what stands in its way is told when its machine is asked"
-        )
+        yield CheckResult(name=name, result="unknown", text="unknown until its machine is queried")
     elif plan is None:
         # The caller disabled the query, so a missing answer is no failure.
         result: CheckOutcome = "unknown" if node.provided_node_ip else "failed"
-        yield CheckResult(name=name, result=result, text=f"the taint stands; {evidence.not_queried_reason}")
+        yield CheckResult(name=name, result=result, text=f"the taint remains; {evidence.not_queried_reason}")
     elif plan.outcome == "initialized":
-        yield CheckResult(name=name, result="waits", text=f"nothing stands in its way: {plan.reason}")
+        yield CheckResult(name=name, result="waits", text=f"nothing blocks it: {plan.reason}")
     elif plan.blocker and isinstance(evidence.machine_result, MachineFault):
-        text = f"the taint stays until its machine answers ({plan.blocker.reason})"
+        text = f"the taint remains until its machine answers ({plan.blocker.reason})"
         yield CheckResult(name=name, result="failed", text=text)
     else:
-        left = "the labeler leaves it alone: " if plan.outcome == "not-ours" else ""
+        left = "not managed by the labeler: " if plan.outcome == "not-ours" else ""
         yield CheckResult(name=name, result="failed", text=f"{left}{plan.reason}")

@@ -62,7 +62,7 @@ def _list_findings(case: NodeCase) -> Iterator[NodeFinding]:
         return
     yield from find_initialization_faults(case)
     if case.mismatch:
-        yield make_finding(case, "provider-id", case.mismatch, what="under another providerID")
+        yield make_finding(case, "provider-id", case.mismatch, what="registered with a different providerID")
     yield from _check_kubelet(case)
     yield from _check_pod_cidr(case)
     yield from _check_certificate(case)
@@ -70,7 +70,7 @@ def _list_findings(case: NodeCase) -> Iterator[NodeFinding]:
 
 
 def _check_config_file(case: NodeCase) -> Iterator[NodeFinding]:
-    evidence, what = case.evidence, "under old rules, or none"
+    evidence, what = case.evidence, "not updated to the current rules"
     told = next((each for each in evidence.context.cluster_events if each.reason in _OF_CLOUD_CONFIG), None)
     if evidence.file_mistakes:
         yield make_finding(case, "cloud-config-refused", evidence.file_mistakes, what=what)
@@ -84,11 +84,11 @@ def _check_kubelet(case: NodeCase) -> Iterator[NodeFinding]:
     if (ready is not None and ready.status == "True") or is_starting(evidence):
         return
     if ready is None:
-        yield make_finding(case, "not-ready", "it has told nothing of itself yet", what="not ready")
+        yield make_finding(case, "not-ready", "its kubelet has not reported yet", what="not ready")
         return
     said = ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
     fault = "kubelet-silent" if ready.status == "Unknown" else "not-ready"
-    what = "not heard of" if fault == "kubelet-silent" else "not ready"
+    what = "not reporting" if fault == "kubelet-silent" else "not ready"
     yield make_finding(case, fault, said, what=what, since=parse_time(ready.last_transition_time))
 
 
@@ -127,5 +127,5 @@ def _check_certificate(case: NodeCase) -> Iterator[NodeFinding]:
     else:
         event = around.find_event("CSRWaiting")
         own = event is not None and request.name in event.message
-        said = event.message if event is not None and own else "csr has not decided it"
+        said = event.message if event is not None and own else "csr has not decided yet"
         yield make_finding(case, "certificate-waits", said, what=what, since=filed)

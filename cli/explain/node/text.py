@@ -24,9 +24,9 @@ _MOST_LINES: Final = 40
 _COLUMN: Final = 12
 _TIME: Final = 21
 _STEP_LABELS: Final[dict[StepState, tuple[str, str]]] = {
-    "done": ("at a time not known", "dim"),
-    "owed": ("not yet", "yellow"),
-    "unknown": ("not known here", "cyan"),
+    "done": ("time unknown", "dim"),
+    "owed": ("pending", "yellow"),
+    "unknown": ("unknown", "cyan"),
     "none": ("-", "dim"),
 }
 _EVIDENCE_LABELS: Final[dict[EvidenceState, tuple[str, str]]] = {
@@ -36,17 +36,17 @@ _EVIDENCE_LABELS: Final[dict[EvidenceState, tuple[str, str]]] = {
     "unknown": ("unknown", "cyan"),
 }
 _DELETION_LABELS: Final[dict[Fate, tuple[str, str]]] = {
-    "not-owned": ("leave it alone", "yellow"),
+    "not-owned": ("ignore it", "yellow"),
     "kept": ("keep it", "green"),
-    "deletable": ("delete it, where it runs, once the rest is there, too", "red"),
-    "unknown": ("keep it, as far as it is known here", "cyan"),
+    "deletable": ("delete it, once the remaining conditions are met", "red"),
+    "unknown": ("keep it, as far as known here", "cyan"),
 }
 _PLAN_LABELS: Final[dict[PlanOutcome, tuple[str, str]]] = {
-    "initialized": ("initialise it", "green"),
+    "initialized": ("initialize it", "green"),
     "updated": ("write", "yellow"),
-    "unchanged": ("write nothing", "green"),
-    "blocked": ("leave the taint where it is", "red"),
-    "not-ours": ("leave it alone", "yellow"),
+    "unchanged": ("change nothing", "green"),
+    "blocked": ("keep the taint", "red"),
+    "not-ours": ("ignore it", "yellow"),
 }
 
 
@@ -54,14 +54,14 @@ def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[
     """Yield the lines: verdict, steps, Node, ownership, checks, plan, forecast, last messages."""
     yield from format_verdict(explanation, now)
     yield blank_line()
-    yield _format_title("Journey, in UTC")
+    yield _format_title("Initialization steps (UTC)")
     yield from map(_format_step, explanation.steps)
     yield blank_line()
     yield from _format_heading(explanation, now)
     yield blank_line()
     yield from _format_owners(explanation)
     yield blank_line()
-    yield _format_title("Checks, by what is so now")
+    yield _format_title("Checks (current state)")
     yield from (format_check(check) for check in explanation.checks)
     if explanation.plan is not None:
         yield from _format_plan(
@@ -73,7 +73,7 @@ def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[
         yield blank_line()
         yield from _format_last_messages(explanation.evidence.last_messages, now)
     for each in explanation.evidence.context.unavailable_parts:
-        yield format_field("Not read", Text(_shorten(each), style="cyan"))
+        yield format_field("Unavailable", Text(_shorten(each), style="cyan"))
 
 
 def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
@@ -82,13 +82,16 @@ def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line
     created = explanation.node.metadata.creation_timestamp
     match verdict.state:
         case "well":
-            yield Line(0, Text.assemble(name, " is ", ("well", "green"), ": initialized and ready"))
+            yield Line(0, Text.assemble(name, " is ", ("healthy", "green"), ": initialized and ready"))
         case "moving":
             is_ours = explanation.node.is_initialized and bool(explanation.node.spec.provider_id)
             doing = ("starting" if is_ours else "being initialized", "yellow")
             yield Line(0, Text.assemble(name, " is ", doing, f" since {format_time(created, now)}"))
         case "another's":
-            yield Line(0, Text.assemble(name, " is ", ("another's", "yellow"), ", and initialized"))
+            yield Line(
+                0,
+                Text.assemble(name, " is ", ("managed by another controller", "yellow"), ", and initialized"),
+            )
         case "unknown" | "stuck":
             first = verdict.findings[0]
             since = f" since {format_time(first.since, now)}" if first.since else ""
@@ -130,18 +133,18 @@ def _format_heading(explanation: NodeExplanation, now: datetime) -> Iterator[Lin
 
 def _format_owners(explanation: NodeExplanation) -> Iterator[Line]:
     file = explanation.evidence.config_file
-    source = file.source if file else "--cloud-config, which is not given"
-    yield _format_title(f"Whose it is, by {source}")
+    source = file.source if file else "no --cloud-config given"
+    yield _format_title(f"Ownership ({source})")
     if explanation.has_ownership_config:
         yield from map(_format_owner, explanation.owners)
         return
-    text = "nothing is said of ownership: each controller judges for itself"
+    text = "no ownership configured: each controller decides by itself"
     yield Line(2, Text(text, style="dim"))
     yield from (_format_owner(owner) for owner in explanation.owners if owner.why_not)
 
 
 def _format_owner(owner: ControllerOwnership) -> Line:
-    word, style = ("foreign", "yellow") if owner.why_not else ("ours", "green")
+    word, style = ("foreign", "yellow") if owner.why_not else ("managed", "green")
     label = Text.assemble((f"{word:<9}", style))
     text = f"{owner.controller} ({owner.manages})" + (f": {owner.why_not}" if owner.why_not else "")
     return Line(2, Text(text), label)
@@ -163,7 +166,7 @@ def _format_plan(plan: Plan, *, silent: bool) -> Iterator[Line]:
 
 
 def _format_deletion(gone: DeletionForecast) -> Iterator[Line]:
-    yield _format_title("Is its machine gone? What lifecycle has and lacks, by one look now")
+    yield _format_title("Evidence that the machine is gone (one query, now)")
     for piece in gone.evidence:
         word, style = _EVIDENCE_LABELS[piece.state]
         yield Line(2, Text(_shorten(piece.text)), Text(f"{word:<10}", style=style))
@@ -180,7 +183,7 @@ def _format_deletion(gone: DeletionForecast) -> Iterator[Line]:
 
 
 def _format_last_messages(words: LastMessages, now: datetime) -> Iterator[Line]:
-    yield _format_title("What the services said last")
+    yield _format_title("Last messages of the services")
     if words.problem:
         yield Line(2, Text(f"unknown: {_shorten(words.problem)}", style="cyan"))
         return
@@ -189,20 +192,18 @@ def _format_last_messages(words: LastMessages, now: datetime) -> Iterator[Line]:
         text = (
             f"no answer, attempt {said.attempt}, {format_time(said.enriched_at, now)}: {said.fault.message}; "
         )
-        yield _format_service("metadata", f"{text}tries again {said.retry_at:%Y-%m-%d %H:%M:%S} UTC")
+        yield _format_service("metadata", f"{text}retries at {said.retry_at:%Y-%m-%d %H:%M:%S} UTC")
     elif said is not None:
         yield _format_service("metadata", f"answered {format_time(said.facts.queried_at, now)}")
     for decided in words.decisions:
         text = f"{decided.outcome}, {format_time(decided.decided_at, now)}: {decided.reason}"
         yield _format_service(decided.service, text)
     for dead in words.dead_letters:
-        yield _format_service(
-            dead.service, f"could not handle a message, {format_time(dead.at, now)}: {dead.reason}"
-        )
+        yield _format_service(dead.service, f"rejected a message, {format_time(dead.at, now)}: {dead.reason}")
     for subject in words.unreadable:
-        yield Line(2, Text(f"what stands under {subject} cannot be read", style="red"))
+        yield Line(2, Text(f"the message on {subject} is unreadable", style="red"))
     if not (said or words.decisions or words.dead_letters or words.unreadable):
-        yield Line(2, Text("nothing within the hour that NATS keeps it", style="dim"))
+        yield Line(2, Text("none within the last hour, which is the retention of NATS", style="dim"))
 
 
 def _format_service(name: str, text: str) -> Line:

@@ -168,7 +168,7 @@ def test_why_there_is_none_is_said():
 
 
 def test_of_several_releases_one_must_be_named():
-    with pytest.raises(AccessError, match=r"more than one release \(a, b\): choose by --release"):
+    with pytest.raises(AccessError, match=r"several releases \(a, b\): select one with --release"):
         chosen(a_pod("w-1", release="a", **READY), a_pod("w-2", release="b", **READY))
     assert build_label_selector("b") == {"app.kubernetes.io/instance": "b"}
 

@@ -42,7 +42,7 @@ def fails_with(number: int, monkeypatch: pytest.MonkeyPatch) -> Result:
 def test_a_full_disk_is_told_in_words(number: int, monkeypatch: pytest.MonkeyPatch):
     done = fails_with(number, monkeypatch)
     assert done.exit_code == 2
-    assert done.output == f"Error: what there is to tell cannot be written: {os.strerror(number)}\n"
+    assert done.output == f"Error: cannot write the output: {os.strerror(number)}\n"
 
 
 def test_any_other_failure_of_the_system_is_not_passed_off_as_that(monkeypatch: pytest.MonkeyPatch):

@@ -99,7 +99,7 @@ async def test_a_lease_that_nobody_has_made_is_told_with_its_place():
 async def test_of_several_releases_the_one_that_is_named_counts():
     two = (RENAMED, a_deployment("b"))
     assert await read(FakeKube(*two, held=(MINE,)), release="a") == ("talos/mine", "holder of mine")
-    with pytest.raises(LeaseNameUnknown, match="several releases, choose by --release"):
+    with pytest.raises(LeaseNameUnknown, match="several releases: select one with --release"):
         await read(FakeKube(*two))
 
 

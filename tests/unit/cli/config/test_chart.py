@@ -44,7 +44,7 @@ def test_values_that_crash_every_pod_are_refused(tmp_path: Path):
     assert "error: image.tag: v1.9.0 is not a version of this controller" in result.stdout
     assert "error: extraArgs: unknown flag --no-such-flag" in result.stdout
     assert "error: extraArgs: --authorization-always-allow-paths leaves out /livez, /readyz" in result.stdout
-    assert "not checked: files that flags or Secrets name" in result.stdout
+    assert "not checked: files that flags or Secrets refer to" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_values_that_crash_every_pod_are_refused(tmp_path: Path):
         ("talos:", "talos: must be a mapping, but has no value"),
         ("enabledControllers:", "leaves nothing to run"),
         ("replicaCount: 0", "replicaCount: must be at least 1"),
-        ("nats: {replica: 3}", "nats.replica: the chart refuses this key; did you mean replicas?"),
+        ("nats: {replica: 3}", "nats.replica: the chart rejects this key; did you mean replicas?"),
         (
             "talos: {enabled: false}\nenabledControllers: [cloud-node]",
             "talos.enabled: false allows node-csr-approval alone",

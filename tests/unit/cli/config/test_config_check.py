@@ -9,13 +9,13 @@ from click.testing import CliRunner, Result
 from cli.__main__ import main
 from cli.config.config_check import check_config
 from libs.common.contract.platforms import PLATFORMS
+from tests.cli_screen import TEXTS
 
 GOOD = """\
 transformations:
   - name: web
     labels: {example.com/platform: "{{ .Platform }}"}
 """
-TEXTS = Path(__file__).parents[1] / "texts"
 
 
 def checked(tmp_path: Path, content: str, *options: str) -> Result:
@@ -122,7 +122,7 @@ def test_json_says_the_same(tmp_path: Path):
         "line": 6,
         "path": 'transformations[0].labels["example.com/zone"]',
         "rule": "web",
-        "message": "asks for .Zoone, which no machine has; did you mean Zone?",
+        "message": "uses .Zoone, which no machine has; did you mean Zone?",
     }
 
 

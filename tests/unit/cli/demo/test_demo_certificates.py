@@ -36,7 +36,7 @@ def test_who_is_denied_or_not_answered_is_named_with_the_reason():
     certificates.update_request(make_request(node="web-1", conditions=(denied,)), after(5))
     assert not certificates.is_settled
     assert not certificates.are_all_issued
-    assert certificates.missing == [("web-1", "the address is another's"), ("web-2", "patience was over")]
+    assert certificates.missing == [("web-1", "the address is another's"), ("web-2", "timeout")]
 
 
 def test_an_approved_request_is_not_issued_yet():

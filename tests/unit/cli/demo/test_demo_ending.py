@@ -16,5 +16,5 @@ def test_in_an_image_which_holds_no_testbed_the_demo_says_so():
         [sys.executable, "-c", WITHOUT_TESTBED], capture_output=True, text=True, check=False
     )
     assert told.returncode == 1
-    assert "in a checkout: make demo" in told.stderr
+    assert "in a checkout, run make demo" in told.stderr
     assert "Traceback" not in told.stderr

@@ -97,9 +97,9 @@ def test_a_blocked_node_says_why_and_moves_on_when_its_machine_answers(fields: d
 
 def test_a_node_that_ran_out_of_patience_says_whether_it_had_joined():
     journeys = a_run()
-    assert first(journeys).why_not_ready == "patience was over before it had joined"
+    assert first(journeys).why_not_ready == "timeout before it joined"
     journeys.apply_node(make_node("one"), after(0.1))
-    assert first(journeys).why_not_ready == "patience was over on its way"
+    assert first(journeys).why_not_ready == "timeout before it was ready"
 
 
 def test_a_node_that_is_not_of_this_run_is_nobodys_journey():
@@ -172,4 +172,4 @@ def test_what_rules_gave_is_counted_by_value_and_other_keys_are_left_out():
         "    1 node   taint web:NoSchedule",
         "    1 node   taint web=x:NoSchedule",
     ]
-    assert format_rule_values(frozenset(), [node("red")]) == ["nothing: no rule is about these nodes"]
+    assert format_rule_values(frozenset(), [node("red")]) == ["nothing: no rule matches these nodes"]

@@ -35,7 +35,7 @@ def test_who_leads_is_held_against_the_api_servers_clock_and_not_ours():
     assert run_check("controllers", ours_is_ahead).state == "ok"
     dead = make_lease(HELD_BY_OURS, age=timedelta())
     ours_is_behind = make_snapshot(leases=(dead,), server_clock=make_remote_clock(HOUR))
-    assert "nobody leads" in format_observations("controllers", ours_is_behind)
+    assert "no watcher leads" in format_observations("controllers", ours_is_behind)
 
 
 def test_a_leader_that_has_just_died_is_no_stranger_who_leads():
@@ -43,8 +43,8 @@ def test_a_leader_that_has_just_died_is_no_stranger_who_leads():
     waits = format_observations(
         "controllers", make_snapshot(leases=(make_lease(gone, age=30 * SECOND),)), "unknown"
     )
-    assert f"{gone}, who held Lease kube-system/cloud-controller-manager-talos last, is gone" in waits
-    assert "somebody else leads" in format_observations(
+    assert f"{gone}, the last holder of Lease kube-system/cloud-controller-manager-talos, is gone" in waits
+    assert "another controller leads" in format_observations(
         "controllers", make_snapshot(leases=(make_lease(gone, age=3 * SECOND),))
     )
 

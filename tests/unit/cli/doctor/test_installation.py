@@ -101,8 +101,8 @@ def test_the_words_have_each_fix_and_can_be_read_in_a_pipe():
     print_lines(format_diagnosis(told, "Release x"), Console(file=stream, highlight=False))
     text = stream.getvalue()
     assert text.startswith("Release x\n\nWRONG  config")
-    assert "       fix: services that start refuse it" in text
-    assert text.endswith("\n13 ok, 1 wrong, 0 cannot be told\n")
+    assert "       fix: new pods reject the file" in text
+    assert text.endswith("\n13 ok, 1 wrong, 0 unknown\n")
 
 
 def test_json_has_every_check_in_the_order_of_importance():
@@ -198,7 +198,7 @@ def test_a_container_that_ends_again_and_again_is_told_with_its_last_line():
     told = format_observations(
         "services", make_snapshot(here=here, pods=(pod,), last_lines={pod.name: "no such flag"})
     )
-    assert "7 times with Error 2; its last line: no such flag" in told
+    assert "7 times with Error 2; last log line: no such flag" in told
     assert f"kubectl --namespace kube-system logs {pod.name} --container labeler --previous" in told
 
 
@@ -223,7 +223,9 @@ def test_a_pod_that_fits_nowhere_a_secret_that_is_missing_and_what_is_not_ready_
 
 def test_pods_that_nobody_makes_or_that_are_refused_are_told():
     here = make_installation(labeler={"ready": 0})
-    assert "nobody has made the others" in format_observations("services", make_snapshot(here=here, pods=()))
+    assert "the other pods were not created" in format_observations(
+        "services", make_snapshot(here=here, pods=())
+    )
     refused = Condition(type="ReplicaFailure", status="True", message="violates PodSecurity")
     here = make_installation(labeler={"ready": 0, "conditions": (refused,)})
     assert "violates PodSecurity" in format_observations("services", make_snapshot(here=here, pods=()))
@@ -236,7 +238,7 @@ def test_without_the_right_to_see_pods_it_is_told_that_they_would_tell():
 
 
 def test_an_installation_without_watcher_is_wrong():
-    assert "there is no watcher" in format_observations(
+    assert "watcher is not installed" in format_observations(
         "services", make_snapshot(here=make_installation(without=("watcher",)))
     )
 
@@ -252,7 +254,7 @@ def test_a_second_image_and_another_chart_are_told():
     other = make_installation(csr={"image": "ghcr.io/talos-ccm/talos-cloud-controller-manager:v0.0.9"})
     assert f"v0.0.9 ({PREFIX}-csr)" in format_observations("versions", make_snapshot(here=other))
     older = make_installation(csr={"version": "v0.0.9"})
-    assert "different charts" in format_observations("versions", make_snapshot(here=older))
+    assert "different chart versions" in format_observations("versions", make_snapshot(here=older))
 
 
 def test_an_image_of_another_version_than_its_chart_is_told_and_a_tag_of_ones_own_is_not():
@@ -267,7 +269,7 @@ def test_an_image_of_another_version_than_its_chart_is_told_and_a_tag_of_ones_ow
             )
         )
 
-    assert "the chart of v0.1.0 runs the image r.example.com:5000/ccm:v0.2.0" in format_observations(
+    assert "chart version v0.1.0 runs image r.example.com:5000/ccm:v0.2.0" in format_observations(
         "versions", all_of("r.example.com:5000/ccm:v0.2.0")
     )
     assert run_check("versions", all_of("r.example.com:5000/ccm:edge")).state == "ok"
@@ -275,7 +277,7 @@ def test_an_image_of_another_version_than_its_chart_is_told_and_a_tag_of_ones_ow
 
 
 def test_another_version_of_this_command_is_told():
-    assert ("this talos-ccm is 0.3.0, and v0.1.0 is installed") in format_observations(
+    assert ("this talos-ccm has version 0.3.0, but v0.1.0 is installed") in format_observations(
         "versions", make_snapshot(version="0.3.0")
     )
 
@@ -356,11 +358,11 @@ def refused(resource: str, service: str, **there: bool) -> str:
 
 def test_a_missing_role_a_missing_binding_and_a_changed_role_have_their_own_fix():
     told = refused("events", "csr", roles=False, rolebindings=True)
-    assert f"there is no Role default/{PREFIX}-csr" in told
+    assert f"Role default/{PREFIX}-csr does not exist" in told
     assert "kubectl apply --server-side" in told
     told = refused("events", "csr", roles=True, rolebindings=False)
     assert f"kubectl --namespace default create rolebinding {PREFIX}-csr --role={PREFIX}-csr" in told
-    assert "is not as the chart has it" in refused("events", "csr", roles=True, rolebindings=True)
+    assert "differs from the chart" in refused("events", "csr", roles=True, rolebindings=True)
 
 
 def test_a_right_that_it_must_not_have_is_told():
@@ -385,8 +387,8 @@ def test_rights_that_cannot_be_asked_for_are_no_missing_ones():
 
 
 @pytest.mark.parametrize(
-    ("everywhere", "told"), [(True, "in this cluster"), (False, "in namespace kube-system, and you may not")]
+    ("everywhere", "told"), [(True, "in the cluster"), (False, "in namespace kube-system, and you may not")]
 )
 def test_that_nothing_is_installed_is_said_of_no_more_than_was_looked_at(everywhere: bool, told: str):
-    with pytest.raises(ClusterUnavailable, match=f"none of its services is installed {told}"):
+    with pytest.raises(ClusterUnavailable, match=f"this controller is not installed {told}"):
         select_installation(DoctorQuery(), (), (), everywhere=everywhere)

@@ -2,7 +2,6 @@
 
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -30,14 +29,13 @@ from services.csr.api_endpoint import ApiEndpoint
 from services.csr.decide import ApprovalPolicy
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node, make_request
-from tests.cli_screen import render_lines
+from tests.cli_screen import TEXTS, render_lines
 from tests.csr_actors import REFUSED, make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, CsrCase
 
-TEXTS = Path(__file__).parents[1] / "texts"
 KNOWN = ApprovalPolicy(service_networks=POLICY.service_networks, api_endpoint=POLICY.api_endpoint)
 NETWORKS = msgspec.structs.replace(KNOWN, allowed_networks=("10.0.0.0/8",))
-NO_TALOS = "no Talos API to ask: there is no talosconfig"
+NO_TALOS = "cannot access the Talos API: there is no talosconfig"
 
 
 def filed(
@@ -229,7 +227,7 @@ def test_what_was_denied_stays_so_and_what_it_would_be_now_is_told_beside_it():
     explanation = explain_request(evidence(denied, OWN), KNOWN)
     assert (explanation.state, explanation.verdict, explanation.exit_status) == ("denied", "approve", 1)
     assert "Decision      denied; it would be approved now\n" in shown(explanation)
-    assert "the kubelet asks anew" in " ".join(suggest_actions(explanation))
+    assert "The kubelet files new requests" in " ".join(suggest_actions(explanation))
 
 
 def test_what_is_approved_and_not_signed_names_who_signs():

@@ -2,7 +2,6 @@
 
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -53,9 +52,8 @@ from services.lifecycle.poll_history import PollHistory, PollResult
 from services.lifecycle.settings import LifecycleSettings
 from services.lifecycle.shutdown_taint import SHUTTING_DOWN_STAGE
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
-from tests.cli_screen import render_lines
+from tests.cli_screen import TEXTS, render_lines
 
-TEXTS = Path(__file__).parents[1] / "texts"
 TERMS, SPOT = DeletionPolicy(), DeletionPolicy(deletes_gcp_spot=True)
 OLD, NEW = "0a1b2c3d-1111-4222-8333-944455556666", "0a1b2c3d-7777-4888-8999-aaabbbbccccd"
 HOSTILE = "\x1b[2J\u202egnp.exe"
@@ -240,10 +238,10 @@ EVIDENCE: Final[dict[str, tuple[NodeEvidence, DeletionPolicy]]] = {
     "replaced-but-ready": (evidence(node(), ANOTHER, answered_by=REPLACED), TERMS),
     "shut-down": (evidence(node(SILENT_KUBELET), SILENCE, flow=GOING), TERMS),
     "preempted": (evidence(PREEMPTED, SILENCE), SPOT),
-    "without-access": (evidence(joining(), not_queried_reason="no Talos API to ask: there is no "
+    "without-access": (evidence(joining(), not_queried_reason="cannot access the Talos API: there is no "
         "talosconfig"), TERMS),
     "without-talos": (
-        evidence(node(), not_queried_reason="not asked: --without-talos", is_query_skipped=True),
+        evidence(node(), not_queried_reason="not queried: --without-talos", is_query_skipped=True),
         TERMS,
     ),
     "said": (evidence(node(), SILENCE, flow=WORDS), TERMS),
@@ -351,7 +349,7 @@ def test_without_an_answer_of_talos_who_answers_there_is_not_known():
     unasked = explain_node_evidence(
         evidence(node(SILENT_KUBELET), not_queried_reason="no talosconfig"), TERMS
     )
-    assert found(unasked, "unknown") == ["who answers at its addresses: no talosconfig"]
+    assert found(unasked, "unknown") == ["machines at its addresses: no talosconfig"]
     assert (unasked.deletion.outcome, unasked.exit_status) == ("unknown", 1)
 
 
@@ -381,7 +379,7 @@ def test_with_the_flag_it_tells_what_a_spot_machine_lacks_for_it():
     told = explain_node_evidence(evidence(back, SILENCE), SPOT)
     assert told.deletion.outcome == "kept"
     assert (
-        f"for --delete-preempted-gcp-spot: it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}"
+        f"with --delete-preempted-gcp-spot: it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}"
         in found(told, "lacks")
     )
 
@@ -527,7 +525,7 @@ def test_where_all_is_well_nothing_is_found():
     ("arguments", "words"),
     [
         ([], "Missing argument 'NAME'"),
-        (["x", "--nats-url=http://nats:80"], '"http://nats:80" is not an address such as nats://host:4222'),
+        (["x", "--nats-url=http://nats:80"], '"http://nats:80" is not a NATS URL such as nats://host:4222'),
         (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
         (["x", "--cloud-config=/none"], "/none: cannot be read"),
     ],

@@ -115,7 +115,9 @@ def test_the_kubelet_of_a_node_that_the_file_leaves_to_others_may_be_started_as_
     assert (faults(others), others.verdict.state, others.exit_status) == (["of-another"], "another's", 0)
     theirs = registered(timedelta(hours=1), annotated=False, taints=(), provider_id="aws:///z/i-1")
     assert faults(explained(theirs, file=OF_TALOS)) == ["of-another"]
-    assert faults(explained(bare, file=OF_TALOS)) == ["kubelet-not-external"], "nobody has said whose it is"
+    assert faults(explained(bare, file=OF_TALOS)) == ["kubelet-not-external"], (
+        "no leader heartbeat whose it is"
+    )
     assert faults(explained(bare)) == ["kubelet-not-external"]
 
 
@@ -138,7 +140,7 @@ def test_one_pod_of_metadata_that_is_replaced_is_not_why_nobody_is_asked():
 
 def test_a_machine_that_was_not_to_be_asked_is_not_told_to_fail():
     joining = registered(timedelta(seconds=5), conditions=())
-    untold = explained(joining, not_queried_reason="not asked: --without-talos", is_query_skipped=True)
+    untold = explained(joining, not_queried_reason="not queried: --without-talos", is_query_skipped=True)
     assert (untold.verdict.state, untold.exit_status) == ("moving", 2)
     bare = registered(timedelta(seconds=5), conditions=(), annotated=False)
     assert explained(bare, not_queried_reason="no annotation", is_query_skipped=True).exit_status == 1

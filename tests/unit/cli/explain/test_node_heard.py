@@ -63,7 +63,7 @@ def test_a_machine_that_answers_metadata_is_not_silent_because_a_laptop_has_no_w
     known = explained(WELL, kind, flow=heard(WELL))
     assert (known.verdict.state, known.exit_status) == ("well", 0)
     assert known.evidence.context.unavailable_parts == (
-        "its machine, from here: PlatformMetadata at cp for 10.0.0.5: no way",
+        "its machine, queried by this command: PlatformMetadata at cp for 10.0.0.5: no way",
     )
 
 

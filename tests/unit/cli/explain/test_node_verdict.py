@@ -220,7 +220,7 @@ def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too
     down = judged(WAITS, context=NodeContext(leadership=RELEASED, pods=pods))
     assert "pod ccm-watcher is not ready: watcher: CrashLoopBackOff" in down.findings[0].cause
     silent = judged(WAITS, flow=flow(WAITS), context=NodeContext(pods=pods))
-    assert "there is no pod of metadata" in silent.findings[0].cause
+    assert "metadata has no pod" in silent.findings[0].cause
 
 
 def test_no_command_that_is_told_holds_what_a_node_has_made_up():
@@ -235,10 +235,10 @@ def test_no_command_that_is_told_holds_what_a_node_has_made_up():
     )
     told = " ".join(finding.fix for finding in verdict.findings)
     assert "talosctl -n 10.0.0.5 service kubelet" in told
-    assert "talos-ccm explain csr 'csr $(reboot)' says" in told
+    assert "talos-ccm explain csr 'csr $(reboot)'. Then" in told
 
 
 def test_a_lease_counts_for_as_long_as_it_says():
     late = Leadership(holder="watcher-1", renewed_at=NOW - MINUTE, seconds=15)
-    assert late.why_nobody_leads(NOW) == "was renewed 60 s ago, by watcher-1, for 15 s"
+    assert late.why_nobody_leads(NOW) == "was last renewed 60 s ago by watcher-1, for 15 s"
     assert LED.why_nobody_leads(NOW) == ""

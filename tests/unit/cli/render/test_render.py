@@ -23,9 +23,9 @@ from libs.common.contract.node import Node
 from services.labeler.plan import plan_node
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node
+from tests.cli_screen import TEXTS
 from tests.json_patch import apply_json_patch
 
-TEXTS = Path(__file__).parents[1] / "texts"
 RULES, CHANGED = TEXTS / "rules.yaml", TEXTS / "rules-changed.yaml"
 OLD = compile_config(RULES.read_bytes(), "rules.yaml")
 NEW = compile_config(CHANGED.read_bytes(), "rules-changed.yaml")
@@ -164,7 +164,7 @@ def test_facts_that_lack_what_a_rule_asks_for_leave_it_unjudged(tmp_path: Path):
     file = tmp_path / "node.yaml"
     file.write_text("facts: {platform: {platform: metal}, node_name: m, node_ip: 10.0.0.1}")
     result = render(RULES, "--facts", file)
-    assert "Rule web cannot be judged: " in result.stdout
+    assert "Rule web cannot be evaluated: " in result.stdout
 
 
 def test_what_a_machine_says_does_not_steer_the_terminal(tmp_path: Path):
@@ -191,13 +191,13 @@ def test_json_and_complaints_steer_no_terminal_either(tmp_path: Path):
     twice = render(RULES, "--facts", file, "--facts", file)
     assert (twice.exit_code, twice.stderr) == (
         2,
-        "Error: node m\N{REPLACEMENT CHARACTER} is named more than once\n",
+        "Error: node m\N{REPLACEMENT CHARACTER} is given more than once\n",
     )
 
 
 def test_a_source_that_never_ends_is_not_read_for_ever():
     result = render(RULES, "--facts", "/dev/zero")
-    assert (result.exit_code, result.stderr) == (2, "Error: /dev/zero: it is longer than 256 MiB\n")
+    assert (result.exit_code, result.stderr) == (2, "Error: /dev/zero: larger than 256 MiB\n")
 
 
 def test_facts_can_be_kept_and_used_again(tmp_path: Path):
@@ -209,17 +209,20 @@ def test_facts_can_be_kept_and_used_again(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([RULES], "which nodes?"),
-        ([RULES, "--sample", "moon"], "--sample moon: there is none; there are akamai, alibabacloud, aws"),
+        ([RULES], "no nodes selected"),
+        (
+            [RULES, "--sample", "moon"],
+            "--sample moon: no such platform; available: akamai, alibabacloud, aws",
+        ),
         (["none.yaml", "--sample", "metal"], "none.yaml: cannot be read: No such file or directory"),
         (
             [TEXTS / "mistaken.yaml", "--sample", "metal"],
             'line 11: transformations[1] has no key "nodeSelectr"',
         ),
         ([RULES, "--against", "none.yaml", "--sample", "metal"], "none.yaml: cannot be read"),
-        ([RULES, "--sample", "metal", "--sample", "metal"], "node metal-1 is named more than once"),
-        (["-", "--against", "-", "--sample", "metal"], "standard input holds one file"),
-        ([RULES, "--facts", RULES], "rules.yaml: it has no facts"),
+        ([RULES, "--sample", "metal", "--sample", "metal"], "node metal-1 is given more than once"),
+        (["-", "--against", "-", "--sample", "metal"], "standard input can be used for one file only"),
+        ([RULES, "--facts", RULES], "rules.yaml: it has no machine facts"),
         ([RULES, "--sample", "metal", "--save-facts", "/no/such/place"], "/no/such/place: cannot be written"),
     ],
 )

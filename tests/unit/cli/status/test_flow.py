@@ -35,11 +35,10 @@ from libs.common.kube.pods import Pod
 from services.ipam.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, STREAM_ID, make_node, make_request
-from tests.cli_screen import render_lines
+from tests.cli_screen import TEXTS, render_lines
 
-TEXTS = Path(__file__).parents[1] / "texts"
 READY = (NodeCondition(type="Ready", status="True"),)
-TAKEN = "takes from labeler-nodes"
+TAKEN = "pulls from labeler-nodes"
 
 
 def ago_at(seconds: float) -> Any:
@@ -113,12 +112,12 @@ FLOW = FlowSnapshot(
     ),
     leading=a_word(Leading(stream_id=STREAM_ID, epoch=4, holder="ccm-watcher-1"), 2),
     services=(
-        ServicePresence(service="watcher", is_present=True, why="its leader spoke 2 s ago"),
-        ServicePresence(service="metadata", why="it has no durable by which one could tell"),
+        ServicePresence(service="watcher", is_present=True, why="leader heartbeat 2 s ago"),
+        ServicePresence(service="metadata", why="unknown: it has no durable consumer"),
         ServicePresence(service="labeler", is_present=True, why=TAKEN),
-        ServicePresence(service="csr", is_present=True, why="takes from csr-requests"),
-        ServicePresence(service="ipam", is_present=False, why="nobody takes from ipam-nodes"),
-        ServicePresence(service="lifecycle", why="it has no durable by which one could tell"),
+        ServicePresence(service="csr", is_present=True, why="pulls from csr-requests"),
+        ServicePresence(service="ipam", is_present=False, why="no client pulls from ipam-nodes"),
+        ServicePresence(service="lifecycle", why="unknown: it has no durable consumer"),
     ),
     certificates=(
         CertificateSnapshot(name="nats-server", expires_at=NOW + timedelta(days=300)),
@@ -183,9 +182,9 @@ ILL = msgspec.structs.replace(
         ),
         leading=None,
         services=(
-            ServicePresence(service="watcher", is_present=False, why="nobody says that they lead"),
+            ServicePresence(service="watcher", is_present=False, why="no leader heartbeat"),
             FLOW.services[1],
-            ServicePresence(service="labeler", is_present=False, why="nobody takes from labeler-nodes"),
+            ServicePresence(service="labeler", is_present=False, why="nobody pulls from labeler-nodes"),
             *FLOW.services[3:],
         ),
         dead=(a_word(LETTER, 600),),
@@ -288,8 +287,8 @@ def test_a_node_that_joins_is_not_wrong_until_a_minute_has_passed_or_something_f
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({}, "the watcher has not told of it"),
-        ({"observed": a_word(None)}, "metadata has not asked it"),
+        ({}, "the watcher has not published it"),
+        ({"observed": a_word(None)}, "metadata has not queried its machine"),
         ({"enriched": a_word(None)}, "the labeler has not decided"),
         (
             {"enriched": a_word(None), "decided": (a_word(decided("labeler", "node", "n", "waits", "r")),)},
@@ -372,10 +371,10 @@ def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
 @pytest.mark.parametrize(
     ("lease", "text"),
     [
-        (None, "nobody holds the Lease"),
-        (LeaseSnapshot(holder=""), "nobody holds the Lease"),
-        (LeaseSnapshot(holder="w", renewed_at=ago_at(16)), "its Lease has expired: nobody leads"),
-        (LeaseSnapshot(holder="w"), "its Lease has expired: nobody leads"),
+        (None, "the Lease has no holder"),
+        (LeaseSnapshot(holder=""), "the Lease has no holder"),
+        (LeaseSnapshot(holder="w", renewed_at=ago_at(16)), "the Lease has expired, so no watcher leads"),
+        (LeaseSnapshot(holder="w"), "the Lease has expired, so no watcher leads"),
         (LeaseSnapshot(holder="w", renewed_at=ago_at(14)), ""),
     ],
 )
@@ -389,19 +388,19 @@ def test_the_word_of_a_leader_outweighs_a_clock_that_is_wrong():
 
 def test_a_leader_that_says_nothing_to_nats_is_wrong():
     flow = msgspec.structs.replace(FLOW, leading=None)
-    assert judged(WELL, flow=flow).leader.text == "it holds the Lease and says nothing to NATS"
+    assert judged(WELL, flow=flow).leader.text == "it holds the Lease but publishes no leader heartbeat"
 
 
 @pytest.mark.parametrize(
     ("queue", "text"),
     [
         ({"pending": 3}, ""),
-        ({"pending": 3, "waiting": 0}, "nobody takes from it"),
+        ({"pending": 3, "waiting": 0}, "no client pulls from it"),
         ({"pending": 3, "waiting": 0, "unacknowledged": 9}, ""),
-        ({"pending": 3, "delivered_at": ago_at(61)}, "nothing of it has moved"),
+        ({"pending": 3, "delivered_at": ago_at(61)}, "no progress for a minute"),
         ({"pending": 3, "delivered_at": ago_at(61), "acknowledged_at": ago_at(5)}, ""),
         ({"unacknowledged": 3, "delivered_at": ago_at(500)}, ""),
-        ({"exists": False}, "it does not exist: the watcher makes it anew"),
+        ({"exists": False}, "it does not exist; the watcher creates it"),
     ],
 )
 def test_a_queue_is_wrong_where_something_waits_and_nothing_moves(queue: dict[str, Any], text: str):
@@ -483,11 +482,11 @@ def test_nonsense_on_the_command_line_is_refused(arguments: list[str]):
 def test_an_option_before_the_subcommand_is_refused_and_not_forgotten():
     said = CliRunner().invoke(main, ["status", "--context", "other", "ipam"])
     assert said.exit_code == 2
-    assert "--context stands before ipam: write it behind" in said.stderr
+    assert "--context must follow the subcommand ipam" in said.stderr
     assert CliRunner().invoke(main, ["status", "ipam", "--help"]).exit_code == 0
 
 
 def test_without_a_cluster_to_ask_it_says_so(tmp_path: Path):
     said = CliRunner().invoke(main, ["status"], env={"KUBECONFIG": str(tmp_path / "none"), "NATS_URL": ""})
     assert said.exit_code == 2
-    assert "no Kubernetes API to ask" in said.stderr
+    assert "cannot access the Kubernetes API" in said.stderr

@@ -3,7 +3,6 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -27,9 +26,8 @@ from services.ipam.pool_selection import Pool
 from services.ipam.release_plan import PresentNode, find_invalid_pod_cidrs, list_page_ranges, plan_release
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
-from tests.cli_screen import render_lines
+from tests.cli_screen import TEXTS, render_lines
 
-TEXTS = Path(__file__).parents[1] / "texts"
 REST = timedelta(minutes=10)
 BOTH = (Pool("default", 4, "10.244.0.0/16", 24), Pool("default", 6, "fd00:10:244::/48", 96))
 
@@ -150,7 +148,7 @@ def test_what_a_node_of_anothers_carries_unclaimed_is_no_conflict_and_it_waits_f
     assert (kinds(found), found.waiting, found.exit_status) == ([], 0, 0)
     assert [held.state for held in found.pod_cidrs] == ["foreign", "foreign", "claimed"]
     assert found.pools[0].in_use == 2, "nobody else is given what it has"
-    assert "none: the Node is not ours" in shown(found)
+    assert "none, the Node is not managed" in shown(found)
 
 
 def test_a_claim_that_is_younger_than_the_list_of_nodes_is_no_conflict():
@@ -304,8 +302,8 @@ def test_the_page_shows_what_is_shown_and_names_every_conflict():
 def test_many_conflicts_of_a_kind_are_counted_and_all_of_them_are_in_the_json():
     found = judged(pages(), *(node(f"n-{n:02}", "10.244.0.0/24") for n in range(30)))
     text = shown(found, with_nodes=False)
-    assert "Pod CIDRs that overlap: 29\n" in text
-    assert "and 9 more: -o json has them all" in text
+    assert "Overlapping pod CIDRs: 29\n" in text
+    assert "and 9 more, see -o json" in text
     assert len(ipam_status_to_json(found)["conflicts"]) == 29
 
 
@@ -329,8 +327,8 @@ def test_a_page_as_ipam_writes_it_is_read():
         (["--cluster-cidr=10.0.0.0/16", "--node-cidr-mask-size=12"], "a block of /12 is larger than all"),
         (["--node-cidr-mask-size-ipv6=20"], "is no prefix length of a Node's IPv6 block"),
         (["--pod-cidr-quarantine=soon"], "'soon' is not a duration"),
-        (["--pod-cidr-quarantine=0"], "is not from 1s to 100000h"),
-        (["--pod-cidr-quarantine=900000000h"], "is not from 1s to 100000h"),
+        (["--pod-cidr-quarantine=0"], "is not between 1s and 100000h"),
+        (["--pod-cidr-quarantine=900000000h"], "is not between 1s and 100000h"),
         (["--cloud-config=none.yaml"], "none.yaml: cannot be read: No such file or directory"),
     ],
 )

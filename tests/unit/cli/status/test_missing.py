@@ -54,7 +54,7 @@ def labelers(**more: Any) -> ConsumerSnapshot:
 
 def test_metadata_without_a_pod_is_missed_in_every_profile():
     found = stands("nats", "watcher", "labeler", "csr")
-    why = "there is no pod of it, and without it no other service hears anything"
+    why = "no pod exists; without it, no other service receives events"
     assert found.problems == (f"metadata: {why}",)
     assert found.exit_status == 1
     assert stands("nats", "watcher", "metadata", "csr").problems == ()
@@ -68,7 +68,7 @@ def test_the_one_process_that_is_everything_misses_no_pod():
 def test_a_labeler_that_is_scaled_to_nothing_is_missed_once_it_has_worked():
     without = ("nats", "watcher", "metadata", "csr")
     worked = labelers(pending=1, delivered_at=NOW - 300 * SECONDS)
-    why = "queue labeler-nodes: labeler has taken from it before, and is not there"
+    why = "consumer labeler-nodes: labeler used this consumer before and is not running"
     assert stands(*without, labeler=worked).problems == (why,)
     assert stands(*without, labeler=labelers(pending=9)).problems == (), "it was never installed: csr-only"
 
