@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
+from libs.talos import resources
 from tools.registered_metrics import (
     ALL_SERVICES,
     ROOT,
@@ -15,7 +15,6 @@ from tools.registered_metrics import (
 )
 
 PAGE: Final = ROOT / "docs" / "metrics.md"
-_RESOURCES: Final = ROOT / "libs" / "talos" / "resources.py"
 
 OF_THE_REFERENCE: Final = frozenset(
     {
@@ -115,7 +114,8 @@ def describe_label_values(metric: RegisteredMetric, label: str) -> str:
 
 def list_talos_requests() -> tuple[str, ...]:
     """Return the names of Talos API calls."""
-    return tuple(re.findall(r'\bmetric_label="(\w+)"', _RESOURCES.read_text()))
+    named = (one for one in vars(resources).values() if isinstance(one, resources.ResourceRef))
+    return tuple(one.metric_label for one in (*named, *resources.INVENTORY.values()))
 
 
 def _render_row(metric: RegisteredMetric) -> str:

@@ -90,15 +90,10 @@ def read_platform_resource(resource: Resource) -> PlatformMetadata:
 def read_system(answer: bytes) -> SystemInformation:
     """SystemInformation from a GetResponse; bytes that are not UTF-8 become the replacement character."""
     spec = _get(answer, SYSTEM_INFORMATION, SystemInformationSpec)
-    return SystemInformation(
-        manufacturer=require_smbios_text(spec.manufacturer, "manufacturer"),
-        product_name=require_smbios_text(spec.product_name, "product_name"),
-        version=require_smbios_text(spec.version, "version"),
-        serial_number=require_smbios_text(spec.serial_number, "serial_number"),
-        uuid=require_smbios_text(spec.uuid, "uuid"),
-        wake_up_type=require_smbios_text(spec.wake_up_type, "wake_up_type"),
-        sku_number=require_smbios_text(spec.sku_number, "sku_number"),
-    )
+    texts = {
+        name: require_smbios_text(getattr(spec, name), name) for name in SystemInformation.__struct_fields__
+    }
+    return SystemInformation(**texts)
 
 
 def read_addresses(answers: Sequence[bytes]) -> tuple[AddressStatus, ...]:

@@ -28,6 +28,25 @@ LIFECYCLE_LEASE_NAME = "talos-ccm-lifecycle"  # lifecycle elects its own leader,
 WATCHER_LEASE = ElectionLease(name=WATCHER_LEASE_NAME, flag="leader-elect-resource-name")
 LIFECYCLE_LEASE = ElectionLease(name=LIFECYCLE_LEASE_NAME, flag="lifecycle-lease-name")
 _CERTIFICATES = "certificates.k8s.io"
+_COORDINATION = "coordination.k8s.io"
+
+# Events about objects without a namespace, such as Nodes, are in `default`.
+_CREATE_EVENTS = PolicyRule(group="", resource="events", verbs=("create",), namespace="default")
+
+
+def _lease_rules(name: str) -> tuple[PolicyRule, ...]:
+    return (
+        PolicyRule(
+            group=_COORDINATION,
+            resource="leases",
+            verbs=("get", "update"),
+            resource_names=(name,),
+            namespace=LEASE_NAMESPACE,
+        ),
+        # RBAC cannot restrict `create` by name: the authorizer does not know the name.
+        PolicyRule(group=_COORDINATION, resource="leases", verbs=("create",), namespace=LEASE_NAMESPACE),
+    )
+
 
 WATCHER = ServiceSpec(
     service="watcher",
@@ -44,17 +63,7 @@ WATCHER = ServiceSpec(
         PolicyRule(
             group="certificates.k8s.io", resource="certificatesigningrequests", verbs=("list", "watch")
         ),
-        PolicyRule(
-            group="coordination.k8s.io",
-            resource="leases",
-            verbs=("get", "update"),
-            resource_names=(WATCHER_LEASE_NAME,),
-            namespace=LEASE_NAMESPACE,
-        ),
-        # RBAC cannot restrict `create` by name: the authorizer does not know the name.
-        PolicyRule(
-            group="coordination.k8s.io", resource="leases", verbs=("create",), namespace=LEASE_NAMESPACE
-        ),
+        *_lease_rules(WATCHER_LEASE_NAME),
     ),
 )
 
@@ -98,8 +107,7 @@ LABELER = ServiceSpec(
     policy_rules=(
         PolicyRule(group="", resource="nodes", verbs=("get", "patch")),
         PolicyRule(group="", resource="nodes/status", verbs=("patch",)),
-        # Events about objects without a namespace, such as Nodes, are in `default`.
-        PolicyRule(group="", resource="events", verbs=("create",), namespace="default"),
+        _CREATE_EVENTS,
     ),
 )
 
@@ -123,7 +131,7 @@ CSR = ServiceSpec(
         PolicyRule(
             group=_CERTIFICATES, resource="signers", verbs=("approve",), resource_names=(KUBELET_SERVING,)
         ),
-        PolicyRule(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
+        _CREATE_EVENTS,
     ),
 )
 
@@ -156,7 +164,7 @@ IPAM = ServiceSpec(
             verbs=("get", "list", "create", "update"),
             namespace=CLAIM_PAGES_NAMESPACE,
         ),
-        PolicyRule(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
+        _CREATE_EVENTS,
     ),
 )
 
@@ -181,17 +189,8 @@ LIFECYCLE = ServiceSpec(
     ),
     policy_rules=(
         PolicyRule(group="", resource="nodes", verbs=("get", "patch", "delete")),
-        PolicyRule(
-            group="coordination.k8s.io",
-            resource="leases",
-            verbs=("get", "update"),
-            resource_names=(LIFECYCLE_LEASE_NAME,),
-            namespace=LEASE_NAMESPACE,
-        ),
-        PolicyRule(
-            group="coordination.k8s.io", resource="leases", verbs=("create",), namespace=LEASE_NAMESPACE
-        ),
-        PolicyRule(group="", resource="events", verbs=("create",), namespace="default"),  # as the labeler's
+        *_lease_rules(LIFECYCLE_LEASE_NAME),
+        _CREATE_EVENTS,
     ),
 )
 

@@ -42,7 +42,10 @@ SIGNING_REQUESTS: Final[Resource[SigningRequest]] = Resource(
 # The API server parses the whole Node again to warn of unknown fields, and this client ignores warnings.
 # Without that a patch costs the server 7 % less CPU (2.7 instead of 2.95 ms on kube-apiserver 1.36). Nothing
 # else changes.
-_UNVALIDATED: Final = {"fieldValidation": "Ignore"}
+_UNVALIDATED: Final[Mapping[str, str]] = {"fieldValidation": "Ignore"}
+
+_JSON_PATCH: Final = "application/json-patch+json"
+_METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
 
 class KubeApi:
@@ -99,42 +102,35 @@ class KubeApi:
 
     async def get_node(self, name: str) -> Node:
         """Return the current Node from etcd. Raises NotFound."""
-        request = Request(verb="get", resource="nodes", name=name, path=f"/api/v1/nodes/{_segment(name)}")
+        request = Request(verb="get", resource="nodes", name=name, path=_node_path(name))
         return decode_answer(await self.transport.call(request), Node, request)
 
     async def list_nodes(self, page_size: int = PAGE_SIZE) -> AsyncIterator[Page[Node]]:
         """Yield pages of all Nodes at one moment, from etcd and never from a cache. Pages may raise Gone."""
-        token = ""
-        while True:
-            page = await self.list_page(NODES, limit=page_size, continue_token=token, on_unreadable=_refuse)
+        async for page in self._list_all(NODES, limit=page_size):
             yield page
-            token = page.continue_token
-            if not token:
-                return
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
         """Apply a JSON Patch; return the Node after it. Raises FenceFailed, Invalid, NotFound."""
-        request = Request(
-            verb="patch",
-            resource="nodes",
-            name=name,
-            method="PATCH",
-            path=f"/api/v1/nodes/{_segment(name)}",
+        request = _write(
+            "patch",
+            "nodes",
+            name,
+            _node_path(name),
+            json_patch_body(json_patch),
+            content_type=_JSON_PATCH,
             query=_UNVALIDATED,
-            body=json_patch_body(json_patch),
-            content_type="application/json-patch+json",
         )
         return decode_answer(await self.transport.call(request), Node, request)
 
     async def patch_node_status(self, name: str, strategic_merge: dict[str, Any]) -> Node:
         """Apply a strategic merge patch to nodes/status. Raises FenceFailed, Invalid, NotFound."""
-        request = Request(
-            verb="patch",
-            resource="nodes/status",
-            name=name,
-            method="PATCH",
-            path=f"/api/v1/nodes/{_segment(name)}/status",
-            body=msgspec.json.encode(strategic_merge),
+        request = _write(
+            "patch",
+            "nodes/status",
+            name,
+            f"{_node_path(name)}/status",
+            msgspec.json.encode(strategic_merge),
             content_type="application/strategic-merge-patch+json",
         )
         return decode_answer(await self.transport.call(request), Node, request)
@@ -147,15 +143,8 @@ class KubeApi:
         if not uid or not resource_version:
             raise Invalid(f"node {name!r} is not deleted without a uid and a resourceVersion")
         preconditions = {"uid": uid, "resourceVersion": resource_version}
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        request = Request(
-            verb="delete",
-            resource="nodes",
-            name=name,
-            method="DELETE",
-            path=f"/api/v1/nodes/{_segment(name)}",
-            body=msgspec.json.encode(options),
-        )
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        request = _write("delete", "nodes", name, _node_path(name), msgspec.json.encode(options))
         await self.transport.call(request)
 
     # ---- CertificateSigningRequests
@@ -165,14 +154,13 @@ class KubeApi:
 
         Forbidden names the missing permission: this one, or `approve` on the signer.
         """
-        request = Request(
-            verb="patch",
-            resource="certificatesigningrequests/approval",
-            name=name,
-            method="PATCH",
-            path=f"{SIGNING_REQUESTS.path}/{_segment(name)}/approval",
-            body=json_patch_body(json_patch),
-            content_type="application/json-patch+json",
+        request = _write(
+            "patch",
+            "certificatesigningrequests/approval",
+            name,
+            f"{SIGNING_REQUESTS.path}/{_segment(name)}/approval",
+            json_patch_body(json_patch),
+            content_type=_JSON_PATCH,
         )
         await self.transport.call(request)
 
@@ -182,13 +170,8 @@ class KubeApi:
         self, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[Page[ConfigMap]]:
         """Yield pages of the ConfigMaps with all these labels at one moment, from etcd. May raise Gone."""
-        resource, token = config_map_resource(namespace, labels), ""
-        while True:
-            page = await self.list_page(resource, continue_token=token, on_unreadable=_refuse)
+        async for page in self._list_all(config_map_resource(namespace, labels)):
             yield page
-            token = page.continue_token
-            if not token:
-                return
 
     async def get_config_map(self, namespace: str, name: str) -> ConfigMap:
         """Return the current ConfigMap from etcd. Raises NotFound."""
@@ -198,13 +181,12 @@ class KubeApi:
 
     async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
         """Create a ConfigMap; return it. Raises AlreadyExists, Invalid."""
-        request = Request(
-            verb="create",
-            resource="configmaps",
-            name=config_map.metadata.name,
-            method="POST",
-            path=config_map_resource(namespace, {}).path,
-            body=encode_config_map(config_map),
+        request = _write(
+            "create",
+            "configmaps",
+            config_map.metadata.name,
+            config_map_resource(namespace, {}).path,
+            encode_config_map(config_map),
         )
         return decode_answer(await self.transport.call(request), ConfigMap, request)
 
@@ -214,13 +196,12 @@ class KubeApi:
         Raises Conflict if the version has changed, NotFound if the ConfigMap does not exist, Invalid.
         """
         name = config_map.metadata.name
-        request = Request(
-            verb="update",
-            resource="configmaps",
-            name=name,
-            method="PUT",
-            path=f"{config_map_resource(namespace, {}).path}/{_segment(name)}",
-            body=encode_config_map(config_map),
+        request = _write(
+            "update",
+            "configmaps",
+            name,
+            f"{config_map_resource(namespace, {}).path}/{_segment(name)}",
+            encode_config_map(config_map),
         )
         return decode_answer(await self.transport.call(request), ConfigMap, request)
 
@@ -230,13 +211,12 @@ class KubeApi:
         """Create an Event; return False if the same one was created in this minute. `now` is in UTC."""
         namespace = event_namespace(event.regarding)
         body = event_body(event, component=self._component, instance=self._instance, now=now)
-        request = Request(
-            verb="create",
-            resource="events",
-            name=event.regarding.name,
-            method="POST",
-            path=f"/api/v1/namespaces/{_segment(namespace)}/events",
-            body=msgspec.json.encode(body),
+        request = _write(
+            "create",
+            "events",
+            event.regarding.name,
+            f"/api/v1/namespaces/{_segment(namespace)}/events",
+            msgspec.json.encode(body),
         )
         try:
             await self.transport.call(request)
@@ -255,26 +235,15 @@ class KubeApi:
         self, namespace: str, document: dict[str, Any], *, deadline_seconds: float | None = None
     ) -> Lease:
         """Create the Lease; return it. Raises AlreadyExists."""
-        request = Request(
-            verb="create",
-            resource="leases",
-            method="POST",
-            path=_lease_path(namespace, ""),
-            body=msgspec.json.encode(document),
-        )
+        request = _write("create", "leases", "", _lease_path(namespace, ""), msgspec.json.encode(document))
         return await self._lease(request, deadline_seconds)
 
     async def update_lease(
         self, namespace: str, name: str, document: dict[str, Any], *, deadline_seconds: float | None = None
     ) -> Lease:
         """Replace the version with the document's resourceVersion. Raises Conflict if it has changed."""
-        request = Request(
-            verb="update",
-            resource="leases",
-            name=name,
-            method="PUT",
-            path=_lease_path(namespace, name),
-            body=msgspec.json.encode(document),
+        request = _write(
+            "update", "leases", name, _lease_path(namespace, name), msgspec.json.encode(document)
         )
         return await self._lease(request, deadline_seconds)
 
@@ -305,16 +274,55 @@ class KubeApi:
         request = Request(verb="list", resource=resource.plural, path=resource.path, query=query)
         return read_page(await self.transport.call(request), resource, request, on_unreadable)
 
+    async def _list_all(
+        self, resource: Resource[Item], *, limit: int | None = None
+    ) -> AsyncIterator[Page[Item]]:
+        token = ""
+        while True:
+            page = await self.list_page(
+                resource, limit=limit, continue_token=token, on_unreadable=_raise_unreadable
+            )
+            yield page
+            token = page.continue_token
+            if not token:
+                return
 
-def _refuse(unreadable: UnreadableObject) -> None:
+
+def _raise_unreadable(unreadable: UnreadableObject) -> None:
     # Callers of these lists need every object: an incomplete list would be wrong.
     raise ServerError(f"{unreadable.resource} {unreadable.name!r} cannot be read: {unreadable.reason}")
 
 
+def _write(
+    verb: str,
+    resource: str,
+    name: str,
+    path: str,
+    body: bytes,
+    *,
+    content_type: str = "application/json",
+    query: Mapping[str, str] | None = None,
+) -> Request:
+    return Request(
+        verb=verb,
+        resource=resource,
+        name=name,
+        path=path,
+        method=_METHODS[verb],
+        query=query or {},
+        body=body,
+        content_type=content_type,
+    )
+
+
 def _segment(name: str) -> str:
     if not name or name in {".", ".."}:
-        raise Invalid(f"{name!r} is no name of an object")  # the path would address the collection
+        raise Invalid(f"{name!r} is not an object name")  # the path would address the collection
     return quote(name, safe="")
+
+
+def _node_path(name: str) -> str:
+    return f"{NODES.path}/{_segment(name)}"
 
 
 def _lease_path(namespace: str, name: str) -> str:

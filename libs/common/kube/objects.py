@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -35,6 +36,20 @@ class Resource(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
     page_size: int = PAGE_SIZE
     transform: Callable[[Item], Item] = lambda item: item
+
+
+def namespaced_resource(
+    plural: str, item: type[Item], namespace: str, labels: Mapping[str, str], *, page_size: int
+) -> Resource[Item]:
+    """Return a kind of the core API, restricted to the objects of a namespace with all these labels."""
+    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return Resource(
+        plural=plural,
+        path=f"/api/v1/namespaces/{quote(namespace, safe='')}/{plural}",
+        item=item,
+        query={"labelSelector": selector} if selector else {},
+        page_size=page_size,
+    )
 
 
 def select_by_name(resource: Resource[Item], name: str) -> Resource[Item]:

@@ -1,15 +1,11 @@
 """Pods: their state, whether they are ready, and why not."""
 
 from collections.abc import Mapping
-from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
 from libs.common.contract.node import ObjectMeta
-from libs.common.kube.objects import Resource
-
-_PAGE: Final = 100
+from libs.common.kube.objects import Resource, namespaced_resource
 
 
 class _Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,11 +108,4 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
 def pod_resource(namespace: str, labels: Mapping[str, str]) -> Resource[Pod]:
     """Return the kind restricted to the pods of a namespace with all these labels."""
-    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return Resource(
-        plural="pods",
-        path=f"/api/v1/namespaces/{quote(namespace, safe='')}/pods",
-        item=Pod,
-        query={"labelSelector": selector} if selector else {},
-        page_size=_PAGE,
-    )
+    return namespaced_resource("pods", Pod, namespace, labels, page_size=100)

@@ -131,10 +131,12 @@ def _list_applicable(runs: Sequence[ServiceDefinition[Any]], options: Sequence[O
 
 
 def _describe(runs: Sequence[ServiceDefinition[Any]]) -> str:
-    asked = ", where --controllers and the like ask for it" if len(runs) > 1 else ""
-    wirings = [run.spec for run in runs]
-    told = (f"{each.service} ({each.description}{'' if each.runs_by_default else asked})" for each in wirings)
-    return f"Runs {', '.join(told)}."
+    condition = ", if enabled" if len(runs) > 1 else ""
+    specs = [run.spec for run in runs]
+    descriptions = (
+        f"{each.service} ({each.description}{'' if each.runs_by_default else condition})" for each in specs
+    )
+    return f"Runs {', '.join(descriptions)}."
 
 
 def _print(stream: TextIO, text: str) -> int:
