@@ -144,7 +144,7 @@ class KubeApi:
             raise Invalid(f"node {name!r} is not deleted without a uid and a resourceVersion")
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        request = _write("delete", "nodes", name, _node_path(name), msgspec.json.encode(options))
+        request = _write("delete", "nodes", name, _node_path(name), msgspec.json.encode(body))
         await self.transport.call(request)
 
     # ---- CertificateSigningRequests
