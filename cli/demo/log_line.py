@@ -35,7 +35,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
         match self:
             case LogLine(message="the machine gives no facts"):
                 return f"{self.step}: {self.reason}"
-            case LogLine(message="not handled, will be tried again" | "put aside as a dead letter"):
+            case LogLine(message="handling failed, will retry" | "put aside as a dead letter"):
                 return f"{self.service}: {self.error}"
             case LogLine(message="handled", service="labeler", outcome="blocked"):
                 return self.reason

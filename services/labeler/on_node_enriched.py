@@ -147,7 +147,7 @@ class OnNodeEnriched:
     def _why_outdated(self, message: Message) -> str:
         if self._stream_cache.is_foreign(message):
             if self._stream_cache.problems():
-                raise TemporaryError("the flow is not followed yet", "; ".join(self._stream_cache.problems()))
+                raise TemporaryError("not following the stream yet", "; ".join(self._stream_cache.problems()))
             if not self._stream_cache.has_received(message):
                 raise TemporaryError(FORMER_STREAM)
             return "the message was published for a former stream"

@@ -353,7 +353,7 @@ async def test_nothing_is_written_while_no_leader_is_heard_and_nothing_is_lost(
     before = retried._value.get()
     async with run_labeler(nats_server.url, kube, clock=clock) as labeler:
         clock.advance(10.5)
-        assert ["no leader is heard of" in problem for problem in labeler.problems()] == [True]
+        assert ["no leader heartbeat" in problem for problem in labeler.problems()] == [True]
         await flow.enrich(make_node(), make_facts())
         await wait_until(lambda: retried._value.get() > before, "handed back")
         assert kube.requests == []
@@ -373,7 +373,7 @@ async def test_a_labeler_that_has_never_heard_a_leader_takes_no_message(nats_ser
         await flow.publish_snapshot(0)
         await flow.enrich(make_node(), make_facts())
         await wait_until(lambda: len(labeler.problems()) == 1, "all but the leader is there")
-        assert "no leader is heard of" in labeler.problems()[0]
+        assert "no leader heartbeat" in labeler.problems()[0]
         assert (kube.requests, retried._value.get()) == ([], before)
         await flow.publish_leading()
         await flow.wait_for_decision("web-1", "initialized")

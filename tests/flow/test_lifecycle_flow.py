@@ -205,7 +205,7 @@ async def test_while_no_watcher_is_heard_to_lead_nothing_is_written(flow: Lifecy
         later = await flow.add_lost_node("web-2", uuid="")
         await flow.publish(make_answering(later, stream_id=flow.stream_id, node_name="heard-last"))
         await wait_until(lambda: "heard-last" in service.machines.nodes_by_machine_name, "all was heard")
-        assert any("no leader is heard of" in problem for problem in service.problems())
+        assert any("no leader heartbeat" in problem for problem in service.problems())
         assert await flow.get_node("web-1") is not None
         await flow.publish_replacement(node, minutes=1)
         await flow.wait_for_decision("web-1", "deleted")

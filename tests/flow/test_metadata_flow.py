@@ -634,7 +634,7 @@ async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, strea
     await stream.publish_node(make_node())
     await nats_server.kill()
     async with run_metadata(nats_server.url, talos) as service:
-        assert any("not followed" in problem for problem in service.problems())
+        assert any("not following" in problem for problem in service.problems())
         await nats_server.restart()
         await wait_until(lambda: talos.looks == ["10.0.0.5"])
         await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -642,7 +642,7 @@ async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, strea
 
 async def test_without_a_stream_it_waits_for_the_watcher_to_make_one(nats_server, talos):
     async with run_metadata(nats_server.url, talos) as service:
-        await wait_until(lambda: any("not followed" in problem for problem in service.problems()))
+        await wait_until(lambda: any("not following" in problem for problem in service.problems()))
         async with FlowActor.open(nats_server.url) as stream:
             await stream.publish_node(make_node())
             await stream.wait_for_enriched("web-1", NodeEnriched)

@@ -20,7 +20,7 @@ async def test_a_nats_that_is_down_at_the_start_is_a_problem_in_words_and_no_err
     await nats_server.kill()
     bus = await connect_bus(timing=msgspec.structs.replace(QUICK, publish_deadline=0.5))
     (problem,) = bus.problems()
-    assert problem == f"NATS at {nats_server.url}: connection refused, trying again every 0.3 s"
+    assert problem == f"NATS at {nats_server.url}: connection refused, retrying every 0.3 s"
     with pytest.raises(BusError, match="connection refused"):
         await bus.publish(make_event())
     await nats_server.restart()
@@ -100,7 +100,7 @@ async def test_a_connection_that_falls_silent_without_any_traffic_is_replaced(
     await wait_until(lambda: len(events) == 2)
     assert "no answer to a ping" in events[1]
     # the next try may have failed by now, in words of its own
-    assert any("trying again" in problem for problem in bus.problems())
+    assert any("retrying" in problem for problem in bus.problems())
     nats_server.resume()
     await wait_until(lambda: len(events) == 3)
     assert events[2] == "up"

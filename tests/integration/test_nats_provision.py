@@ -91,7 +91,7 @@ async def test_a_stream_that_cannot_be_made_right_is_told_with_what_to_do(
             StreamConfig(name=STREAM, subjects=[ALL_SUBJECTS], storage=StorageType.MEMORY)
         )
     bus = await connect_bus()
-    with pytest.raises(BusError, match=f"stream {STREAM} is not as it must be.*delete it"):
+    with pytest.raises(BusError, match=f"stream {STREAM} has a wrong configuration.*delete it"):
         await bus.provision((NODES,), max_bytes=MAX_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""What a consumer does about a message on every bus: hears its handler out, and writes the letter."""
+"""Handles one message on every bus: calls the handler and publishes the dead letter."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Acknowledger:
-    """Asks the handler of one durable for its verdicts."""
+    """Calls the handler of one durable and returns the disposition of each message."""
 
     def __init__(
         self,
@@ -23,25 +23,25 @@ class Acknowledger:
         publish_dead_letter: Callable[[DeadLetter], Awaitable[object]],
         now: Callable[[], datetime],
     ) -> None:
-        """Letters are written in the name of `service` and published by `put_aside`."""
+        """`service` is the publisher in dead letters. `publish_dead_letter` raises BusError."""
         self._handle = handle
         self._service = service
-        self._put_aside = publish_dead_letter
+        self._publish_dead_letter = publish_dead_letter
         self._clock = now
 
     async def settle(self, message: Message) -> Disposition:
-        """What the handler says, its letter written; what could not be put aside comes back later."""
+        """Return the handler's disposition, after publishing a dead letter; retry if that fails."""
         try:
-            verdict = await self._handle(message)
+            disposition = await self._handle(message)
         except Exception as error:
-            # Handlers return verdicts: this is a defect, and it must not cost the message.
-            log.exception("a handler raised", extra={"subject": message.subject})
+            # A handler returns a disposition. An exception is a defect and must not lose the message.
+            log.exception("handler raised", extra={"subject": message.subject})
             return Nak(RETRY_CAP_SECONDS, f"{type(error).__name__}: {error}")
-        if not isinstance(verdict, Reject):
-            return verdict
-        letter = make_dead_letter(message, service=self._service, reason=verdict.reason, at=self._clock())
+        if not isinstance(disposition, Reject):
+            return disposition
+        letter = make_dead_letter(message, service=self._service, reason=disposition.reason, at=self._clock())
         try:
-            await self._put_aside(letter)
+            await self._publish_dead_letter(letter)
         except BusError as error:
-            return Nak(RETRY_CAP_SECONDS, f"could not be put aside: {error}")
-        return verdict
+            return Nak(RETRY_CAP_SECONDS, f"cannot publish the dead letter: {error}")
+        return disposition

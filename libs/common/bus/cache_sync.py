@@ -1,4 +1,4 @@
-"""The followed flow, as far as a decision rests on it: complete, and not behind the message."""
+"""Waits until a stream cache has applied all messages that a decision needs."""
 
 import asyncio
 import heapq
@@ -10,26 +10,24 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
 
-SYNC_TIMEOUT_SECONDS: Final = (
-    5.0  # the follower is behind its consumer by milliseconds, or it is not connected
-)
+SYNC_TIMEOUT_SECONDS: Final = 5.0  # a connected follower is behind its consumer by milliseconds
 
 
 class CacheSync:
-    """Tells whoever waits for it when the table has heard all that a message could rest on."""
+    """Lets handlers wait until the cache has applied a message and is complete."""
 
     def __init__(
         self, cache: StreamCache, *, problems: Callable[[StreamCache], tuple[str, ...]] = StreamCache.problems
     ) -> None:
-        """`problems`: why nothing can be decided by the table as it is, in words; nothing if it can."""
-        self._table = cache
+        """`problems` returns why the cache cannot be used now, in words; empty if it can."""
+        self._cache = cache
         self._problems = problems
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._number = itertools.count()
 
     def problems(self) -> tuple[str, ...]:
-        """Why nothing can be decided, in words for /readyz."""
-        return self._problems(self._table)
+        """Return why the cache cannot be used, in words for /readyz."""
+        return self._problems(self._cache)
 
     async def wait_for(self, message: Message) -> None:
         """Return when the cache contains everything that was published before the message.
@@ -39,11 +37,11 @@ class CacheSync:
         """
         if self.problems():
             await self._wait_for(0)  # afterwards, the cache may follow another stream
-        if not self._table.is_foreign(message) and not self._table.has_received(message):
+        if not self._cache.is_foreign(message) and not self._cache.has_received(message):
             await self._wait_for(message.sequence)
-        if why := self.problems():  # lost since it was reached
+        if why := self.problems():  # the connection was lost after that
             raise TemporaryError("nothing can be decided", "; ".join(why))
-        if not self._table.has_received(message):
+        if not self._cache.has_received(message):
             raise TemporaryError(FORMER_STREAM)
 
     async def _wait_for(self, sequence: int) -> None:
@@ -60,10 +58,10 @@ class CacheSync:
                 heapq.heapify(self._waiting)
 
     def wake_waiters(self) -> None:
-        """The table has heard something, or has become complete."""
+        """Wake the handlers whose sequence is applied, if the cache is complete."""
         if not self._waiting or self.problems():
             return
-        while self._waiting and self._waiting[0][0] <= self._table.sequence:
+        while self._waiting and self._waiting[0][0] <= self._cache.sequence:
             _, _, woken = heapq.heappop(self._waiting)
             if not woken.done():
                 woken.set_result(None)

@@ -193,11 +193,11 @@ class ConsumerMiddleware:
                 log.log(level, "handled", extra=fields)
             case Nak() if isinstance(error, RequeueAfter):
                 level = logging.INFO if attempt == 1 else logging.DEBUG  # INFO once: it may wait for hours
-                log.log(level, "waits", extra=fields | {"reason": decided.reason})
+                log.log(level, "waiting", extra=fields | {"reason": decided.reason})
             case Nak():
                 unforeseen = None if isinstance(error, TemporaryError) else error
                 log.warning(
-                    "not handled, will be tried again",
+                    "handling failed, will retry",
                     extra=fields
                     | {
                         "error": decided.reason,

@@ -1,4 +1,4 @@
-"""What a message becomes that nobody could read or handle: pure, the same on every bus."""
+"""Builds the dead letter of a message that no handler could parse or process. Pure, the same on every bus."""
 
 from datetime import datetime
 from typing import Final
@@ -8,11 +8,11 @@ from libs.common.contract.events import DeadLetter, Event, EventError, encode
 from libs.common.contract.subjects import FLOW, ROOT
 
 _PAYLOAD_BYTES: Final = 4096
-_REASON_CHARACTERS: Final = 4096  # a letter that is too large itself could never be put aside
+_REASON_CHARACTERS: Final = 4096  # a larger dead letter could not be published
 
 
 def make_dead_letter(message: Message, *, service: str, reason: str, at: datetime) -> DeadLetter:
-    """The letter that a service puts aside; `payload` is cut at 4 kB."""
+    """Return the dead letter that a service publishes; `payload` is cut at 4 kB."""
     kind, name = parse_object(message.subject)
     payload = (
         message.event.payload if isinstance(message.event, UnreadablePayload) else _encoded(message.event)
@@ -32,12 +32,12 @@ def make_dead_letter(message: Message, *, service: str, reason: str, at: datetim
 def _encoded(event: Event) -> bytes:
     try:
         return encode(event)
-    except EventError as error:  # it came to us all the same, from somebody who does not keep to the limit
+    except EventError as error:  # its publisher does not enforce the limit
         return str(error).encode()
 
 
 def parse_object(subject: str) -> tuple[str, str]:
-    """Kind and name of the object that a flow subject speaks of, ("message", the rest) if of none."""
+    """Return kind and name of the object of a flow subject; ("message", the rest) for other subjects."""
     tokens = subject.removeprefix(FLOW + ".").split(".", 2)
     if subject.startswith(FLOW + ".") and len(tokens) == 3:
         return tokens[1], tokens[2]

@@ -1,4 +1,4 @@
-"""Publishes what was decided about an object, once carried out: when it is news, or would be forgotten."""
+"""Publishes the decisions of one service after it has applied them, for operators."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -12,11 +12,11 @@ from libs.common.observability import telemetry
 log = logging.getLogger(__name__)
 
 _REPUBLISH_AFTER: Final = MAX_MESSAGE_AGE / 2  # some objects wait longer than a message lasts
-_MAX_REMEMBERED: Final = 50_000  # objects of which the last word is known; of the rest it is said again
+_MAX_REMEMBERED: Final = 50_000  # objects; the decisions of others are published again
 
 
 class DecisionObject(Protocol):
-    """A Node, or a CertificateSigningRequest."""
+    """A Node or a CertificateSigningRequest."""
 
     @property
     def name(self) -> str: ...
@@ -25,7 +25,7 @@ class DecisionObject(Protocol):
 
 
 class DecisionPublisher:
-    """One service's decisions on the bus: for the operator's eyes, never input to another service."""
+    """Publishes a decision when it changes, and again before the stream drops it. No service consumes it."""
 
     def __init__(
         self,
@@ -36,23 +36,23 @@ class DecisionPublisher:
         now: Callable[[], datetime],
         outcome_aliases: Mapping[str, str],
     ) -> None:
-        """`called` is what an outcome is called instead: "would-..." where nothing is written."""
+        """`outcome_aliases` replaces outcomes: "would-..." where the service writes nothing."""
         self._bus = bus
         self._service = service
         self._kind = kind
         self._now = now
-        self._called = outcome_aliases
-        self._published: dict[str, tuple[tuple[str, str, str], datetime]] = {}  # name -> what, when
+        self._outcome_aliases = outcome_aliases
+        self._published: dict[str, tuple[tuple[str, str, str], datetime]] = {}  # name -> decision, time
 
     async def publish(
         self, regarding: DecisionObject, outcome: str, reason: str, *, changes: tuple[str, ...] = ()
     ) -> None:
-        """Say it, unless that has been said; what cannot be said now is said with the next decision."""
-        outcome = self._called.get(outcome, outcome)
+        """Publish the decision unless it is unchanged. After a failure the next decision is published."""
+        outcome = self._outcome_aliases.get(outcome, outcome)
         telemetry.annotate(outcome=outcome, reason=reason)
-        news, now = (regarding.uid, outcome, reason), self._now()
-        said, at = self._published.get(regarding.name, (None, now))
-        if said == news and abs(now - at) < _REPUBLISH_AFTER:
+        decision, now = (regarding.uid, outcome, reason), self._now()
+        published, at = self._published.get(regarding.name, (None, now))
+        if published == decision and abs(now - at) < _REPUBLISH_AFTER:
             return
         decided = Decided(
             service=self._service,
@@ -67,18 +67,18 @@ class DecisionPublisher:
         try:
             await self._bus.publish(decided, headers=telemetry.outgoing_headers())
         except BusError as error:
-            # The object is as decided: failing the message for its report would only try it once more.
+            # The decision is applied already: a retry of the message would only repeat it.
             fields = {self._kind: regarding.name, "error": str(error)}
-            log.warning("a decision could not be published", extra=fields)
+            log.warning("publish of decision failed", extra=fields)
             return
-        self._published[regarding.name] = (news, now)
+        self._published[regarding.name] = (decision, now)
         if len(self._published) > _MAX_REMEMBERED:
             del self._published[next(iter(self._published))]
 
     def forget(self, name: str) -> None:
-        """The object is gone."""
+        """Forget the decision about a deleted object."""
         self._published.pop(name, None)
 
     def forget_all(self) -> None:
-        """Another stream: nothing has been said to it."""
+        """Forget all decisions: a new stream contains none."""
         self._published.clear()

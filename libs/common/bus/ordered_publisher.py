@@ -1,4 +1,4 @@
-"""Publishes what has a place in an order: with the last sequence known, and yielding to what is newer."""
+"""Publishes events with the last known sequence, and never over a newer event."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,39 +13,38 @@ from libs.common.contract.subjects import subject_of
 from libs.common.observability import telemetry
 from libs.common.observability.trace_attributes import publish_attributes
 
-MAX_SUBJECTS: Final = 50_000  # names of Nodes that never return must not pile up
-_TRIES: Final = 5  # each loss means that somebody else got through: five in a row is a storm, come back later
+MAX_SUBJECTS: Final = 50_000  # bounds the memory for Nodes that never return
+_TRIES: Final = 5  # each conflict means another publish got through: after five, retry later
 
 
 class PublishOutcome(Enum):
-    """What became of an event."""
+    """The result of a publish."""
 
     PUBLISHED = "published"
-    SUPERSEDED = "superseded"  # the stream holds a newer one, ours was dropped
-    TIED = "tied"  # the stream holds one of the same order: look at the object again
+    SUPERSEDED = "superseded"  # the stream has a newer event; this one was dropped
+    TIED = "tied"  # the stream has an event of the same order: fetch the object again
 
 
 class OrderedPublisher:
-    """Remembers, per subject, the last sequence it has seen in this incarnation of the stream."""
+    """Publishes with the last sequence of each subject in the current stream."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._sequences: dict[str, int] = {}
 
     def record_sequence(self, subject: str, sequence: int) -> None:
-        """The stream holds this sequence for the subject (heard while following)."""
+        """Record the sequence of a received message as the last one of its subject."""
         self._sequences[subject] = max(sequence, self._sequences.pop(subject, 0))
         if len(self._sequences) > MAX_SUBJECTS:
-            del self._sequences[
-                next(iter(self._sequences))
-            ]  # heard of least lately; it costs one more question
+            oldest = next(iter(self._sequences))
+            del self._sequences[oldest]  # costs one more request if the subject is published again
 
     def forget_all(self) -> None:
-        """The stream is another one: no sequence known is worth anything."""
+        """Forget all sequences: they mean nothing in a new stream."""
         self._sequences.clear()
 
     def last_sequence_of(self, subject: str) -> int:
-        """The last sequence known for a subject, 0 for none."""
+        """Return the last known sequence of a subject, 0 if unknown."""
         return self._sequences.get(subject, 0)
 
     def publish_span(
@@ -55,8 +54,8 @@ class OrderedPublisher:
         parent_headers: Mapping[str, str] | None = None,
         links: Sequence[Mapping[str, str]] = (),
     ) -> AbstractContextManager[telemetry.Span]:
-        """A span to publish it in; `telemetry.outgoing_headers` in there go with it."""
-        if not telemetry.tracing_is_on():  # most of the time, and then nobody reads what it would bear
+        """Return the span for a publish; pass `telemetry.outgoing_headers` within it as headers."""
+        if not telemetry.tracing_is_on():  # the usual case, in which the attributes would not be used
             return telemetry.span("")
         attributes = publish_attributes(event, system=self._bus.system, size=len(encode(event)))
         return telemetry.span(
@@ -70,7 +69,7 @@ class OrderedPublisher:
     async def publish(
         self, event: Event, *, headers: Mapping[str, str] | None = None, ttl_seconds: int | None = None
     ) -> PublishOutcome:
-        """Publish unless the stream holds something newer. Raises BusError, TemporaryError after a storm."""
+        """Publish unless the stream has a newer event. Raises BusError; TemporaryError after 5 conflicts."""
         subject = subject_of(event)
         for _ in range(_TRIES):
             try:
@@ -94,7 +93,7 @@ class OrderedPublisher:
         self._sequences[subject] = theirs.sequence if theirs else 0
         readable = None if theirs is None or isinstance(theirs.event, UnreadablePayload) else theirs.event
         if readable == event:
-            return PublishOutcome.PUBLISHED  # our own, whose acknowledgement was lost
+            return PublishOutcome.PUBLISHED  # published before, but the acknowledgement was lost
         match compare_events(event, readable, self._bus.stream_id):
             case Recency.NEWER:
                 return None

@@ -18,14 +18,14 @@ from libs.common.contract.ordering import epoch_of, is_from_former_leader, strea
 from libs.common.contract.subjects import SNAPSHOT
 
 FORMER_STREAM: Final = "the followed stream is another one than that of the message"
-_NO_LEADER: Final = "no leader is heard of (is the watcher running?): nothing is written meanwhile"
+_NO_LEADER: Final = "no leader heartbeat (is the watcher running?): this service writes nothing"
 
 
 def connection_problems(disconnect_reason: str, *, replaying: bool) -> tuple[str, ...]:
     """Return why a follower lacks messages, for /readyz; `disconnect_reason` is "" if it is connected."""
     if disconnect_reason:
-        return (f"the flow is not followed: {disconnect_reason}",)
-    return ("the flow is still being read from its beginning",) if replaying else ()
+        return (f"not following the stream: {disconnect_reason}",)
+    return ("still replaying the stream",) if replaying else ()
 
 
 class StreamCache:
@@ -62,7 +62,7 @@ class StreamCache:
         self._replayed: set[str] = set()
         # subject -> sequence and time of a last message that was published for another stream
         self._foreign: dict[str, tuple[int, datetime]] = {}
-        self._incarnation = ""
+        self._stream_id = ""
         self._disconnect_reason = "not connected yet"
         self._replaying = True
         self._sequence = 0
@@ -73,7 +73,7 @@ class StreamCache:
     @property
     def stream_id(self) -> str:
         """The ID of the followed stream; "" before the first replay."""
-        return self._incarnation
+        return self._stream_id
 
     @property
     def is_replaying(self) -> bool:
@@ -91,7 +91,7 @@ class StreamCache:
         if unfollowed:
             return unfollowed
         if not self._has_snapshot():
-            return ("no complete snapshot of the cluster has been published to this stream yet (watcher)",)
+            return ("no complete snapshot in this stream yet (is the watcher running?)",)
         return ()
 
     def seconds_since_leader_heartbeat(self) -> float | None:
@@ -120,7 +120,7 @@ class StreamCache:
     def is_foreign(self, message: Message) -> bool:
         """Whether the message was published for another stream than the followed one."""
         event = message.event
-        return not isinstance(event, UnreadablePayload) and stream_id_of(event) != self._incarnation
+        return not isinstance(event, UnreadablePayload) and stream_id_of(event) != self._stream_id
 
     def has_received(self, message: Message) -> bool:
         """Whether this cache has received that message of the followed stream, or a later one.
@@ -152,13 +152,13 @@ class StreamCache:
     # ---- bus.Follower
 
     def start_replay(self, position: StreamPosition) -> None:
-        if position.stream_id != self._incarnation:
+        if position.stream_id != self._stream_id:
             self._messages.clear()
             self._foreign.clear()
             self._epoch = 0
             self._leader_heartbeat_at = None
             self._sequence = 0
-            self._incarnation = position.stream_id
+            self._stream_id = position.stream_id
             self._on_void()
         if position.last_sequence < self._sequence:
             # A disk failure cut the end of the stream, perhaps with all messages of the newest leader.

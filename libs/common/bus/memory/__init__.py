@@ -1,1 +1,1 @@
-"""The bus inside one process: the same semantics as on JetStream, and nothing to install."""
+"""The bus inside one process, with the semantics of JetStream and nothing to install."""

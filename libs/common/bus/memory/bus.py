@@ -1,4 +1,4 @@
-"""The bus inside one process, for the all-in-one: as long as the process lives, so does the stream."""
+"""The bus inside one process, for the all-in-one: the stream lives as long as the process."""
 
 import asyncio
 import contextlib
@@ -35,12 +35,12 @@ from libs.common.contract.events import Event, encode
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
 
-_AT_ONCE: Final = 64  # messages that a follower is fed before others get their turn
-_STORE_BYTES: Final = 256 * 1024 * 1024  # the chart's default for NATS: a stream in memory grows no further
+_AT_ONCE: Final = 64  # messages that a follower receives before other tasks run
+_STORE_BYTES: Final = 256 * 1024 * 1024  # the chart's default for NATS; the stream does not grow further
 
 
 class MemoryServer:
-    """What buses share: no stream until somebody provisions it, and none after the process."""
+    """The stream and durables that buses share; there is no stream until one provisions it."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class MemoryServer:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         store_bytes: int = _STORE_BYTES,
     ) -> None:
-        """`store_bytes` is what the limit of the stream and the headroom may take together."""
+        """`store_bytes` is the maximum of the stream's limit and the headroom together."""
         self.clock = clock
         self._store_bytes = store_bytes
         self.stream: Stream | None = None
-        self.is_provisioned = asyncio.Event()  # the stream is there
+        self.is_provisioned = asyncio.Event()  # set when the stream exists
         self._works: dict[str, DurableState] = {}
         self._listeners: dict[str, set[Callable[[], None]]] = {}
 
     def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> Stream:
-        """Make or repair. Raises BusError if the store has no room for the smallest stream."""
+        """Create or repair stream and durables. Raises BusError without room for the smallest stream."""
         if self.stream is None:
             smallest = initial_limit(max_bytes)
             if smallest > self._store_bytes:
@@ -71,7 +71,7 @@ class MemoryServer:
         return self.stream
 
     def _largest_limit(self, wanted: int, present: int) -> int:
-        """The largest limit up to the wanted one for which the store has room, headroom included."""
+        """Return the largest limit up to the wanted one for which the store has room, headroom included."""
         if wanted <= present:
             return wanted
         fitting = (n for n in candidate_limits(wanted, present) if n + HEADROOM_BYTES <= self._store_bytes)
@@ -95,10 +95,10 @@ class MemoryServer:
         return wake
 
     def consumer_stats(self) -> tuple[ConsumerStats, ...]:
-        """How each durable stands."""
-        return tuple(self._look_at(name, work) for name, work in sorted(self._works.items()))
+        """Return the counts of each durable."""
+        return tuple(self._stats_of(name, work) for name, work in sorted(self._works.items()))
 
-    def _look_at(self, name: str, work: DurableState) -> ConsumerStats:
+    def _stats_of(self, name: str, work: DurableState) -> ConsumerStats:
         unsettled = work.delivery_counts(_now())
         return ConsumerStats(
             name=name,
@@ -109,7 +109,7 @@ class MemoryServer:
             delivered=work.delivered,
         )
 
-    # ---- consume.Works
+    # ---- consume_loop.DurableRegistry
 
     def find_durable(self, durable: str) -> DurableState | None:
         return self._works.get(durable)
@@ -125,20 +125,20 @@ class MemoryServer:
 
 
 class MemoryBus:
-    """Fulfils `bus.Bus`. Several on one server share its stream and its work; there is no connection."""
+    """Implements `Bus`. Several buses on one server share its stream and durables; there is no connection."""
 
     system: ClassVar = "memory"
 
     def __init__(self, server: MemoryServer, *, hooks: BusHooks | None = None) -> None:
         self._server = server
         self._hooks = hooks or BusHooks()
-        self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
+        self._refused_bytes = 0  # size of the publish that found the stream full; 0 while it is not full
         self._consumptions: list[ConsumeLoop] = []
         self._closed = False
 
     @property
     def stream_id(self) -> str:
-        """When the stream was made; "" before that."""
+        """The creation time of the stream; "" while there is none."""
         return self._server.stream.created if self._server.stream else ""
 
     async def publish(
@@ -149,7 +149,7 @@ class MemoryBus:
         ttl_seconds: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        """Publish to the event's own subject; return the stream sequence. See `bus.Bus.publish`."""
+        """Publish to the subject of the event; return the stream sequence. See `Bus.publish`."""
         subject, payload = subject_of(event), encode(event)
         try:
             sequence = self._stream(subject).publish(
@@ -167,23 +167,23 @@ class MemoryBus:
             self._hooks.publish_failed(subject, error)
             raise
         finally:
-            await asyncio.sleep(0)  # as over a network others get their turn: some publish thousands in a row
+            await asyncio.sleep(0)  # as with a network, other tasks run: some publish thousands in a row
         self._hooks.published(subject)
         return sequence
 
     async def get_last(self, subject: str) -> Message | None:
-        """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+        """Return the last message of a subject, None if there is none. Raises NoStream or BusError."""
         stored = self._stream(subject).get_last(subject, _now())
         return decode_message(stored) if stored else None
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
-        """Make or repair the stream and its durables; return the incarnation."""
-        self._judge_open()
+        """Create or repair the stream and its durables; return the stream ID."""
+        self._require_open()
         return self._server.provision(durables, max_bytes=max_bytes).created
 
     @contextlib.asynccontextmanager
     async def headroom(self, event: Event) -> AsyncIterator[int]:
-        """While it is open, a full stream has room for this event. See `bus.Bus.headroom`."""
+        """Return a context in which a full stream has room for this event. See `Bus.headroom`."""
         subject, payload = subject_of(event), encode(event)
         stream = self._stream(subject)
         limit = subtract_headroom(stream.max_bytes)
@@ -191,11 +191,11 @@ class MemoryBus:
         try:
             yield max(0, stream.bytes - limit)
         finally:
-            if stream.max_bytes == opened:  # otherwise another leader has set it meanwhile
+            if stream.max_bytes == opened:  # else another leader has changed it
                 stream.max_bytes = limit
 
     async def stats(self) -> StreamStats:
-        """How the stream and its durables stand now. Raises NoStream or BusError."""
+        """Return the current counts and sizes. Raises NoStream or BusError."""
         stream = self._stream("look")
         dead = stream.count(f"{DEAD_LETTERS}.>", _now())
         return StreamStats(
@@ -209,7 +209,7 @@ class MemoryBus:
     async def consume(
         self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
     ) -> None:
-        """Hand every message of the durable to `handle`, until cancelled. See `bus.Bus.consume`."""
+        """Pass each message of the durable to `handle` until cancelled. See `Bus.consume`."""
         consumption = ConsumeLoop(
             self._server,
             durable,
@@ -232,7 +232,7 @@ class MemoryBus:
         *,
         exclude: Callable[[str], bool] = lambda subject: False,
     ) -> None:
-        """Feed `follower` until cancelled. See `bus.Bus.follow`."""
+        """Pass messages to `follower` until cancelled. See `Bus.follow`."""
         if self._server.stream is None:
             follower.mark_disconnected(_missing())
             await self._server.is_provisioned.wait()
@@ -254,16 +254,16 @@ class MemoryBus:
             stream.close_backlog(backlog)
 
     def server_liveness(self) -> ServerLiveness:
-        """It always answers this process, and says nothing of other processes."""
+        """Return that the server answers: it is in this process."""
         return ServerLiveness(silent_seconds=0.0, responsive_seconds=0.0)
 
     def problems(self) -> tuple[str, ...]:
-        """Why the bus is not usable right now, in words for /readyz; empty when it is."""
+        """Return why the bus is not usable now, in words for /readyz; empty if it is usable."""
         stream = self._server.stream
         missing = [_missing()] if stream is None else []
         if stream is not None and stream.bytes + 2 * self._refused_bytes < stream.max_bytes:
             self._refused_bytes = 0
-        full = f"stream {STREAM} is full: a publish of {self._refused_bytes} bytes was refused"
+        full = f"stream {STREAM} is full: it rejected a publish of {self._refused_bytes} bytes"
         return (
             *(["the bus is closed"] if self._closed else []),
             *missing,
@@ -272,26 +272,26 @@ class MemoryBus:
         )
 
     async def close(self) -> None:
-        """Nothing is published any more. Cancel consumers and followers before."""
+        """Reject further publishes. First cancel consumers and followers."""
         self._closed = True
 
     def _stream(self, subject: str) -> Stream:
-        self._judge_open()
+        self._require_open()
         if self._server.stream is None:
-            raise NoStream(f"{subject}: no stream {STREAM} takes it")
+            raise NoStream(f"{subject}: no stream {STREAM} accepts it")
         return self._server.stream
 
-    def _judge_open(self) -> None:
+    def _require_open(self) -> None:
         if self._closed:
             raise BusError("the bus is closed")
 
 
-async def _feed(follower: Follower, backlog: Backlog, but_not: Callable[[str], bool]) -> None:
-    """Return when nothing is pending."""
+async def _feed(follower: Follower, backlog: Backlog, exclude: Callable[[str], bool]) -> None:
+    """Pass all pending messages to the follower."""
     for fed in itertools.count(1):
         if (stored := backlog.take(_now())) is None:
             return
-        if not but_not(stored.subject):
+        if not exclude(stored.subject):
             follower.apply(decode_message(stored))
         if fed % _AT_ONCE == 0:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Shared consumption: take no more than can be handled, carry out verdicts, hand back at the end."""
+"""Consumes a durable: takes as many messages as handlers can take, acknowledges, returns the rest."""
 
 import asyncio
 import contextlib
@@ -19,15 +19,15 @@ _CANCEL_SECONDS: Final = 2.0
 
 
 class DurableRegistry(Protocol):
-    """Where the durables are."""
+    """Gives access to the durables."""
 
     def find_durable(self, durable: str) -> DurableState | None:
-        """The durable of that name, None while nobody has provisioned it."""
+        """Return the durable of that name, None before it is provisioned."""
 
     def listen_for_work(
         self, durable: str, wake: Callable[[], None]
     ) -> contextlib.AbstractContextManager[None]:
-        """Within it, `wake` is called when there is work for that durable, or it has been made anew."""
+        """Return a context in which `wake` is called when the durable has messages or was recreated."""
 
 
 class ConsumeLoop:
@@ -43,18 +43,18 @@ class ConsumeLoop:
     ) -> None:
         self._works = registry
         self._durable = durable
-        self._judge = acknowledger
+        self._acknowledger = acknowledger
         self._in_flight = in_flight
         self._wake = asyncio.Event()
         self._handling: set[asyncio.Task[None]] = set()
-        self._in_hand: dict[int, StoredMessage] = {}  # taken and not settled yet, by sequence
+        self._in_hand: dict[int, StoredMessage] = {}  # sequence -> message taken and not acknowledged yet
         self.problem = ""
 
     async def run(self) -> None:
-        """Consume until cancelled; then hand back in order."""
+        """Consume until cancelled; then finish or return the messages."""
         try:
             with self._works.listen_for_work(self._durable.name, self._wake.set):
-                await self._deliver_for_ever()
+                await self._deliver_repeatedly()
         finally:
             try:
                 if self._handling:
@@ -62,7 +62,7 @@ class ConsumeLoop:
             finally:
                 await self._hand_back()
 
-    async def _deliver_for_ever(self) -> None:
+    async def _deliver_repeatedly(self) -> None:
         missing = f"consumer {self._durable.name}: does not exist yet, the watcher provisions it"
         while True:
             self._wake.clear()
@@ -74,14 +74,14 @@ class ConsumeLoop:
                     await self._wake.wait()
 
     def _deliver(self, work: DurableState) -> float | None:
-        """Hand out what there is and room for; when to look again, whatever happens before."""
+        """Start handlers up to the limit; return when to look again, None = when woken."""
         while len(self._handling) < self._in_flight:
             taken = work.take(_now())
             if taken is None:
                 return work.next_due()
             stored, redelivered = taken
             if stored.sequence in self._in_hand:
-                continue  # a durable made anew replays what is still being handled
+                continue  # a recreated durable replays messages that are still being handled
             self._in_hand[stored.sequence] = stored
             message = decode_message(stored, redelivered=redelivered)
             task = asyncio.create_task(self._handle_one(stored, message))
@@ -93,11 +93,11 @@ class ConsumeLoop:
         self._handling.discard(task)
         self._wake.set()
         if not task.cancelled() and task.exception() is not None:
-            log.error("a message could not be settled", exc_info=task.exception())
+            log.error("acknowledgement failed", exc_info=task.exception())
 
     async def _handle_one(self, stored: StoredMessage, message: Message) -> None:
-        verdict = await self._judge.settle(message)
-        known = self._in_hand.pop(stored.sequence, None)  # not if it was handed back, there was no more time
+        verdict = await self._acknowledger.settle(message)
+        known = self._in_hand.pop(stored.sequence, None)  # None if it was returned at shutdown
         if known is None:
             return
         if isinstance(verdict, Nak):
@@ -121,12 +121,12 @@ class ConsumeLoop:
 
     def _work(self) -> DurableState:
         work = self._works.find_durable(self._durable.name)
-        assert work is not None, "a durable is made anew, never removed"
+        assert work is not None, "a durable is recreated, never removed"
         return work
 
 
 def decode_message(stored: StoredMessage, *, redelivered: bool = False) -> Message:
-    """The message as a reader gets it: decoded for it alone, what it does to it nobody else sees."""
+    """Decode a message, as a copy of its own for each reader."""
     return Message(
         subject=stored.subject,
         event=_event(stored.payload),

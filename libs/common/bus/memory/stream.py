@@ -1,4 +1,4 @@
-"""What JetStream does with our stream, as plain state: who publishes, what is kept, who still gets what."""
+"""A stream in memory as plain state, with the semantics of JetStream: messages, durables, backlogs."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -15,27 +15,27 @@ _OVERHEAD_BYTES: Final = 30  # per message: sequence, times, sizes
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message as the stream keeps it; bytes, so that each reader gets a value of its own."""
+    """One stored message, encoded, so that each reader decodes its own copy."""
 
     subject: str
     payload: bytes
     headers: Mapping[str, str]
     sequence: int
     published_at: datetime
-    expires_at: float  # on the clock that `now` is read from
-    size: int  # what it takes of the stream's max_bytes
+    expires_at: float  # on the clock of `now`
+    size: int  # its part of the stream's max_bytes
 
 
 class Stream:
-    """One last message per subject, no older than an hour. `now` is a monotonic clock's, in seconds."""
+    """Stores the last message per subject for MAX_MESSAGE_AGE. `now` is monotonic, in seconds."""
 
     def __init__(self, created: str, *, max_bytes: int) -> None:
         self.created = created
         self.max_bytes = max_bytes
         self.bytes = 0
         self.last_sequence = 0
-        self._messages: OrderedDict[str, StoredMessage] = OrderedDict()  # in stream order: oldest first
-        self._short_lived: dict[str, float] = {}  # subjects whose message has a TTL, and when it ends
+        self._messages: OrderedDict[str, StoredMessage] = OrderedDict()  # in stream order, oldest first
+        self._short_lived: dict[str, float] = {}  # subject -> expiry, for messages with a TTL
         self._backlogs: list[Backlog] = []
 
     def publish(
@@ -49,7 +49,7 @@ class Stream:
         now: float,
         at: datetime,
     ) -> int:
-        """Keep it instead of the subject's last; its sequence. Raises WrongLastSequence or StreamFull."""
+        """Replace the subject's last message; return the sequence. Raises WrongLastSequence or StreamFull."""
         self._expire(now)
         old = self._messages.get(subject)
         last = old.sequence if old else 0
@@ -74,16 +74,16 @@ class Stream:
         return stored.sequence
 
     def get_last(self, subject: str, now: float) -> StoredMessage | None:
-        """The last message of a subject, None if there is none."""
+        """Return the last message of a subject, None if there is none."""
         self._expire(now)
         return self._messages.get(subject)
 
     def contains(self, stored: StoredMessage, now: float) -> bool:
-        """Whether that message is there: neither replaced nor too old."""
+        """Return whether that message is stored: neither replaced nor expired."""
         return self.get_last(stored.subject, now) is stored
 
     def open_backlog(self, filter_subject: str, *, on_new: Callable[[], None] = lambda: None) -> "Backlog":
-        """For a new consumer: every subject's last message first. `close_backlog` it at the end."""
+        """Return a new consumer's backlog, with each subject's last message. End it by `close_backlog`."""
         backlog = Backlog(self, filter_subject, on_new)
         for stored in self._messages.values():
             backlog.add(stored)
@@ -91,17 +91,17 @@ class Stream:
         return backlog
 
     def count(self, filter_subject: str, now: float) -> int:
-        """How many messages of that filter it holds."""
+        """Return the number of messages that match the filter."""
         self._expire(now)
         return sum(subject_matches(filter_subject, subject) for subject in self._messages)
 
     @property
     def messages(self) -> int:
-        """How many it holds."""
+        """The number of messages."""
         return len(self._messages)
 
     def close_backlog(self, backlog: "Backlog") -> None:
-        """Nobody takes from it any more."""
+        """Stop adding messages to the backlog."""
         self._backlogs.remove(backlog)
 
     def _keep(self, stored: StoredMessage, ttl_seconds: float | None) -> None:
@@ -118,7 +118,7 @@ class Stream:
         self.bytes -= old.size if old else 0
 
     def _expire(self, now: float) -> None:
-        if self._short_lived:  # two at most: of who leads, and that seldom
+        if self._short_lived:  # few: only leader heartbeats have a TTL
             for subject in [each for each, expires in self._short_lived.items() if expires <= now]:
                 self._remove(subject)
         while self._messages and (oldest := next(iter(self._messages.values()))).expires_at <= now:
@@ -126,30 +126,30 @@ class Stream:
 
 
 class Backlog:
-    """What one consumer has not taken yet: the last message of each of its subjects, in stream order."""
+    """The messages that one consumer has not taken yet: each subject's last one, in stream order."""
 
     def __init__(self, stream: Stream, filter_subject: str, on_new: Callable[[], None]) -> None:
-        """`news` is told when something has come."""
+        """`on_new` is called after each new message."""
         self._stream = stream
         self._filter = filter_subject
-        self._news = on_new
+        self._on_new = on_new
         self._waiting: OrderedDict[str, StoredMessage] = OrderedDict()
 
     def add(self, stored: StoredMessage) -> None:
-        """It comes last, and instead of an older one of its subject that nobody has taken."""
+        """Append the message; it replaces an older one of its subject."""
         if subject_matches(self._filter, stored.subject):
             self._waiting[stored.subject] = stored
             self._waiting.move_to_end(stored.subject)
-            self._drop_what_aged_out(stored.expires_at - _MAX_AGE_SECONDS)
-            self._news()
+            self._drop_expired(stored.expires_at - _MAX_AGE_SECONDS)
+            self._on_new()
 
-    def _drop_what_aged_out(self, now: float) -> None:
-        """Names that never return must not pile up where nobody takes: some durables have no consumer."""
+    def _drop_expired(self, now: float) -> None:
+        """Bound the memory for names that never return: some durables have no consumer."""
         while (oldest := next(iter(self._waiting.values()))).expires_at <= now:
             del self._waiting[oldest.subject]
 
     def take(self, now: float) -> StoredMessage | None:
-        """The next one that the stream still holds."""
+        """Return the next message that the stream still stores, None if there is none."""
         while self._waiting:
             _, stored = self._waiting.popitem(last=False)
             if self._stream.contains(stored, now):
@@ -157,28 +157,28 @@ class Backlog:
         return None
 
     def pending(self, now: float) -> int:
-        """How many it would still give."""
+        """Return the number of messages that `take` would still return."""
         return sum(self._stream.contains(stored, now) for stored in self._waiting.values())
 
 
 class DurableState:
-    """A durable: its backlog, and what is to be done again later.
+    """A durable: its backlog, and the messages that wait for a redelivery.
 
-    What has been taken comes back by `again` or never. JetStream's ack_wait guards against consumers that
-    die; these die together with the stream.
+    A taken message returns only by `requeue`. JetStream's ack_wait protects against consumers that die; here
+    consumers and stream die together.
     """
 
     def __init__(self, stream: Stream, filter_subject: str, *, on_new: Callable[[], None]) -> None:
         self.filter = filter_subject
         self._stream = stream
-        self._news = on_new
+        self._on_new = on_new
         self._backlog = stream.open_backlog(filter_subject, on_new=on_new)
         self._again: list[tuple[float, int, StoredMessage]] = []
-        self._unsettled: dict[int, tuple[StoredMessage, int]] = {}  # by sequence; how often each was given
+        self._unsettled: dict[int, tuple[StoredMessage, int]] = {}  # sequence -> deliveries
         self.delivered = 0
 
     def take(self, now: float) -> tuple[StoredMessage, bool] | None:
-        """The next piece of work and whether it was delivered before: what is due again comes first."""
+        """Return the next message and whether it is a redelivery; due redeliveries come first."""
         taken = self._next(now)
         if taken is not None:
             stored, _ = taken
@@ -197,36 +197,36 @@ class DurableState:
         return None if fresh is None else (fresh, False)
 
     def acknowledge(self, stored: StoredMessage) -> None:
-        """It was done."""
+        """Mark the message as handled."""
         self._unsettled.pop(stored.sequence, None)
 
     def delivery_counts(self, now: float) -> list[int]:
-        """Of what was given and not done, and is not replaced since: how often each was given."""
+        """Return the number of deliveries of each unacknowledged message that is not replaced."""
         gone = [sequence for sequence, (s, _) in self._unsettled.items() if not self._stream.contains(s, now)]
         for sequence in gone:
             del self._unsettled[sequence]
         return [times for _, times in self._unsettled.values()]
 
     def pending(self, now: float) -> int:
-        """How many nobody was given yet."""
+        """Return the number of messages that were never delivered."""
         return self._backlog.pending(now)
 
     def requeue(self, stored: StoredMessage, due: float) -> None:
-        """It was not done: to be delivered again then, unless it is replaced before."""
+        """Deliver the message again at `due`, unless it is replaced before."""
         heappush(self._again, (due, stored.sequence, stored))
-        self._news()
+        self._on_new()
 
     def next_due(self) -> float | None:
-        """When something is to be done again, if nothing comes before."""
+        """Return when the next redelivery is due, None if there is none."""
         return self._again[0][0] if self._again else None
 
     def close(self) -> None:
-        """Another one takes its place."""
+        """End the durable, because another one replaces it."""
         self._stream.close_backlog(self._backlog)
 
 
 def subject_matches(filter_subject: str, subject: str) -> bool:
-    """Whether the filter, a subject or a prefix that ends in `.>`, names that subject."""
+    """Return whether the filter, a subject or a prefix that ends in `.>`, matches the subject."""
     if filter_subject.endswith(".>"):
         return subject.startswith(filter_subject[:-1]) and len(subject) >= len(filter_subject)
     return subject == filter_subject

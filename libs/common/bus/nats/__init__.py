@@ -1,1 +1,1 @@
-"""The bus on NATS JetStream: the only place that knows NATS."""
+"""The bus on NATS JetStream: the only package that uses NATS."""

@@ -34,13 +34,13 @@ from libs.common.contract.events import Event, encode
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import STREAM, subject_of
 
-_OUTSTANDING: Final = 256  # publishes without an acknowledgement; more wait, within their own deadline
+_OUTSTANDING: Final = 256  # unacknowledged publishes; further ones wait until their own deadline
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 _TTL: Final = "Nats-TTL"
 
 
 class NatsBus:
-    """Fulfils `bus.Bus`. Usable = `problems()` is empty; made by `connect`, ended by `close`."""
+    """Implements `Bus`. It is usable if `problems()` is empty. `connect` creates it, `close` ends it."""
 
     system: ClassVar = "nats"
 
@@ -50,12 +50,12 @@ class NatsBus:
         self._link = link
         self._clock = clock
         self._stream_replicas = stream_replicas
-        self._incarnation = ""
-        self._stream_problem = f"stream {STREAM} has not been seen yet"
-        self._refused_bytes = 0  # of the publish that found the stream full, 0 while it is not
+        self._stream_id = ""
+        self._stream_problem = f"stream {STREAM} has not been read yet"
+        self._refused_bytes = 0  # size of the publish that found the stream full; 0 while it is not full
         self._answers = LivenessTracker(self._now)
         self._poll_now = asyncio.Event()
-        self._another_stream = asyncio.Event()  # set and replaced when the incarnation is another one
+        self._another_stream = asyncio.Event()  # set and replaced when the stream ID changes
         self._resizing = asyncio.Lock()
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
         self._consumptions: list[ConsumeLoop] = []
@@ -75,9 +75,9 @@ class NatsBus:
         jitter: Callable[[], float] = random.random,
         stream_replicas: int = 0,
     ) -> Self:
-        """Start the supervisor, await its first attempt. A NATS that is down is a problem, not an error.
+        """Start the supervisor; return after its first attempt. An unreachable NATS is no error.
 
-        `stream_replicas`: on how many servers a stream that is provisioned lies; 0 = as it is, or else one.
+        `stream_replicas`: number of replicas of a provisioned stream; 0 = unchanged, one for a new stream.
         """
         access = NatsAccess(
             servers=servers, service=service, nkey_seed_file=nkey_seed_file, tls_ca_file=tls_ca_file
@@ -96,8 +96,8 @@ class NatsBus:
 
     @property
     def stream_id(self) -> str:
-        """The stream's creation time as last seen; "" while no stream is known."""
-        return self._incarnation
+        """The creation time of the stream when last read; "" while no stream is known."""
+        return self._stream_id
 
     async def publish(
         self,
@@ -107,10 +107,10 @@ class NatsBus:
         ttl_seconds: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        """Publish to the event's own subject; return the stream sequence. See `bus.Bus.publish`.
+        """Publish to the subject of the event; return the stream sequence. See `Bus.publish`.
 
-        A BusError may hide a success whose acknowledgement was lost: with an expected sequence the repetition
-        is harmless, it is refused and `last` shows one's own event.
+        A BusError may hide a success whose acknowledgement was lost. A retry with the expected sequence is
+        safe: it is rejected, and `get_last` returns the event itself.
         """
         subject, payload = subject_of(event), encode(event)
         own = dict(headers or {})
@@ -140,35 +140,35 @@ class NatsBus:
             self._answers.record_response()
             raise
         except NoStream:
-            # On a cluster also while the stream has no leader: whether it is gone, its description tells.
+            # A clustered stream without a leader gives the same error: its description tells them apart.
             self._poll_now.set()
             raise
         finally:
             self._outstanding.release()
         self._answers.record_response()
-        if not self._incarnation:
+        if not self._stream_id:
             self._poll_now.set()
         return sequence
 
     async def _room_for_one_more(self, subject: str, until: float) -> None:
         if not self._outstanding.locked():
-            await self._outstanding.acquire()  # at once: a timeout around it would cost more than it
+            await self._outstanding.acquire()  # free now: a timeout around it would cost more than the call
             return
         try:
             async with asyncio.timeout_at(until):
                 await self._outstanding.acquire()
         except TimeoutError as error:
-            waiting = f"{_OUTSTANDING} publishes are waiting for their acknowledgement"
+            waiting = f"{_OUTSTANDING} publishes are waiting for an acknowledgement"
             raise BusError(f"{self._link.access}: {subject}: {waiting}") from error
 
     async def get_last(self, subject: str) -> Message | None:
-        """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+        """Return the last message of a subject, None if there is none. Raises NoStream or BusError."""
         deadline = self._link.timing.publish_deadline
         connection = await self._link.wait_for_connection(deadline)
         return await fetch_last(connection, subject, seconds=deadline)
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
-        """Make or repair the stream and its durables; return the incarnation."""
+        """Create or repair the stream and its durables; return the stream ID."""
         connection = await self._link.wait_for_connection(self._link.timing.publish_deadline)
         async with self._resizing:
             info = await provision(connection, durables, max_bytes, replicas=self._stream_replicas)
@@ -177,20 +177,20 @@ class NatsBus:
 
     @contextlib.asynccontextmanager
     async def headroom(self, event: Event) -> AsyncIterator[int]:
-        """While it is open, a full stream has room for this event. See `bus.Bus.headroom`."""
+        """Return a context in which a full stream has room for this event. See `Bus.headroom`."""
         needed = message_bytes(subject_of(event), encode(event))
         connection = await self._link.wait_for_connection(self._link.timing.publish_deadline)
         async with self._resizing, headroom(connection, needed) as used:
             yield used
 
     async def stats(self) -> StreamStats:
-        """How the stream and its durables stand now. Raises NoStream or BusError."""
+        """Return the current counts and sizes. Raises NoStream or BusError."""
         return await fetch_stats(await self._link.wait_for_connection(self._link.timing.publish_deadline))
 
     async def consume(
         self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
     ) -> None:
-        """Hand every message of the durable to `handle`, until cancelled. See `bus.Bus.consume`."""
+        """Pass each message of the durable to `handle` until cancelled. See `Bus.consume`."""
         consumption = ConsumeLoop(
             self._link,
             durable,
@@ -212,7 +212,7 @@ class NatsBus:
         *,
         exclude: Callable[[str], bool] = lambda subject: False,
     ) -> None:
-        """Feed `follower` until cancelled. See `bus.Bus.follow`."""
+        """Pass messages to `follower` until cancelled. See `Bus.follow`."""
         await FollowLoop(
             self._link,
             name,
@@ -225,15 +225,15 @@ class NatsBus:
         ).run()
 
     def server_liveness(self) -> ServerLiveness:
-        """Whether the stream's server answers."""
+        """Return when the server last answered."""
         return self._answers.server_liveness()
 
     def problems(self) -> tuple[str, ...]:
-        """Why the bus is not usable right now, in words for /readyz; empty when it is."""
+        """Return why the bus is not usable now, in words for /readyz; empty if it is usable."""
         unconnected = self._link.problems()
         consuming = [each.problem for each in self._consumptions if each.problem]
         ended = [f"a task of the bus has ended: {task}" for task in self._tasks if task.done()]
-        full = f"stream {STREAM} is full: a publish of {self._refused_bytes} bytes was refused (10077)"
+        full = f"stream {STREAM} is full: it rejected a publish of {self._refused_bytes} bytes (10077)"
         return (
             *ended,
             *unconnected,
@@ -243,9 +243,9 @@ class NatsBus:
         )
 
     async def close(self) -> None:
-        """Send what is queued and disconnect, within a few seconds. Cancel consumers and followers before."""
+        """Send queued messages and disconnect, within a few seconds. First cancel consumers and followers."""
         if connection := self._link.current:
-            with contextlib.suppress(BusError):  # the server does not answer: it cannot be sent
+            with contextlib.suppress(BusError):  # the server does not answer
                 await connection.round_trip(self._link.timing.probe_deadline)
         self._link.close()
         for task in self._tasks:
@@ -253,7 +253,7 @@ class NatsBus:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _poll_stream(self) -> None:
-        """Those who neither provision nor follow learn the incarnation here."""
+        """Read the stream ID for a bus that neither provisions nor follows."""
         while True:
             try:
                 self._record_stream_info(await fetch_stream_info(await self._link.wait_for_connection()))
@@ -267,8 +267,8 @@ class NatsBus:
             self._poll_now.clear()
 
     def _record_stream_info(self, info: StreamInfo) -> None:
-        if info.created != self._incarnation:
-            self._incarnation = info.created
+        if info.created != self._stream_id:
+            self._stream_id = info.created
             self._another_stream.set()
             self._another_stream = asyncio.Event()
         self._answers.record_response()
@@ -279,7 +279,7 @@ class NatsBus:
 
     def _lost_stream(self, error: NoStream) -> None:
         self._answers.record_response()
-        self._incarnation = ""
+        self._stream_id = ""
         self._stream_problem = f"stream {STREAM} does not exist, the watcher provisions it ({error})"
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""nats-py's client: its greeting, its encryption and its parser are used, its queues are passed by."""
+"""A nats-py client that uses its handshake, TLS and parser, and bypasses its queues."""
 
 import asyncio
 import re
@@ -12,15 +12,15 @@ import msgspec
 import nats.errors
 from nats.aio.client import Client as NatsPyClient
 
-_AT_ONCE: Final = 64  # messages that are heard before others get their turn
+_AT_ONCE: Final = 64  # messages that are processed before other tasks run
 _CLOSE_SECONDS: Final = 2.0
 _VERSION: Final = "NATS/1.0"
-_BREAKS: Final = re.compile(r"\s")  # in a subject it would begin another command
+_BREAKS: Final = re.compile(r"\s")  # whitespace in a subject would start another command
 _LINE_BREAKS: Final = re.compile(r"[\r\n]")
 
 
 class WireMessage(msgspec.Struct, frozen=True):
-    """A message as it came. `status` is the server's own word instead of a message, "" in every other."""
+    """A received message. `status` is set in status messages of the server, otherwise ""."""
 
     subject: str
     reply: str
@@ -36,9 +36,9 @@ MessageCallback = Callable[[WireMessage], None]
 class Client(NatsPyClient):
     """One connection, without nats-py's reconnection, which can hang behind a publish backlog (nats.py#671).
 
-    In nats-py each message to us costs a queue and the turn of a task, each one from us another queue, a
-    future and the turn of a second task. Here who hears is called by the parser, and what is sent in one turn
-    of the loop is written in one piece.
+    In nats-py each received message costs a queue and a task switch, and each sent message another queue, a
+    future and a second task switch. Here the parser calls the receiver. Messages sent in one iteration of
+    the event loop are written together.
     """
 
     def __init__(self, *, encrypted: bool) -> None:
@@ -63,7 +63,7 @@ class Client(NatsPyClient):
         self._put(b"%b%b%b\r\n" % (command.encode(), block, payload))
 
     def subscribe_callback(self, subject: str, callback: MessageCallback) -> int:
-        """Subscribe; `heard` gets each message as it arrives, in the context of who calls this."""
+        """Subscribe; `callback` receives each message at once, in the context of the caller."""
         context = copy_context()
         self._sid += 1
         self._heard[self._sid] = lambda message: context.run(callback, message)
@@ -71,15 +71,15 @@ class Client(NatsPyClient):
         return self._sid
 
     def unsubscribe(self, sid: int) -> None:
-        """Tell the server to send no more; what it has already sent is still heard."""
+        """Ask the server to stop; messages that it has already sent are still received."""
         self._put(f"UNSUB {sid} \r\n".encode())
 
     def drop_subscription(self, sid: int) -> None:
-        """What still comes is dropped."""
+        """Drop the messages that still arrive."""
         self._heard.pop(sid, None)
 
     async def ping(self, seconds: int) -> None:
-        """A round trip behind all that was sent so far; nats-py's PING alone would overtake what waits."""
+        """Wait for a round trip behind all sent messages; nats-py's PING alone would overtake queued ones."""
         self._write()
         await self.rtt(timeout=seconds)
 
@@ -103,10 +103,10 @@ class Client(NatsPyClient):
     async def _flush_pending(self, force_flush: bool = False) -> None:
         self._write_soon()
 
-    # ---- hearing
+    # ---- receiving
 
     async def _process_pong(self) -> None:
-        # nats-py sets the result even of a future whose waiter has given up, which would end the reading.
+        # nats-py also sets the result of a cancelled future, which would end the reading task.
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
@@ -120,37 +120,37 @@ class Client(NatsPyClient):
         if self._in_a_row % _AT_ONCE == 0:
             await asyncio.sleep(0)
 
-    # ---- beginning and end
+    # ---- start and end
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        # The greeting comes before TLS, so anybody on the way can have written it. nats-py would answer one
-        # without TLS in the clear, with the nonce signed: whoever relayed that nonce would then be us.
+        # INFO arrives before TLS, so an attacker in between can forge it. nats-py would answer a forged one
+        # in plain text, with the signed nonce, and the attacker could relay it as this client's identity.
         if self._encrypted and initial_connection:
             if not (info.get("tls_required") or info.get("tls_available")):
-                raise nats.errors.Error("the server does not offer TLS, but a CA file or tls:// demands it")
-            info["tls_required"] = True  # nats-py takes up no TLS that is merely available
+                raise nats.errors.Error("the server does not offer TLS, but a CA file or tls:// requires it")
+            info["tls_required"] = True  # nats-py ignores TLS that is only available
         await super()._process_info(info, initial_connection)
 
     @property
     def server_id(self) -> str:
-        """Of the server that we are connected to."""
+        """The ID of the connected server."""
         return str(self._server_info.get("server_id", ""))
 
     @property
     def server_certificate_not_after(self) -> datetime | None:
-        """The end of the certificate that the server showed, None without TLS."""
+        """The expiry of the server's certificate, None without TLS."""
         writer = getattr(self._transport, "_io_writer", None)
         shown = writer.get_extra_info("peercert") if writer is not None else None
         until = shown.get("notAfter") if shown else None
         return datetime.fromtimestamp(ssl.cert_time_to_seconds(until), UTC) if until else None
 
     def reading(self) -> "asyncio.Task[None]":
-        """Done as soon as the connection is over."""
+        """The task that reads; it is done when the connection has ended."""
         assert self._reading_task is not None
         return self._reading_task
 
     async def abort(self) -> None:
-        """Abort the transport and end every task: `close()` would wait for a peer that reads no more."""
+        """Abort the transport and end all tasks; `close()` would wait for a peer that does not read."""
         self._status = NatsPyClient.CLOSED
         self._heard.clear()
         background = [self._reading_task, self._ping_interval_task, self._flusher_task]
@@ -165,7 +165,7 @@ class Client(NatsPyClient):
 
 
 def parse_message(subject: bytes, reply: bytes, data: bytes, block: bytes) -> WireMessage:
-    """A message of the wire. Whoever may publish can have written it: nothing in it raises."""
+    """Parse a received message. Any publisher may have written it, so nothing in it raises."""
     if not block:
         return WireMessage(subject.decode(errors="replace"), reply.decode(errors="replace"), data)
     first, *lines = block.decode(errors="replace").split("\r\n")

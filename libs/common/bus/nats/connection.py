@@ -1,4 +1,4 @@
-"""One connection to NATS: requests, inboxes, a certain end. It never reconnects, `link` makes anew."""
+"""One connection to NATS: requests and inboxes. It never reconnects; the supervisor opens a new one."""
 
 import asyncio
 import contextlib
@@ -22,27 +22,27 @@ _CLOSE_SECONDS: Final = 2.0
 
 
 class NoResponders(BusError):
-    """Nobody listens on that subject: the stream, the consumer or JetStream itself is not there."""
+    """No server or service answers on the subject: the stream, the consumer or JetStream is missing."""
 
 
 class Inbox:
-    """A subscription of ours, to which somebody replies."""
+    """A subscription to a reply subject."""
 
     def __init__(self, client: Client, subject: str, callback: MessageCallback) -> None:
-        """Raises nats.errors.Error."""
+        """Subscribe. Raises nats.errors.Error."""
         self.subject = subject
         self._client = client
         self._sid = client.subscribe_callback(subject, callback)
 
     def stop(self) -> None:
-        """Hear no more; what is under way is dropped."""
-        with contextlib.suppress(nats.errors.Error):  # the connection is gone, and the subscription with it
+        """Unsubscribe; drop messages in flight."""
+        with contextlib.suppress(nats.errors.Error):  # the connection has ended, and with it the subscription
             self._client.unsubscribe(self._sid)
         self._client.drop_subscription(self._sid)
 
     async def drain(self) -> None:
-        """Tell the server to send no more, and hear what it had already sent."""
-        # If the connection is gone or stuck, nothing more will come.
+        """Unsubscribe, and receive what the server had already sent."""
+        # If the connection has ended or is stuck, no more messages arrive.
         with contextlib.suppress(nats.errors.Error, TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 self._client.unsubscribe(self._sid)
@@ -51,7 +51,7 @@ class Inbox:
 
 
 class Connection:
-    """Bytes to and from one server. Every method ends by its deadline; BusError on whatever goes wrong."""
+    """Sends to and receives from one server. Every method ends by its deadline; failures are BusErrors."""
 
     def __init__(self, access: NatsAccess, server: str, on_violation: Callable[[str], None]) -> None:
         self._where = f"NATS at {without_password(server)}"
@@ -68,17 +68,17 @@ class Connection:
     async def open(
         cls, access: NatsAccess, server: str, *, seconds: float, on_violation: Callable[[str], None]
     ) -> Self:
-        """Connect once. Raises BusError that says why not."""
+        """Connect once. Raises BusError with the reason."""
         connection = cls(access, server, on_violation)
         try:
             async with asyncio.timeout(seconds):
                 await connection._connect(access, seconds)
         except Exception as error:
-            # Whatever the library, the resolver or TLS raises: it is not connected, and says why.
+            # The library, the resolver and TLS raise many types: all mean that there is no connection.
             await connection._client.abort()
-            told = connection._last_error  # nats-py tells its callback, and raises "no servers available"
+            reported = connection._last_error  # nats-py passes the cause to its callback only
             silent = isinstance(error, TimeoutError | nats.errors.NoServersError)
-            reason = told if silent and told else describe_error(error, seconds)
+            reason = reported if silent and reported else describe_error(error, seconds)
             raise BusError(f"{connection._where}: {reason}") from error
         except asyncio.CancelledError:
             await connection._client.abort()
@@ -96,7 +96,7 @@ class Connection:
             reconnect_time_wait=0,
             connect_timeout=seconds,  # type: ignore[arg-type]  # annotated int, handed to wait_for
             ping_interval=_PING_SECONDS,
-            pending_size=0,  # publish never waits for the socket in there; callers bound what is outstanding
+            pending_size=0,  # publish never waits for the socket; callers limit unacknowledged publishes
             inbox_prefix=f"_INBOX_{access.service}",
             nkeys_seed_str=access.read_seed(),
             tls=tls,
@@ -107,7 +107,7 @@ class Connection:
     def send(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Queue for the socket without waiting for it; nobody confirms."""
+        """Queue a message without waiting; there is no acknowledgement."""
         try:
             self._client.send(subject, payload, reply, headers)
         except nats.errors.Error as error:
@@ -116,7 +116,7 @@ class Connection:
     async def request(
         self, subject: str, payload: bytes = b"", *, seconds: float, headers: Mapping[str, str] | None = None
     ) -> WireMessage:
-        """Ask and wait for the one answer. Raises NoResponders or BusError."""
+        """Send a request and return its response. Raises NoResponders or BusError."""
         loop = asyncio.get_running_loop()
         token = str(next(self._tokens))
         future: asyncio.Future[WireMessage] = loop.create_future()
@@ -129,11 +129,11 @@ class Connection:
             timer.cancel()
             del self._waiting[token]
         if answer.status == NO_RESPONDERS:
-            raise NoResponders(f"{self._where}: {subject}: nobody answers there")
+            raise NoResponders(f"{self._where}: {subject}: no responders")
         return answer
 
     def open_inbox(self, callback: MessageCallback) -> Inbox:
-        """A new inbox; `heard` gets each message as it arrives, and must not raise."""
+        """Return a new inbox; `callback` receives each message at once and must not raise."""
         subject = f"{self._inboxes}.s.{next(self._tokens)}"
         try:
             return Inbox(self._client, subject, callback)
@@ -141,7 +141,7 @@ class Connection:
             raise BusError(f"{self._where}: {subject}: {describe_error(error)}") from error
 
     async def round_trip(self, seconds: float) -> None:
-        """Everything sent so far has reached the server. Raises BusError if it does not answer in time."""
+        """Return when the server has received all sent messages. Raises BusError on timeout."""
         try:
             async with asyncio.timeout(seconds):
                 await self._client.ping(_PING_SECONDS)
@@ -150,21 +150,21 @@ class Connection:
 
     @property
     def server_id(self) -> str:
-        """By which the system account calls this very server."""
+        """The ID of the connected server, as the system account uses it."""
         return self._client.server_id
 
     @property
     def server_certificate_not_after(self) -> datetime | None:
-        """The end of the server's certificate, None without TLS."""
+        """The expiry of the server's certificate, None without TLS."""
         return self._client.server_certificate_not_after
 
     @property
     def closed(self) -> "asyncio.Future[str]":
-        """Done with the reason as soon as the connection is over; never cancel it."""
+        """Done with the reason when the connection has ended; never cancel it."""
         return self._lost
 
     async def abort(self, reason: str) -> None:
-        """Drop everything at once; whoever waits for an answer gets a BusError."""
+        """End the connection at once; pending requests get a BusError."""
         self._lose(reason)
         await self._client.abort()
 
@@ -183,7 +183,7 @@ class Connection:
             self._last_error = text
             return
         self._on_violation(text)
-        for future, subject in self._waiting.values():  # nats-py hands the text over in lower case
+        for future, subject in self._waiting.values():  # nats-py passes the text in lower case
             if f'"{subject.lower()}"' in text and not future.done():
                 future.set_exception(BusError(f"{self._where}: {text}"))
 
@@ -200,7 +200,7 @@ class Connection:
 
 
 def describe_error(error: BaseException, seconds: float = 0.0) -> str:
-    """What went wrong, in the words an operator knows."""
+    """Return the error in words that an operator knows."""
     if isinstance(error, nats.errors.UnexpectedEOF):
         return "the server closed the connection"
     if isinstance(error, TimeoutError | nats.errors.TimeoutError):

@@ -1,4 +1,4 @@
-"""Keeps one connection to NATS for ever: tries with back-off, probes it, replaces it when it falls silent."""
+"""Keeps a connection to NATS: connects with backoff, pings it, and replaces it when it falls silent."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _VIOLATION_SHOWN_SECONDS: Final = 60.0
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Every wait of the adapter, in seconds."""
+    """Every timeout and interval of the adapter, in seconds."""
 
     connect: float = 2.0
     probe_every: float = 3.0
@@ -28,19 +28,19 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     publish_deadline: float = 5.0
     pull_expires: float = 30.0
     pull_heartbeat: float = 2.0
-    pull_silence: float = 5.0  # more than two heartbeats missed: nobody serves us
+    pull_silence: float = 5.0  # more than two missed heartbeats: no server serves the pull
     consumer_retry_cap: float = 2.0
     follow_retry_cap: float = 10.0
-    follower_kept: float = 20.0  # the server forgets an ephemeral consumer that nobody asks for so long
+    follower_kept: float = 20.0  # the server deletes an ephemeral consumer without pulls after this time
     finish_handlers: float = 20.0
 
     def backoff(self, attempt: int, cap: float, jitter: float) -> float:
-        """Doubling from `retry_first` to the cap, of which a random half is waited; attempt counts from 1."""
+        """Return the wait: a step doubled from `retry_first` to `cap`, jittered; `attempt` counts from 1."""
         return exponential_step(attempt, first=self.retry_first, cap=cap) * (0.5 + 0.5 * jitter)
 
 
 class ConnectionSupervisor:
-    """The present connection, and why there is none."""
+    """The current connection, or the reason why there is none."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class ConnectionSupervisor:
             held = self._now() - started > self.timing.retry_cap + self.timing.connect
             attempt = 1 if held else attempt + 1
             turn += 1
-            # Each server once without delay, for one of them may be well; then the round is repeated later.
+            # Try each server once without delay, then wait before the next round.
             if attempt % len(servers) == 0:
                 await asyncio.sleep(self.backoff(attempt // len(servers), self.timing.retry_cap))
 
     async def _try(self, server: str) -> str:
-        """Connect and stay connected for as long as that lasts; return why it does not."""
+        """Connect and serve until the connection ends; return the reason."""
         try:
             connection = await Connection.open(
                 self.access, server, seconds=self.timing.connect, on_violation=self._on_violation
@@ -92,11 +92,11 @@ class ConnectionSupervisor:
         await self._tried.wait()
 
     def backoff(self, attempt: int, cap: float) -> float:
-        """How long to wait before that attempt is repeated."""
+        """Return the wait before that attempt is repeated, in seconds."""
         return self.timing.backoff(attempt, cap, self.jitter())
 
     async def wait_for_connection(self, seconds: float | None = None) -> Connection:
-        """The present connection, waiting at most so long for one. Raises BusError with why there is none."""
+        """Return the connection; wait for one at most `seconds`. Raises BusError with the reason."""
         try:
             async with asyncio.timeout(seconds):
                 while self._connection is None and not self._closed:
@@ -109,28 +109,26 @@ class ConnectionSupervisor:
 
     @property
     def current(self) -> Connection | None:
-        """The connection that there is right now."""
+        """The current connection, None without one."""
         return self._connection
 
     def send(self, subject: str, payload: bytes) -> None:
-        """Over the present connection, if there is one. Raises BusError if there is none."""
+        """Send over the current connection. Raises BusError if there is none."""
         if self._connection is None:
             raise BusError(self._reason)
         self._connection.send(subject, payload)
 
     def close(self) -> None:
-        """Nobody waits for a connection any more; `run` is to be cancelled."""
+        """Stop waiting for connections. The caller then cancels `run`."""
         self._closed = True
         self._up.set()
 
     def problems(self) -> tuple[str, ...]:
-        """Why there is no connection, and what the server has refused within the last minute."""
-        found = (
-            [] if self._connection else [f"{self._reason}, trying again every {self.timing.retry_cap:g} s"]
-        )
+        """Return why there is no connection, and permission violations of the last minute."""
+        found = [] if self._connection else [f"{self._reason}, retrying every {self.timing.retry_cap:g} s"]
         text, at = self._violation
         if text and self._now() - at < _VIOLATION_SHOWN_SECONDS:
-            found.append(f"{self.access} does not permit it: {text}")
+            found.append(f"{self.access} denied permission: {text}")
         return tuple(found)
 
     async def _serve(self, connection: Connection) -> str:
@@ -151,9 +149,9 @@ class ConnectionSupervisor:
         return reason
 
     async def _probe(self, connection: Connection) -> str:
-        """Return why the connection is over. A ping is asked for even while a publish backlog is stuck."""
-        # nats-py awaits its PONG in asyncio.wait_for, which before Python 3.12 drops a cancellation coming
-        # in the same turn of the loop: `close` would wait for ever if this relied on being cancelled.
+        """Return why the connection ended. It is pinged even while a publish backlog is stuck."""
+        # nats-py awaits its PONG in asyncio.wait_for. Before Python 3.12 this drops a cancellation that
+        # arrives in the same iteration of the event loop, so `close` cannot rely on cancellation alone.
         while not self._closed:
             done, _ = await asyncio.wait({connection.closed}, timeout=self.timing.probe_every)
             if done:
@@ -172,7 +170,7 @@ class ConnectionSupervisor:
     def _on_violation(self, text: str) -> None:
         self._violation = (text, self._now())
         self.hooks.permission_violation(text)
-        log.error("NATS refused a right", extra={"violation": text})
+        log.error("NATS permission violation", extra={"violation": text})
 
     @staticmethod
     def _now() -> float:

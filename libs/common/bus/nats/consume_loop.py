@@ -1,4 +1,4 @@
-"""Shared consumption: fetch no more than can be handled, keep long handling alive, carry out verdicts."""
+"""Consumes a durable: pulls as many messages as handlers can take, extends their deadlines, acknowledges."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ _CANCEL_SECONDS: Final = 2.0
 _ACK: Final = b"+ACK"
 _NAK: Final = b"-NAK"
 _IN_PROGRESS: Final = b"+WPI"
-# Stream sequences start anew with the stream: only together with the time do they name one message for ever.
+# A new stream starts again at sequence 1, so only sequence and time together identify a message.
 _Key = tuple[int, int]
 
 
@@ -46,20 +46,20 @@ class ConsumeLoop:
     ) -> None:
         self._link = link
         self._durable = durable
-        self._judge = acknowledger
+        self._acknowledger = acknowledger
         self._in_flight = in_flight
         self._bound = bound
         self._handling: dict[_Key, asyncio.Task[None]] = {}
-        self._replies: dict[_Key, str] = {}  # where to settle it; a redelivery brings a new one
+        self._replies: dict[_Key, str] = {}  # reply subject of the last delivery; a redelivery has a new one
         self._closing = False
         self._pull: PullSubscription | None = None
         self.problem = "not bound yet"
 
     async def run(self) -> None:
-        """Consume until cancelled; then hand back in order."""
+        """Consume until cancelled; then finish or return the messages."""
         marks = asyncio.create_task(self._mark_progress())
         try:
-            await self._bind_for_ever()
+            await self._bind_repeatedly()
         finally:
             self._closing = True
             try:
@@ -70,7 +70,7 @@ class ConsumeLoop:
                     task.cancel()
                 await asyncio.wait(rest, timeout=_CANCEL_SECONDS)
 
-    async def _bind_for_ever(self) -> None:
+    async def _bind_repeatedly(self) -> None:
         attempt, cap = 0, self._link.timing.consumer_retry_cap
         while True:
             began = float("inf")
@@ -83,13 +83,15 @@ class ConsumeLoop:
             except BusError as error:
                 reason = str(error)
             self.problem = f"consumer {self._durable.name}: {reason}"
-            held = self._now() - began > cap  # to have been bound is no success, if it ends at once each time
+            held = self._now() - began > cap  # a binding that ends at once is a failure
             attempt = 1 if held else attempt + 1
-            log.warning("not consuming", extra={"durable": self._durable.name, "reason": reason})
+            log.warning(
+                "consuming stopped, will retry", extra={"durable": self._durable.name, "reason": reason}
+            )
             await asyncio.sleep(self._link.backoff(attempt, cap))
 
     async def _pull_from(self, connection: Connection) -> str:
-        """Consume until this binding is over; return why it is."""
+        """Consume until this binding ends; return the reason."""
         await fetch_consumer_info(connection, self._durable.name)
         self.problem = ""
         self._bound()
@@ -108,7 +110,7 @@ class ConsumeLoop:
         delivery = parse_delivery(raw)
         key = (delivery.sequence, delivery.at_nanoseconds)
         if key in self._handling:
-            self._replies[key] = raw.reply  # our marks did not get through for a while; it is still in hand
+            self._replies[key] = raw.reply  # in-progress acknowledgements were late: a handler has it
         elif self._closing:
             self._send(raw.reply, _NAK)
         else:
@@ -118,7 +120,7 @@ class ConsumeLoop:
 
     async def _handle_one(self, key: _Key, message: Message) -> None:
         try:
-            verdict = await self._judge.settle(message)
+            verdict = await self._acknowledger.settle(message)
             self._send(self._replies[key], _settlement(verdict))
         except asyncio.CancelledError:
             self._send(self._replies[key], _NAK)
@@ -130,8 +132,8 @@ class ConsumeLoop:
         try:
             self._link.send(reply, settlement)
         except BusError as error:
-            # Not lost: without it the server delivers the message again after ack_wait.
-            log.info("a message could not be settled", extra={"reason": str(error)})
+            # No loss: the server delivers the message again after ack_wait.
+            log.info("acknowledgement not sent", extra={"reason": str(error)})
 
     def _done(self, key: _Key) -> None:
         self._replies.pop(key, None)

@@ -1,4 +1,4 @@
-"""Follows the last message of every subject: one's own ephemeral consumer, made anew whenever it is lost."""
+"""Follows the last message of each subject with an ephemeral consumer, recreated whenever it is lost."""
 
 import asyncio
 import contextlib
@@ -41,17 +41,17 @@ class FollowLoop:
         stream_replaced: Callable[[], asyncio.Event],
         stream_id: Callable[[], str],
     ) -> None:
-        """`another_stream` will be set when the stream turns out to be there, or to be another one."""
+        """`stream_replaced` returns the event that is set when the stream appears or is replaced."""
         self._link = link
         self._name = name
         self._filter = filter_subject
         self._follower = follower
-        self._but_not = exclude
+        self._exclude = exclude
         self._saw = on_stream_info
         self._another_stream = stream_replaced
         self._stream_id = stream_id
         self._caught_up = False
-        self._expected = 1  # consumer sequences are gapless: a gap means that something got lost on the way
+        self._expected = 1  # consumer sequences have no gaps: a gap means a lost message
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -78,8 +78,8 @@ class FollowLoop:
 
     async def _with_consumer(self, connection: Connection, name: str) -> str:
         consumer = await create_or_update_consumer(connection, self._config(name))
-        # Read after the consumer was made: if the stream was replaced in between, the consumer is gone with
-        # the old one and the pull below fails; the other way round it would serve one under another's name.
+        # Read the stream after creating the consumer. If the stream is replaced in between, the consumer is
+        # gone and the pull fails. In the other order, messages could be attributed to the wrong stream.
         stream = await fetch_stream_info(connection)
         self._saw(stream)
         self._expected = 1
@@ -94,7 +94,7 @@ class FollowLoop:
             timing=self._link.timing,
             room=lambda: _BATCH,
             deliver=self._deliver,
-            idle=self._catch_up,  # nothing to deliver: what was still pending has aged out
+            idle=self._catch_up,  # nothing to deliver: the pending messages have expired
         )
         # The server may drop our pull with the old stream and tell nobody: a consumer of this process that is
         # bound to the new stream learns it seconds earlier than the missing heartbeats of this pull show it.
@@ -125,12 +125,12 @@ class FollowLoop:
     def _deliver(self, raw: WireMessage) -> None:
         delivery = parse_delivery(raw)
         if delivery.consumer_sequence != self._expected:
-            raise BusError(f"delivery {self._expected} got lost, {delivery.consumer_sequence} came instead")
+            raise BusError(f"delivery {self._expected} lost: received {delivery.consumer_sequence}")
         self._expected += 1
-        if not self._but_not(raw.subject):
+        if not self._exclude(raw.subject):
             self._follower.apply(decode_message(raw, delivery))
-        # Only "nothing pending" proves that all is here: a subject refreshed after `begin` comes after any
-        # sequence noted then, so having passed that sequence proves nothing about it.
+        # Only "nothing pending" proves that the replay is complete. A subject published after its start comes
+        # after any sequence noted then, so reaching that sequence proves nothing about it.
         if delivery.pending == 0:
             self._catch_up()
 
@@ -141,7 +141,7 @@ class FollowLoop:
 
 
 async def _forget(connection: Connection, name: str) -> None:
-    """Delete our consumer, if the connection still stands; else the server forgets it by itself."""
+    """Delete the consumer if the connection is open; otherwise the server deletes it after a while."""
     if connection.closed.done():
         return
     try:
@@ -150,4 +150,4 @@ async def _forget(connection: Connection, name: str) -> None:
     except NoConsumer:
         return
     except (BusError, TimeoutError):
-        return  # without the right, or the server is busy: inactive_threshold ends it
+        return  # no permission, or a busy server: inactive_threshold ends it

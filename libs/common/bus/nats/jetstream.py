@@ -1,4 +1,4 @@
-"""JetStream's JSON API as typed calls, its refusals as bus errors, its deliveries as messages."""
+"""JetStream's JSON API as typed calls; its errors as bus errors, its deliveries as messages."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ API: Final = "$JS.API"
 API_SECONDS: Final = 5.0
 NANOSECONDS: Final = 1_000_000_000
 _BEYOND_ALL: Final = 2**31 - 1
-_SUBJECT_SHOWN: Final = 300  # characters of another subject than that under which a message stands
+_SUBJECT_SHOWN: Final = 300  # characters of a wrong subject in an error
 
 
 class NoConsumer(BusError):
@@ -31,14 +31,14 @@ class NoConsumer(BusError):
 
 
 class JetStreamError(BusError):
-    """JetStream said no, for a reason that has no exception of its own."""
+    """JetStream rejected the request for a reason without its own exception."""
 
 
 class NoStorage(JetStreamError):
     """The server, or the account, has no room for a stream of that size."""
 
 
-# JetStream's err_code: what it means to a caller of the bus.
+# The bus error for each err_code of JetStream.
 _MEANINGS: Final[Mapping[int, type[BusError]]] = {
     10002: NoStorage,
     10014: NoConsumer,
@@ -64,7 +64,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """What the stream holds."""
+    """Message count and size of the stream."""
 
     messages: int = 0
     bytes: int = 0
@@ -72,16 +72,16 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """The stream as the server describes it; `created` is its incarnation."""
+    """The stream as the server describes it; `created` is the stream ID."""
 
     config: dict[str, Any]
     created: str
     state: StreamState
-    total: int = 0  # subjects that match, where it was asked for some
+    total: int = 0  # number of matching subjects, if the request had a filter
 
 
 class DeliveryPosition(msgspec.Struct, frozen=True):
-    """What a consumer was given last."""
+    """The last delivery of a consumer."""
 
     consumer_seq: int = 0
 
@@ -99,14 +99,14 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
 
 class PublishAnswer(msgspec.Struct, frozen=True):
-    """The acknowledgement of a publish, or why there is none."""
+    """The acknowledgement of a publish, or the error."""
 
     seq: int = 0
     error: ApiError | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a delivered message's reply subject says about it."""
+    """The metadata in the reply subject of a delivered message."""
 
     attempt: int
     sequence: int
@@ -121,7 +121,7 @@ _published = msgspec.json.Decoder(PublishAnswer)
 
 
 async def call(connection: Connection, subject: str, request: object, answer: type[T]) -> T:
-    """One API call. Raises NoStream, NoConsumer, Refused or BusError."""
+    """Send one API request. Raises NoStream, NoConsumer, JetStreamError or BusError."""
     payload = b"" if request is None else msgspec.json.encode(request)
     data = (await connection.request(f"{API}.{subject}", payload, seconds=API_SECONDS)).data
     try:
@@ -134,49 +134,49 @@ async def call(connection: Connection, subject: str, request: object, answer: ty
 
 
 def translate_error(error: ApiError, subject: str) -> BusError:
-    """The exception for JetStream's refusal."""
+    """Return the exception for an error of JetStream."""
     meaning = _MEANINGS.get(error.err_code, JetStreamError)
     return meaning(f"{subject}: {error.description} ({error.err_code})")
 
 
 async def fetch_stream_info(connection: Connection) -> StreamInfo:
-    """The stream. Raises NoStream or BusError."""
+    """Return the stream. Raises NoStream or BusError."""
     return await call(connection, f"STREAM.INFO.{STREAM}", None, StreamInfo)
 
 
 async def fetch_stream_info_for(connection: Connection, subjects: str) -> StreamInfo:
-    """The stream, and in `total` how many subjects of that filter it holds. Raises NoStream or BusError."""
-    # From an offset beyond the last one the server counts them and lists none, however many there are.
+    """Return the stream; `total` counts the subjects of that filter. Raises NoStream or BusError."""
+    # With an offset beyond the last subject, the server counts them but lists none.
     request = {"subjects_filter": subjects, "offset": _BEYOND_ALL}
     return await call(connection, f"STREAM.INFO.{STREAM}", request, StreamInfo)
 
 
 async def fetch_consumer_info(connection: Connection, name: str) -> ConsumerInfo:
-    """A consumer of the stream. Raises NoStream, NoConsumer or BusError."""
+    """Return a consumer of the stream. Raises NoStream, NoConsumer or BusError."""
     return await call(connection, f"CONSUMER.INFO.{STREAM}.{name}", None, ConsumerInfo)
 
 
 async def create_or_update_consumer(connection: Connection, config: Mapping[str, Any]) -> ConsumerInfo:
-    """Create the consumer, or update it to this configuration. Raises Refused if it cannot be updated."""
-    # Name and filter stand in the subject, so that the server can check the right to it (else 10137).
+    """Create or update the consumer. Raises JetStreamError if it cannot be updated."""
+    # Name and filter are in the subject, so that the server can check the permission (else 10137).
     subject = f"CONSUMER.CREATE.{STREAM}.{config['name']}.{config['filter_subject']}"
     return await call(connection, subject, {"stream_name": STREAM, "config": config}, ConsumerInfo)
 
 
 async def delete_consumer(connection: Connection, name: str) -> None:
-    """Raises NoConsumer if it is gone already."""
+    """Delete the consumer. Raises NoConsumer if it does not exist."""
     await call(connection, f"CONSUMER.DELETE.{STREAM}.{name}", None, _Answer)
 
 
 async def publish(
     connection: Connection, subject: str, payload: bytes, headers: Mapping[str, str], *, seconds: float
 ) -> int:
-    """Store one message; its sequence. Raises WrongLastSequence, StreamFull, NoStream or BusError."""
+    """Store a message; return its sequence. Raises WrongLastSequence, StreamFull, NoStream or BusError."""
     try:
         answer = await connection.request(subject, payload, seconds=seconds, headers=headers)
         published = _published.decode(answer.data)
     except NoResponders as error:
-        raise NoStream(f"{subject}: no stream {STREAM} takes it") from error
+        raise NoStream(f"{subject}: no stream {STREAM} accepts it") from error
     except msgspec.MsgspecError as error:
         raise BusError(f"{subject}: not an acknowledgement: {error}") from error
     if published.error is not None:
@@ -185,7 +185,7 @@ async def publish(
 
 
 async def fetch_last(connection: Connection, subject: str, *, seconds: float) -> Message | None:
-    """The last message of a subject, None if there is none. Raises NoStream or BusError."""
+    """Return the last message of a subject, None if there is none. Raises NoStream or BusError."""
     try:
         answer = await connection.request(f"{API}.DIRECT.GET.{STREAM}.{subject}", seconds=seconds)
     except NoResponders as error:
@@ -205,7 +205,7 @@ async def fetch_last(connection: Connection, subject: str, *, seconds: float) ->
 
 
 def parse_delivery(raw: WireMessage) -> Delivery:
-    """Read a delivered message's reply subject, of either form (ADR-15). Raises BusError if it has none."""
+    """Parse the reply subject of a delivery, in either form (ADR-15). Raises BusError for other subjects."""
     tokens = raw.reply.split(".")
     if tokens[:2] != ["$JS", "ACK"] or (len(tokens) != 9 and len(tokens) < 11):
         raise BusError(f"{raw.subject}: not delivered by JetStream (reply {raw.reply!r})")
@@ -223,7 +223,7 @@ def parse_delivery(raw: WireMessage) -> Delivery:
 
 
 def decode_message(raw: WireMessage, delivery: Delivery) -> Message:
-    """The delivered message."""
+    """Return the delivered message."""
     return Message(
         subject=raw.subject,
         event=_event(raw.subject, raw.data),
@@ -235,7 +235,7 @@ def decode_message(raw: WireMessage, delivery: Delivery) -> Message:
 
 
 def _event(subject: str, data: bytes) -> Event | UnreadablePayload:
-    """What stands under that subject. NATS says who may write there: what speaks of another is nobody's."""
+    """Decode the event. NATS grants rights per subject, so an event of another subject is not trusted."""
     try:
         event = decode(data)
     except EventError as error:

@@ -1,15 +1,15 @@
-"""When the stream's server answered."""
+"""Tracks when the stream's server answered."""
 
 from collections.abc import Callable
 from typing import Final
 
 from libs.common.bus.protocol import ServerLiveness
 
-_GAP_SECONDS: Final = 10.0  # it is asked every 3 s, and has 5 s to answer
+_GAP_SECONDS: Final = 10.0  # it is queried every 3 s, with a timeout of 5 s
 
 
 class LivenessTracker:
-    """Remembers the last answer, and the first one since the last gap."""
+    """Records the last answer, and the first one since the last gap."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` is monotonic, in seconds."""
@@ -17,14 +17,14 @@ class LivenessTracker:
         self._first = self._last = float("-inf")
 
     def record_response(self) -> None:
-        """The server has just answered."""
+        """Record an answer of the server."""
         now = self._clock()
         if now - self._last > _GAP_SECONDS:
             self._first = now
         self._last = now
 
     def server_liveness(self) -> ServerLiveness:
-        """As of now."""
+        """Return the liveness as of now."""
         if self._last == float("-inf"):
             return ServerLiveness(silent_seconds=float("inf"), responsive_seconds=0.0)
         return ServerLiveness(

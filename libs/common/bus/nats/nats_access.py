@@ -1,4 +1,4 @@
-"""Where NATS is, and the files with which we prove who we are."""
+"""The servers of NATS, and the files that prove the identity of this client."""
 
 import os
 import ssl
@@ -11,7 +11,7 @@ from libs.common.bus.protocol import BusError
 
 
 class NatsAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Where NATS is and who we are; files are read anew for every connection, so that a rotation is seen."""
+    """Servers and identity; files are read again for each connection, so that rotations take effect."""
 
     servers: tuple[str, ...]
     service: str
@@ -22,11 +22,11 @@ class NatsAccess(msgspec.Struct, frozen=True, kw_only=True):
         return f"NATS at {', '.join(map(without_password, self.servers))}"
 
     def requires_tls(self, server: str) -> bool:
-        """Whether that server may only be spoken to in TLS: a CA file or its scheme says so."""
+        """Whether connections to that server require TLS: because of a CA file or its scheme."""
         return self.tls_ca_file is not None or server.startswith("tls://")
 
     def read_seed(self) -> str | None:
-        """The nkey seed, None without a key. Raises BusError that names the file."""
+        """Return the nkey seed, None without a key. Raises BusError that names the file."""
         path = self.nkey_seed_file
         if path is None:
             return None
@@ -38,7 +38,7 @@ class NatsAccess(msgspec.Struct, frozen=True, kw_only=True):
         return seed
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """A context that trusts the CA file alone, None without one. Raises BusError that names the file."""
+        """Return a context that trusts only the CA file, None without one. Raises BusError with the file."""
         path = self.tls_ca_file
         if path is None:
             return None
@@ -49,7 +49,7 @@ class NatsAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without_password(server: str) -> str:
-    """A server's address as it may be shown: logs and /readyz are read by many."""
+    """Return a server's address without user and password, for logs and /readyz."""
     scheme, separator, rest = server.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 

@@ -1,4 +1,4 @@
-"""NKeys: who we are to NATS. A seed proves it, the public key stands in the server's configuration."""
+"""NKeys: the seed proves an identity to NATS; the server's configuration has its public key."""
 
 import os
 
@@ -6,13 +6,13 @@ import nkeys  # type: ignore[import-untyped]
 
 
 def generate_seed() -> bytes:
-    """A seed that nobody has."""
+    """Return a new random seed."""
     seed: bytes = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
     return seed
 
 
 def public_key_of(seed: bytes) -> str:
-    """The public key of a user's seed. Raises ValueError if it is none."""
+    """Return the public key of a user's seed. Raises ValueError if it is not one."""
     try:
         pair = nkeys.from_seed(bytearray(seed.strip()))
         public = str(pair.public_key.decode())
@@ -20,5 +20,5 @@ def public_key_of(seed: bytes) -> str:
     except (ValueError, nkeys.NkeysError) as error:
         raise ValueError(f"not an NKey seed: {str(error) or type(error).__name__}") from error
     if not public.startswith("U"):
-        raise ValueError("not the seed of a user: its public key does not begin with U")
+        raise ValueError("not a user's seed: its public key does not begin with U")
     return public

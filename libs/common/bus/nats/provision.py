@@ -1,4 +1,4 @@
-"""Makes the stream and its durables, or repairs what differs. Only the watcher has the right to."""
+"""Creates or repairs the stream and its durables. Only the watcher has the permission."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,18 +28,18 @@ from libs.common.bus.stream_size import (
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import ALL_SUBJECTS, STREAM
 
-# Above the number of live objects: a parked retry counts until it is redelivered, and at the limit the
-# healthy get nothing any more.
+# More than the number of live objects. A message that waits for a retry counts until its redelivery, and
+# at the limit no other message is delivered.
 _MAX_ACK_PENDING: Final = 20_000
 
 
 def stream_config(max_bytes: int, *, replicas: int = 0) -> dict[str, Any]:
-    """A coalescing work queue and a table of last known state in one. See docs/design.md.
+    """Return the configuration of the stream, which is a work queue and a table of last states in one.
 
-    `replicas` 0: on how many servers it lies is not ours to say.
+    `replicas` 0 leaves the number of replicas to the operator. See docs/design.md.
     """
-    said = {"num_replicas": replicas} if replicas else {}
-    return said | {
+    chosen = {"num_replicas": replicas} if replicas else {}
+    return chosen | {
         "name": STREAM,
         "subjects": [ALL_SUBJECTS],
         "storage": "file",
@@ -54,7 +54,7 @@ def stream_config(max_bytes: int, *, replicas: int = 0) -> dict[str, Any]:
 
 
 def durable_config(durable: Durable) -> dict[str, Any]:
-    """A durable that, made anew, replays the present state of every object."""
+    """Return the configuration of a durable, which replays the last state of each object when created."""
     return {
         "name": durable.name,
         "durable_name": durable.name,
@@ -71,19 +71,19 @@ def durable_config(durable: Durable) -> dict[str, Any]:
 async def provision(
     connection: Connection, durables: tuple[Durable, ...], max_bytes: int, *, replicas: int = 0
 ) -> StreamInfo:
-    """Create or repair; what is right already is only read. Raises BusError, with the server's reason.
+    """Create or repair stream and durables; only read what is right. Raises BusError with the reason.
 
     A new stream, and one that is more than half full, grows as far as the server has room.
     """
     try:
         stream = await fetch_stream_info(connection)
     except NoStream:
-        # The server may have no room for all of it: the smallest limit first, which then grows below.
+        # The server may lack room for the whole limit: create the smallest one, which grows below.
         smallest = stream_config(initial_limit(max_bytes), replicas=replicas)
         stream = await call(connection, f"STREAM.CREATE.{STREAM}", smallest, StreamInfo)
     wanted = stream_config(grow_limit(max_bytes, stream.state.bytes), replicas=replicas)
     if _differs(stream.config, wanted):
-        # What we do not speak of stays as it is: placement is the operator's, and replicas, unless told.
+        # Other settings stay: placement belongs to the operator, and so do replicas unless configured here.
         stream = await _repair_stream(connection, {**stream.config, **wanted}, read_limit(stream))
     for durable in durables:
         await _provision_durable(connection, durable_config(durable))
@@ -92,7 +92,7 @@ async def provision(
 
 @asynccontextmanager
 async def headroom(connection: Connection, needed: int) -> AsyncIterator[int]:
-    """While it is open, the stream has room for that many bytes. Yields the used bytes of the headroom.
+    """Return a context in which the stream has room for `needed` bytes; yield the used bytes of the headroom.
 
     Raises NoStream or BusError.
     """
@@ -104,21 +104,21 @@ async def headroom(connection: Connection, needed: int) -> AsyncIterator[int]:
         yield max(0, stream.state.bytes - limit)
     finally:
         stream = await fetch_stream_info(connection)
-        if read_limit(stream) == opened:  # otherwise another leader or an operator has set it meanwhile
+        if read_limit(stream) == opened:  # else another leader or an operator has changed it
             await _update_stream(connection, {**stream.config, "max_bytes": limit})
 
 
 def read_limit(stream: StreamInfo) -> int:
-    """How many bytes the stream may hold; below 0 = without limit."""
+    """Return the limit of the stream in bytes; below 0 = without limit."""
     return int(stream.config.get("max_bytes", -1))
 
 
 async def _repair_stream(connection: Connection, config: Mapping[str, Any], present: int) -> StreamInfo:
-    """With the largest limit, up to that of `config`, for which the server has room."""
+    """Update the stream with the largest limit up to that of `config` for which the server has room."""
     if 0 <= present < config["max_bytes"]:
         for limit in candidate_limits(config["max_bytes"], present):
             try:
-                # The server reserves what a limit allows: the headroom must still be there when it is needed.
+                # The server reserves the limit: the headroom must be available when needed.
                 await _update_stream(connection, {**config, "max_bytes": limit + HEADROOM_BYTES})
             except NoStorage:
                 continue
@@ -134,8 +134,8 @@ async def _update_stream(connection: Connection, config: Mapping[str, Any]) -> S
         raise
     except JetStreamError as error:
         raise BusError(
-            f"stream {STREAM} is not as it must be and cannot be changed ({error}); "
-            "delete it, it is made anew and holds nothing that Kubernetes does not"
+            f"stream {STREAM} has a wrong configuration that cannot be changed ({error}); "
+            "delete it: the watcher creates it again from Kubernetes"
         ) from error
 
 
@@ -150,8 +150,8 @@ async def _provision_durable(connection: Connection, wanted: Mapping[str, Any]) 
     try:
         await create_or_update_consumer(connection, {**present.config, **wanted})
     except JetStreamError:
-        # Where to start and what kind of consumer it is cannot be updated. Made anew it replays all, which
-        # handlers are made for.
+        # The start position and the type of a consumer cannot be updated. A recreated one replays all
+        # messages, and handlers are idempotent.
         await delete_consumer(connection, wanted["name"])
         await create_or_update_consumer(connection, wanted)
 

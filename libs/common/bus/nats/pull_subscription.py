@@ -1,4 +1,4 @@
-"""A continuous pull: keeps requests with a consumer outstanding, and knows silence from idleness."""
+"""A continuous pull: keeps pull requests open, and detects a silent server."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from libs.common.bus.protocol import BusError
 from libs.common.contract.subjects import STREAM
 
 _HEARTBEAT: Final = "100"
-_EXPIRED: Final = ("404", "408")  # a request has ended by its own terms; another one follows
+_EXPIRED: Final = ("404", "408")  # a pull request has ended; another one follows
 _DONE: Final = "Batch Completed"
 
 
 class PullSubscription:
-    """Asks one consumer for as much as `room()` allows, until it fails or is stopped.
+    """Pulls up to `room()` messages from one consumer until it fails or is stopped.
 
-    `deliver` gets each message, `idle` is called when the server has nothing for us. An exception that
-    `deliver` raises ends the pull and comes out of `failed()`.
+    `deliver` receives each message; `idle` is called when the server has none. An exception of `deliver`
+    ends the pull, and `run` raises it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PullSubscription:
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> str:
-        """Ask until consumer, stream or connection is gone; return why. Stop or drain afterwards."""
+        """Pull until consumer, stream or connection is gone; return the reason. Stop or drain afterwards."""
         self._inbox = self._connection.open_inbox(self._on_message)
         requests = asyncio.create_task(self._keep_asking(self._inbox.subject))
         watch = asyncio.create_task(self._watch_silence())
@@ -67,16 +67,16 @@ class PullSubscription:
         return self._ended.result() if self._ended.done() else self._connection.closed.result()
 
     def request_more(self) -> None:
-        """`room()` has grown."""
+        """Pull more, because `room()` has grown."""
         self._refill.set()
 
     async def drain(self) -> None:
-        """Ask no more, and deliver what the server had already sent."""
+        """Pull no more; deliver what the server had already sent."""
         if self._inbox is not None:
             await self._inbox.drain()
 
     def stop(self) -> None:
-        """Ask no more, and drop what the server had already sent."""
+        """Pull no more; drop what the server had already sent."""
         if self._inbox is not None:
             self._inbox.stop()
 
@@ -89,10 +89,10 @@ class PullSubscription:
         while True:
             room = self._room()
             wanted = room - self._outstanding
-            # Refilled at half: one request then stands for many messages, and the server never runs dry.
+            # Refill at half: one request then fetches many messages, and the server always has an open one.
             if wanted > 0 and self._outstanding <= room // 2:
                 if self._outstanding == 0:
-                    self._heard_at = self._now()  # nobody owed us a heartbeat until now
+                    self._heard_at = self._now()  # no heartbeat was due before
                 self._outstanding += wanted
                 payload = msgspec.json.encode({"batch": wanted, **limits})
                 self._connection.send(subject, payload, reply=inbox)
@@ -103,7 +103,7 @@ class PullSubscription:
         while not self._ended.done():
             await asyncio.sleep(self._timing.pull_silence / 5)
             if self._outstanding and self._now() - self._heard_at > self._timing.pull_silence:
-                self.end(f"not even a heartbeat for {self._timing.pull_silence:g} s")
+                self.end(f"no heartbeat for {self._timing.pull_silence:g} s")
 
     def _on_message(self, raw: WireMessage) -> None:
         if self._ended.done():
@@ -115,7 +115,7 @@ class PullSubscription:
             else:
                 self._outstanding = max(0, self._outstanding - 1)
                 self._deliver(raw)
-        except Exception as error:  # noqa: BLE001 - a defect above us: handed to whoever awaits run(), not to nats-py's log
+        except Exception as error:  # noqa: BLE001 - a defect of `deliver`: raised by run(), not only logged by nats-py
             if not self._ended.done():
                 self._ended.set_exception(error)
         if self._outstanding <= self._room() // 2:
@@ -128,7 +128,7 @@ class PullSubscription:
             unserved = int(raw.headers.get("Nats-Pending-Messages", "0"))
             self._outstanding = max(0, self._outstanding - unserved)
         elif raw.status == NO_RESPONDERS:
-            self.end("nobody answers to a pull: the stream or the consumer is gone")
+            self.end("no responders to a pull: the stream or the consumer is gone")
         else:
             self.end(f"the server ended the pull: {raw.description or raw.status}")
 

@@ -1,4 +1,4 @@
-"""Has a server read its configuration again, by a request of its system account."""
+"""Makes a server reload its configuration, by a request of its system account."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 async def reload_server(access: NatsAccess) -> None:
-    """The first of the servers of `access`. Raises BusError with why it was not done."""
+    """Reload the first server of `access`. Raises BusError with the reason of a failure."""
     connection = await Connection.open(
         access, access.servers[0], seconds=_CONNECT_SECONDS, on_violation=lambda text: None
     )
@@ -32,4 +32,4 @@ async def reload_server(access: NatsAccess) -> None:
     except msgspec.MsgspecError as broken:
         raise BusError(f"{subject}: not an answer of a server: {broken}") from broken
     if error is not None:
-        raise BusError(f"{access}: its configuration was not reloaded: {error.description}")
+        raise BusError(f"{access}: configuration not reloaded: {error.description}")

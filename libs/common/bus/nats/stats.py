@@ -1,4 +1,4 @@
-"""How the stream and its durables stand, by what the server says of them."""
+"""Counts and sizes of the stream and its durables, as the server reports them."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from libs.common.contract.subjects import DEAD_LETTERS
 
 
 async def fetch_stats(connection: Connection) -> StreamStats:
-    """One small request for the stream and one per durable, at once. Raises NoStream or BusError."""
+    """Send one small request for the stream and one per durable at once. Raises NoStream or BusError."""
     info, queues = await asyncio.gather(
         fetch_stream_info_for(connection, f"{DEAD_LETTERS}.>"),
         asyncio.gather(*(_queue(connection, durable.name) for durable in DURABLES)),

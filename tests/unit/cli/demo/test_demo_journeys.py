@@ -24,7 +24,7 @@ NO_FACTS = {
     "reason": "nobody",
 }
 BLOCKED = {"message": "handled", "service": "labeler", "outcome": "blocked", "reason": "another's providerID"}
-AGAIN = {"message": "not handled, will be tried again", "service": "labeler", "error": "the API is down"}
+AGAIN = {"message": "handling failed, will retry", "service": "labeler", "error": "the API is down"}
 
 
 def after(seconds: float):

@@ -35,7 +35,7 @@ def test_nothing_is_held_before_it_is_followed_to_its_end():
     assert "not connected" in flow.problems()[0]
     assert flow.follow_generation == 0
     flow.start_replay(make_position())
-    assert "still being read" in flow.problems()[0]
+    assert "still replaying" in flow.problems()[0]
     assert flow.follow_generation == 0
     flow.finish_replay()
     assert flow.problems() == ()

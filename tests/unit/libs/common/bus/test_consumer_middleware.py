@@ -197,7 +197,7 @@ async def test_one_line_tells_of_each_event_with_node_event_and_what_the_handler
     assert [(line["level"], line["message"]) for line in lines] == [
         ("INFO", "handled"),
         ("DEBUG", "handled"),
-        ("WARNING", "not handled, will be tried again"),
+        ("WARNING", "handling failed, will retry"),
     ]
     assert lines[0]["outcome"] == "initialized"
     assert (lines[2]["attempt"], lines[2]["error"]) == (1, "Talos is away: 10.0.0.1")

@@ -33,7 +33,7 @@ def test_a_table_is_complete_only_when_read_to_the_end_and_a_snapshot_of_this_st
     assert "not connected" in table.problems()[0]
     table.start_replay(make_position())
     table.apply(make_message(make_snapshot()))
-    assert "still being read" in table.problems()[0]
+    assert "still replaying" in table.problems()[0]
     table.finish_replay()
     assert table.is_complete
 
@@ -74,7 +74,7 @@ def test_what_aged_out_while_the_connection_was_gone_is_dropped():
     table.apply(make_message(make_node_observed(make_node("two")), sequence=2))
     table.finish_replay()
     table.mark_disconnected("connection refused")
-    assert table.problems() == ("the flow is not followed: connection refused",)
+    assert table.problems() == ("not following the stream: connection refused",)
     table.start_replay(make_position())
     table.apply(make_message(make_node_observed(make_node("two")), sequence=2))
     table.finish_replay()
