@@ -66,7 +66,7 @@ def _value(given: Given) -> Value:
         return given
     if isinstance(given, int):
         if not MIN_INT <= given <= MAX_INT:
-            raise ValueError(f"{given} is no 64-bit integer")
+            raise ValueError(f"{given} is not a 64-bit integer")
         return given
     if isinstance(given, Mapping):
         entries: dict[bytes, Value] = {encoded(key): encoded(value) for key, value in given.items()}

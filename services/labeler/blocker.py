@@ -27,7 +27,7 @@ FAULT_REASONS: Final[dict[FaultKind, str]] = {
 
 WRITE_FAILED: Final = "NodeWriteFailed"
 _RETRIED: Final = f"retried for ever, with back-off up to {RETRY_CAP_SECONDS:.0f} s"
-_RETRIED_ON_CHANGE: Final = "tried again when the Node or its machine changes, and with each resync"
+_RETRIED_ON_CHANGE: Final = "retried when the Node or its machine changes, and at each resync"
 _WAITS_FOR_ANNOTATION: Final = (
     "looked at again when it changes: correct --node-ip of the kubelet"  # until then, metadata cannot query
 )
@@ -58,9 +58,8 @@ def block_on_foreign_node_ip(foreign: Sequence[ForeignNodeIP], node_name: str) -
     answers = " and ".join(f"machine {each.node_name} answers at {each.address}" for each in foreign)
     return _make_blocker(
         "NodeIPOfAnotherMachine",
-        f"annotation {PROVIDED_NODE_IP_ANNOTATION}: {answers}, and this Node is on machine {node_name}; a "
-        "providerID is "
-        f"written once and for ever, so none is written. Correct --node-ip of the kubelet; {_RETRIED}",
+        f"annotation {PROVIDED_NODE_IP_ANNOTATION}: {answers}, but this Node runs on machine {node_name}; a "
+        f"providerID is immutable, so none is written. Correct --node-ip of the kubelet; {_RETRIED}",
     )
 
 
@@ -88,8 +87,8 @@ def block_on_failed_provider_id_rule(why: str) -> Blocker:
     """Block because the rule that sets the providerID failed."""
     return _make_blocker(
         "ProviderIDRuleFailed",
-        f"platformMetadata.ProviderID: {why}; a providerID is written once and for ever, so none is written "
-        "without the rule. Correct it, or what it reads of the machine",
+        f"platformMetadata.ProviderID: {why}; a providerID is immutable, so none is written without the "
+        "rule. Correct the rule, or the machine data that it reads",
     )
 
 
@@ -97,9 +96,9 @@ def block_on_missing_native_provider_id(schemes: Sequence[str]) -> Blocker:
     """Block because --cloud-config demands a native providerID and neither machine nor rule gives one."""
     return _make_blocker(
         "NativeProviderIDMissing",
-        f"a native format is configured: ownership.providerIDSchemes names {', '.join(schemes)}, and neither "
-        "the machine nor a rule gives a providerID; it is written once and for ever, so talos:// does not "
-        "stand in for it. Give one by a rule (platformMetadata.ProviderID), or name talos among the schemes",
+        f"ownership.providerIDSchemes requires {' or '.join(schemes)}, but neither the machine nor a rule "
+        "gives a providerID; a providerID is immutable, so the fallback talos:// is not written. Set one by a "
+        "rule (platformMetadata.ProviderID), or add talos to the schemes",
     )
 
 
@@ -107,8 +106,8 @@ def block_on_machine_config_taint() -> Blocker:
     """Block because the machine config sets the uninitialized taint, so Talos would restore it."""
     return _make_blocker(
         "TaintSetByMachineConfig",
-        "machine.nodeTaints sets node.cloudprovider.kubernetes.io/uninitialized: Talos would put it back "
-        "whenever it is removed. Remove it from the machine config",
+        "machine.nodeTaints sets node.cloudprovider.kubernetes.io/uninitialized: Talos would restore "
+        "it after each removal. Remove it from the machine config",
     )
 
 
@@ -116,8 +115,8 @@ def block_on_missing_facts(seconds: float) -> Blocker:
     """Block because metadata has published nothing about the Node's machine: it is down or far behind."""
     return _make_blocker(
         "NoFactsYet",
-        f"the metadata service has said nothing about this Node's machine for {seconds:.0f} s "
-        "(is it running, does it reach NATS and the Talos API?); initialised as soon as it does",
+        f"the metadata service has published nothing about this Node's machine for {seconds:.0f} s. Check "
+        "that it runs and reaches NATS and the Talos API; the Node is initialized as soon as it publishes",
     )
 
 

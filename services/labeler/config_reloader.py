@@ -86,9 +86,9 @@ class ConfigReloader:
             self._reject(error.mistakes)
         except Exception as error:
             # Operators write the file: a defect that it triggers must not replace the current config.
-            log.exception("the --cloud-config file could not be judged")
+            log.exception("cloud-config evaluation failed")
             self._reject(
-                (f"{self._settings.cloud_config} cannot be judged: {type(error).__name__}: {error}",)
+                (f"{self._settings.cloud_config} cannot be evaluated: {type(error).__name__}: {error}",)
             )
         else:
             self._accept(config, warnings=warnings)
@@ -98,11 +98,11 @@ class ConfigReloader:
         self._current, self._loaded_at = config, self._now()
         self._update_metrics()
         rules = len(config.rules.rules)
-        log.info("the --cloud-config file was read again", extra={"rules": rules})
+        log.info("cloud-config reloaded", extra={"rules": rules})
         for warning in warnings:
-            log.warning("about the settings", extra={"why": warning})
+            log.warning("cloud-config warning", extra={"why": warning})
         if was_rejected:
-            text = f"{self._settings.cloud_config} has no mistakes any more and is obeyed: {rules} rules"
+            text = f"{self._settings.cloud_config} is valid again and in effect: {rules} rules"
             self._publish_event("CloudConfigAccepted", text, "Normal")
         self._on_change()
 
@@ -113,7 +113,7 @@ class ConfigReloader:
         shown = "; ".join(mistakes[:_MAX_LOGGED_MISTAKES])
         more = len(mistakes) - _MAX_LOGGED_MISTAKES
         log.error(
-            "the --cloud-config file has mistakes, what it said before stays in force",
+            "cloud-config rejected, the previous content stays in effect",
             extra={"mistakes": shown + (f"; and {more} more" if more > 0 else "")},
         )
         self._publish_event("CloudConfigRejected", self._summarize_mistakes(), "Warning")
@@ -121,7 +121,7 @@ class ConfigReloader:
     def _summarize_mistakes(self) -> str:
         first, *others = self._mistakes
         more = f" (and {len(others)} more, see the log)" if others else ""
-        return f"{first}{more}; what was read at {self._loaded_at:%Y-%m-%dT%H:%M:%SZ} stays in force"
+        return f"{first}{more}; the content of {self._loaded_at:%Y-%m-%dT%H:%M:%SZ} stays in effect"
 
     def _publish_event(self, reason: str, message: str, kind: Literal["Normal", "Warning"]) -> None:
         if self._settings.observe_only:

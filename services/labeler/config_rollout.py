@@ -108,7 +108,7 @@ class ConfigRollout:
             messages
         )  # in the same order, two replicas would always write the same Node at the same time
         self._pass = _RolloutPass(nodes=len(messages), started_at=self._clock())
-        log.info("all nodes are looked at again", extra={"why": why, "nodes": len(messages)})
+        log.info("rollout started", extra={"why": why, "nodes": len(messages)})
         metrics.RULES_PENDING.labels(LABELER.service).set(len(messages))
         slots = asyncio.Semaphore(self._in_flight)
         async with asyncio.TaskGroup() as tasks:
@@ -169,7 +169,7 @@ class ConfigRollout:
         done.failed += failed
         if done.failed and done.attempted == done.nodes and not self._requested.is_set():
             log.warning(
-                "some nodes could not be looked at again yet",
+                "rollout incomplete, will retry",
                 extra={"nodes": done.nodes, "failed": done.failed, "changed": len(done.changed)},
             )
 
@@ -177,7 +177,7 @@ class ConfigRollout:
         done, seconds = self._pass, self._clock() - self._pass.started_at
         metrics.RULES_REPLAY_DURATION.labels(LABELER.service).observe(seconds)
         fields = {"nodes": done.nodes, "changed": len(done.changed), "seconds": round(seconds, 2)}
-        log.info("all nodes were looked at again", extra=fields)
+        log.info("rollout finished", extra=fields)
 
     async def _sleep_unless_requested(self, seconds: float) -> None:
         """Sleep, but return at once when a new pass is requested."""

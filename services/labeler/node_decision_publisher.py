@@ -54,6 +54,6 @@ class NodeDecisionPublisher:
             await self._bus.publish(decided, headers=telemetry.outgoing_headers())
         except BusError as error:
             # The plan has been applied, so failing the message would only repeat a plan without changes.
-            log.warning("a decision could not be published", extra={"node": node.name, "error": str(error)})
+            log.warning("decision publish failed, will retry", extra={"node": node.name, "error": str(error)})
         else:
             self._deduplicator.record_decision(decided)

@@ -87,7 +87,7 @@ class NodeEventRecorder:
         except (TemporaryError, PermanentError) as error:
             # The Event reports a completed write, so its failure must not fail the message.
             log.warning(
-                "an Event could not be written",
+                "Event write failed",
                 extra={"node": node.name, "reason": notice.reason, "error": str(error)},
             )
             return False
@@ -98,7 +98,7 @@ class NodeEventRecorder:
         if plan.outcome != "initialized" and not plan.notices:
             return
         if len(self._queue) == MAX_QUEUED:
-            log.warning("too many Events wait: one goes unsaid", extra={"node": self._queue[0][0].name})
+            log.warning("Event dropped: queue full", extra={"node": self._queue[0][0].name})
         self._queue.append((node, plan, self._now()))
         self._wakeup.set()
 
@@ -127,7 +127,7 @@ class NodeEventRecorder:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await asyncio.gather(*(self.write_all() for _ in range(_MAX_CONCURRENT_FLUSH_WRITES)))
         except TimeoutError:
-            log.warning("Events go unsaid: the process ends", extra={"count": len(self._queue)})
+            log.warning("Events dropped: the process ends", extra={"count": len(self._queue)})
 
     def _seconds_until_due(self) -> float:
         """Return the seconds until the oldest plan is due even while Nodes are written."""

@@ -206,4 +206,4 @@ def _drop_rejected_kinds(
 
 def _check_not_excluded(node: Node, planner: Planner) -> None:
     if planner.is_excluded(node):
-        raise FenceFailed("by the --cloud-config file it is another's by now")
+        raise FenceFailed("the --cloud-config file now excludes the Node")

@@ -128,7 +128,7 @@ class OnNodeEnriched:
         """Reconcile the Node of one message and return the outcome for the log. Raises as `__call__`."""
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
-            raise PermanentError(f"{type(event).__name__} is no event about an enriched Node")
+            raise PermanentError(f"{type(event).__name__} is not an event about an enriched Node")
         outdated = self._why_outdated(message)
         if outdated:
             return _report_superseded(outdated)
@@ -141,19 +141,21 @@ class OnNodeEnriched:
             raise TemporaryError(reason)
         node = select_latest_node(event, self._stream_cache.get(f"{OBSERVED_NODE}.{event.node.name}"))
         if node is None:
-            return _report_superseded("the Node is gone, or another one by now")
+            return _report_superseded("the Node is gone or was replaced")
         return await self._reconcile_node(message, event, self._mutation_cache.latest(node))
 
     def _why_outdated(self, message: Message) -> str:
         if self._stream_cache.is_foreign(message):
             if self._stream_cache.problems():
-                raise TemporaryError("not following the stream yet", "; ".join(self._stream_cache.problems()))
+                raise TemporaryError(
+                    "the stream cache is not complete yet", "; ".join(self._stream_cache.problems())
+                )
             if not self._stream_cache.has_received(message):
                 raise TemporaryError(FORMER_STREAM)
             return "the message was published for a former stream"
         newest = self._stream_cache.get(message.subject)
         if newest is not None and newest.sequence > message.sequence:
-            return "newer word of this Node is on its way"
+            return "a newer message about this Node follows"
         return ""
 
     async def _reconcile_node(
@@ -174,7 +176,7 @@ class OnNodeEnriched:
             self._uninitialized_nodes.record_failed_write(node.name, node.uid, describe_failed_write(error))
             raise
         if plan is None:
-            return _report_superseded("the Node is gone, or newer word of it on its way")
+            return _report_superseded("the Node is gone, or a newer message about it follows")
         self._uninitialized_nodes.record_write(node.name)
         if isinstance(event, NodeEnriched):
             self._replica_conflicts.record_applied(node.name)
@@ -203,7 +205,7 @@ class OnNodeEnriched:
         try:
             last = await self._bus.get_last(message.subject)
         except BusError as error:
-            raise TemporaryError("the bus did not say what its last message is", str(error)) from error
+            raise TemporaryError("cannot read the last message about the Node", str(error)) from error
         return last is not None and last.sequence == message.sequence
 
 

@@ -69,7 +69,7 @@ class ReplicaConflicts:
             applied.conflict_since = now
         if now - applied.conflict_since >= ROLLOUT_SECONDS:
             return ""
-        return "another replica has written this Node since; its rules may be newer than ours"
+        return "another replica has written this Node since, and may have newer rules"
 
 
 def _record_digest(node: Node) -> str:

@@ -182,7 +182,7 @@ class LabelerService:
             return is_excluded(self._mutation_cache.latest(node), enriched_event, config)
         except Exception:
             # Operators write the rules that this evaluates: a Node whose evaluation fails is not written.
-            log.exception("whose a Node is could not be judged", extra={"node": node.name})
+            log.exception("ownership evaluation failed", extra={"node": node.name})
             return True
 
     def _why_paused(self) -> str:

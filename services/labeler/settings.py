@@ -25,7 +25,7 @@ from services.labeler.rules import RulesError, collect_findings, compile_rules
 _CLUSTER_NAME: Final = msgspec.structs.replace(CLUSTER_NAME, config="")
 _UNUSED_NAME: Final = (
     f"--{CLUSTER_NAME.name} has no effect without --{CLUSTER_NAME_FALLBACKS.name}, as in the Talos cloud "
-    "controller manager; global.clusterName of the --cloud-config file has"
+    "controller manager; set global.clusterName of the --cloud-config file instead"
 )
 
 
@@ -124,7 +124,7 @@ def _find_cluster_name_problems(name: str) -> tuple[str, ...]:
     if not name or is_label_value(name):
         return ()
     problem = (
-        f"--cluster-name: {name!r} cannot be a label's value: up to 63 letters, digits, '-', '_' and '.', "
+        f"--cluster-name: {name!r} is not a valid label value: up to 63 letters, digits, '-', '_' and '.', "
         "with a letter or digit at both ends"
     )
     return (problem,)

@@ -170,12 +170,12 @@ class UninitializedNodeMonitor:
             return  # the Node was deleted or replaced: an event of the watcher follows
         except (TemporaryError, PermanentError) as error:
             wait.waiting_node.report_at = self._clock() + _RETRY_SECONDS * (1.0 + self._random.random())
-            log.warning("a Node cannot be told why it waits", extra={"node": name, "error": str(error)})
+            log.warning("condition write failed, will retry", extra={"node": name, "error": str(error)})
             if wait.waiting_node.failed_write:  # the condition may never be written either
                 await self._publish(wait.node, wait.blocker)
             return
         wait.waiting_node.reported_reason = wait.blocker.reason
-        log.info("a Node waits", extra={"node": name, "reason": wait.blocker.reason})
+        log.info("node blocked", extra={"node": name, "reason": wait.blocker.reason})
         if self._last_event(f"{ENRICHED_NODE}.{name}") is None:  # otherwise the handler has published it
             await self._publish(wait.node, wait.blocker)
 
@@ -188,10 +188,10 @@ class UninitializedNodeMonitor:
         if self._shared_blocker is None:
             self._shared_report_at = None
             if before is not None:
-                log.info("the outage is over", extra={"reason": before.reason})
+                log.info("outage ended", extra={"reason": before.reason})
         elif before is None or before.reason != self._shared_blocker.reason:
             self._shared_report_at = self._random_report_time(at)
-            log.warning("many Nodes wait for the same thing", extra={"reason": str(self._shared_blocker)})
+            log.warning("outage: many nodes share a blocker", extra={"reason": str(self._shared_blocker)})
 
     async def _report_shared_blocker(self, waits: Mapping[str, _EvaluatedNode], at: float) -> None:
         """Write one Event for all Nodes that share the blocker, on the first by name."""

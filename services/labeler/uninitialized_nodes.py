@@ -57,9 +57,7 @@ class SharedBlocker(msgspec.Struct, frozen=True, kw_only=True):
     first_node: str  # first by name, so that all replicas choose the same Node
 
     def __str__(self) -> str:
-        return (
-            f"{self.reason}: {self.blocked_count} of {self.waiting_count} Nodes that wait to be initialised"
-        )
+        return f"{self.reason}: {self.blocked_count} of {self.waiting_count} uninitialized Nodes"
 
 
 class UninitializedNodes:
@@ -122,7 +120,7 @@ def build_foreign_notice(node: Node, enriched: Event | None, config: ClusterConf
     if not isinstance(enriched, NodeEnriched) or enriched.node.uid != node.uid:
         return None
     foreign = why_not_managed_by_rules(node, enriched.facts, config)
-    return Notice(reason="ProviderIDOfAnother", message=f"left alone: {foreign}") if foreign else None
+    return Notice(reason="ProviderIDOfAnother", message=f"not managed: {foreign}") if foreign else None
 
 
 def find_blocker(

@@ -196,7 +196,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     ("bad", "mistake"),
     [
         (BAD_YAML, 'line 1: transformations[0] has no key "nam"'),
-        (BAD_TEMPLATE, 'line 4: transformations[0].labels["team"] is no template that can be used'),
+        (BAD_TEMPLATE, 'line 4: transformations[0].labels["team"] is not a valid template'),
         ("global: {clusterName: not a label}\n", 'line 1: global.clusterName is "not a label", and becomes'),
     ],
     ids=["yaml", "template", "cluster name"],
@@ -217,7 +217,7 @@ async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_sta
         await wait_until(lambda: bool(labeler.problems()), "it is not ready")
         [problem] = labeler.problems()
         assert mistake in problem
-        assert "what was read at 2026-03-01T12:00:00Z stays in force" in problem
+        assert "the content of 2026-03-01T12:00:00Z stays in effect" in problem
         await wait_until(lambda: bool(kube.list_event_reasons("kube-system")), "it is told")
         event = next(event for event in kube.events if event.regarding.kind == "Namespace")
         assert (event.reason, event.type) == ("CloudConfigRejected", "Warning")

@@ -358,9 +358,9 @@ async def test_an_outage_is_one_event_and_a_problem_and_every_node_still_says_wh
     assert most <= WRITES_PER_PASS + 1
     [event] = stage.kube.events
     assert event.regarding.name == "n000"
-    assert "400 of 400 Nodes" in event.message
+    assert "400 of 400 uninitialized Nodes" in event.message
     assert "no answer in 5 s" in event.message
-    assert stage.watch.problems() == ("outage: TalosTimeout: 400 of 400 Nodes that wait to be initialised",)
+    assert stage.watch.problems() == ("outage: TalosTimeout: 400 of 400 uninitialized Nodes",)
 
 
 async def test_an_outage_that_ends_is_no_problem_any_more(flow: FlowActor):

@@ -85,7 +85,7 @@ async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
     assert "example.com/agent" in {taint.key for taint in node.spec.taints}
     assert "annotations" not in decode_record_annotation(node)
     [told] = [each for each in done.notices if each.reason == "RulesRefused"]
-    assert told.message.startswith("Kubernetes refuses annotations that rules set: ")
+    assert told.message.startswith("Kubernetes rejects annotations of rules: ")
     assert "metadata.annotations" in told.message
     again = await nodes.apply(node, plan)
     assert (again.outcome, again.summary) == ("unchanged", ())

@@ -229,7 +229,7 @@ async def test_a_value_of_somebody_else_stays_and_that_is_told(site: Site):
     async with site.ruled(EVERYTHING):
         await site.look(name)
         [told] = await site.events(name, "KeptForOthers")
-        assert "label example.com/team was set by somebody else to 'mine'" in told
+        assert "another writer has set label example.com/team to 'mine'" in told
         await site.change(name, {"metadata": {"labels": {ROLE: "theirs"}}})
         node = await site.look(name)
         assert node.labels[ROLE] == "theirs"
@@ -321,4 +321,4 @@ async def test_a_kubelet_can_forge_the_record_of_its_node_but_not_what_vouches_f
     assert "example.com/apart" in {taint.key for taint in node.spec.taints}
     told = await site.events(name, "OwnedRecordUnreadable")
     assert len([each for each in told if "no label" in each]) == 1  # as it joined
-    assert len([each for each in told if "somebody has changed it" in each]) == len(told) - 1
+    assert len([each for each in told if "another writer has changed it" in each]) == len(told) - 1

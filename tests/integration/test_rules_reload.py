@@ -89,5 +89,5 @@ def test_a_process_that_starts_with_a_bad_file_ends_at_once_and_tells_every_mist
     assert ran.returncode == 2
     first, second = ran.stderr.splitlines()
     told = f"python -m services.labeler: --cloud-config: {file}, line"
-    assert first.startswith(f'{told} 3: transformations[0].labels["team"] is no template that can be used: ')
-    assert second.startswith(f'{told} 4: transformations[1].labels["a"] is no template that can be used: ')
+    assert first.startswith(f'{told} 3: transformations[0].labels["team"] is not a valid template: ')
+    assert second.startswith(f'{told} 4: transformations[1].labels["a"] is not a valid template: ')

@@ -15,7 +15,7 @@ from services.labeler.plan.ownership_record import Fingerprints, fingerprint_val
 # The ownership of a desired key. In this order: the labeler sets it; the labeler owns it and the value is
 # correct; value and record stay unchanged; another writer owns it; the value is correct and its writer
 # unknown; the machine config sets it.
-KeyOwnership = Literal["set", "ours", "kept", "others", "nobody", "talos"]
+KeyOwnership = Literal["set", "ours", "kept", "others", "unknown", "talos"]
 FieldKind = Literal["labels", "annotations", "taints"]
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -74,7 +74,7 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
                 recorded[key] = None
                 if current is not None and current != desired and keys.recorded.get(key, "") is not None:
                     conflicts.append(OwnershipConflict(key, current, desired, was_ours=key in keys.recorded))
-            case "nobody" if keys.kind == "taints":
+            case "unknown" if keys.kind == "taints":
                 recorded[key] = None  # so that the taint stays absent once its agent has removed it
             case "talos" if current != desired:
                 machine_config_keys.append(key)
@@ -127,7 +127,7 @@ def _classify_absent(keys: KeyState, key: str) -> KeyOwnership:
 
 def _classify_unrecorded(keys: KeyState, key: str, *, equal: bool) -> KeyOwnership:
     if equal:  # another writer may have set the same value: then the key stays when its rule changes
-        return "ours" if key in keys.adopted_if_equal else "nobody"
+        return "ours" if key in keys.adopted_if_equal else "unknown"
     return "set" if key in keys.adopted_if_different else "others"
 
 

@@ -92,8 +92,8 @@ def _pop_invalid_labels(node: Node, desired: dict[str, str], effects: RuleEffect
 def _build_invalid_notices(invalid: dict[str, str]) -> tuple[Notice, ...]:
     if not invalid:
         return ()
-    refused = ", ".join(f"{key}={value[:100]!r}" for key, value in invalid.items())
-    text = f"labels not written, because Kubernetes does not take such a value: {refused}"
+    rejected = ", ".join(f"{key}={value[:100]!r}" for key, value in invalid.items())
+    text = f"labels skipped, because Kubernetes rejects their values: {rejected}"
     return (Notice(reason="LabelSkipped", message=text),)
 
 

@@ -13,7 +13,7 @@ from services.labeler.rules.effects import SkippedEntry
 _MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event deduplicator remembers 32 per Node
 _MAX_MESSAGE_LENGTH: Final = 900  # characters; Kubernetes accepts 1024
 _MAX_VALUE_LENGTH: Final = 100
-_HOW_TO_RETURN: Final = "remove it from the Node and it is set again"
+_HOW_TO_RETURN: Final = "to get it back, remove it from the Node"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ def build_skipped_notices(skipped: tuple[SkippedEntry, ...]) -> tuple[Notice, ..
         Notice(reason=_skipped_reason(each), message=_sanitize_line(_describe_skipped(each)))
         for each in skipped
     )
-    return _limit_notices(notices, "RuleSkipped", "more keys of rules are left out")
+    return _limit_notices(notices, "RuleSkipped", "more keys of rules are skipped")
 
 
 def build_conflict_notices(kind: str, conflicts: tuple[OwnershipConflict, ...]) -> tuple[Notice, ...]:
@@ -39,7 +39,7 @@ def build_conflict_notices(kind: str, conflicts: tuple[OwnershipConflict, ...]) 
         Notice(reason="KeptForOthers", message=_sanitize_line(_describe_conflict(kind, each)))
         for each in conflicts
     )
-    return _limit_notices(notices, "KeptForOthers", f"more {kind}s of others are left as they are")
+    return _limit_notices(notices, "KeptForOthers", f"more {kind}s of other writers stay unchanged")
 
 
 def build_record_notices(record: OwnershipRecord) -> tuple[Notice, ...]:
@@ -47,13 +47,13 @@ def build_record_notices(record: OwnershipRecord) -> tuple[Notice, ...]:
     if not record.problem:
         return ()
     consequence = {
-        "absent": "it names nothing that was set here, and is replaced",
-        "read": "it is put back, as what is on the Node says for certain what it was",
-        "newer": "it stays, and nothing that it may name is changed or removed",
-        "unreadable": "nothing is removed and a new record is begun; what was set before is nobody's, and "
-        "stays when its rule goes",
+        "absent": "it lists no key that the labeler set, and is replaced",
+        "read": "it is restored, because the keys on the Node match its digest",
+        "newer": "it stays, and no key that it may list is changed or removed",
+        "unreadable": "no key is removed, and a new record starts; the keys that were set before have no "
+        "owner now, and stay when their rule is removed",
     }[record.state]
-    text = f"annotation {FIELD_OWNERSHIP_ANNOTATION} is not to be trusted ({record.problem}): {consequence}"
+    text = f"annotation {FIELD_OWNERSHIP_ANNOTATION} cannot be trusted ({record.problem}): {consequence}"
     return (Notice(reason="OwnedRecordUnreadable", message=_sanitize_line(text)),)
 
 
@@ -75,10 +75,10 @@ def _describe_skipped(skipped: SkippedEntry) -> str:
 
 
 def _describe_conflict(kind: str, conflict: OwnershipConflict) -> str:
-    did = "was changed by somebody else to" if conflict.was_ours else "was set by somebody else to"
+    did = "has changed" if conflict.was_ours else "has set"
     current, desired = conflict.current[:_MAX_VALUE_LENGTH], conflict.desired[:_MAX_VALUE_LENGTH]
     return (
-        f"{kind} {conflict.key} {did} {current!r}, where it would be {desired!r}: it is theirs from now on; "
+        f"another writer {did} {kind} {conflict.key} to {current!r} instead of {desired!r} and owns it now; "
         f"{_HOW_TO_RETURN}"
     )
 

@@ -75,14 +75,14 @@ def read_ownership_record(node: Node) -> OwnershipRecord:
         return (
             NO_RECORD
             if text is None
-            else OwnershipRecord("absent", problem=f"no label {FIELD_OWNERSHIP_DIGEST_LABEL} is with it")
+            else OwnershipRecord("absent", problem=f"the Node has no label {FIELD_OWNERSHIP_DIGEST_LABEL}")
         )
     if text is None:
-        return OwnershipRecord("unreadable", problem="somebody has removed it")
+        return OwnershipRecord("unreadable", problem="another writer has removed it")
     if compute_digest(text) != digest:
         return OwnershipRecord(
             "unreadable",
-            problem=f"somebody has changed it: label {FIELD_OWNERSHIP_DIGEST_LABEL} is not its own",
+            problem=f"another writer has changed it: label {FIELD_OWNERSHIP_DIGEST_LABEL} does not match",
         )
     return _decode_record(text)
 
@@ -126,7 +126,7 @@ def _decode_record(text: str) -> OwnershipRecord:
     return (
         OwnershipRecord("read", owned)
         if owned.version == _VERSION
-        else _classify_unreadable(text, "it names no version")
+        else _classify_unreadable(text, "it has no version")
     )
 
 
@@ -153,7 +153,7 @@ def _classify_unreadable(text: str, problem: str) -> OwnershipRecord:
     except (msgspec.DecodeError, RecursionError):
         version = 0
     if version > _VERSION:
-        return OwnershipRecord("newer", problem=f"it is of version {version}, written by a newer talos-ccm")
+        return OwnershipRecord("newer", problem=f"it has version {version}, written by a newer talos-ccm")
     return OwnershipRecord("unreadable", problem=problem)
 
 

@@ -49,7 +49,7 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one part of a plan: of the addresses, the providerID, the labels, ..."""
+    """The answer of one part of a plan: addresses, providerID, labels, annotations or taints."""
 
     changes: NodeChanges = NodeChanges()
     recorded: ManagedFields = ManagedFields()  # this part's entries in the next ownership record
@@ -90,7 +90,7 @@ def merge_plans(status_plan: Plan, node_plan: Plan) -> Plan:
         else (node_plan.outcome, node_plan.reason)
     )
     if outcome == "initialized" and node_plan.outcome != "initialized":
-        outcome, reason = "updated", "somebody else has initialised the Node meanwhile"
+        outcome, reason = "updated", "another controller has initialized the Node meanwhile"
     return msgspec.structs.replace(
         node_plan, outcome=outcome, reason=reason, status_summary=status_plan.status_summary
     )
@@ -123,7 +123,7 @@ def summarize_changes(changes: NodeChanges) -> tuple[str, ...]:
     )
     if lines or FIELD_OWNERSHIP_ANNOTATION not in changes.annotations:
         return lines
-    return (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: whose keys these are",)
+    return (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: ownership record",)
 
 
 def _summarize_keys(kind: str, changes: dict[str, str | None]) -> Iterable[str]:

@@ -222,7 +222,7 @@ def _describe_outcome(outcome: PlanOutcome, inputs: PlanInput, node_ip: str, par
     keys = ", ".join(
         key for part in (parts.labels, parts.annotations, parts.taints) for key in part.machine_config_keys
     )
-    return f"{text}; left to the machine config, which sets them: {keys}" if keys else text
+    return f"{text}; set by the machine config and left unchanged: {keys}" if keys else text
 
 
 def _list_notices(inputs: PlanInput, parts: _Parts) -> Iterable[Notice]:

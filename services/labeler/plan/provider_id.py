@@ -122,7 +122,7 @@ def _why_rule_failed(effects: RuleEffects) -> str:
     failed = (each for each in effects.skipped if (each.kind, each.key) == ("platformMetadata", "ProviderID"))
     reasons = [f"rule {each.rule!r}: {each.reason}" for each in failed]
     unevaluated = [f"rule {each.rule!r}: {each.reason}" for each in effects.results if not each.is_evaluated]
-    return "; ".join(reasons or unevaluated) or "its rule could not be judged"
+    return "; ".join(reasons or unevaluated) or "its rule could not be evaluated"
 
 
 def _find_missing_fields(rules: Rules, facts: MachineFacts) -> tuple[str, ...]:

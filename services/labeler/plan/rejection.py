@@ -77,9 +77,7 @@ def keeps_uninitialized(node: Node, rejection: Rejection) -> bool:
 def describe_rejected_taints(taints: Iterable[Taint]) -> str:
     """Return the message for a Node that waits because Kubernetes rejects these taints of rules."""
     keys = ", ".join(f"{taint.key}:{taint.effect}" for taint in taints)
-    return (
-        f"Kubernetes refuses the patch with taints of rules ({keys}); until it accepts them, the Node waits"
-    )
+    return f"Kubernetes rejects the patch with taints of rules ({keys}); the Node waits until it accepts them"
 
 
 def build_rejection_notices(rejection: Rejection) -> tuple[Notice, ...]:
@@ -88,7 +86,7 @@ def build_rejection_notices(rejection: Rejection) -> tuple[Notice, ...]:
         return ()
     kinds = ", ".join(f"{kind}s" for kind in sorted(rejection.kinds))
     message = truncate_line(rejection.message, _MAX_MESSAGE_LENGTH)
-    text = f"Kubernetes refuses {kinds} that rules set: {message}; the rest is written without them"
+    text = f"Kubernetes rejects {kinds} of rules: {message}; the labeler writes the rest without them"
     return (Notice(reason="RulesRefused", message=text),)
 
 

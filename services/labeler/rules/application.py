@@ -48,7 +48,7 @@ class _RuleApplication:
         fields = self._machine.fields
         unqueried = [name for name in rule.queried_fields if name in fields.unqueried]
         if unqueried:
-            return self._retain_all(rule, f"Talos has not been asked yet for {', '.join(unqueried)}")
+            return self._retain_all(rule, f"metadata has not queried {', '.join(unqueried)} yet")
         if self._exhausted:
             return self._retain_all(rule, self._exhausted)
         try:
@@ -68,7 +68,7 @@ class _RuleApplication:
         return RuleResult(rule=rule.title, index=rule.index, is_matched=True, reason=why, entries=entries)
 
     def _stop_evaluation(self, rule: CompiledRule, error: NodeBudgetExceeded) -> RuleResult:
-        self._exhausted = f"{error}: {rule.title} is the first that was not judged, and none after it was"
+        self._exhausted = f"{error}: neither {rule.title} nor a later rule was evaluated"
         self.collector.failures += 1
         self.collector.skip(rule.title, None, "", "", self._exhausted)
         return self._retain_all(rule, self._exhausted)

@@ -25,7 +25,7 @@ class NodeBudgetExceeded(Exception):
     """All rules together need more than MAX_NODE_STEPS for one Node."""
 
     def __init__(self) -> None:
-        super().__init__(f"the rules together take more than MAX_NODE_STEPS = {MAX_NODE_STEPS} steps")
+        super().__init__(f"the rules together need more than MAX_NODE_STEPS = {MAX_NODE_STEPS} steps")
 
 
 class NodeBudget:

@@ -142,11 +142,11 @@ def _compile_entry(
         if template is None:
             template = parsed[entry.template] = _parse_template(entry.template)
     except TemplateError as error:
-        findings.add_mistake(entry.line, at, f"is no template that can be used: {error}")
+        findings.add_mistake(entry.line, at, f"is not a valid template: {error}")
         return None
     if isinstance(template, Template):
         for unknown in sorted(template.fields.difference(_FIELD_NAMES)):
-            what = f"reads .{unknown}, which no machine has: it fails where it comes to that"
+            what = f"reads .{unknown}, which no machine has: the template fails when it reads this field"
             findings.add_warning(entry.line, at, what + suggest_name(unknown, _FIELD_NAMES))
     return CompiledEntry(
         kind=_EFFECT[kind],

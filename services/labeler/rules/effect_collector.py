@@ -75,7 +75,7 @@ class EffectCollector:
         """Return the effects of all rules; `platform` is the metadata that Talos reported."""
         if self._unreported_count:
             last = self._skipped[-1]
-            more = f"{last.reason}; besides this, {self._unreported_count} more were left out"
+            more = f"{last.reason}; {self._unreported_count} more were skipped"
             self._skipped[-1] = msgspec.structs.replace(last, reason=more)
         values = self._values
         overrides = values["platformMetadata"]

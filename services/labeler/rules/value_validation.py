@@ -30,7 +30,7 @@ def make_label_value(text: str, *, sanitize: bool) -> str:
             f"{problem}; sanitize: true on the rule would make it {nearest!r}" if nearest else problem
         )
     if not nearest:
-        raise InvalidValueError("sanitising leaves nothing of it")
+        raise InvalidValueError("nothing is left after sanitization")
     return nearest
 
 

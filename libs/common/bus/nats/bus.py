@@ -221,7 +221,7 @@ class NatsBus:
             exclude=exclude,
             on_stream_info=self._record_stream_info,
             stream_replaced=lambda: self._another_stream,
-            stream_id=lambda: self._incarnation,
+            stream_id=lambda: self._stream_id,
         ).run()
 
     def server_liveness(self) -> ServerLiveness:

@@ -239,7 +239,9 @@ def test_all_that_is_wrong_with_a_file_is_told_with_its_line(tmp_path: Path):
     result = render(file, "--sample", "metal")
     assert result.exit_code == 2
     template, key = result.stderr.splitlines()
-    assert template.startswith(f'Error: {file}, line 2: transformations[0].labels["a"] is no template')
+    assert template.startswith(
+        f'Error: {file}, line 2: transformations[0].labels["a"] is not a valid template'
+    )
     assert key.startswith(f'{file}, line 3: transformations[0] has no key "lables"')
 
 

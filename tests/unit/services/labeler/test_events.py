@@ -192,7 +192,7 @@ async def test_last_words_do_not_keep_the_process_and_say_how_many_went_unsaid(
     with caplog.at_level(logging.WARNING):
         await events.flush()
     [line] = caplog.records
-    assert line.getMessage() == "Events go unsaid: the process ends"
+    assert line.getMessage() == "Events dropped: the process ends"
     assert line.__dict__["count"] == 1
 
 

@@ -87,7 +87,7 @@ def test_where_a_native_format_is_configured_a_node_waits_for_it_and_says_so_rat
     assert plan.outcome == "blocked"
     assert plan.blocker is not None
     assert plan.blocker.reason == "NativeProviderIDMissing"
-    assert "a native format is configured: ownership.providerIDSchemes names hcloud" in plan.blocker.message
+    assert "ownership.providerIDSchemes requires hcloud" in plan.blocker.message
     assert not plan.summary
     both = config_of("{providerIDSchemes: [hcloud, talos]}")
     assert planned(make_node(), METAL, both).changes.provider_id == "talos://metal/10.0.0.5"

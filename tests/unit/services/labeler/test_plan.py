@@ -121,7 +121,7 @@ def test_labels_that_the_machine_config_sets_are_left_to_it_and_named():
     assert ZONE[0] not in plan.changes.labels
     assert REGION[0] not in plan.changes.labels
     assert plan.changes.labels[ZONE[1]] == "fsn1-dc14"
-    assert f"left to the machine config, which sets them: {ZONE[0]}, {REGION[0]}" in plan.reason
+    assert f"set by the machine config and left unchanged: {ZONE[0]}, {REGION[0]}" in plan.reason
 
 
 @pytest.mark.parametrize("annotation", ["", "null", "{", '{"a":1}', "[1]", "[" * 5000])

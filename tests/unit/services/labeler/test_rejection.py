@@ -89,7 +89,7 @@ def test_what_was_set_before_stays_and_is_still_ours():
 
 def test_it_is_told_in_one_line():
     [notice] = build_rejection_notices(Rejection(frozenset({"label", "annotation"}), "no\n" + "x" * 5000))
-    assert notice.message.startswith("Kubernetes refuses annotations, labels that rules set: no x")
+    assert notice.message.startswith("Kubernetes rejects annotations, labels of rules: no x")
     assert notice.message.isprintable()
     assert len(notice.message) < 1024
     assert build_rejection_notices(NO_REJECTION) == ()

@@ -113,8 +113,8 @@ def test_a_label_that_somebody_changed_is_theirs_for_ever_and_that_is_told_once(
     [(reason, message)] = told(plan)
     assert reason == "KeptForOthers"
     assert message == (
-        "label example.com/team was changed by somebody else to 'mine', where it would be 'web': it is "
-        "theirs from now on; remove it from the Node and it is set again"
+        "another writer has changed label example.com/team to 'mine' instead of 'web' and owns it now; "
+        "to get it back, remove it from the Node"
     )
     node = apply_plan(node, plan)
     for config in (TEAM, OTHER_TEAM, NONE, TEAM, OTHER_TEAM):
@@ -261,7 +261,7 @@ def test_many_things_that_fail_are_a_few_events():
     labels = ", ".join(f"example.com/k{n}: '{{{{ .Platform }}}} is no label'" for n in range(40))
     plan = plan_for(make_node(), METAL, compile_one_rule(labels=f"{{{labels}}}"))
     assert len(plan.notices) == 7
-    assert plan.notices[-1].message == "34 more keys of rules are left out"
+    assert plan.notices[-1].message == "34 more keys of rules are skipped"
     assert all(len(notice.message) <= 1024 for notice in plan.notices)
 
 
@@ -332,7 +332,7 @@ def test_a_taint_that_somebody_set_differently_is_theirs():
     plan = plan_for(node, METAL, TAINT)
     node = apply_plan(node, plan)
     assert node.spec.taints == (theirs,)
-    assert "taint example.com/agent:NoExecute was set by somebody else to 'theirs'" in told(plan)[0][1]
+    assert "another writer has set taint example.com/agent:NoExecute to 'theirs'" in told(plan)[0][1]
     assert plan_and_apply(node, METAL, NONE).spec.taints == (theirs,)
 
 
@@ -343,7 +343,7 @@ def test_a_taint_of_talos_gets_no_second_effect():
     )
     plan = plan_for(node, METAL, TAINT)
     assert apply_plan(node, plan).spec.taints == (of_talos,)
-    assert "left to the machine config, which sets them: example.com/agent:NoExecute" in plan.reason
+    assert "set by the machine config and left unchanged: example.com/agent:NoExecute" in plan.reason
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
@@ -352,7 +352,7 @@ def test_keys_of_the_machine_config_stay_when_their_rule_changes_and_goes(kind: 
     config = compile_one_rule(**{kind: "{example.com/k: v}"})
     node = change_metadata(plan_and_apply(make_node(), METAL, config), annotations=owned)
     plan = plan_for(node, METAL, compile_one_rule(**{kind: "{example.com/k: w}"}))
-    assert "left to the machine config, which sets them: example.com/k" in plan.reason
+    assert "set by the machine config and left unchanged: example.com/k" in plan.reason
     for other in (compile_one_rule(**{kind: "{example.com/k: w}"}), NONE):
         node = plan_and_apply(node, METAL, other)
         assert getattr(node, kind)["example.com/k"] == "v"
@@ -369,7 +369,7 @@ def test_what_the_reference_left_is_adopted_and_goes_with_its_rule():
     node = of_the_reference(labels={"example.com/team": "web"}, annotations={"example.com/note": "n"})
     config = compile_one_rule(labels="{example.com/team: web}", annotations="{example.com/note: n}")
     plan = plan_for(node, METAL, config)
-    assert plan.summary == (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: whose keys these are",)
+    assert plan.summary == (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: ownership record",)
     node = apply_plan(node, plan)
     assert is_settled(node, config)
     node = plan_and_apply(node, METAL, NONE)

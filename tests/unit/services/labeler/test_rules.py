@@ -190,7 +190,7 @@ def test_a_rule_that_sanitises_sets_the_nearest_label_value():
         a_machine(system=SystemInformation(product_name=PC, manufacturer="???")),
     )
     assert effects.labels == {"model": "Standard-PC-i440FX-PIIX-1996"}
-    assert "leaves nothing" in reasons(effects)["maker"]
+    assert "nothing is left" in reasons(effects)["maker"]
 
 
 def test_a_template_that_fails_leaves_its_key_as_it_is_and_counts():
@@ -247,7 +247,7 @@ def test_a_rule_about_what_nobody_asked_talos_for_is_not_judged():
     }
     assert not effects.skipped, "it will be asked: nobody needs to be told"
     assert [told.is_evaluated for told in effects.results] == [True, False]
-    assert effects.results[1].reason == "Talos has not been asked yet for MachineType"
+    assert effects.results[1].reason == "metadata has not queried MachineType yet"
     asked = applied(rule, a_machine(inventory=Inventory(machine_type="worker")))
     assert asked.labels == {"a": "two", "b": "two"}
     assert asked.public_ip_discovery
@@ -267,7 +267,7 @@ def test_only_so_many_are_told_one_by_one():
     keys = ", ".join(f"k{n}: 'a b{{{{ .Zone }}}}'" for n in range(200))
     effects = applied(f"- {{labels: {{{keys}}}}}")
     assert len(effects.skipped) == 50
-    assert effects.skipped[-1].reason.endswith("besides this, 150 more were left out")
+    assert effects.skipped[-1].reason.endswith("; 150 more were skipped")
     assert len(effects.retained) == 200
 
 
@@ -347,10 +347,8 @@ def test_all_templates_that_are_none_are_told_with_their_lines():
         compile_rules(config)
     broken, unknown = caught.value.mistakes
     at = 'line 4: transformations[0].labels["x"]'
-    assert broken == f"{at} is no template that can be used: 1:11: unclosed action"
-    assert unknown.startswith(
-        'line 7: transformations[1].annotations["z"] is no template that can be used: 1:'
-    )
+    assert broken == f"{at} is not a valid template: 1:11: unclosed action"
+    assert unknown.startswith('line 7: transformations[1].annotations["z"] is not a valid template: 1:')
     assert unknown.endswith('function "nosuch" not defined')
 
 
@@ -360,8 +358,8 @@ def test_a_field_that_no_machine_has_is_a_warning_because_it_may_never_be_reache
     )
     (warning,) = rules.warnings
     assert warning.format("f") == (
-        'f, line 1: transformations[0].labels["x"] reads .Regoin, which no machine has: it fails where it '
-        "comes to that; did you mean Region?"
+        'f, line 1: transformations[0].labels["x"] reads .Regoin, which no machine has: the template '
+        "fails when it reads this field; did you mean Region?"
     )
     assert apply_rules(rules, make_facts()).labels == {"x": ""}
 

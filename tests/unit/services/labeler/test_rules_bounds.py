@@ -75,8 +75,8 @@ def test_templates_that_each_take_all_they_may_leave_the_rest_unjudged_and_name_
     (skipped,) = effects.skipped
     assert (skipped.rule, skipped.kind, skipped.key) == (f"r{count}", "selector", "")
     assert skipped.reason == (
-        f"the rules together take more than MAX_NODE_STEPS = {MAX_NODE_STEPS} steps: "
-        f"r{count} is the first that was not judged, and none after it was"
+        f"the rules together need more than MAX_NODE_STEPS = {MAX_NODE_STEPS} steps: "
+        f"neither r{count} nor a later rule was evaluated"
     )
     assert effects.failures == 1
 

@@ -31,12 +31,12 @@ def test_every_mistake_in_a_template_is_told_at_the_start_with_its_line_and_plac
         read(file, RULES, "--cluster-name=not a name", "--cluster-name-fallbacks", "--bananas")
     flag, name, first, second = str(caught.value).splitlines()
     assert flag.startswith("unknown flag --bananas")
-    assert name.startswith("--cluster-name: 'not a name' cannot be a label's value")
+    assert name.startswith("--cluster-name: 'not a name' is not a valid label value")
     assert first.startswith(
-        f'--cloud-config: {file}, line 4: transformations[0].labels["zone"] is no template'
+        f'--cloud-config: {file}, line 4: transformations[0].labels["zone"] is not a valid template'
     )
     assert second.startswith(
-        f'--cloud-config: {file}, line 7: transformations[1].annotations["id"] is no templ'
+        f'--cloud-config: {file}, line 7: transformations[1].annotations["id"] is not a valid templ'
     )
 
 
@@ -101,4 +101,4 @@ def test_the_flag_names_the_cluster_only_with_the_fallbacks_as_in_the_reference(
     asked = msgspec.structs.replace(settings, cluster_name="kubernetes", cluster_name_fallbacks=True)
     assert (asked.config.cluster_name, asked.warnings()) == ("kubernetes", ())
     (problem,) = msgspec.structs.replace(settings, cluster_name_fallbacks=True).problems()
-    assert problem.startswith("--cluster-name: '-no label-' cannot be a label's value")
+    assert problem.startswith("--cluster-name: '-no label-' is not a valid label value")
