@@ -1,4 +1,4 @@
-"""The project's own Python files as parsed trees, for the tests that hold its walls."""
+"""The project's Python files as syntax trees, for the tests of its boundaries."""
 
 import ast
 import functools
@@ -10,19 +10,19 @@ ROOT = Path(__file__).parents[2]
 
 
 class Source(NamedTuple):
-    """One module: its dotted name and its path."""
+    """One module with its dotted name and its path."""
 
     module: str
     path: Path
 
     @property
     def tree(self) -> ast.Module:
-        """Its syntax tree, parsed once, and not before a test reads it."""
+        """The syntax tree, parsed once on first access."""
         return _tree(self.path)
 
 
 def sources(*packages: str) -> Iterator[Source]:
-    """Every module below these folders, generated code left out."""
+    """Every module below these folders, except generated code."""
     for package in packages:
         for path in sorted((ROOT / package).rglob("*.py")):
             if "generated" in path.parts:
@@ -32,13 +32,13 @@ def sources(*packages: str) -> Iterator[Source]:
             yield Source(module, path)
 
 
-@functools.cache  # each library, and each wall, goes through all of them
+@functools.cache  # each test reads all of them
 def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
 
 def imported_roots(tree: ast.Module) -> set[str]:
-    """Top-level names of everything imported anywhere in a module, lazily or not."""
+    """Top-level names of all imports in a module, lazy ones included."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

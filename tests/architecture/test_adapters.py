@@ -6,11 +6,11 @@ import pytest
 
 from tests.architecture.sources import imported_roots, sources
 
-# library -> the modules that may import it (regular expression over the dotted name)
+# library -> the modules that may import it (a regular expression for the dotted name)
 ADAPTERS = {
     "nats": r"libs\.common\.bus\.nats\.\w+",
     "nkeys": r"libs\.common\.bus\.nats\.(nats_access|nkeys)",
-    "aiohttp": r"libs\.common\.(kube\.\w+|service\.health)|libs\.testbed\..+",  # health serves
+    "aiohttp": r"libs\.common\.(kube\.\w+|service\.health)|libs\.testbed\..+",  # health is a server
     "grpclib": r"libs\.testbed\.sim_machines\.(talos_service|connection)",
     "hpack": r"libs\.talos\.http2",
     "h2": r"libs\.testbed\.sim_machines\.connection",

@@ -1,4 +1,4 @@
-"""What `talos-ccm` has of the services: what they decide, and how a machine is asked; never a shell."""
+"""The parts of services that `talos-ccm` uses: decisions and queries of machines, never a shell module."""
 
 import ast
 import re
@@ -11,12 +11,12 @@ from tests.architecture.test_purity import SHELL
 
 # Settings declare the flags that a process accepts; reading them runs nothing.
 FLAGS = r"services\.\w+\.settings"
-# The one way to a machine is the service's own: the command must hear what metadata would hear.
+# The command queries machines by metadata's own code, so it gets the same answers.
 ASKING = r"services\.metadata\.machines\.(query_machine|replacement_detector)|libs\.talos\.\w+"
 
 
 def imported_services(source: Source) -> Iterator[str]:
-    """Modules of services and of the Talos API client that a module imports, wherever in it."""
+    """Modules of services and of the Talos API client that a module imports anywhere."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
@@ -27,7 +27,7 @@ def imported_services(source: Source) -> Iterator[str]:
         yield from (name for name in names if name.startswith(("services.", "libs.talos.")))
 
 
-def test_the_command_runs_no_part_of_a_service_but_asking_a_machine_and_reading_flags():
+def test_the_command_imports_no_shell_module_of_a_service_except_for_queries_and_flags():
     offences = {
         (source.module, name)
         for source in sources("cli")
@@ -38,17 +38,17 @@ def test_the_command_runs_no_part_of_a_service_but_asking_a_machine_and_reading_
     assert not offences
 
 
-def test_what_the_command_shows_of_rules_is_the_labelers_own_code():
+def test_render_uses_the_labelers_own_code():
     imported = {name for source in sources("cli") for name in imported_services(source)}
     assert {"services.labeler.plan.plan_node", "services.labeler.rules.apply_rules"} <= imported
 
 
-def test_what_the_command_explains_of_requests_is_csrs_own_decision():
+def test_explain_csr_uses_the_decision_of_csr():
     imported = {name for source in sources("cli/explain") for name in imported_services(source)}
     assert {"services.csr.decide.decide", "services.csr.claim_index.ClaimIndex"} <= imported
 
 
-def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
+def test_explain_node_uses_the_decisions_of_the_services():
     imported = {name for source in sources("cli/explain/node") for name in imported_services(source)}
     assert {
         "services.labeler.plan.plan_node",
@@ -72,8 +72,8 @@ def test_what_the_command_explains_of_nodes_is_the_services_own_decision():
         ("cli.kube_listing", "kube", {"list_page"}),
     ],
 )
-def test_what_only_reads_calls_nothing_else(module: str, name: str, calls: set[str]):
-    """Whatever else it held of an API server, or a bus, would be called on that name, which is there."""
+def test_modules_that_only_read_call_no_other_method(module: str, name: str, calls: set[str]):
+    """All calls of these modules to an API server or a bus go through that name."""
     [source] = [s for s in sources("cli") if s.module == module]
     called = {
         node.attr
@@ -83,7 +83,7 @@ def test_what_only_reads_calls_nothing_else(module: str, name: str, calls: set[s
     assert called == calls
 
 
-# How to reach machines, how one is asked, and those that gather what machines say. All else is told.
+# The modules that query machines; all others get results as arguments.
 ASKERS = {
     "cli.credentials",
     "cli.machine_query",
@@ -95,7 +95,7 @@ ASKERS = {
 }
 
 
-def test_only_what_gathers_asks_machines():
+def test_only_these_modules_query_machines():
     asking = {
         source.module
         for source in sources("cli")
@@ -105,7 +105,7 @@ def test_only_what_gathers_asks_machines():
     assert asking == ASKERS
 
 
-def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
+def test_modules_that_explain_query_nothing():
     gathering = {
         "cli.machine_query",
         "cli.credentials",
@@ -137,7 +137,7 @@ def test_what_explains_is_told_what_was_gathered_and_asks_nobody():
     }
 
 
-def test_what_the_command_shows_of_pod_cidrs_is_read_and_counted_by_ipams_own_code():
+def test_status_ipam_uses_the_code_of_ipam():
     imported = {name for source in sources("cli/status") for name in imported_services(source)}
     assert {
         "services.ipam.pages.decode_page",
@@ -147,7 +147,7 @@ def test_what_the_command_shows_of_pod_cidrs_is_read_and_counted_by_ipams_own_co
     assert {name.split(".")[1] for name in imported} == {"ipam"}
 
 
-def test_what_judges_a_status_is_told_what_was_gathered_and_asks_nobody():
+def test_modules_that_assess_a_status_query_nothing():
     gathering = {
         "cli.credentials",
         "cli.status.ipam_from_cluster",
@@ -171,8 +171,8 @@ def test_what_judges_a_status_is_told_what_was_gathered_and_asks_nobody():
     }
 
 
-def test_what_the_doctor_judges_is_told_what_was_gathered_and_asks_nobody():
-    """Judging is apart from gathering: no check reaches a cluster, a clock or a file."""
+def test_the_checks_of_doctor_query_nothing():
+    """No check uses a cluster, a clock or a file."""
     asking = {"asyncio", "os", "time"}
     for source in sources("cli/doctor/checks"):
         imported = {node.module for node in ast.walk(source.tree) if isinstance(node, ast.ImportFrom)}
@@ -190,8 +190,8 @@ def test_what_the_doctor_judges_is_told_what_was_gathered_and_asks_nobody():
         assert not called & {"now", "utcnow", "today"}, source.module
 
 
-def test_whatever_the_doctor_creates_is_a_review_that_nobody_stores():
-    """One place sends something, and one calls it; all else are GETs."""
+def test_doctor_creates_only_reviews_which_the_server_does_not_store():
+    """One place sends creates, and one module calls it; all other requests are reads."""
     requests = {
         (source.module, keyword.value.value)
         for source in sources("cli/doctor")

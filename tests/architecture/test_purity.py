@@ -7,22 +7,22 @@ import pytest
 
 from tests.architecture.sources import Source, imported_roots, sources
 
-# The shell: the only files that touch the world. Everything else in these folders is pure.
+# The shell: the only modules with side effects. All others in these folders are pure.
 SHELL = (
-    # adapters to outside systems: what talks to them; what they decide is pure
+    # adapters to outside systems
     r"libs\.common\.kube\.(api|credentials|keepalive_socket|kubeconfig_context|load_kube_config|pod_exec|exec_plugin)",
     r"libs\.common\.kube\.(lease_lock|reflector|tls|tls_handshake|transport|version_check|(latest_)?event_recorder)",
     r"libs\.common\.bus\.nats\.\w+",
     r"libs\.common\.bus\.memory\.(bus|consume_loop)",
     r"libs\.talos\.(api|calls|channel|cluster_name|connection|credentials|http2|machine_watch|session)",
     r"libs\.talos\.waiter_event",
-    # what every process needs of the world
+    # the process: clock, environment, logs, metrics
     r"libs\.common\.service\.(?!startup_gate)\w+",
     r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
     r"libs\.common\.bus\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher)",
     r"libs\.common\.observability\.(telemetry|tracing|logs|metrics)",
-    r"libs\.common\.bus\.protocol",  # the Protocol of the shell: declares, does nothing
-    # services: what receives, watches and runs
+    r"libs\.common\.bus\.protocol",  # only declarations
+    # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
     r"services\.watcher\.(informer|leader_elector|leadership_term|object_publisher|publish_decider|resync|stats_collectors)",
@@ -37,7 +37,7 @@ SHELL = (
     r"services\.ipam\.waiting_node_reconciler",
     r"services\.lifecycle\.(deletion_budget|leader_elector|node_deleter|node_event_recorder|provider|shutdown_taint_writer)",
     r"services\.bootstrap\.((directory|kubernetes)_key_store|run|server_files|server_reconciler)",
-    # the simulated machines: what runs, listens and answers
+    # the simulated machines: process, connections, calls
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|endpoints|sim_machine|talos_service)",
 )
 WORLD = {
@@ -60,7 +60,7 @@ PURE = [s for s in sources(*HELD) if not any(re.fullmatch(p, s.module) for p in 
 
 
 @pytest.mark.parametrize("source", PURE, ids=lambda source: source.module)
-def test_a_core_touches_nothing(source: Source):
+def test_a_pure_module_has_no_side_effect(source: Source):
     assert not imported_roots(source.tree) & WORLD
     for node in ast.walk(source.tree):
         where = f"{source.path.name}:{getattr(node, 'lineno', 0)}"
@@ -71,7 +71,7 @@ def test_a_core_touches_nothing(source: Source):
             assert not (isinstance(called, ast.Attribute) and called.attr in CLOCKS), f"{where} reads a clock"
 
 
-def test_the_list_of_the_shell_names_only_what_exists():
+def test_every_pattern_of_the_shell_matches_a_module():
     everything = [source.module for source in sources(*HELD)]
     for pattern in SHELL:
         assert any(re.fullmatch(pattern, module) for module in everything), f"{pattern} matches no module"

@@ -1,4 +1,4 @@
-"""One writer per field, and every service publishes only what its wiring declares."""
+"""One writer per field, and every service publishes only what its service spec declares."""
 
 import ast
 from collections import Counter
@@ -22,7 +22,7 @@ CLUSTER_SCOPED = {
     "certificatesigningrequests/approval",
     "signers",
 }
-# The event classes and a subject of each, for a node named n: what constructing one means.
+# The event classes, each with its subject for a node named n. A service that constructs one publishes there.
 SUBJECT_OF_CLASS = {
     "NodeObserved": f"{ROOT}.flow.observed.node.n",
     "NodeGone": f"{ROOT}.flow.observed.node.n",
@@ -56,7 +56,7 @@ def constructed_events(service: str) -> set[str]:
     }
 
 
-def test_nothing_has_two_writers():
+def test_no_field_has_two_writers():
     owned = Counter(field for wiring in SERVICES for field in wiring.owns)
     assert [field for field, writers in owned.items() if writers > 1] == []
     for one, other in combinations(SERVICES, 2):
@@ -65,7 +65,7 @@ def test_nothing_has_two_writers():
 
 
 @pytest.mark.parametrize("wiring", SERVICES, ids=lambda wiring: wiring.service)
-def test_a_service_publishes_what_it_declares_and_nothing_else(wiring: ServiceSpec):
+def test_a_service_publishes_only_declared_events(wiring: ServiceSpec):
     for name in constructed_events(wiring.service):
         subject = SUBJECT_OF_CLASS[name]
         assert any(matches(declared, subject) for declared in wiring.publishes), f"{name} is not declared"
@@ -85,21 +85,21 @@ def test_no_two_services_publish_to_one_subject():
             assert not any(matches(foreign, subject.replace(">", "x")) for foreign in other.publishes)
 
 
-def test_durables_are_distinct_and_bear_names_that_jetstream_takes():
+def test_durables_are_distinct_and_have_valid_names():
     names = [durable.name for durable in DURABLES]
     assert len(set(names)) == len(names)
     assert all(name.replace("-", "").isalnum() for name in names)
     assert STREAM.isalnum()
 
 
-def test_a_durable_bears_its_services_name_and_its_dead_letters_are_that_services_to_publish():
+def test_a_durable_belongs_to_a_service_that_may_publish_its_dead_letters():
     for wiring in SERVICES:
         for durable in wiring.durables:
             assert durable.service == wiring.service
             assert f"{ROOT}.dead.{wiring.service}.>" in wiring.publishes
 
 
-def test_only_those_who_write_events_may():
+def test_exactly_the_services_that_write_events_may_write_them():
     writers = {
         wiring.service
         for wiring in SERVICES
@@ -114,7 +114,7 @@ def test_only_those_who_write_events_may():
     assert allowed == writers
 
 
-def test_only_lifecycle_deletes_and_at_one_place_in_its_code():
+def test_only_lifecycle_deletes_nodes_and_at_one_place_in_its_code():
     deleting = {
         wiring.service for wiring in SERVICES if any("delete" in r.verbs for r in wiring.policy_rules)
     }
@@ -125,12 +125,12 @@ def test_only_lifecycle_deletes_and_at_one_place_in_its_code():
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Attribute)
         and node.attr == "delete_node"
-        and ast.unparse(node) != "self.nodes.delete_node"  # of an index in memory
+        and ast.unparse(node) != "self.nodes.delete_node"  # an index in memory
     ]
     assert places == ["services.lifecycle.node_deleter"]
 
 
-def test_a_right_to_what_lives_in_a_namespace_is_a_right_in_that_namespace_only():
+def test_permissions_for_namespaced_resources_are_limited_to_one_namespace():
     namespaces = {
         right.resource: right.namespace
         for wiring in SERVICES
@@ -149,13 +149,13 @@ def test_only_the_watcher_provisions_the_stream():
     assert [wiring.service for wiring in SERVICES if wiring.provisions_stream] == ["watcher"]
 
 
-def test_the_service_that_talks_to_machines_has_no_kubernetes_right():
+def test_the_service_that_queries_machines_has_no_kubernetes_permission():
     metadata = next(wiring for wiring in SERVICES if wiring.service == "metadata")
     assert metadata.policy_rules == ()
     assert [wiring.service for wiring in SERVICES if "talosconfig" in wiring.secrets] == ["metadata"]
 
 
-def test_subjects_of_decisions_carry_the_service():
+def test_subjects_of_decisions_contain_the_service():
     decided = events.Decided(
         service="labeler", kind="node", name="a.b", outcome="initialized", reason="r", decided_at=NOW
     )

@@ -1,4 +1,4 @@
-"""How a fault is tried: its alert fires, no other one does, and all is calm before the next."""
+"""Runs one fault: its alert fires, no other alert does, and no alert is pending before the next fault."""
 
 import time
 
@@ -11,14 +11,14 @@ _JUST_NOW_SECONDS = 3.0
 async def fires_exactly_its_alert(
     watched: ObservedCluster, fault: Fault, *, begun: frozenset[str] = frozenset()
 ) -> None:
-    """`begun` are alerts of faults that last longer than this one."""
+    """Expect the fault's alert and no other; `begun` are alerts of faults that last longer than this one."""
     await watched.until_calm(begun)
     before = await watched.fired_within(_JUST_NOW_SECONDS)
     assert fault.alert not in before
     began = time.monotonic()
     async with fault.during(watched):
         await watched.until_fires(fault.alert)
-        # Before it is healed: to empty the stream is an outage of NATS, if a short one.
+        # Checked before the repair: emptying the stream is a short outage of NATS.
         fired = await watched.fired_within(time.monotonic() - began)
-    # Prometheus shows an alert as firing a moment before it stores the sample that says so.
+    # Prometheus shows an alert as firing shortly before it stores the sample.
     assert (fired | {fault.alert}) - before - begun == {fault.alert}, (sorted(fired), sorted(before))

@@ -1,4 +1,4 @@
-"""Which fault fires which alert, in the order in which they are tried."""
+"""The faults and the alerts that they fire, in the order of the runs."""
 
 from typing import Final
 
@@ -13,8 +13,8 @@ from tests.observe.faults import (
     hostile_request,
     no_nats,
     no_signer,
+    no_targets,
     no_watcher,
-    nobody_to_scrape,
     old_authority,
     replaced_machine,
     silent_endpoint,
@@ -25,7 +25,7 @@ from tests.observe.faults import (
     wrong_key,
 )
 
-# They take a minute and more, so they are begun before others.
+# This fault takes more than a minute, so it starts before the others.
 STALLED: Final = "TalosCCMConsumerStalled"
 OF_MACHINES: Final = (
     Fault(silent_machine, "TalosCCMNodeUninitializedTooLong"),
@@ -40,7 +40,7 @@ OF_MACHINES: Final = (
 )
 
 STALE: Final = "TalosCCMWatchStale"
-OF_EVERYBODY: Final = (
+OF_OUTAGES: Final = (
     Fault(no_watcher, "TalosCCMNoLeader"),
     Fault(no_nats, "TalosCCMBusDisconnected"),
 )
@@ -52,17 +52,17 @@ OF_KEYS: Final = (
     Fault(starved_process, "TalosCCMEventLoopLag"),
     Fault(unreadable_message, "TalosCCMDeadLetters"),
 )
-# Emptying the stream ends what the faults above have left, and has all be said again by who hears of Nodes.
+# Emptying the stream removes the messages of the faults above; all services then publish again.
 LAST: Final = (
     Fault(flooded_stream, "TalosCCMStreamAlmostFull"),
-    Fault(nobody_to_scrape, "TalosCCMDown"),
+    Fault(no_targets, "TalosCCMDown"),
 )
 
 TRIED: Final = {
     STALLED,
     STALE,
-    *(fault.alert for fault in (*OF_MACHINES, *OF_EVERYBODY, *OF_KEYS, *LAST)),
+    *(fault.alert for fault in (*OF_MACHINES, *OF_OUTAGES, *OF_KEYS, *LAST)),
 }
-# Nodes that wait so long would fire the alert on Nodes that wait first, a minute of which is a second here.
-# A watcher that is cut off from NATS fires TalosCCMBusDisconnected as well.
+# Slow Nodes would first fire the alert on uninitialized Nodes, whose minutes are seconds here.
+# A watcher without NATS also fires TalosCCMBusDisconnected.
 ONLY_BY_PROMTOOL: Final = {"TalosCCMTimeToReadySlow", "TalosCCMLeaderSilent"}

@@ -1,4 +1,4 @@
-"""What can go wrong in a watched cluster, one alert each: it lasts as long as the context."""
+"""Faults of an observed cluster, one per alert; each lasts as long as its context."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -23,19 +23,19 @@ from tests.integration.processes import a_process
 from tests.observe.observed_cluster import BLOCKS, CONFIG, WORKERS, ObservedCluster, gone
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-_FILLING: Final = [f"filling-{n}" for n in range(BLOCKS - 1 - (WORKERS + 1))]  # one block is left then
+_FILLING: Final = [f"filling-{n}" for n in range(BLOCKS - 1 - (WORKERS + 1))]  # leaves one block
 _TOO_MANY: Final = ["filling-last", "too-many"]
 _MEGABYTE: Final = 1_000_000
 
 
 @asynccontextmanager
 async def no_watcher(watched: ObservedCluster) -> AsyncIterator[None]:
-    """It dies, and nobody takes its place."""
+    """The only watcher dies."""
     await watched.services.kill("watcher")
     yield
     await watched.kubelets.request(
         "DELETE", f"{_LEASES}/{WATCHER_LEASE_NAME}"
-    )  # else it waits for the dead one's end
+    )  # otherwise the new watcher waits until the Lease expires
     watched.services.restart("watcher")
     await watched.services.wait_until_ready()
 
@@ -49,8 +49,8 @@ async def no_nats(watched: ObservedCluster) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def refused_watch(watched: ObservedCluster) -> AsyncIterator[None]:
-    """All connections break, and watches of Nodes are refused from then on."""
+async def rejected_watch(watched: ObservedCluster) -> AsyncIterator[None]:
+    """All connections break, and the API server rejects watches of Nodes from then on."""
     watched.server.faults.inject(TooManyRequestsFault(), verb="watch", resource="nodes")
     await watched.server.stop()
     await watched.server.resume()
@@ -60,7 +60,7 @@ async def refused_watch(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def no_consumer(watched: ObservedCluster) -> AsyncIterator[None]:
-    """csr dies, and there is work for it."""
+    """csr dies while requests wait."""
     await watched.services.kill("csr")
     for n in range(3):
         await watched.ask_for_certificate(f"well-{n}")
@@ -85,23 +85,23 @@ async def no_signer(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def unreadable_message(watched: ObservedCluster) -> AsyncIterator[None]:
-    await watched.publish_as("metadata", {f"{ENRICHED_NODE}.nobody": b"\xff{no event"})
-    yield  # it lies there until the stream is emptied
+    await watched.publish_as("metadata", {f"{ENRICHED_NODE}.unknown": b"\xff{no event"})
+    yield  # the dead letter stays until the stream is emptied
 
 
 @asynccontextmanager
 async def flooded_stream(watched: ObservedCluster) -> AsyncIterator[None]:
-    """Somebody with labeler's key publishes what is none of ours."""
+    """An attacker with labeler's key publishes junk."""
     junk = {f"{DECIDED}.labeler.node.junk-{n}": bytes(_MEGABYTE) for n in range(58)}  # of 64 MiB
     await watched.publish_as("labeler", junk)
     yield
-    await watched.bus.server.wipe()  # as its runbook says
+    await watched.bus.server.wipe()  # the fix in its runbook
     await watched.services.wait_until_ready()
 
 
 @asynccontextmanager
 async def wrong_key(watched: ObservedCluster) -> AsyncIterator[None]:
-    """A process of csr has the key that may only read."""
+    """A process of csr uses a key that may only read."""
     arguments = [
         f"--nats-url={watched.bus.url}",
         *watched.bus.nats_flags("reader"),
@@ -120,7 +120,7 @@ async def wrong_key(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def old_authority(watched: ObservedCluster) -> AsyncIterator[None]:
-    """The authority of NATS has 300 days left."""
+    """The CA of NATS expires in 300 days."""
     folder = watched.bus.folder("ca")
     before = {name: (folder / name).read_bytes() for name in (CERTIFICATE, KEY)}
     made = make_authority(
@@ -138,7 +138,7 @@ async def old_authority(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def silent_machine(watched: ObservedCluster) -> AsyncIterator[None]:
-    """A Node joins whose machine answers nothing."""
+    """A Node joins whose machine does not answer."""
     machine = make_machine("silent", "10.240.0.60")
     await watched.machines.put_machines(machine)
     await watched.machines.set_faults(machine.id, unavailable=True)
@@ -149,7 +149,7 @@ async def silent_machine(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def silent_endpoint(watched: ObservedCluster) -> AsyncIterator[None]:
-    """The Talos API answers nothing, of any machine."""
+    """The Talos API does not answer for any machine."""
     await watched.machines.cut_endpoint(0)
     yield
     await watched.machines.restore_endpoint(0)
@@ -172,7 +172,7 @@ async def broken_file(watched: ObservedCluster) -> AsyncIterator[None]:
 @asynccontextmanager
 async def almost_full_pool(watched: ObservedCluster) -> AsyncIterator[None]:
     await watched.join(*_FILLING, first=100)
-    yield  # it stays so until too many Nodes have come and gone
+    yield  # `exhausted_pool` deletes these Nodes
 
 
 @asynccontextmanager
@@ -184,7 +184,7 @@ async def exhausted_pool(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def foreign_allocator(watched: ObservedCluster) -> AsyncIterator[None]:
-    """A Node comes with a pod CIDR that somebody else has given it."""
+    """A Node joins with a pod CIDR from another allocator."""
     machine = make_machine("foreign", "10.240.0.61")
     await watched.machines.put_machines(machine)
     node = build_registered_node(SimKubelet.of_machine(machine), datetime.now(UTC))
@@ -197,7 +197,7 @@ async def foreign_allocator(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def replaced_machine(watched: ObservedCluster) -> AsyncIterator[None]:
-    """Another machine answers in a Node's place, and no Node may be deleted this hour."""
+    """Another machine answers at a Node's address, and the limit of deletions is 0."""
     await watched.join("replaced", first=62)
     await watched.cluster.until_usable("replaced")
     await watched.cluster.replace("replaced", by="successor")
@@ -208,7 +208,7 @@ async def replaced_machine(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def stolen_lease(watched: ObservedCluster) -> AsyncIterator[None]:
-    """Somebody else holds the Lease of lifecycle, for longer than this takes."""
+    """Another process holds the Lease of lifecycle for the whole run."""
     path = f"{_LEASES}/{LIFECYCLE_LEASE_NAME}"
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     held = {"holderIdentity": "another", "leaseDurationSeconds": 600, "renewTime": now, "acquireTime": now}
@@ -220,7 +220,7 @@ async def stolen_lease(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def starved_process(watched: ObservedCluster) -> AsyncIterator[None]:
-    """lifecycle gets the processor for a third of the time, and has to wait for it."""
+    """lifecycle is paused for two thirds of the time."""
     child = watched.services.children["lifecycle"]
 
     async def starve() -> None:
@@ -238,14 +238,14 @@ async def starved_process(watched: ObservedCluster) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def nobody_to_scrape(watched: ObservedCluster) -> AsyncIterator[None]:
+async def no_targets(watched: ObservedCluster) -> AsyncIterator[None]:
     watched.prometheus.set_targets({})
     yield
     watched.prometheus.set_targets(watched.addresses())
 
 
 class Fault(NamedTuple):
-    """What is done, and which alert it fires."""
+    """A fault and the alert that it fires."""
 
     during: Callable[[ObservedCluster], AbstractAsyncContextManager[None]]
     alert: str

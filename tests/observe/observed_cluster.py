@@ -1,4 +1,4 @@
-"""A whole cluster whose alerts are watched: every service, NATS as it is installed, a real Prometheus."""
+"""A cluster with all services, an installed NATS and a real Prometheus that evaluates the alerts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import nats
 import yaml
 
 from libs.common.contract.services import SERVICES
@@ -19,11 +18,12 @@ from tests.architecture.sources import ROOT
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, Cluster
+from tests.observe.running_fleet import publish_as
 from tests.observe.shortened import shortened
 
 RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
 CONFIG: Final = "transformations:\n- name: team\n  labels: {team: red}\n"
-BLOCKS: Final = 16  # of the one pool
+BLOCKS: Final = 16  # in the only pool
 WORKERS: Final = 9
 SCRAPE_SECONDS: Final = 1.0
 _FLAGS: Final = (
@@ -46,7 +46,7 @@ _FIRES_SECONDS: Final = 150
 
 
 class ObservedCluster:
-    """The cluster, its parts, and which alerts it has given."""
+    """The cluster, its processes, and the expected alerts."""
 
     def __init__(
         self, run_dir: Path, server: SimApiServer, cluster: Cluster, bus: BootstrapInstallation
@@ -58,7 +58,7 @@ class ObservedCluster:
         self.prometheus: PrometheusServer
         self.talosconfig: Path
         self.config = run_dir / "cloud-config.yaml"
-        self._expected: set[str] = set()  # what has fired, and what was begun and is yet to fire
+        self._expected: set[str] = set()  # alerts that have fired, or will fire by a fault that has started
 
     @property
     def kubelets(self) -> KubeletFleet:
@@ -73,37 +73,37 @@ class ObservedCluster:
         return self.cluster.services
 
     def addresses(self) -> dict[str, str]:
-        """Of every process, for Prometheus."""
+        """The addresses of all processes, for Prometheus."""
         found = {name: f"127.0.0.1:{port}" for name, port in self.services.ports.items()}
         return found | {"keeper": f"127.0.0.1:{self.bus.health_port}"}
 
     async def join(self, *names: str, first: int, **flags: Any) -> list[SimMachineFacts]:
-        """Machines of these names run and have joined; `first` is their first address."""
+        """Start machines with these names and let them join; `first` is the last byte of the first IP."""
         some = [make_machine(name, f"10.240.0.{first + n}") for n, name in enumerate(names)]
         await self.cluster.join(*some, **flags)
         return some
 
     async def ask_for_certificate(self, name: str, **wishes: Any) -> str:
-        """The kubelet of that Node files a request; its name."""
+        """Let the kubelet of that Node file a request; return its name."""
         machine = self.machines.get_machine(name)
         return await self.kubelets.request_certificate(SimKubelet.of_machine(machine), **wishes)
 
     def expect(self, alert: str) -> None:
-        """It has been provoked."""
+        """Allow this alert from now on."""
         self._expected.add(alert)
 
     async def firing(self) -> set[str]:
-        """What fires now."""
+        """The alerts that fire now."""
         return {alert.name for alert in await self.prometheus.list_alerts() if alert.state == "firing"}
 
     async def fired_within(self, seconds: float) -> set[str]:
-        """What has fired at any time since then."""
+        """The alerts that have fired at any time within these seconds."""
         window = f"{max(1, round(seconds))}s"
         query = f'count by (alertname) (last_over_time(ALERTS{{alertstate="firing"}}[{window}]))'
         return {sample.labels["alertname"] for sample in await self.prometheus.query(query)}
 
     async def until_fires(self, alert: str) -> None:
-        """That one does; none may meanwhile but those that were expected before."""
+        """Wait until the alert fires; only alerts that were expected before may fire meanwhile."""
         self.expect(alert)
 
         async def fires() -> bool:
@@ -114,18 +114,18 @@ class ObservedCluster:
 
         await wait_until(fires, f"{alert} fires", _FIRES_SECONDS)
 
-    async def until_calm(self, but_for: frozenset[str] = frozenset()) -> None:
-        """All processes answer, and no alert is about to fire; those that did may still fade."""
+    async def until_calm(self, excluded: frozenset[str] = frozenset()) -> None:
+        """Wait until no alert is pending; alerts that have fired may still do so."""
 
         async def calm() -> bool:
             alerts = await self.prometheus.list_alerts()
             assert {each.name for each in alerts if each.state == "firing"} <= self._expected, alerts
-            return not {each.name for each in alerts if each.state == "pending"} - but_for
+            return not {each.name for each in alerts if each.state == "pending"} - excluded
 
         await wait_until(calm, "nothing is pending", _CALM_SECONDS)
 
     async def until_gone(self, alert: str) -> None:
-        """That one fires no more."""
+        """Wait until the alert does not fire."""
 
         async def is_gone() -> bool:
             return alert not in await self.firing()
@@ -133,7 +133,7 @@ class ObservedCluster:
         await wait_until(is_gone, f"{alert} is gone", _CALM_SECONDS)
 
     async def until_quiet(self) -> None:
-        """No alert at all."""
+        """Wait until no alert is pending or firing."""
 
         async def quiet() -> bool:
             return not await self.prometheus.list_alerts()
@@ -141,7 +141,7 @@ class ObservedCluster:
         await wait_until(quiet, "no alert", _CALM_SECONDS)
 
     async def until_scraped(self, **wanted: bool) -> None:
-        """Prometheus has (or has not) an answer of these processes."""
+        """Wait until Prometheus has, or does not have, metrics of these processes."""
 
         async def scraped() -> bool:
             up = await self.prometheus.get_target_states()
@@ -150,28 +150,19 @@ class ObservedCluster:
         await wait_until(scraped, f"scraped: {wanted}", _CALM_SECONDS)
 
     async def publish_as(self, user: str, messages: Mapping[str, bytes]) -> None:
-        """Bytes by subject, with that user's key."""
-        access = self.bus.nats_access(user)
-        client = await nats.connect(
-            self.bus.url, nkeys_seed_str=access.read_seed(), tls=access.tls_context(), allow_reconnect=False
-        )
-        try:
-            for subject, payload in messages.items():
-                await client.publish(subject, payload)  # the key may not hear the stream's answer
-                await client.flush()
-        finally:
-            await client.close()
+        """Publish bytes by subject, with that user's key."""
+        await publish_as(self.bus, user, messages)
 
 
 @asynccontextmanager
 async def a_watched_cluster(run_dir: Path) -> AsyncIterator[ObservedCluster]:
-    """Everything runs, ten Nodes are usable, and nothing is scraped before that."""
+    """A running cluster with ten usable Nodes; Prometheus starts after that."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         server = await enter(SimApiServer.start(run_dir / "api"))
         kubelets = await enter(KubeletFleet.start(server))
         machines = await enter(MachineFleet.start(run_dir / "machines"))
-        # A store in which the stream cannot grow: a flood of 58 MiB fills it.
+        # The stream cannot grow beyond this store, so a flood of 58 MB fills it.
         bus = await enter(install_bootstrap(run_dir / "nats", flags=[f"--store-bytes={64 * 2**20}"]))
         await enter(bus.run_sidecar())
         watched = ObservedCluster(run_dir, server, Cluster(kubelets, machines), bus)
@@ -199,7 +190,7 @@ def _services(watched: ObservedCluster) -> Any:
     }
     own["lifecycle"] += _LIFECYCLE
     own["ipam"] += ["--pod-cidr-quarantine=1s"]
-    own["metadata"] += ["--talos-watched-machines=0"]  # all are looked at so often
+    own["metadata"] += ["--talos-watched-machines=0"]  # poll all machines
     return ServiceProcesses.start(
         watched.run_dir / "services",
         watched.server,
@@ -213,7 +204,7 @@ def _services(watched: ObservedCluster) -> Any:
 
 
 async def gone(watched: ObservedCluster, *names: str) -> None:
-    """These Nodes and their machines."""
+    """Remove these Nodes and their machines."""
     for name in names:
         await watched.kubelets.delete_node(name)
         watched.cluster.joined.discard(name)

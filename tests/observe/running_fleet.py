@@ -1,6 +1,6 @@
-"""Everything that there is to see: every service, nodes that join, and a fault of each kind, all scraped."""
+"""Data for every panel: all services, nodes that join, and one fault of each kind, scraped by Prometheus."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -31,14 +31,14 @@ FLAGS: Final = (
     "--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/112",
     *PATIENT,
 )
-# Prometheus knows a counter's rise only from its second value on: so nodes join twice.
+# Prometheus sees the increase of a counter only from its second value on: so nodes join twice.
 WAVES: Final = 2
 NODES_A_WAVE: Final = 4
-LONG_SECONDS: Final = 240.0  # a machine may be busy
+LONG_SECONDS: Final = 240.0  # for a busy machine
 
 
 class Fleet:
-    """The cluster, and what is wrong with it."""
+    """The cluster and its faults."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Fleet:
         self._bus = bus
 
     async def live(self) -> None:
-        """Nodes join and get certificates, in waves that Prometheus can tell apart."""
+        """Let nodes join and get certificates, in waves that Prometheus scrapes separately."""
         for wave in range(WAVES):
             first = 10 * wave + 10
             some = [make_machine(f"seen-{n}", f"10.240.0.{n}") for n in range(first, first + NODES_A_WAVE)]
@@ -67,7 +67,7 @@ class Fleet:
             await self.until(became, (wave + 1) * NODES_A_WAVE)
 
     async def break_much(self) -> None:
-        """One fault of each kind that a panel is there to show."""
+        """Cause one fault of each kind that a panel shows."""
         kubelets, machines = self._cluster.kubelets, self._cluster.machines
         silent, liar = make_machine("seen-silent", "10.240.0.60"), make_machine("seen-liar", "10.240.0.61")
         await machines.put_machines(silent)
@@ -79,11 +79,11 @@ class Fleet:
         self._server.faults.inject(TooManyRequestsFault(), verb="patch", resource="nodes", times=3)
         await self._cluster.join(make_machine("seen-late", "10.240.0.62"))
         for name in ("bad-1", "bad-2"):
-            await put_as_metadata(self._bus, f"{ENRICHED_NODE}.{name}", b"\xff{no event")
+            await publish_as(self._bus, "metadata", {f"{ENRICHED_NODE}.{name}": b"\xff{no event"})
         await self._cluster.replace("seen-10", "seen-successor")
 
     async def until(self, promql: str, least: float, seconds: float = LONG_SECONDS) -> None:
-        """The query's first value is that, or more."""
+        """Wait until the first value of the query is at least `least`."""
 
         async def is_reached() -> bool:
             found = await self.prometheus.query(promql)
@@ -92,22 +92,23 @@ class Fleet:
         await wait_until(is_reached, promql, seconds)
 
 
-async def put_as_metadata(bus: BootstrapInstallation, subject: str, payload: bytes) -> None:
-    """Bytes that metadata's key lets one publish, though they are nobody's event."""
-    access: NatsAccess = bus.nats_access("metadata")
+async def publish_as(bus: BootstrapInstallation, user: str, messages: Mapping[str, bytes]) -> None:
+    """Publish bytes by subject, with that user's key."""
+    access: NatsAccess = bus.nats_access(user)
     client = await nats.connect(
         bus.url, nkeys_seed_str=access.read_seed(), tls=access.tls_context(), allow_reconnect=False
     )
     try:
-        await client.publish(subject, payload)  # the key may not hear the stream's answer
-        await client.flush()
+        for subject, payload in messages.items():
+            await client.publish(subject, payload)  # the key may not receive the stream's response
+            await client.flush()
     finally:
         await client.close()
 
 
 @asynccontextmanager
 async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
-    """Every service and NATS' keeper as they are deployed, scraped by a real Prometheus with the alerts."""
+    """All services and the NATS keeper as deployed, scraped by a real Prometheus with the alerts."""
     config = run_dir / "cloud-config.yaml"
     config.write_text(CONFIG)
     async with AsyncExitStack() as stack:

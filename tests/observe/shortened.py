@@ -1,4 +1,4 @@
-"""The shipped rules with a second for each minute; nothing else of them is other than it is shipped."""
+"""The shipped rules with a second for each minute, and no other change."""
 
 import copy
 import re
@@ -9,7 +9,7 @@ _WINDOW: Final = re.compile(r"(?<=\[)\d+[ms](?=\])|(?<=offset )\d+[ms]\b")
 
 
 def shortened(rules: dict[str, Any]) -> dict[str, Any]:
-    """`for:`, windows and offsets in seconds that were in minutes. Thresholds are what they are."""
+    """The rules with seconds instead of minutes in `for:`, windows and offsets; thresholds do not change."""
     made = copy.deepcopy(rules)
     for group in made["groups"]:
         for rule in group["rules"]:
@@ -19,8 +19,8 @@ def shortened(rules: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def in_words(rules: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Every rule without its durations: what shortening must leave alone."""
+def without_durations(rules: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Every rule without its durations, which `shortened` must not change."""
     return [
         (group["name"], rule["alert"], _WINDOW.sub("", rule["expr"]), rule["labels"], rule["annotations"])
         for group in rules["groups"]

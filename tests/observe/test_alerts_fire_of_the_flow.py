@@ -1,4 +1,4 @@
-"""Faults of watcher, NATS, keys and certificates, one after the other, each fires its alert and no other."""
+"""Each fault of watcher, NATS, keys and certificates fires its alert and no other."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tests.observe.fault_runs import fires_exactly_its_alert
-from tests.observe.fault_table import LAST, OF_EVERYBODY, OF_KEYS, STALE
-from tests.observe.faults import Fault, refused_watch
+from tests.observe.fault_table import LAST, OF_KEYS, OF_OUTAGES, STALE
+from tests.observe.faults import Fault, rejected_watch
 from tests.observe.observed_cluster import ObservedCluster, a_watched_cluster
 
 
@@ -19,17 +19,15 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Obs
 
 @pytest.fixture(scope="module")
 async def staling(watched: ObservedCluster) -> AsyncIterator[AsyncExitStack]:
-    """It takes a minute until a watch counts as stale: meanwhile the others are tried."""
+    """A fault that fires after a minute; the other faults run meanwhile."""
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(refused_watch(watched))
+        await stack.enter_async_context(rejected_watch(watched))
         watched.expect(STALE)
         yield stack
 
 
-@pytest.mark.parametrize("fault", OF_EVERYBODY, ids=lambda fault: fault.during.__name__)
-async def test_a_fault_that_stops_everybody_fires_its_alert_and_no_other(
-    watched: ObservedCluster, fault: Fault
-):
+@pytest.mark.parametrize("fault", OF_OUTAGES, ids=lambda fault: fault.during.__name__)
+async def test_an_outage_fires_its_alert_and_no_other(watched: ObservedCluster, fault: Fault):
     await fires_exactly_its_alert(watched, fault)
 
 
@@ -40,7 +38,7 @@ async def test_a_fault_fires_its_alert_and_no_other(
     await fires_exactly_its_alert(watched, fault, begun=frozenset({STALE}))
 
 
-async def test_a_watch_that_is_refused_fires_its_alert_until_it_is_not(
+async def test_a_rejected_watch_fires_its_alert_until_it_is_accepted(
     watched: ObservedCluster, staling: AsyncExitStack
 ):
     await watched.until_fires(STALE)
@@ -51,13 +49,13 @@ async def test_a_watch_that_is_refused_fires_its_alert_until_it_is_not(
 
 
 @pytest.mark.parametrize("fault", LAST, ids=lambda fault: fault.during.__name__)
-async def test_a_fault_that_takes_everything_away_fires_its_alert_and_no_other(
+async def test_a_fault_that_stops_every_service_fires_its_alert_and_no_other(
     watched: ObservedCluster, fault: Fault
 ):
     await fires_exactly_its_alert(watched, fault)
 
 
-async def test_when_all_faults_are_healed_all_is_quiet_and_nothing_else_has_fired(watched: ObservedCluster):
+async def test_after_all_faults_no_alert_fires_and_no_other_has_fired(watched: ObservedCluster):
     await watched.until_quiet()
-    expected = {STALE} | {fault.alert for fault in (*OF_EVERYBODY, *OF_KEYS, *LAST)}
+    expected = {STALE} | {fault.alert for fault in (*OF_OUTAGES, *OF_KEYS, *LAST)}
     assert await watched.fired_within(900) == expected

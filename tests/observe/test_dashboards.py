@@ -1,4 +1,4 @@
-"""Each query of each board, as Grafana sends it, is answered with data by a Prometheus that scrapes us."""
+"""Each query of each dashboard returns data from a Prometheus that scrapes the services."""
 
 import json
 import math
@@ -13,20 +13,20 @@ from tests.bus_actors import wait_until
 from tests.observe.running_fleet import Fleet, a_fleet
 from tools.dashboards.boards import FOLDER
 
-# What Grafana puts in for variables and for the width of the screen.
+# The values that Grafana substitutes for variables.
 CHOSEN: Final = {"$cluster": ".*", "$job": "talos-ccm", "$__rate_interval": "10m", "$__range": "10m"}
-# No fault of the test makes these, and no data is what they show while all is well.
+# No fault of this test causes these, and without a fault they have no data.
 NEVER_HERE: Final = {
     (
         "pipeline",
         "Retries, redeliveries and failed publishes",
         "C",
-    ): "nothing fails to be published while NATS is there and has room",
+    ): "publishing fails only without NATS or with a full stream",
 }
 
 
 def targets() -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Each query in PromQL, by board, panel and letter."""
+    """Each PromQL query, by dashboard, panel and letter."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for path in sorted(FOLDER.glob("*.json")):
         panel: dict[str, Any]
@@ -42,7 +42,7 @@ WITH_DOTS: Final = sorted({target["expr"] for target in TARGETS.values() if targ
 
 
 def steps() -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    """The thresholds of each panel that is one number, by where its query is."""
+    """The thresholds of each stat panel, by the place of its query."""
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for path in sorted(FOLDER.glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
@@ -56,13 +56,13 @@ STEPS: Final = steps()
 
 
 def colour(value: float, thresholds: list[dict[str, Any]]) -> str:
-    """What Grafana paints it."""
+    """The colour that Grafana shows."""
     passed = [step["color"] for step in thresholds if step["value"] is None or step["value"] <= value]
     return str(passed[-1])
 
 
 def as_sent(query: str) -> str:
-    """With what is chosen in the place of the variables."""
+    """The query with values instead of variables."""
     for variable, value in CHOSEN.items():
         query = query.replace(variable, value)
     assert "$" not in query
@@ -70,7 +70,7 @@ def as_sent(query: str) -> str:
 
 
 async def painted(fleet: Fleet) -> dict[tuple[str, str, str], str]:
-    """The colour of each panel that is one number, as of now; "" without data."""
+    """The present colour of each stat panel; "" without data."""
     now: dict[tuple[str, str, str], str] = {}
     for where, thresholds in STEPS.items():
         found = await fleet.prometheus.query(as_sent(TARGETS[where]["expr"]))
@@ -80,7 +80,7 @@ async def painted(fleet: Fleet) -> dict[tuple[str, str, str], str]:
 
 @pytest.fixture(scope="module")
 async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
-    """All was well, and everything was green; then much was broken."""
+    """A fleet that was healthy, with all panels green, and then got faults."""
     async with a_fleet(tmp_path_factory.mktemp("fleet")) as running:
         await running.live()
 
@@ -103,12 +103,12 @@ async def test_a_panel_has_data(fleet: Fleet, where: tuple[str, str, str]):
         return any(math.isfinite(sample.value) for sample in await fleet.prometheus.query(query))
 
     if where in NEVER_HERE:
-        assert not await has_data(), "it can be had: away from the list with it"
+        assert not await has_data(), "it has data: remove it from NEVER_HERE"
         return
     await wait_until(has_data, query, 240)
 
 
-async def test_numbers_that_were_green_while_all_was_well_are_not_when_much_is_broken(fleet: Fleet):
+async def test_stat_panels_that_were_green_turn_orange_or_red_with_faults(fleet: Fleet):
     wanted = {
         "Firing alerts",
         "Blocked nodes",
@@ -120,27 +120,27 @@ async def test_numbers_that_were_green_while_all_was_well_are_not_when_much_is_b
     }
     bad: set[str] = set()
 
-    async def told() -> bool:
+    async def all_are_shown() -> bool:
         bad.update(title for (_, title, _), now in (await painted(fleet)).items() if now in ("orange", "red"))
         return wanted <= bad
 
-    await wait_until(told, "what is broken is told", 240)
+    await wait_until(all_are_shown, "every fault is shown", 240)
 
 
 @pytest.mark.parametrize("query", WITH_DOTS)
-async def test_the_dots_of_a_panel_lead_to_traces_that_were_exported(fleet: Fleet, query: str):
+async def test_the_exemplars_of_a_panel_link_to_exported_traces(fleet: Fleet, query: str):
     now = time.time()
-    asked = {"query": as_sent(query), "start": f"{now - 3600}", "end": f"{now + 3600}"}
+    parameters = {"query": as_sent(query), "start": f"{now - 3600}", "end": f"{now + 3600}"}
 
     async def one_leads_there() -> bool:
-        found = await fleet.prometheus._request("/api/v1/query_exemplars", asked)
+        found = await fleet.prometheus._request("/api/v1/query_exemplars", parameters)
         dots = {each["labels"]["trace_id"] for series in found for each in series["exemplars"]}
         return bool(dots & {span.trace_id.hex() for span in fleet.collector.all})
 
     await wait_until(one_leads_there, query, 240)
 
 
-async def test_what_the_node_journey_searches_traces_for_is_on_the_span_that_begins_them(fleet: Fleet):
+async def test_the_root_span_has_the_attribute_that_the_node_journey_searches_for(fleet: Fleet):
     def begun() -> set[str]:
         return {
             pair.value.string_value
@@ -151,7 +151,7 @@ async def test_what_the_node_journey_searches_traces_for_is_on_the_span_that_beg
         }
 
     await wait_until(lambda: "seen-11" in begun(), "the journey of seen-11", 60)
-    assert fleet.collector.services["watch event"] == "watcher", "Jaeger is asked for traces with it"
+    assert fleet.collector.services["watch event"] == "watcher", "Jaeger searches by this service"
 
 
 async def test_the_cluster_and_the_job_are_found_by_the_variables(fleet: Fleet):
@@ -159,6 +159,6 @@ async def test_the_cluster_and_the_job_are_found_by_the_variables(fleet: Fleet):
     assert [sample.labels for sample in found] == [{"job": CHOSEN["$job"]}]
 
 
-async def test_with_honor_labels_a_service_is_our_word_for_it(fleet: Fleet):
+async def test_with_honor_labels_the_label_service_is_ours(fleet: Fleet):
     found = await fleet.prometheus.query("count by (service) (talosccm_nats_connected)")
     assert {sample.labels["service"] for sample in found} == {spec.service for spec in SERVICES}

@@ -1,4 +1,4 @@
-"""The Prometheus of these tests: where it comes from, and what it says of what it scrapes."""
+"""The Prometheus of these tests: how it is found, and that it scrapes and evaluates rules."""
 
 import contextlib
 import sys
@@ -15,7 +15,7 @@ from tests.bus_actors import wait_until
 
 @contextlib.asynccontextmanager
 async def metrics_page(text: str) -> AsyncIterator[str]:
-    """An address that serves it."""
+    """Serve the text; yields the address."""
     app = web.Application()
 
     async def page(_request: web.Request) -> web.Response:
@@ -32,7 +32,7 @@ async def metrics_page(text: str) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_it_scrapes_what_it_is_told_to_and_keeps_the_labels_of_a_service(tmp_path: Path):
+async def test_it_scrapes_its_targets_and_keeps_the_labels_of_a_service(tmp_path: Path):
     rules = tmp_path / "rules.yaml"
     rules.write_text(
         "groups: [{name: g, rules: [{alert: Cold, expr: degrees < 0, labels: {severity: low}}]}]\n"
@@ -68,7 +68,7 @@ async def test_it_scrapes_what_it_is_told_to_and_keeps_the_labels_of_a_service(t
             await prometheus.query("degrees{")
 
 
-def test_programs_that_are_named_are_taken_and_the_other_from_beside_it(tmp_path: Path):
+def test_a_named_program_is_used_and_the_other_one_is_found_beside_it(tmp_path: Path):
     for name in ("prometheus", "promtool"):
         (tmp_path / name).symlink_to(sys.executable)
     for name in ("prometheus", "promtool"):
@@ -76,17 +76,16 @@ def test_programs_that_are_named_are_taken_and_the_other_from_beside_it(tmp_path
         assert programs == (Path(sys.executable).resolve(), Path(sys.executable).resolve())
 
 
-def test_a_program_that_is_named_and_not_there_is_told(tmp_path: Path):
+def test_a_named_program_that_does_not_exist_is_reported(tmp_path: Path):
     with pytest.raises(
         PrometheusUnavailable,
-        match=r"PROMETHEUS: /nowhere/p is no program "
-        r".*PROMETHEUS=/path/to",
+        match=r"PROMETHEUS: /nowhere/p is not an executable program.*PROMETHEUS=/path/to",
     ):
         find_or_fetch({"PROMETHEUS": "/nowhere/p", "PATH": "/nowhere"})
 
 
 def test_without_debians_tools_the_fix_is_named():
     with pytest.raises(
-        PrometheusUnavailable, match=r"no apt-get and no dpkg-deb .*\n.*PROMETHEUS=/path/to/prometheus"
+        PrometheusUnavailable, match=r"lacks apt-get and dpkg-deb\n.*PROMETHEUS=/path/to/prometheus"
     ):
         find_or_fetch({"PATH": "/nowhere"})

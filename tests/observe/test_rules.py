@@ -1,4 +1,4 @@
-"""The rules as Prometheus' own tool judges them: well formed, and each trial of an alert as it is written."""
+"""The rules checked by promtool: their syntax, and the test cases of the alerts."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ FOLDER: Final = ROOT / "deploy" / "observability"
 
 
 def promtool(*arguments: str | Path) -> str:
-    """What it says; it must be content."""
+    """Run promtool, which must succeed, and return its output."""
     argv = [find_or_fetch().promtool, *arguments]
     done = subprocess.run(argv, cwd=FOLDER, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -22,5 +22,5 @@ def test_promtool_finds_nothing_wrong_with_the_rules():
     assert "SUCCESS" in promtool("check", "rules", "rules.yaml")
 
 
-def test_every_trial_of_the_alerts_goes_as_it_is_written():
+def test_every_test_case_of_the_alerts_passes():
     assert "SUCCESS" in promtool("test", "rules", "rules_test.yaml")
