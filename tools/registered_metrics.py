@@ -1,4 +1,4 @@
-"""The metrics of libs/common/metrics.py and the services that set them, read from the source code."""
+"""The metrics of libs/common/observability/metrics.py and the services that set them, from the sources."""
 
 from __future__ import annotations
 

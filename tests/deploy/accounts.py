@@ -1,4 +1,4 @@
-"""What an account may do, by its token: what the API server lists, and what it answers when it is tried."""
+"""The permissions of a ServiceAccount by its token: as the API server lists them, and by trying requests."""
 
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -24,7 +24,7 @@ _ON_ALL = {"create", "list", "watch", "deletecollection"}
 
 
 class Rule(NamedTuple):
-    """One thing that may be done; name "" is any."""
+    """One allowed action; name "" is any."""
 
     group: str
     resource: str
@@ -33,7 +33,7 @@ class Rule(NamedTuple):
 
 
 class Try(NamedTuple):
-    """One thing that somebody tries."""
+    """One action to try."""
 
     group: str
     resource: str
@@ -43,7 +43,7 @@ class Try(NamedTuple):
 
     @property
     def path(self) -> str:
-        """With the subresource behind the name."""
+        """The URL path; a subresource follows the name."""
         resource, _, subresource = self.resource.partition("/")
         root = f"/apis/{self.group}/v1" if self.group else "/api/v1"
         parts = [root, *(["namespaces", self.namespace] if self.namespace else []), resource]
@@ -55,7 +55,7 @@ class Try(NamedTuple):
 
 
 def rules_of(rights: Iterable[PolicyRule], namespace: str) -> set[Rule]:
-    """What rights give in that namespace, the cluster-wide ones among them."""
+    """The actions that these rules allow in that namespace, cluster-wide ones included."""
     return {
         Rule(right.group, right.resource, verb, name)
         for right in rights
@@ -66,18 +66,19 @@ def rules_of(rights: Iterable[PolicyRule], namespace: str) -> set[Rule]:
 
 
 def tries_of(rights: Iterable[PolicyRule]) -> set[Try]:
-    """Each thing that rights allow, to be tried by somebody else."""
+    """Each action that these rules allow, for another account to try."""
     return {
         Try(right.group, right.resource, verb, name, right.namespace)
         for right in rights
-        if right.resource != "signers"  # nothing that could be asked for: looked up at an approval
+        if right.resource
+        != "signers"  # not a resource that can be requested: admission checks it at an approval
         for verb in right.verbs
         for name in right.resource_names or ("",)
     }
 
 
 class Account:
-    """A client with that account's token and nothing else."""
+    """A client with only the token of an account."""
 
     def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
         self._session = session
@@ -88,7 +89,7 @@ class Account:
     async def of(
         cls, control_plane: ControlPlane, kubelets: KubeletFleet, namespace: str, name: str
     ) -> AsyncIterator["Account"]:
-        """Who asks with a new token of that ServiceAccount."""
+        """Return a client with a new token of that ServiceAccount."""
         headers = {"Authorization": f"Bearer {await token_of(kubelets, namespace, name)}"}
         trust = ssl.create_default_context(cafile=control_plane.ca_file)
         async with aiohttp.ClientSession(
@@ -99,7 +100,7 @@ class Account:
     async def request(
         self, method: str, path: str, body: Any = None, *, content_type: str = JSON, **headers: str
     ) -> HttpResponse:
-        """Whatever the status, it is returned."""
+        """Send one request and return the response, whatever its status."""
         data = None if body is None else msgspec.json.encode(body)
         sent = {"Content-Type": content_type, **headers}
         async with self._session.request(method, self._server + path, data=data, headers=sent) as answer:
@@ -107,13 +108,13 @@ class Account:
             return HttpResponse(answer.status, msgspec.json.decode(text) if text.startswith(b"{") else text)
 
     async def tries(self, what: Try) -> HttpResponse:
-        """Do it; who may not is told so before anybody looks at the body, or for such an object."""
+        """Try the action; a forbidden one is rejected before the server validates body or name."""
         method = _METHODS.get(what.verb, "GET")
         body: Any = {} if method in ("POST", "PUT", "PATCH") else None
         return await self.request(method, what.path, body, content_type=MERGE if method == "PATCH" else JSON)
 
     async def rules(self, namespace: str) -> set[Rule]:
-        """All that the API server lets it do in that namespace (SelfSubjectRulesReview)."""
+        """All actions that the API server allows in that namespace (SelfSubjectRulesReview)."""
         path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
         body: dict[str, Any] = {
             "apiVersion": "authorization.k8s.io/v1",

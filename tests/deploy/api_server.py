@@ -1,4 +1,4 @@
-"""Manifests on a real API server: applied as `kubectl apply --server-side` does, and taken away again."""
+"""Manifests on a real API server: applied as by `kubectl apply --server-side`, and deleted again."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from libs.testbed.helm.chart import Manifest
 from tests.bus_actors import wait_until
 
 APPLY = "application/apply-patch+yaml"
-# What Talos makes where kubernetesTalosAPIAccess is on: the kind that the chart's credential is of.
+# Talos creates this kind if kubernetesTalosAPIAccess is enabled; the chart's credential is one.
 TALOS_ACCOUNTS: Manifest = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -49,7 +49,7 @@ TALOS_ACCOUNTS: Manifest = {
 
 
 class Applied(NamedTuple):
-    """What the server answered."""
+    """The response to an apply."""
 
     status: int
     object: dict[str, Any]
@@ -57,7 +57,7 @@ class Applied(NamedTuple):
 
 
 class ApiServer:
-    """The API server as its administrator sees it."""
+    """A client of the API server with an admin's permissions."""
 
     def __init__(self, server: str, session: aiohttp.ClientSession) -> None:
         self._server = server
@@ -71,7 +71,7 @@ class ApiServer:
             yield cls(control_plane.server, session)
 
     async def apply(self, manifest: Manifest) -> Applied:
-        """Server-side, as Talos does; unknown fields are refused."""
+        """Apply server-side, as Talos does; the server rejects unknown fields."""
         query = {"fieldManager": "talos", "force": "true", "fieldValidation": "Strict"}
         async with self._session.patch(
             self._server + path_of(manifest),
@@ -92,7 +92,7 @@ class ApiServer:
 
     @asynccontextmanager
     async def with_objects(self, manifests: Sequence[Manifest]) -> AsyncIterator[list[Applied]]:
-        """All of them, in that order; deleted at the end, the last first."""
+        """Apply all in order; delete them in reverse order at the end."""
         try:
             yield [await self.apply(manifest) for manifest in manifests]
         finally:
@@ -101,7 +101,7 @@ class ApiServer:
 
     @asynccontextmanager
     async def with_talos_accounts(self) -> AsyncIterator[None]:
-        """Where Talos has made its custom resource, which stays: others may use it, too."""
+        """Install the custom resource of Talos, which stays for other tests."""
         made = await self.apply(TALOS_ACCOUNTS)
         assert made.status in (200, 201), made.object
         path = "/apis/talos.dev/v1alpha1/namespaces/kube-system/serviceaccounts"
@@ -109,7 +109,7 @@ class ApiServer:
         yield
 
     async def names(self, collection: str, selector: str) -> set[str]:
-        """What a collection has that bears such labels, in all namespaces: `deployments/NAME`."""
+        """The objects of a collection with such labels in all namespaces, as `deployments/NAME`."""
         url = self._server + collection
         async with self._session.get(url, params={"labelSelector": selector}) as answer:
             assert answer.status == 200, await answer.text()
@@ -118,7 +118,7 @@ class ApiServer:
 
 
 def path_of(manifest: Manifest) -> str:
-    """Where the object lives."""
+    """The URL path of the object."""
     version = manifest["apiVersion"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     namespace = manifest["metadata"].get("namespace")

@@ -1,4 +1,4 @@
-"""The commands of rendered containers as the services read them."""
+"""The commands of rendered containers, parsed by the services' own code."""
 
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,19 @@ RUNS: dict[str, ServiceDefinition[Any]] = {run.spec.service: run for run in load
 
 
 def arguments(container: dict[str, Any], found: list[Manifest], folder: Path) -> list[str]:
-    """What the container is told, its config file being where a test can put it."""
+    """The container's arguments, with the config file in a folder of the test."""
     config = next(m for m in found if m["kind"] == "ConfigMap")
     path = folder / "ccm-config.yaml"
     path.write_text(config["data"]["ccm-config.yaml"])
-    said: list[str] = container["args"]
-    assert "--cloud-config=/etc/talos/ccm-config.yaml" in said
-    return [f"--cloud-config={path}" if word.startswith("--cloud-config=") else word for word in said]
+    given: list[str] = container["args"]
+    assert "--cloud-config=/etc/talos/ccm-config.yaml" in given
+    return [f"--cloud-config={path}" if each.startswith("--cloud-config=") else each for each in given]
 
 
 def reading_of(
     container: dict[str, Any], found: list[Manifest], folder: Path
 ) -> tuple[list[ServiceDefinition[Any]], ParsedSettings]:
-    """Which services the container's command runs, and what they make of its arguments and environment."""
+    """The services that the container's command runs, and the settings that they read."""
     python, m, module = container["command"]
     assert (python, m) == ("python", "-m")
     runs = list(RUNS.values()) if module == "services" else [RUNS[module.removeprefix("services.")]]
@@ -37,7 +37,7 @@ def reading_of(
 
 
 def of_deployments(found: list[Manifest]) -> dict[str, dict[str, Any]]:
-    """By service: its container; each runs alone in its pod."""
+    """The container of each service, which is the only one in its pod."""
     deployments = select_service_deployments(found).values()
     one = [deployment["spec"]["template"]["spec"]["containers"] for deployment in deployments]
     assert all(len(each) == 1 for each in one)

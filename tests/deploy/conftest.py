@@ -1,4 +1,4 @@
-"""One API server for the session, as one finds it where Talos has made its custom resource."""
+"""One API server for the session, with the custom resource of Talos."""
 
 from collections.abc import AsyncIterator
 
@@ -10,6 +10,6 @@ from tests.deploy.api_server import ApiServer
 
 @pytest.fixture(scope="session")
 async def api_server(control_plane: ControlPlane) -> AsyncIterator[ApiServer]:
-    """What it is asked for here is left behind by nobody, its custom resource excepted."""
+    """Every test deletes its objects; only the custom resource stays."""
     async with ApiServer.connect(control_plane) as server, server.with_talos_accounts():
         yield server

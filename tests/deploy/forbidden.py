@@ -1,4 +1,4 @@
-"""What none of our accounts may do, whatever the wiring says of it."""
+"""Actions that must be forbidden to each of our accounts."""
 
 from typing import Final
 

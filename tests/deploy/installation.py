@@ -1,4 +1,4 @@
-"""The chart, installed: its objects on a real API server, its pods as processes, and machines."""
+"""The installed chart: its objects on a real API server, its pods as processes, and machines."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ LOCAL = f"--bind-address={IP}"
 
 
 class Installation:
-    """What Helm made of the values, on that API server; `pods` by component: nats, watcher, ..."""
+    """The rendered chart on that API server, with `pods` by component: nats, watcher, ..."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Installation:
     async def applied(
         cls, control_plane: ControlPlane, machines: MachineFleet, found: list[Manifest]
     ) -> AsyncIterator["Installation"]:
-        """Everything but what would run pods of its own; with the credential that Talos makes."""
+        """Apply all objects except workloads, and create the credential as Talos does."""
         objects = [manifest for manifest in found if manifest["kind"] not in WORKLOADS]
         async with (
             KubeletFleet.start(control_plane) as kubelets,
@@ -60,7 +60,7 @@ class Installation:
                     await pod.stop()
 
     async def run_nats(self, run_dir: Path) -> None:
-        """As the kubelet does: the init container to its end, then the server and beside it the keeper."""
+        """Run NATS as the kubelet does: the init container to its end, then server and keeper."""
         workload = find_nats_workload(self.manifests)
         assert workload is not None
         pod = self.pods["nats"] = await self._pod(workload, run_dir / "nats")
@@ -83,7 +83,7 @@ class Installation:
         await wait_until(lambda: "the server has read" in keeper.log.read_text(), keeper.tail(50))
 
     async def run_services(self, run_dir: Path) -> None:
-        """Each Deployment's pod, until it is ready."""
+        """Run each Deployment's pod and wait until all are ready."""
         nats = f"--nats-url=tls://{IP}:{self.pods['nats'].port('nats', 'client')}"
         for workload in select_service_deployments(self.manifests).values():
             service = workload["metadata"]["labels"]["app.kubernetes.io/component"]
@@ -94,14 +94,14 @@ class Installation:
         for service, pod in self.pods.items():
             await pod.until(service)
 
-    def refused(self) -> dict[str, list[str]]:
-        """What processes of the pods asked for and were told that they may not, by account."""
+    def forbidden_requests(self) -> dict[str, list[str]]:
+        """The forbidden requests of processes in the pods, by account."""
         found: dict[str, list[str]] = {}
         with self.control_plane.audit_log.open("rb") as log:
             entries = [msgspec.json.decode(line) for line in log if line.endswith(b"\n")]
-        asked = [entry for entry in entries if entry.get("userAgent", "").startswith("talos-ccm/")]
-        assert asked, "nobody has asked for anything"
-        for entry in asked:
+        sent = [entry for entry in entries if entry.get("userAgent", "").startswith("talos-ccm/")]
+        assert sent, "no process has sent a request"
+        for entry in sent:
             if entry.get("responseStatus", {}).get("code") in (401, 403):
                 what = f"{entry['verb']} {entry['requestURI']}"
                 found.setdefault(entry["user"].get("username", ""), []).append(what)
@@ -111,7 +111,7 @@ class Installation:
         return await Pod.mounted(workload, folder, self.control_plane.server, self.kubelets)
 
     async def _until_trusted(self) -> None:
-        """The controller manager has published the authority that pods trust."""
+        """Wait until the controller manager has published the CA that pods trust."""
         path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
 
         async def published() -> bool:
@@ -120,7 +120,7 @@ class Installation:
         await wait_until(published, "kube-root-ca.crt is published", 60)
 
     async def _issue_talos_credential(self) -> None:
-        """What Talos does for each of its ServiceAccounts: a talosconfig in the Secret of that name."""
+        """Create a Secret with a talosconfig for each Talos ServiceAccount, as Talos does."""
         for account in self.manifests:
             if account["apiVersion"] == "talos.dev/v1alpha1":
                 text = self.machines.write_talosconfig(roles=account["spec"]["roles"]).read_text()

@@ -1,4 +1,4 @@
-"""What helm tells after an installation: the chart's NOTES.txt, rendered without a cluster."""
+"""The chart's NOTES.txt, which helm prints after an installation, rendered without a cluster."""
 
 import shutil
 import tempfile
@@ -7,7 +7,7 @@ from typing import Final
 
 from libs.testbed.helm.chart import CHART, ChartValues, parse_manifests, render_text
 
-# `helm template` leaves NOTES.txt out, so a copy of the chart renders it into an object.
+# `helm template` omits NOTES.txt, so a copy of the chart renders it into an object.
 _OBJECT: Final = 'kind: Notes\ntext: {{ tpl (.Files.Get "NOTES.copy") . | toJson }}\n'
 
 
@@ -19,5 +19,5 @@ def notes(values: ChartValues) -> str:
         (chart / "templates" / "NOTES.txt").rename(chart / "NOTES.copy")
         (chart / "templates" / "notes.yaml").write_text(_OBJECT)
         (found,) = [each for each in parse_manifests(render_text(values, chart)) if each["kind"] == "Notes"]
-    told: str = found["text"]
-    return told
+    text: str = found["text"]
+    return text

@@ -1,7 +1,7 @@
-"""A rendered pod as processes of this machine: its commands, volumes, probes, token; and no container.
+"""A rendered pod as local processes instead of containers: its commands, volumes, probes and token.
 
-What a kubelet does is done here: Secrets and ConfigMaps are files, a token is asked for. Paths below a mount
-lie in the pod's directory, so an argument that names one is changed; so are ports, which are free ones.
+This module does the work of a kubelet: it writes Secrets and ConfigMaps to files and requests a token. It
+replaces paths below a mount in arguments by paths in the pod's directory, and ports by free ones.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _PROGRAMS: Final = {
     "nats-server": str(Path(sysconfig.get_path("scripts")) / "nats-server"),
     "talos-ccm": str(Path(sysconfig.get_path("scripts")) / "talos-ccm"),
 }
-# A container starts with no environment but its own.
+# A container does not inherit the environment of this process.
 _NOTHING: Final = dict.fromkeys(
     (
         *("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "POD_NAME"),
@@ -43,7 +43,7 @@ _ONE_SECOND: Final = aiohttp.ClientTimeout(total=1)
 
 
 async def token_of(kubelets: KubeletFleet, namespace: str, account: str) -> str:
-    """A token as a kubelet asks for it (TokenRequest)."""
+    """Request a token as a kubelet does (TokenRequest)."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     answer = await kubelets.request("POST", path, body=body)
@@ -52,7 +52,7 @@ async def token_of(kubelets: KubeletFleet, namespace: str, account: str) -> str:
 
 
 class Pod:
-    """Of one workload; `server` is where the API server is for whoever mounts a token."""
+    """The pod of one workload; `server` is the API server for containers that mount a token."""
 
     def __init__(self, workload: Manifest, folder: Path, server: str) -> None:
         self.name = f"{workload['metadata']['name']}-0"
@@ -65,13 +65,13 @@ class Pod:
 
     @classmethod
     async def mounted(cls, workload: Manifest, folder: Path, server: str, kubelets: KubeletFleet) -> "Pod":
-        """With all of its volumes; AssertionError if one is made of what does not exist."""
+        """Create the pod with all its volumes. Raises AssertionError if a source does not exist."""
         pod = cls(workload, folder, server)
         await pod.mount(kubelets)
         return pod
 
     async def mount(self, kubelets: KubeletFleet) -> None:
-        """Write what its volumes hold; again, once the objects have changed."""
+        """Write the content of its volumes; a second call updates it."""
         for volume in (*self.spec["volumes"], *self._token_volume()):
             place = self.volume(volume["name"])
             place.mkdir(parents=True, exist_ok=True)
@@ -80,43 +80,43 @@ class Pod:
                 (place / f".{name}").rename(place / name)
 
     def volume(self, name: str) -> Path:
-        """Where that volume is."""
+        """The directory of that volume."""
         return self._folder / "volumes" / name
 
     def container(self, name: str) -> dict[str, Any]:
-        """As it is rendered."""
+        """The rendered container."""
         found: list[dict[str, Any]] = self.spec.get("initContainers", []) + self.spec["containers"]
         return next(container for container in found if container["name"] == name)
 
     def port(self, container: str, name: str) -> int:
-        """What stands for a named port of a container."""
+        """The local port for a named port of a container."""
         return self._ports.setdefault((container, name), allocate_port())
 
     def environment(self, name: str) -> dict[str, str]:
-        """What the container is told, and a kubeconfig in place of the files that a client looks for."""
+        """The container's environment, with a kubeconfig instead of the files of a ServiceAccount."""
         mounts = self._mounts(name)
-        told = {
+        variables = {
             each["name"]: _moved(self._value(each), mounts) for each in self.container(name).get("env", ())
         }
         if ACCOUNT in mounts:
-            told["KUBECONFIG"] = str(self._kubeconfig(mounts[ACCOUNT], told))
+            variables["KUBECONFIG"] = str(self._kubeconfig(mounts[ACCOUNT], variables))
         if str(TALOSCONFIG.parent) in mounts:
-            told["TALOSCONFIG"] = str(mounts[str(TALOSCONFIG.parent)] / TALOSCONFIG.name)
-        return told
+            variables["TALOSCONFIG"] = str(mounts[str(TALOSCONFIG.parent)] / TALOSCONFIG.name)
+        return variables
 
     def start(self, name: str, *more: str, env: Mapping[str, str] | None = None) -> ChildProcess:
-        """The container's command with its arguments; `more` flags stand for those that say the same."""
+        """Start the container's command with its arguments; `more` replaces flags of the same name."""
         container, mounts = self.container(name), self._mounts(name)
-        said = tuple(flag.partition("=")[0] + "=" for flag in more)
+        replaced = tuple(flag.partition("=")[0] + "=" for flag in more)
         command: list[str] = container["command"]
         arguments: list[str] = container.get("args", [])
-        program, *words = command + [word for word in arguments if not word.startswith(said)]
+        program, *words = command + [word for word in arguments if not word.startswith(replaced)]
         argv = [_PROGRAMS[program], *(_moved(word, mounts) for word in words), *more]
         self.children[name] = ChildProcess.start(name, argv, self._folder, env=self._whole(name, env))
         return self.children[name]
 
     async def execute(self, name: str, program: str, *words: str, env: Mapping[str, str]) -> bytes:
-        """What a program says that somebody runs in the container, as by `kubectl exec`."""
+        """Run a program in the container, as by `kubectl exec`, and return its output."""
         process = await asyncio.create_subprocess_exec(
             *(_PROGRAMS[program], *words),
             cwd=self._folder,
@@ -126,7 +126,7 @@ class Pod:
         return (await process.communicate())[0]
 
     async def until(self, name: str, probe: str = "readinessProbe", seconds: float = 60) -> None:
-        """The container's own probe succeeds."""
+        """Wait until the container's probe succeeds."""
         asks = self.container(name)[probe]["httpGet"]
         scheme = asks.get("scheme", "HTTP").lower()
         url = f"{scheme}://{IP}:{self.port(name, asks['port'])}{asks['path']}"
@@ -139,10 +139,10 @@ class Pod:
                 except (aiohttp.ClientError, TimeoutError):
                     return False
 
-            await wait_until(succeeds, self.children[name], what=f"well ({probe})", seconds=seconds)
+            await wait_until(succeeds, self.children[name], what=f"healthy ({probe})", seconds=seconds)
 
     async def stop(self) -> None:
-        """All of its containers, in order."""
+        """Stop all containers."""
         await asyncio.gather(*(child.stop(30) for child in self.children.values()))
 
     def _whole(self, name: str, more: Mapping[str, str] | None) -> dict[str, str]:
@@ -156,7 +156,7 @@ class Pod:
         return mounts
 
     def _token_volume(self) -> list[dict[str, Any]]:
-        """What the API server adds to a pod that does not forbid it."""
+        """The token volume that the API server adds to a pod by default."""
         if not self.spec.get("automountServiceAccountToken", True):
             return []
         authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
@@ -169,9 +169,9 @@ class Pod:
         field = variable["valueFrom"]["fieldRef"]["fieldPath"]
         return {"status.podIP": IP, "metadata.name": self.name}[field]
 
-    def _kubeconfig(self, account: Path, told: Mapping[str, str]) -> Path:
-        """The token's files, at the server that the container is told of, else at the cluster's."""
-        host, port = told.get("KUBERNETES_SERVICE_HOST"), told.get("KUBERNETES_SERVICE_PORT")
+    def _kubeconfig(self, account: Path, env: Mapping[str, str]) -> Path:
+        """Write a kubeconfig with the token; its server is that of the environment, else the cluster's."""
+        host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT")
         server = f"https://{host}:{port}" if host else self._server
         cluster = {"server": server, "certificate-authority": str(account / "ca.crt")}
         config = {
@@ -207,11 +207,11 @@ class Pod:
             case {"projected": {"sources": sources}}:
                 parts = [await self._content(source, kubelets) for source in sources]
                 return {name: content for part in parts for name, content in part.items()}
-        raise AssertionError(f"a volume of a kind that no pod of ours has had so far: {volume}")
+        raise AssertionError(f"unsupported kind of volume: {volume}")
 
 
 def _moved(word: str, mounts: Mapping[str, Path]) -> str:
-    """An argument that is, or whose value is, a path below a mount."""
+    """Replace a path below a mount in an argument or in its value."""
     for path, place in mounts.items():
         if found := re.fullmatch(rf"(--[a-z-]+=)?{re.escape(path)}(/.*)?", word):
             return f"{found[1] or ''}{place}{found[2] or ''}"

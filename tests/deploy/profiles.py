@@ -1,4 +1,4 @@
-"""What the chart is tested with: each profile's values, old values, another name in another namespace."""
+"""The values for tests of the chart: profiles, old values, another name in another namespace."""
 
 import functools
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from libs.testbed.helm.chart import (
 )
 from libs.testbed.helm.renders import PROFILES as FOLDER
 
-# Old values name the reference's image, with which nothing is installed: whoever migrates names his own.
+# Old values name the reference's image, which the chart rejects: an operator who migrates names another one.
 _REFERENCE = ChartValues(files=(FOLDER / "reference-values.yaml",))
 PUSHED: dict[str, Any] = {"image.repository": "registry.example.com/talos-cloud-controller-manager"}
 PROFILES: dict[str, ChartValues] = {
@@ -51,33 +51,33 @@ def rendered_text(profile: str) -> str:
 
 @functools.cache
 def rendered(profile: str) -> list[Manifest]:
-    """Its objects."""
+    """The objects of that profile."""
     return render_manifests(PROFILES[profile])
 
 
 def rendered_for(profile: str, kubernetes: str) -> list[Manifest]:
-    """Its objects for another version of Kubernetes than the newest."""
+    """The objects of that profile for an older version of Kubernetes."""
     return render_manifests(msgspec.structs.replace(PROFILES[profile], kubernetes=kubernetes))
 
 
 def prefix(profile: str) -> str:
-    """What the names of its objects begin with."""
+    """The prefix of the names of its objects."""
     return IN_NAMES.get(profile, "talos-cloud-controller-manager")
 
 
 def services_in(profile: str) -> list[str]:
-    """The services that it installs a Deployment for."""
+    """The services with a Deployment."""
     head = f"{prefix(profile)}-"
     return [name.removeprefix(head) for name in select_service_deployments(rendered(profile))]
 
 
 def workloads(profile: str) -> list[Manifest]:
-    """Whatever runs pods."""
+    """The objects that run pods."""
     return [m for m in rendered(profile) if m["kind"] in {"Deployment", "DaemonSet", "StatefulSet"}]
 
 
 def containers(workload: Manifest) -> Iterator[dict[str, Any]]:
-    """All of its pods' containers, the first ones included."""
+    """All containers of its pods, init containers included."""
     pod = workload["spec"]["template"]["spec"]
     yield from pod.get("initContainers", [])
     yield from pod["containers"]

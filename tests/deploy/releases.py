@@ -1,4 +1,4 @@
-"""Releases of the chart, as somebody with helm and a kubeconfig installs, upgrades and removes them."""
+"""Releases of the chart, installed, upgraded and removed with helm and a kubeconfig."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from libs.testbed.helm.chart import CHART, ChartValues
 
 
 class Operator:
-    """Of one release in a namespace of its own."""
+    """An operator with one release in its own namespace."""
 
     def __init__(self, program: Path, kubeconfig: Path, home: Path, *, release: str, namespace: str) -> None:
         self.release = release
@@ -17,7 +17,7 @@ class Operator:
         self._environment = {"HOME": str(home), "KUBECONFIG": str(kubeconfig), "PATH": os.environ["PATH"]}
 
     async def helm(self, *arguments: str) -> str:
-        """What helm says; it must succeed."""
+        """Run helm, which must succeed, and return its output."""
         process = await asyncio.create_subprocess_exec(
             self._program,
             *arguments,
@@ -26,19 +26,19 @@ class Operator:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        said = (await process.communicate())[0].decode()
-        assert process.returncode == 0, said
-        return said
+        output = (await process.communicate())[0].decode()
+        assert process.returncode == 0, output
+        return output
 
     async def upgrade(self, values: ChartValues, chart: Path = CHART) -> str:
-        """Install it, or change what is installed."""
-        said = [
+        """Install or upgrade the release."""
+        flags = [
             argument for argument in values.build_arguments() if argument.startswith(("--values", "--set"))
         ]
         return await self.helm(
-            "upgrade", "--install", self.release, str(chart), *said, "--create-namespace", "--reset-values"
+            "upgrade", "--install", self.release, str(chart), *flags, "--create-namespace", "--reset-values"
         )
 
     async def uninstall(self) -> None:
-        """Until its objects are gone."""
+        """Uninstall the release and wait until its objects are deleted."""
         await self.helm("uninstall", self.release, "--wait", "--timeout=60s")

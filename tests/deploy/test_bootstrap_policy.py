@@ -1,4 +1,4 @@
-"""The account that makes NATS' keys is restricted wherever the cluster serves the kind that restricts it."""
+"""A ValidatingAdmissionPolicy restricts the NATS bootstrap if the cluster serves that kind."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.deploy.profiles import POLICY
 POD = "v1/Pod"  # every cluster lists it; a render without a cluster lists no kinds
 SERVED = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 BETA = "admissionregistration.k8s.io/v1beta1/ValidatingAdmissionPolicy"
-WANTED = "nats.bootstrap.admissionPolicy"
+POLICY_VALUE = "nats.bootstrap.admissionPolicy"
 UNRESTRICTED = "may create a Secret of any name and type in namespace kube-system"
 
 
@@ -39,27 +39,29 @@ def test_the_policy_is_installed_where_the_cluster_serves_its_kind(
 
 
 @pytest.mark.parametrize(
-    "said", [{WANTED: False}, {"nats.enabled": False, "nats.external.url": "nats://n:1"}]
+    "overrides", [{POLICY_VALUE: False}, {"nats.enabled": False, "nats.external.url": "nats://n:1"}]
 )
-def test_it_is_left_out_where_it_is_not_wanted_or_restricts_nobody(said):
-    assert policies(ChartValues(overrides=said)) == set()
-    assert (UNRESTRICTED in notes(ChartValues(overrides=said))) == (WANTED in said)
+def test_the_policy_is_omitted_if_disabled_or_without_a_bootstrap(overrides):
+    assert policies(ChartValues(overrides=overrides)) == set()
+    assert (UNRESTRICTED in notes(ChartValues(overrides=overrides))) == (POLICY_VALUE in overrides)
 
 
-def test_the_one_process_needs_none():
+def test_the_daemonset_has_no_policy():
     values = ChartValues(overrides={"daemonSet.enabled": True})
     assert policies(values) == set()
     assert UNRESTRICTED not in notes(values)
 
 
-def test_who_asks_for_it_gets_it_or_a_failed_install():
-    assert policies(ChartValues(overrides={WANTED: True}, api_versions=(POD, SERVED))) == POLICY
+def test_an_explicitly_enabled_policy_is_installed_or_the_install_fails():
+    assert policies(ChartValues(overrides={POLICY_VALUE: True}, api_versions=(POD, SERVED))) == POLICY
     with pytest.raises(HelmError, match=r"is true, and this cluster \(v1.29.15\) does not serve"):
-        render_manifests(ChartValues(overrides={WANTED: True}, kubernetes="1.29.15", api_versions=(POD,)))
+        render_manifests(
+            ChartValues(overrides={POLICY_VALUE: True}, kubernetes="1.29.15", api_versions=(POD,))
+        )
 
 
 @pytest.mark.parametrize("name", RENDERED_FILES)
-def test_a_committed_manifest_says_what_kubernetes_1_29_does_not_serve(name: str):
+def test_a_committed_manifest_names_the_objects_that_kubernetes_1_29_does_not_serve(name: str):
     text = (MANIFESTS / name).read_text()
     head = text.partition("---")[0]
     has_policy = "kind: ValidatingAdmissionPolicyBinding\n" in text

@@ -1,4 +1,4 @@
-"""A real API server takes every profile, server-side and strictly, and twice is as good as once."""
+"""A real API server accepts every profile in a strict server-side apply, which is idempotent."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,24 +10,24 @@ from tests.deploy.api_server import ApiServer
 from tests.deploy.profiles import DEPLOYED, PROFILES, rendered
 
 RESTRICTED = "pod-security.kubernetes.io/warn"
-SPARED = "pod-security.kubernetes.io/enforce"  # as Talos does for kube-system: it only warns
+SPARED = "pod-security.kubernetes.io/enforce"  # as Talos for kube-system: the server only warns
 
 
 def namespace(name: str) -> Manifest:
-    """One in which the server tells whatever is not restricted."""
+    """A Namespace in which the server warns about violations of the level restricted."""
     labels = {RESTRICTED: "restricted", SPARED: "privileged"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 @pytest.fixture(scope="module", autouse=True)
 async def namespaces(api_server: ApiServer) -> AsyncIterator[None]:
-    await api_server.apply(namespace("kube-system"))  # which nobody can delete
+    await api_server.apply(namespace("kube-system"))  # cannot be deleted
     async with api_server.with_objects([namespace("talos-system")]):
         yield
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_the_api_server_takes_every_object_and_a_second_time_changes_nothing(
+async def test_the_api_server_accepts_every_object_and_a_second_apply_changes_nothing(
     profile: str, api_server: ApiServer
 ):
     manifests = await asyncio.to_thread(rendered, profile)
@@ -41,20 +41,20 @@ async def test_the_api_server_takes_every_object_and_a_second_time_changes_nothi
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_pods_are_restricted_but_for_the_host_network_where_that_is_the_point(
+async def test_pods_are_restricted_except_for_the_host_network_of_the_daemonset(
     profile: str, api_server: ApiServer
 ):
     manifests = await asyncio.to_thread(rendered, profile)
     async with api_server.with_objects(manifests) as applied:
-        told = [warning for answer in applied for warning in answer.warnings]
+        warnings = [warning for answer in applied for warning in answer.warnings]
     if profile in DEPLOYED:
-        assert told == []
+        assert warnings == []
     else:
-        (warning,) = told
+        (warning,) = warnings
         assert warning.endswith(r'PodSecurity \"restricted:latest\": host namespaces (hostNetwork=true)"')
 
 
-async def test_a_field_that_kubernetes_does_not_know_is_refused(api_server: ApiServer):
+async def test_the_api_server_rejects_an_unknown_field(api_server: ApiServer):
     manifests = await asyncio.to_thread(rendered, "default")
     deployment = next(m for m in manifests if m["kind"] == "Deployment")
     wrong = {**deployment, "spec": {**deployment["spec"], "replica": 1}}

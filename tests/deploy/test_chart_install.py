@@ -1,4 +1,4 @@
-"""Helm installs the chart on a real API server, changes one profile into another, and takes it away."""
+"""Helm installs the chart on a real API server, upgrades from profile to profile, and uninstalls it."""
 
 from pathlib import Path
 
@@ -32,29 +32,29 @@ async def operator(control_plane: ControlPlane, tmp_path: Path) -> Operator:
 
 
 async def installed(server: ApiServer) -> set[str]:
-    """All that bears the release's label."""
+    """All objects with the label of the release."""
     label = f"app.kubernetes.io/instance={RELEASE}"
     return {name for collection in COLLECTIONS for name in await server.names(collection, label)}
 
 
-async def test_one_profile_becomes_another_in_place_and_nothing_is_left_in_the_end(
+async def test_profiles_can_be_upgraded_in_place_and_an_uninstall_deletes_all_objects(
     operator: Operator, api_server: ApiServer
 ):
     name = f"{RELEASE}-talos-cloud-controller-manager"
     try:
-        said = await operator.upgrade(PROFILES["default"])
-        assert "Services: watcher, metadata, labeler, csr." in said
+        output = await operator.upgrade(PROFILES["default"])
+        assert "Services: watcher, metadata, labeler, csr." in output
         assert f"deployments/{name}-labeler" in await installed(api_server)
         assert f"{BINDINGS}/{name}-nats" in await installed(api_server), "the API server serves the kind"
         for profile in ("ha", "reference", "csr-only", "external-nats", "all-in-one", "default"):
-            said = await operator.upgrade(PROFILES[profile])
+            output = await operator.upgrade(PROFILES[profile])
             in_one = profile == "all-in-one"
-            assert ("One process on each control plane" in said) == in_one
-            assert "Unknown values" not in said
+            assert ("One process on each control plane" in output) == in_one
+            assert "Unknown values" not in output
             found = {each for each in await installed(api_server) if each.startswith("daemonsets/")}
             assert found == ({f"daemonsets/{name}"} if in_one else set())
-        said = await operator.upgrade(ChartValues(overrides={"daemonset.enabled": True, "replicas": 3}))
-        assert "Unknown values, ignored: daemonset, replicas" in said
+        output = await operator.upgrade(ChartValues(overrides={"daemonset.enabled": True, "replicas": 3}))
+        assert "Unknown values, ignored: daemonset, replicas" in output
     finally:
         await operator.uninstall()
     assert await installed(api_server) == set()

@@ -1,4 +1,4 @@
-"""NATS as the chart installs it, or as somebody else does: services, server and bootstrap agree on names."""
+"""NATS installed by the chart, or external: services, server and bootstrap use the same names."""
 
 from pathlib import Path
 
@@ -21,14 +21,14 @@ from tests.deploy.profiles import PROFILES, WITH_NATS, containers, prefix, rende
 
 
 @pytest.mark.parametrize("profile", WITH_NATS)
-def test_each_service_finds_its_own_key_the_authority_and_the_server(profile: str, tmp_path: Path):
+def test_each_service_has_its_own_key_the_ca_and_the_address_of_the_server(profile: str, tmp_path: Path):
     found, namespace = rendered(profile), PROFILES[profile].namespace
     names = ResourceNames(namespace=namespace, prefix=prefix(profile))
     server = select_kind(found, "Service")[names.nats]
     for name, deployment in select_service_deployments(found).items():
         service = name.removeprefix(f"{prefix(profile)}-")
         pod = deployment["spec"]["template"]["spec"]
-        told = reading_of(pod["containers"][0], found, tmp_path)[1].get(ProcessSettings)
+        settings = reading_of(pod["containers"][0], found, tmp_path)[1].get(ProcessSettings)
         secrets = {v["secret"]["secretName"]: v["name"] for v in pod["volumes"] if "secret" in v}
         maps = {v["configMap"]["name"]: v["name"] for v in pod["volumes"] if "configMap" in v}
         mounts = {m["name"]: Path(m["mountPath"]) for m in pod["containers"][0]["volumeMounts"]}
@@ -36,18 +36,18 @@ def test_each_service_finds_its_own_key_the_authority_and_the_server(profile: st
         own = [names.seed_secret(service)] + (
             [names.seed_secret(READER_USER)] if service == "watcher" else []
         )
-        assert of_nats == own, "its own key, and nobody else's"
-        assert told.nats_nkey_file == mounts[secrets[names.seed_secret(service)]] / SEED
-        assert told.nats_ca_file == mounts[maps[names.authority]] / "ca.crt"
-        (url,) = told.nats_servers
+        assert of_nats == own, "only its own key"
+        assert settings.nats_nkey_file == mounts[secrets[names.seed_secret(service)]] / SEED
+        assert settings.nats_ca_file == mounts[maps[names.authority]] / "ca.crt"
+        (url,) = settings.nats_servers
         assert url == f"tls://{names.nats}.{namespace}.svc:{server['spec']['ports'][0]['port']}"
         assert url.removeprefix("tls://").rpartition(":")[0] in names.list_hosts(), (
-            "the certificate is for it"
+            "the certificate is valid for this name"
         )
 
 
 @pytest.mark.parametrize("profile", [*WITH_NATS, "external-nats"])
-def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_key_of_who_only_reads(profile: str, tmp_path: Path):
+def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_readers_key(profile: str, tmp_path: Path):
     found = rendered(profile)
     pod = select_kind(found, "Deployment")[f"{prefix(profile)}-watcher"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -55,7 +55,9 @@ def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_key_of_who_only_reads(
     environment = {each["name"]: each["value"] for each in container["env"]}
     assert tuple(environment["NATS_URL"].split(",")) == watchers.nats_servers
     assert environment["NATS_CA_FILE"] == str(watchers.nats_ca_file)
-    assert environment["NATS_NKEY_FILE"] != str(watchers.nats_nkey_file), "its own key is its flag's"
+    assert environment["NATS_NKEY_FILE"] != str(watchers.nats_nkey_file), (
+        "the watcher's own key is in its flag"
+    )
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     folder, _, file = environment["NATS_NKEY_FILE"].rpartition("/")
@@ -63,11 +65,13 @@ def test_talos_ccm_in_the_watchers_pod_finds_nats_and_the_key_of_who_only_reads(
     own = volumes[mounts[str(Path(watchers.nats_nkey_file or "").parent)]]["secret"]
     assert file == SEED
     assert reader["secretName"] == own["secretName"].removesuffix("watcher") + READER_USER
-    assert reader["optional"], "a key that it does without keeps no watcher from starting"
+    assert reader["optional"], "the watcher must start without the reader's key"
 
 
 @pytest.mark.parametrize("profile", WITH_NATS)
-def test_bootstrap_and_keeper_understand_what_they_are_told_and_write_where_the_server_reads(profile: str):
+def test_bootstrap_and_keeper_accept_their_arguments_and_write_the_files_that_the_server_reads(
+    profile: str,
+):
     found, namespace = rendered(profile), PROFILES[profile].namespace
     names = ResourceNames(namespace=namespace, prefix=prefix(profile))
     workload = find_nats_workload(found)
@@ -99,12 +103,12 @@ def test_bootstrap_and_keeper_understand_what_they_are_told_and_write_where_the_
         assert f"{names.nats}-headless" in select_kind(found, "Service")
 
 
-def test_nats_of_ones_own_is_used_with_its_own_keys_and_nothing_of_ours_is_installed(tmp_path: Path):
+def test_an_external_nats_is_used_with_its_own_keys_and_none_is_installed(tmp_path: Path):
     found = rendered("external-nats")
     assert find_nats_workload(found) is None
     for service, container in of_deployments(found).items():
-        told = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
-        assert told.nats_servers == ("tls://nats-1.example.net:4222", "tls://nats-2.example.net:4222")
+        settings = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
+        assert settings.nats_servers == ("tls://nats-1.example.net:4222", "tls://nats-2.example.net:4222")
         pod = select_kind(found, "Deployment")[f"{prefix('default')}-{service}"]["spec"]["template"]["spec"]
         by_name = {volume["name"]: volume for volume in pod["volumes"]}
         assert by_name["nats-seed"]["secret"]["secretName"] == f"talos-ccm-seed-{service}"
@@ -112,18 +116,16 @@ def test_nats_of_ones_own_is_used_with_its_own_keys_and_nothing_of_ours_is_insta
 
 
 @pytest.mark.parametrize(("profile", "servers"), [("default", 1), ("ha", 3), ("external-nats", 0)])
-def test_the_watcher_has_the_stream_lie_on_every_server_that_the_chart_installs(
-    profile: str, servers: int, tmp_path: Path
-):
+def test_the_stream_has_a_replica_on_every_server_of_the_chart(profile: str, servers: int, tmp_path: Path):
     found = rendered(profile)
-    told = reading_of(of_deployments(found)["watcher"], found, tmp_path)[1].get(ProcessSettings)
-    assert told.nats_stream_replicas == servers
+    settings = reading_of(of_deployments(found)["watcher"], found, tmp_path)[1].get(ProcessSettings)
+    assert settings.nats_stream_replicas == servers
 
 
-def test_nats_without_keys_and_authority_is_spoken_to_without(tmp_path: Path):
-    said = {"nats.enabled": False, "nats.external.url": "nats://nats.example.net:4222"}
-    found = render_manifests(ChartValues(overrides=said))
+def test_an_external_nats_without_keys_and_ca_is_used_without(tmp_path: Path):
+    overrides = {"nats.enabled": False, "nats.external.url": "nats://nats.example.net:4222"}
+    found = render_manifests(ChartValues(overrides=overrides))
     for container in of_deployments(found).values():
-        told = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
-        assert (told.nats_nkey_file, told.nats_ca_file) == (None, None)
+        settings = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
+        assert (settings.nats_nkey_file, settings.nats_ca_file) == (None, None)
         assert not [mount for mount in container["volumeMounts"] if "nats" in mount["name"]]

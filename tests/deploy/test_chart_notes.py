@@ -1,4 +1,4 @@
-"""Old values that do something else here are told after the installation."""
+"""The notes after an installation list old values that work differently here."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
 
 @pytest.mark.parametrize("in_one", [False, True], ids=["deployments", "daemonset"])
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("overrides", "noted"),
     [
         ({}, set()),
         ({"enabledControllers": ["*"]}, {ALL}),
@@ -36,16 +36,16 @@ LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
     ],
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
-def test_what_controllers_do_otherwise_than_in_the_reference_is_told(
-    said: dict[str, Any], told: set[str], in_one: bool
+def test_differences_from_the_reference_controllers_are_noted(
+    overrides: dict[str, Any], noted: set[str], in_one: bool
 ):
-    found = notes(ChartValues(overrides=said | {"daemonSet.enabled": in_one}))
-    assert {each for each in (ALL, SPOT, PROOF) if each in found} == told
-    assert ("Differences from the reference controller (docs/migrate.md):" in found) == bool(told)
+    found = notes(ChartValues(overrides=overrides | {"daemonSet.enabled": in_one}))
+    assert {each for each in (ALL, SPOT, PROOF) if each in found} == noted
+    assert ("Differences from the reference controller (docs/migrate.md):" in found) == bool(noted)
 
 
 @pytest.mark.parametrize(
-    ("said", "is_warned"),
+    ("overrides", "is_warned"),
     [
         ({}, False),
         ({"image.tag": "v1.9.0"}, True),
@@ -56,8 +56,8 @@ def test_what_controllers_do_otherwise_than_in_the_reference_is_told(
     ],
     ids=str,
 )
-def test_a_tag_of_another_major_version_with_a_repository_of_ones_own_is_warned_of(
-    said: dict[str, Any], is_warned: bool
+def test_a_tag_of_another_major_version_in_another_repository_causes_a_warning(
+    overrides: dict[str, Any], is_warned: bool
 ):
-    found = notes(ChartValues(overrides={"image.repository": "registry.example.com/ours"} | said))
+    found = notes(ChartValues(overrides={"image.repository": "registry.example.com/ours"} | overrides))
     assert ("ImagePullBackOff" in found) == is_warned

@@ -1,4 +1,4 @@
-"""Metrics, alerts and dashboards for who asks for them: as deploy/observability has them."""
+"""Optional objects for metrics, alerts and dashboards, with the content of deploy/observability."""
 
 import json
 from pathlib import Path
@@ -24,32 +24,32 @@ ALL = {f"metrics.{each}.enabled": True for each in ("podMonitor", "prometheusRul
 OURS = {"PodMonitor", "PrometheusRule"}
 
 
-def asked_for(profile: str = "default", **said: Any) -> list[Manifest]:
+def with_all_enabled(profile: str = "default", **overrides: Any) -> list[Manifest]:
     values = PROFILES[profile]
-    told = dict(values.overrides) | ALL | {key.replace("_", "."): value for key, value in said.items()}
+    merged = dict(values.overrides) | ALL | {key.replace("_", "."): value for key, value in overrides.items()}
     return render_manifests(
-        ChartValues(files=values.files, overrides=told, release=values.release, namespace=values.namespace)
+        ChartValues(files=values.files, overrides=merged, release=values.release, namespace=values.namespace)
     )
 
 
 @pytest.mark.parametrize("name", read_original_files())
-def test_the_charts_copy_is_the_file_that_there_is(name: str):
+def test_the_charts_copy_is_identical_to_the_original(name: str):
     assert (COPIES / name).read_text() == read_original_files()[name], "run `make manifests` and commit it"
 
 
-def test_nothing_lies_among_the_copies_that_is_none():
+def test_every_copy_has_an_original():
     assert list_surplus_files() == [], "run `make manifests` and commit it"
 
 
-def test_nobody_gets_them_who_has_not_asked():
+def test_they_are_disabled_by_default():
     found = render_manifests(ChartValues())
     assert not {m["kind"] for m in found} & OURS
     assert not [m for m in found if "dashboard" in m["metadata"]["name"]]
 
 
 @pytest.mark.parametrize("profile", ["default", "ha", "all-in-one", "elsewhere"])
-def test_every_process_that_has_metrics_is_read_and_says_itself_which_it_is(profile: str):
-    found = asked_for(profile)
+def test_every_process_with_metrics_is_scraped_with_its_own_labels(profile: str):
+    found = with_all_enabled(profile)
     (monitor,) = select_kind(found, "PodMonitor").values()
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["honorLabels"] is True
@@ -63,20 +63,20 @@ def test_every_process_that_has_metrics_is_read_and_says_itself_which_it_is(prof
         assert serving[0]["livenessProbe"]["httpGet"]["scheme"].lower() == endpoint["scheme"]
 
 
-def test_the_alerts_are_those_of_the_file_and_lead_to_a_runbook_that_can_be_opened():
+def test_the_alerts_are_those_of_the_file_with_links_to_runbooks():
     base = "https://git.example.net/talos-ccm/blob/v1"
     original = yaml.safe_load((ORIGINALS / "rules.yaml").read_text())
-    plain = select_kind(asked_for(), "PrometheusRule")[prefix("default")]["spec"]
+    plain = select_kind(with_all_enabled(), "PrometheusRule")[prefix("default")]["spec"]
     assert plain == original
     for group in original["groups"]:
         for rule in group["rules"]:
             rule["annotations"]["runbook_url"] = f"{base}/{rule['annotations']['runbook_url']}"
-    found = asked_for(metrics_prometheusRule_runbookBase=f"{base}/")
+    found = with_all_enabled(metrics_prometheusRule_runbookBase=f"{base}/")
     assert select_kind(found, "PrometheusRule")[prefix("default")]["spec"] == original
 
 
-def test_the_dashboards_are_those_of_the_folder_where_grafanas_sidecar_finds_them():
-    found = asked_for(metrics_dashboards_annotations={"grafana_folder": "Talos"})
+def test_the_dashboards_are_those_of_the_folder_with_the_label_for_grafanas_sidecar():
+    found = with_all_enabled(metrics_dashboards_annotations={"grafana_folder": "Talos"})
     boards = {name: m for name, m in select_kind(found, "ConfigMap").items() if "-dashboard-" in name}
     shown = {}
     for board in boards.values():
@@ -89,16 +89,16 @@ def test_the_dashboards_are_those_of_the_folder_where_grafanas_sidecar_finds_the
     }
 
 
-def test_labels_of_ones_own_are_added():
+def test_configured_labels_are_added():
     release = {"release": "kube-prometheus-stack"}
-    found = asked_for(metrics_podMonitor_labels=release, metrics_prometheusRule_labels=release)
+    found = with_all_enabled(metrics_podMonitor_labels=release, metrics_prometheusRule_labels=release)
     for kind in OURS:
         (each,) = select_kind(found, kind).values()
         assert release.items() <= each["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize(
-    "said",
+    "overrides",
     [
         {"metrics.podMonitor.enable": True},
         {"metrics.serviceMonitor.enabled": True},
@@ -107,6 +107,6 @@ def test_labels_of_ones_own_are_added():
     ],
     ids=str,
 )
-def test_a_mistake_in_them_is_refused_by_name(said: dict[str, Any]):
+def test_a_mistake_in_these_values_is_rejected_by_name(overrides: dict[str, Any]):
     with pytest.raises(HelmError, match="metrics"):
-        render_text(ChartValues(overrides=said))
+        render_text(ChartValues(overrides=overrides))

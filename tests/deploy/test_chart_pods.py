@@ -1,4 +1,4 @@
-"""How pods run: hardened, seen by their probes, placed where nothing works yet."""
+"""Pods: security context, probes, scheduling on nodes that are not initialized."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def pod(workload: Manifest) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_container_runs_as_nobody_in_particular_and_writes_to_its_own_volumes_alone(profile: str):
+def test_every_container_is_unprivileged_and_writes_only_to_its_volumes(profile: str):
     for workload in workloads(profile):
         of_pod = pod(workload)["securityContext"]
         assert (of_pod["runAsNonRoot"], of_pod["runAsUser"], of_pod["fsGroup"]) == (True, 10258, 10258)
@@ -33,7 +33,7 @@ def test_every_container_runs_as_nobody_in_particular_and_writes_to_its_own_volu
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_a_container_mounts_is_a_volume_of_its_pod_and_every_volume_is_mounted(profile: str):
+def test_every_mount_has_a_volume_and_every_volume_is_mounted(profile: str):
     for workload in workloads(profile):
         volumes = {volume["name"] for volume in pod(workload)["volumes"]}
         mounted = {mount["name"] for c in containers(workload) for mount in c["volumeMounts"]}
@@ -41,7 +41,7 @@ def test_what_a_container_mounts_is_a_volume_of_its_pod_and_every_volume_is_moun
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_secrets_are_readable_by_the_pods_group_alone(profile: str):
+def test_only_the_pods_group_can_read_secrets(profile: str):
     for workload in workloads(profile):
         for volume in pod(workload)["volumes"]:
             for kind in ("secret", "configMap", "projected"):
@@ -50,7 +50,7 @@ def test_secrets_are_readable_by_the_pods_group_alone(profile: str):
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_pods_are_needed_by_every_node_and_start_on_one_that_is_not_initialized(profile: str):
+def test_pods_are_critical_and_tolerate_uninitialized_nodes(profile: str):
     for workload in workloads(profile):
         spec = pod(workload)
         assert spec["priorityClassName"] == "system-cluster-critical"
@@ -101,7 +101,7 @@ def test_the_one_process_needs_nothing_but_the_api_server_of_its_node(profile: s
     assert environment["KUBERNETES_SERVICE_HOST"]["valueFrom"] == own_address
     assert environment["TALOS_ENDPOINTS"]["valueFrom"] == own_address
     assert environment["KUBERNETES_SERVICE_PORT"]["value"] == "6443"
-    # The reference's selector: its DaemonSet of the same name is upgraded, not refused.
+    # The reference's selector: helm can upgrade its DaemonSet of the same name.
     labels = {"app.kubernetes.io/name": "talos-cloud-controller-manager"}
     assert workload["spec"]["selector"]["matchLabels"] == labels | {
         "app.kubernetes.io/instance": prefix(profile)
@@ -109,12 +109,12 @@ def test_the_one_process_needs_nothing_but_the_api_server_of_its_node(profile: s
 
 
 @pytest.mark.parametrize("profile", DEPLOYED)
-def test_no_pod_is_on_the_host_network_without_being_asked_to(profile: str):
+def test_no_pod_of_a_deployment_uses_the_host_network(profile: str):
     assert not any(pod(workload).get("hostNetwork") for workload in workloads(profile))
 
 
 @pytest.mark.parametrize("profile", DEPLOYED)
-def test_who_talks_to_machines_has_no_token_for_kubernetes(profile: str):
+def test_pods_that_query_machines_have_no_kubernetes_token(profile: str):
     without = {
         workload["metadata"]["name"].removeprefix(f"{prefix(profile)}-")
         for workload in workloads(profile)
@@ -124,7 +124,7 @@ def test_who_talks_to_machines_has_no_token_for_kubernetes(profile: str):
 
 
 @pytest.mark.parametrize("profile", WITH_NATS)
-def test_nats_itself_has_no_token_and_cannot_write_its_configuration(profile: str):
+def test_the_nats_server_has_no_token_and_cannot_write_its_configuration(profile: str):
     workload = find_nats_workload(rendered(profile))
     assert workload is not None
     token = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -137,7 +137,7 @@ def test_nats_itself_has_no_token_and_cannot_write_its_configuration(profile: st
     assert modes["/etc/nats-generated"] is True
 
 
-def test_highly_available_means_that_one_node_may_go():
+def test_the_ha_profile_survives_the_loss_of_a_node():
     found = rendered("ha")
     head = f"{prefix('ha')}-"
     budgets = {name.removeprefix(head) for name in select_kind(found, "PodDisruptionBudget")}
@@ -151,7 +151,7 @@ def test_highly_available_means_that_one_node_may_go():
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_selects_pods_selects_those_that_it_means(profile: str):
+def test_every_selector_matches_exactly_its_pods(profile: str):
     by_labels = {
         w["metadata"]["name"]: w["spec"]["template"]["metadata"]["labels"] for w in workloads(profile)
     }

@@ -1,4 +1,4 @@
-"""The chart lints, renders the same twice, and what is committed of it is what it renders now."""
+"""The chart lints, renders reproducibly, validates its values, and the committed files are current."""
 
 import json
 import re
@@ -32,7 +32,7 @@ from tests.architecture.sources import ROOT
 from tests.deploy.profiles import CLUSTER_WIDE, PROFILES, PUSHED, prefix, rendered_text
 from tests.deploy.profiles import rendered as objects_of
 
-ANEW = "run `make manifests`, look at the difference, and commit it"
+STALE = "run `make manifests`, check the difference, and commit it"
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -42,19 +42,19 @@ def test_the_chart_lints_strictly_with_every_profile(profile: str):
 
 @pytest.mark.parametrize("name", RENDERED_FILES)
 def test_a_committed_manifest_is_what_the_chart_renders(name: str):
-    assert (MANIFESTS / name).read_text() == render_file(name), ANEW
+    assert (MANIFESTS / name).read_text() == render_file(name), STALE
 
 
-def test_nothing_lies_among_the_manifests_that_is_not_rendered():
+def test_every_committed_manifest_is_rendered():
     assert {path.name for path in MANIFESTS.glob("*.yml")} == set(RENDERED_FILES)
 
 
-def test_the_page_on_values_is_that_of_these_values():
-    assert PAGE.read_text() == render_values_doc(), ANEW
+def test_the_page_on_values_is_current():
+    assert PAGE.read_text() == render_values_doc(), STALE
 
 
 def undescribed(values: dict, described_ones: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> list[str]:
-    """Values that neither have a sentence nor lie in one that has."""
+    """Values without a description, and without a described parent."""
     missing = []
     for key, value in values.items():
         here = (*path, key)
@@ -67,7 +67,7 @@ def undescribed(values: dict, described_ones: set[tuple[str, ...]], path: tuple[
     return missing
 
 
-def test_every_value_has_a_sentence():
+def test_every_value_has_a_description():
     text = (CHART / "values.yaml").read_text()
     assert undescribed(yaml.safe_load(text), {value.path for value in parse_documented_values(text)}) == []
 
@@ -81,7 +81,7 @@ def test_two_renders_are_the_same_and_read_no_object_of_the_cluster(profile: str
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_object_says_its_namespace_and_bears_the_releases_name(profile: str):
+def test_every_object_has_its_namespace_and_the_name_of_the_release(profile: str):
     for manifest in objects_of(profile):
         kind, meta = manifest["kind"], manifest["metadata"]
         assert ("namespace" in meta) == (kind not in CLUSTER_WIDE), f"{kind} {meta['name']}"
@@ -91,7 +91,7 @@ def test_every_object_says_its_namespace_and_bears_the_releases_name(profile: st
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_no_two_objects_are_the_same_one(profile: str):
+def test_all_objects_are_different(profile: str):
     seen = [
         (m["kind"], m["apiVersion"], m["metadata"].get("namespace"), m["metadata"]["name"])
         for m in objects_of(profile)
@@ -99,10 +99,10 @@ def test_no_two_objects_are_the_same_one(profile: str):
     assert len(set(seen)) == len(seen)
 
 
-def test_a_release_with_a_long_name_gets_names_that_kubernetes_takes():
+def test_a_release_with_a_long_name_has_valid_names():
     found = render_manifests(ChartValues(release="r" * 53, overrides={"nats.replicas": 3}))
     for manifest in found:
-        # A StatefulSet's pods bear its name, a hyphen and a hash of ten as a label.
+        # Pods of a StatefulSet have a label with its name, a hyphen and a hash of ten characters.
         most = 52 if manifest["kind"] == "StatefulSet" else 63
         assert len(manifest["metadata"]["name"]) <= most, manifest["metadata"]["name"]
 
@@ -115,13 +115,13 @@ def schema() -> dict[str, object]:
 @pytest.mark.parametrize(
     "path", [CHART / "values.yaml", *sorted((CHART / "ci").iterdir())], ids=lambda p: p.name
 )
-def test_values_obey_the_schema(path):
+def test_values_match_the_schema(path):
     jsonschema.Draft7Validator.check_schema(schema())
     jsonschema.validate(yaml.safe_load(path.read_text()), schema())
 
 
 def keys_of(schema_part: dict, values: dict, path: str = "") -> list[str]:
-    """Values that the schema does not speak of."""
+    """Values that the schema does not contain."""
     known = schema_part.get("properties", {})
     missing = []
     for key, value in values.items():
@@ -132,14 +132,14 @@ def keys_of(schema_part: dict, values: dict, path: str = "") -> list[str]:
     return missing
 
 
-def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_default():
+def test_the_schema_contains_every_value_and_every_value_of_the_schema_has_a_default():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert keys_of(schema(), values) == []
     assert set(schema()["properties"]) == set(values)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
-    ("said", "about"),
+    ("overrides", "about"),
     [
         ({"nats.replica": 3}, "replica"),
         ({"nats.replicas": 2}, "replicas"),
@@ -179,16 +179,16 @@ def test_the_schema_speaks_of_every_value_and_every_value_of_the_schema_has_a_de
     ],
     ids=str,
 )
-def test_a_mistake_in_the_values_is_refused_by_name(said, about: str):
+def test_a_mistake_in_the_values_is_rejected_by_name(overrides, about: str):
     with pytest.raises(HelmError, match=about):
-        render_text(ChartValues(overrides=said))
-    assert check_values(yaml.safe_dump(nested(said)), "f").mistakes, "config check finds it, too"
+        render_text(ChartValues(overrides=overrides))
+    assert check_values(yaml.safe_dump(nested(overrides)), "f").mistakes, "config check finds it, too"
 
 
-def nested(said: dict[str, Any]) -> dict[str, Any]:
-    """Dotted keys as a values file has them."""
+def nested(overrides: dict[str, Any]) -> dict[str, Any]:
+    """The content of a values file for dotted keys."""
     values: dict[str, Any] = {}
-    for path, value in said.items():
+    for path, value in overrides.items():
         *above, last = path.split(".")
         holder = values
         for key in above:
@@ -198,7 +198,7 @@ def nested(said: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("key", sorted(schema()["properties"]))  # type: ignore[call-overload]
-def test_config_check_refuses_a_key_without_a_value_as_the_chart_does(key: str):
+def test_config_check_rejects_a_key_without_a_value_as_the_chart_does(key: str):
     mistakes = check_values(f"{key}:\n", "f").mistakes
     try:
         render_text(ChartValues(overrides={key: None}))
@@ -208,11 +208,11 @@ def test_config_check_refuses_a_key_without_a_value_as_the_chart_does(key: str):
         assert not mistakes
 
 
-def test_a_word_of_old_values_that_asks_for_what_is_so_anyhow_is_overlooked():
+def test_an_old_value_equal_to_the_default_is_ignored():
     assert render_text(ChartValues(overrides={"useDaemonSet": False})) == render_text(ChartValues())
 
 
-def test_the_chart_bears_the_projects_version():
+def test_the_chart_has_the_version_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (project, f"v{project}")
@@ -225,7 +225,7 @@ def test_the_chart_bears_the_projects_version():
         ("reference", PUSHED["image.repository"]),
     ],
 )
-def test_the_image_is_the_one_that_is_named_with_the_charts_version(profile: str, repository: str):
+def test_the_image_has_the_configured_repository_and_the_charts_version(profile: str, repository: str):
     images = {
         container["image"]
         for deployment in select_service_deployments(objects_of(profile)).values()
@@ -236,7 +236,7 @@ def test_the_image_is_the_one_that_is_named_with_the_charts_version(profile: str
 
 
 @pytest.mark.parametrize(
-    ("said", "about"),
+    ("overrides", "about"),
     [
         ({}, "ghcr.io/siderolabs/talos-cloud-controller-manager is the image of the reference"),
         (
@@ -258,17 +258,17 @@ def test_the_image_is_the_one_that_is_named_with_the_charts_version(profile: str
     ],
     ids=["repository", "mirror", "tag", "short tag", "repository with a tag"],
 )
-def test_old_values_that_name_the_references_image_fail_the_install(said, about: str):
+def test_old_values_that_name_the_references_image_fail_the_install(overrides, about: str):
     old = CHART / "ci" / "reference-values.yaml"
-    here = {"image.repository": "ghcr.io/siderolabs/talos-cloud-controller-manager"} | said
+    here = {"image.repository": "ghcr.io/siderolabs/talos-cloud-controller-manager"} | overrides
     for profile in ({}, {"daemonSet.enabled": True}):
         with pytest.raises(HelmError, match=about):
-            render_text(ChartValues(files=(old,), overrides=said | profile))
+            render_text(ChartValues(files=(old,), overrides=overrides | profile))
         assert check_values(yaml.safe_dump(nested(here | profile)), "f").mistakes
 
 
 @pytest.mark.parametrize(
-    "said",
+    "overrides",
     [
         {"image.tag": "edge"},
         {"image.tag": "v0.1.7"},
@@ -281,12 +281,12 @@ def test_old_values_that_name_the_references_image_fail_the_install(said, about:
     ],
     ids=str,
 )
-def test_a_tag_that_may_be_ours_is_taken(said):
-    assert render_manifests(ChartValues(overrides=said))
-    assert not check_values(yaml.safe_dump(nested(said)), "f").mistakes
+def test_a_tag_that_may_be_ours_is_accepted(overrides):
+    assert render_manifests(ChartValues(overrides=overrides))
+    assert not check_values(yaml.safe_dump(nested(overrides)), "f").mistakes
 
 
-def test_a_digest_wins_over_the_tag():
+def test_a_digest_overrides_the_tag():
     digest = "sha256:" + "0" * 64
     found = render_manifests(
         ChartValues(overrides={"image.digest": digest, "image.tag": "edge", "nats.image.digest": digest})
@@ -301,7 +301,7 @@ def test_a_digest_wins_over_the_tag():
 
 
 @pytest.mark.parametrize(
-    ("said", "image"),
+    ("overrides", "image"),
     [
         ({"image.tag": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
         ({"image.repository": None}, "ghcr.io/talos-ccm/talos-cloud-controller-manager:v"),
@@ -312,8 +312,8 @@ def test_a_digest_wins_over_the_tag():
     ],
     ids=str,
 )
-def test_a_key_without_a_value_means_the_default(said: dict[str, Any], image: str):
-    found = select_service_deployments(render_manifests(ChartValues(overrides=said)))
+def test_a_key_without_a_value_means_the_default(overrides: dict[str, Any], image: str):
+    found = select_service_deployments(render_manifests(ChartValues(overrides=overrides)))
     images = {
         container["image"]
         for deployment in found.values()
@@ -327,13 +327,13 @@ def test_a_key_without_a_value_means_the_default(said: dict[str, Any], image: st
     "command", re.findall(r"helm upgrade [^`]+", (ROOT / "docs" / "migrate.md").read_text())
 )
 def test_a_migration_as_documented_names_an_image_that_exists(command: str):
-    told = dict(re.findall(r"--set (\S+?)=(\S+)", command))
+    flags = dict(re.findall(r"--set (\S+?)=(\S+)", command))
     old = {"image.repository": "ghcr.io/siderolabs/talos-cloud-controller-manager", "image.tag": "v1.9.0"}
-    found = select_service_deployments(render_manifests(ChartValues(overrides=old | told)))
+    found = select_service_deployments(render_manifests(ChartValues(overrides=old | flags)))
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     images = {
         container["image"]
         for deployment in found.values()
         for container in deployment["spec"]["template"]["spec"]["containers"]
     }
-    assert images == {f"{told['image.repository']}:{version}"}
+    assert images == {f"{flags['image.repository']}:{version}"}

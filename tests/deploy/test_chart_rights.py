@@ -1,4 +1,4 @@
-"""Who may do what once the chart is installed: what the wiring says, and nobody else anything."""
+"""The permissions in the chart are exactly those of the service specs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +17,7 @@ Rule = tuple[str, str, str, str, str]  # namespace, group, resource, verb, name 
 
 
 def of_wiring(rights: Iterable[PolicyRule]) -> set[Rule]:
-    """Each single thing that may be done."""
+    """Each allowed action."""
     return {
         (right.namespace, right.group, right.resource, verb, name)
         for right in rights
@@ -27,7 +27,7 @@ def of_wiring(rights: Iterable[PolicyRule]) -> set[Rule]:
 
 
 def of_role(role: dict[str, Any], namespace: str) -> set[Rule]:
-    """The same, of a Role or ClusterRole."""
+    """Each action that a Role or ClusterRole allows."""
     return {
         (namespace, group, resource, verb, name)
         for rule in role["rules"]
@@ -39,7 +39,7 @@ def of_role(role: dict[str, Any], namespace: str) -> set[Rule]:
 
 
 def granted(profile: str) -> dict[tuple[str, str], set[Rule]]:
-    """By ServiceAccount (namespace, name): all that its bindings give it."""
+    """All allowed actions by ServiceAccount (namespace, name)."""
     found = rendered(profile)
     roles = {
         (m["kind"], m["metadata"].get("namespace", ""), m["metadata"]["name"]): m
@@ -72,24 +72,24 @@ def account_prefix(profile: str) -> str:
 
 
 @pytest.mark.parametrize("profile", DEPLOYED)
-def test_each_service_has_the_rights_of_its_wiring_and_no_other(profile: str):
+def test_each_service_has_the_permissions_of_its_spec_and_no_other(profile: str):
     given, namespace = granted(profile), PROFILES[profile].namespace
     for service in services_in(profile):
         account = (namespace, f"{account_prefix(profile)}-{service}")
         assert given.pop(account, set()) == of_wiring(WIRING[service].policy_rules), service
     given.pop((namespace, f"{account_prefix(profile)}-nats"), None)
-    assert given == {}, "somebody has rights who is no service"
+    assert given == {}, "an account without a service has permissions"
 
 
 @pytest.mark.parametrize("profile", WITH_NATS)
-def test_the_bootstrap_has_the_rights_that_it_declares(profile: str):
+def test_the_bootstrap_has_the_permissions_that_it_declares(profile: str):
     namespace = PROFILES[profile].namespace
     declared = bootstrap_rights(ResourceNames(namespace=namespace, prefix=prefix(profile)))
     assert granted(profile)[namespace, f"{account_prefix(profile)}-nats"] == of_wiring(declared)
 
 
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name not in DEPLOYED])
-def test_the_one_process_has_the_rights_of_the_services_in_it_together(profile: str):
+def test_the_daemonset_has_the_permissions_of_its_services(profile: str):
     wanted = {"watcher", "metadata", "labeler", "csr"}
     if profile != "daemonset":
         wanted |= {"ipam"}
@@ -101,7 +101,7 @@ def test_the_one_process_has_the_rights_of_the_services_in_it_together(profile: 
 
 @pytest.mark.parametrize("in_one", [False, True], ids=["deployments", "daemonset"])
 @pytest.mark.parametrize(
-    "said",
+    "overrides",
     [
         {"extraArgs": ["--leader-elect-resource-name=second", "--lifecycle-lease-name=second-lifecycle"]},
         {
@@ -120,10 +120,10 @@ def test_the_one_process_has_the_rights_of_the_services_in_it_together(profile: 
     ],
     ids=["for all", "in two words", "for one"],
 )
-def test_a_second_installation_has_the_right_to_the_leases_that_it_names(said: dict[str, Any], in_one: bool):
-    told = {"daemonSet.enabled": in_one, "enabledControllers": ["*", "cloud-node-lifecycle"]} | said
+def test_a_second_installation_has_permissions_for_its_own_leases(overrides: dict[str, Any], in_one: bool):
+    merged = {"daemonSet.enabled": in_one, "enabledControllers": ["*", "cloud-node-lifecycle"]} | overrides
     roles = [
-        m for m in render_manifests(ChartValues(release="second", overrides=told)) if m["kind"] == "Role"
+        m for m in render_manifests(ChartValues(release="second", overrides=merged)) if m["kind"] == "Role"
     ]
     leases = {
         (role["metadata"]["name"].rpartition("-")[2], role["metadata"]["namespace"], name)
@@ -137,7 +137,7 @@ def test_a_second_installation_has_the_right_to_the_leases_that_it_names(said: d
     }
 
 
-def test_a_lease_in_another_namespace_is_its_holders_there():
+def test_a_lease_in_another_namespace_has_its_role_there():
     found = render_manifests(
         ChartValues(overrides={"extraArgs": ["--leader-elect-resource-namespace=talos"]})
     )
@@ -146,7 +146,7 @@ def test_a_lease_in_another_namespace_is_its_holders_there():
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_whoever_has_rights_or_runs_has_an_account_that_the_chart_makes(profile: str):
+def test_every_workload_has_an_account_of_the_chart_and_no_other_account_has_permissions(profile: str):
     namespace = PROFILES[profile].namespace
     running = {
         (namespace, workload["spec"]["template"]["spec"]["serviceAccountName"])
@@ -157,7 +157,7 @@ def test_whoever_has_rights_or_runs_has_an_account_that_the_chart_makes(profile:
     assert set(granted(profile)) <= running
 
 
-def test_no_account_is_made_where_the_operator_has_his_own():
+def test_the_chart_creates_no_account_if_the_operator_has_one():
     found = render_manifests(
         ChartValues(overrides={"serviceAccount.create": False, "serviceAccount.name": "mine"})
     )
@@ -167,7 +167,7 @@ def test_no_account_is_made_where_the_operator_has_his_own():
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_nobody_makes_tokens_and_nobody_but_the_bootstrap_reads_a_secret(profile: str):
+def test_no_account_can_create_tokens_and_only_the_bootstrap_can_read_secrets(profile: str):
     for account, rules in granted(profile).items():
         resources = {resource for _, _, resource, _, _ in rules}
         assert not resources & {"serviceaccounts", "serviceaccounts/token", "pods/exec", "*"}
@@ -176,18 +176,18 @@ def test_nobody_makes_tokens_and_nobody_but_the_bootstrap_reads_a_secret(profile
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_no_service_touches_a_config_map_of_those_that_others_read(profile: str):
-    """CoreDNS' configuration, ours, NATS' authority: who may write them is soon everybody else."""
+def test_services_can_only_write_config_maps_in_the_namespace_of_claims(profile: str):
+    """Write access to the ConfigMaps of CoreDNS, NATS or ours would allow a privilege escalation."""
     for account, rules in granted(profile).items():
         places = {rule[0] for rule in rules if rule[2] == "configmaps"}
         assert places <= ({account[0]} if account[1].endswith("-nats") else {CLAIM_PAGES_NAMESPACE})
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_only_lifecycle_may_delete_and_it_is_there_only_where_it_is_asked_for(profile: str):
+def test_only_lifecycle_may_delete_nodes_and_only_if_it_is_enabled(profile: str):
     deleting = {
         account for account, rules in granted(profile).items() if any(r[3] == "delete" for r in rules)
     }
-    asked = profile in {"reference", "reference-daemonset", "elsewhere"}
-    assert len(deleting) == asked
+    is_enabled = profile in {"reference", "reference-daemonset", "elsewhere"}
+    assert len(deleting) == is_enabled
     assert all(name.endswith("-lifecycle") or profile == "reference-daemonset" for _, name in deleting)

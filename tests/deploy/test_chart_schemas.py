@@ -1,4 +1,4 @@
-"""Every object of every profile is one that Kubernetes 1.29 to the newest takes, with no field unknown."""
+"""Every object of every profile is valid for Kubernetes 1.29 to the newest, without unknown fields."""
 
 import importlib.resources
 import json
@@ -17,13 +17,13 @@ VERSIONS = [
     for version in dict.fromkeys(published.all_versions())
     if tuple(map(int, version.split(".")[:2])) >= OLDEST
 ]
-# Kubernetes from 1.30 on gets the same objects: `rendered` is for the newest.
+# For Kubernetes 1.30 and later the objects are the same: `rendered` is for the newest.
 ALIKE = [version for version in VERSIONS if tuple(map(int, version.split(".")[:2])) >= (1, 30)]
 TALOS = "talos.dev/v1alpha1"
 
 
 class Schemas:
-    """Of one version; its definitions are read once."""
+    """The schemas of one version; definitions are read once."""
 
     def __init__(self, version: str) -> None:
         files = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
@@ -43,7 +43,7 @@ class Schemas:
 
 
 def distinct(kubernetes: str) -> list[dict[str, Any]]:
-    """All objects of all profiles on that version, each once."""
+    """All different objects of all profiles for that version."""
     found = {
         json.dumps(manifest, sort_keys=True)
         for profile in PROFILES
@@ -52,28 +52,28 @@ def distinct(kubernetes: str) -> list[dict[str, Any]]:
     return [json.loads(text) for text in sorted(found)]
 
 
-def test_the_versions_reach_from_1_29_to_1_37():
+def test_the_versions_are_1_29_to_1_37():
     assert [version.rpartition(".")[0] for version in VERSIONS] == [f"1.{minor}" for minor in range(29, 38)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_that_version_of_kubernetes_knows_every_field(version: str):
+def test_every_field_is_valid_in_that_version_of_kubernetes(version: str):
     schemas = Schemas(version)
     checked = 0
     for manifest in distinct(version):
         if manifest["apiVersion"] == TALOS:
-            continue  # not Kubernetes' own; test_chart_apply.py has it
+            continue  # a custom resource; test_chart_apply.py tests it
         checked += 1
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
         assert schemas.mistakes(manifest) == [], name
     assert checked > 50
 
 
-def test_kubernetes_from_1_30_on_gets_the_same_objects():
+def test_the_objects_are_the_same_for_kubernetes_1_30_and_later():
     for version in (ALIKE[0], ALIKE[-1]):
         assert rendered_for("default", version) == rendered("default")
 
 
-def test_a_field_that_nobody_knows_is_seen():
+def test_an_unknown_field_is_found():
     deployment = next(m for m in rendered("default") if m["kind"] == "Deployment")
     assert Schemas(VERSIONS[0]).mistakes({**deployment, "spce": {}})

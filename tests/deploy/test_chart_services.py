@@ -1,4 +1,4 @@
-"""What runs with which values: the services that enabledControllers means, told what they understand."""
+"""The services that run with given values, and their arguments."""
 
 from pathlib import Path
 
@@ -16,19 +16,19 @@ from tests.deploy.profiles import DEPLOYED, PROFILES, containers, prefix, render
 
 
 @pytest.mark.parametrize("profile", DEPLOYED)
-def test_every_service_understands_all_that_it_is_told(profile: str, tmp_path: Path):
+def test_every_service_accepts_its_arguments(profile: str, tmp_path: Path):
     found = rendered(profile)
     for service, container in of_deployments(found).items():
         runs, reading = reading_of(container, found, tmp_path)
         assert [run.spec.service for run in runs] == [service]
-        told = reading.get(ProcessSettings)
-        assert told.secure_port == container["ports"][0]["containerPort"]
-        assert told.secure_port == {spec.service: spec.port for spec in SERVICES}[service]
-        assert not told.uses_memory_bus(is_standalone=True)
+        settings = reading.get(ProcessSettings)
+        assert settings.secure_port == container["ports"][0]["containerPort"]
+        assert settings.secure_port == {spec.service: spec.port for spec in SERVICES}[service]
+        assert not settings.uses_memory_bus(is_standalone=True)
 
 
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name not in DEPLOYED])
-def test_the_one_process_understands_all_that_it_is_told_and_needs_no_nats(profile: str, tmp_path: Path):
+def test_the_daemonset_accepts_its_arguments_and_needs_no_nats(profile: str, tmp_path: Path):
     found = rendered(profile)
     (daemon_set,) = select_kind(found, "DaemonSet").values()
     (container,) = containers(daemon_set)
@@ -67,18 +67,18 @@ def test_the_one_process_understands_all_that_it_is_told_and_needs_no_nats(profi
     ],
     ids=str,
 )
-def test_those_services_are_installed_that_one_process_would_run(
+def test_the_deployments_are_the_services_that_the_daemonset_would_run(
     controllers: list[str], extra: list[str], tmp_path: Path
 ):
-    said = {"enabledControllers": controllers, "extraArgs": extra}
-    installed = set(of_deployments(render_manifests(ChartValues(overrides=said))))
-    found = render_manifests(ChartValues(overrides=said | {"daemonSet.enabled": True}))
+    overrides = {"enabledControllers": controllers, "extraArgs": extra}
+    installed = set(of_deployments(render_manifests(ChartValues(overrides=overrides))))
+    found = render_manifests(ChartValues(overrides=overrides | {"daemonSet.enabled": True}))
     (container,) = containers(select_kind(found, "DaemonSet")[prefix("default")])
     runs, reading = reading_of(container, found, tmp_path)
     assert installed == {run.spec.service for run in select_definitions(runs, reading)}
 
 
-def test_where_no_machine_is_asked_there_is_no_credential_for_any(tmp_path: Path):
+def test_without_queries_of_machines_there_is_no_talos_credential(tmp_path: Path):
     found = rendered("csr-only")
     assert set(services_in("csr-only")) == {"watcher", "metadata", "csr"}
     _, of_metadata = reading_of(of_deployments(found)["metadata"], found, tmp_path)
@@ -90,7 +90,7 @@ def test_where_no_machine_is_asked_there_is_no_credential_for_any(tmp_path: Path
 
 
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name != "csr-only"])
-def test_only_the_one_that_asks_machines_holds_the_credential_that_talos_makes(profile: str):
+def test_only_the_pod_that_queries_machines_has_the_talos_credential(profile: str):
     found = rendered(profile)
     (resource,) = [m for m in found if m["apiVersion"] == "talos.dev/v1alpha1"]
     assert resource["spec"] == {"roles": ["os:reader"]}
@@ -106,7 +106,7 @@ def test_only_the_one_that_asks_machines_holds_the_credential_that_talos_makes(p
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("overrides", "expected"),
     [
         ({}, (False, False)),
         ({"talos.enabled": False}, (True, True)),
@@ -116,12 +116,12 @@ def test_only_the_one_that_asks_machines_holds_the_credential_that_talos_makes(p
     ],
     ids=str,
 )
-def test_csr_is_given_without_talos_wherever_metadata_runs_so(
-    said: dict[str, object], expected: tuple[bool, bool], tmp_path: Path
+def test_csr_has_the_flag_without_talos_if_metadata_has_it(
+    overrides: dict[str, object], expected: tuple[bool, bool], tmp_path: Path
 ):
     networks = {"services.csr.extraArgs": ["--service-cluster-ip-range=10.96.0.0/12"]}
     found = render_manifests(
-        ChartValues(overrides={"enabledControllers": ["node-csr-approval"], **networks, **said})
+        ChartValues(overrides={"enabledControllers": ["node-csr-approval"], **networks, **overrides})
     )
     containers_by_service = of_deployments(found)
     readings = {

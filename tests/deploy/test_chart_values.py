@@ -1,4 +1,4 @@
-"""What the values say reaches those that it is said for."""
+"""Values reach the services that they are for."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.deploy.commands import reading_of
 from tests.deploy.profiles import prefix
 
 
-def test_replicas_are_those_asked_for_and_metadata_is_one():
+def test_replicas_are_configurable_except_for_metadata():
     found = render_manifests(ChartValues(overrides={"replicaCount": 2, "services.csr.replicas": 3}))
     head = f"{prefix('default')}-"
     replicas = {
@@ -23,8 +23,8 @@ def test_replicas_are_those_asked_for_and_metadata_is_one():
 
 
 @pytest.mark.parametrize("in_one", [False, True], ids=["deployments", "daemonset"])
-def test_what_is_said_for_all_reaches_every_service(in_one: bool, tmp_path: Path):
-    said = {
+def test_a_value_for_all_reaches_every_service(in_one: bool, tmp_path: Path):
+    overrides = {
         "daemonSet.enabled": in_one,
         "otlpEndpoint": "http://traces.example.net:4318",
         "logFormat": "json",
@@ -34,22 +34,22 @@ def test_what_is_said_for_all_reaches_every_service(in_one: bool, tmp_path: Path
         "podAnnotations": {"example.net/owner": "platform"},
         "imagePullSecrets": [{"name": "registry"}],
     }
-    found = render_manifests(ChartValues(overrides=said))
+    found = render_manifests(ChartValues(overrides=overrides))
     running = (*select_service_deployments(found).values(), *select_kind(found, "DaemonSet").values())
     pods = [workload["spec"]["template"] for workload in running]
     assert len(pods) == (1 if in_one else 4)
     for pod in pods:
         (container,) = pod["spec"]["containers"]
-        told = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
-        assert told.otlp_endpoint == "http://traces.example.net:4318"
-        assert (told.logging_format, told.verbosity) == ("json", 4)
+        settings = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
+        assert settings.otlp_endpoint == "http://traces.example.net:4318"
+        assert (settings.logging_format, settings.verbosity) == ("json", 4)
         assert "--cluster-name=prod" in container["args"]
         assert {"name": "OTEL_TRACES_SAMPLER", "value": "traceidratio"} in container["env"]
         assert pod["metadata"]["annotations"] == {"example.net/owner": "platform"}
         assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
 
 
-def test_what_is_said_for_one_service_reaches_it_alone(tmp_path: Path):
+def test_a_value_for_one_service_reaches_only_that_service(tmp_path: Path):
     own = {
         "extraArgs": ["--csr-in-flight=7"],
         "resources": {"limits": {"memory": "256Mi"}},
@@ -74,7 +74,7 @@ def test_what_is_said_for_one_service_reaches_it_alone(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("said", "of_csr"),
+    ("overrides", "of_csr"),
     [
         ({}, 300.0),
         ({"extraArgs": ["--metadata-republish-interval=2m"]}, 120.0),
@@ -106,15 +106,17 @@ def test_what_is_said_for_one_service_reaches_it_alone(tmp_path: Path):
         ),
     ],
 )
-def test_csr_gets_the_republish_interval_of_metadata(said: dict[str, object], of_csr: float, tmp_path: Path):
-    found = render_manifests(ChartValues(overrides=said))
+def test_csr_gets_the_republish_interval_of_metadata(
+    overrides: dict[str, object], of_csr: float, tmp_path: Path
+):
+    found = render_manifests(ChartValues(overrides=overrides))
     csr = select_service_deployments(found)[f"{prefix('default')}-csr"]
     (container,) = csr["spec"]["template"]["spec"]["containers"]
     _, reading = reading_of(container, found, tmp_path)
     assert reading.get(CsrSettings).republish_interval_seconds == of_csr
 
 
-def test_objects_of_ones_own_are_installed_beside_ours_and_may_name_the_release():
+def test_extra_objects_are_installed_and_can_use_templates():
     extra = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -124,12 +126,12 @@ def test_objects_of_ones_own_are_installed_beside_ours_and_may_name_the_release(
     assert select_kind(found, "ConfigMap")["edge-dashboards"]["metadata"]["namespace"] == "monitoring"
 
 
-def test_old_values_and_new_ones_become_one_config_file():
-    said = {
+def test_old_and_new_values_are_merged_into_one_config_file():
+    overrides = {
         "config.global": {"clusterName": "prod"},
         "transformations": [{"name": "web", "labels": {"a": "b"}}],
     }
-    found = render_manifests(ChartValues(overrides=said))
+    found = render_manifests(ChartValues(overrides=overrides))
     config = select_kind(found, "ConfigMap")[prefix("default")]["data"]["ccm-config.yaml"]
     assert yaml.safe_load(config) == {
         "global": {"clusterName": "prod"},

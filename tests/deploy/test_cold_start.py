@@ -1,4 +1,4 @@
-"""The first control plane of a cluster: an API server, a Node that nobody has initialised."""
+"""The first control plane of a cluster: an API server and a Node that no controller has initialized."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ NODE, NODE_IP = "first", "10.242.0.1"
 WITHIN_SECONDS = 120
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 NOT_READY = "node.kubernetes.io/not-ready"
-# What stands on such a Node besides: from Talos, and from the controller of Nodes that are not ready.
+# The other taints of such a Node, from Talos and from the node lifecycle controller.
 TAINTS = (
     {"key": CONTROL_PLANE, "effect": "NoSchedule"},
     {"key": NOT_READY, "effect": "NoSchedule"},
@@ -35,7 +35,7 @@ TAINTS = (
 
 
 @pytest.mark.parametrize("profile", ["daemonset", "all-in-one"])
-async def test_a_node_without_network_dns_or_nats_is_initialised_by_the_daemonset_s_pod(
+async def test_a_node_without_network_dns_or_nats_is_initialized_by_the_daemonset_s_pod(
     profile: str, tmp_path: Path
 ):
     async with AsyncExitStack() as stack:
@@ -52,23 +52,23 @@ async def test_a_node_without_network_dns_or_nats_is_initialised_by_the_daemonse
         assert why_not_scheduled(workload, node) == []
         pod = await run(installed, workload, tmp_path / "pod")
 
-        async def initialised() -> bool:
+        async def initialized() -> bool:
             assert pod.children[workload["metadata"]["name"]].is_running, tail(pod)
             return UNINITIALIZED_TAINT not in taints(await read(installed))
 
-        await wait_until(initialised, "the Node is initialised", WITHIN_SECONDS)
+        await wait_until(initialized, "the Node is initialized", WITHIN_SECONDS)
         await pod.until(workload["metadata"]["name"])
         after = await read(installed)
         assert after["spec"]["providerID"].startswith("talos://")
-        assert taints(after) == {CONTROL_PLANE, NOT_READY}, "what others have put there, others take away"
+        assert taints(after) == {CONTROL_PLANE, NOT_READY}, "taints of other controllers stay"
         request = await installed.kubelets.request_certificate(kubelet)
         assert (await installed.kubelets.wait_for_outcome(request, seconds=60)).certificate
-        if profile == "all-in-one":  # whose network plugin waits for it
+        if profile == "all-in-one":  # its network plugin needs the pod CIDR
             await wait_until(lambda: has_pod_cidr(installed), "the Node has its pod CIDR", 60)
         peers = set(connected_to(pod.children[workload["metadata"]["name"]].pid))
         wanted = {control_plane.server.removeprefix("https://"), *machines.endpoints}
-        assert peers == wanted, "it needs the API server and the machines, and nobody else"
-        assert installed.refused() == {}
+        assert peers == wanted, "it needs only the API server and the machines"
+        assert installed.forbidden_requests() == {}
 
 
 @pytest.mark.parametrize("profile", DEPLOYED)
@@ -81,7 +81,7 @@ async def test_pods_of_the_other_profiles_wait_until_the_node_is_ready(profile: 
 
 
 def at_port_of(control_plane: ControlPlane, values: ChartValues) -> ChartValues:
-    """As chart and manifest have it, with an API server on a port that is free here."""
+    """The values with the port of this API server."""
     port = int(control_plane.server.rpartition(":")[2])
     return msgspec.structs.replace(values, overrides={**values.overrides, "daemonSet.k8s.servicePort": port})
 
@@ -91,9 +91,9 @@ async def has_pod_cidr(installed: Installation) -> bool:
 
 
 async def join_not_ready(installed: Installation, kubelet: SimKubelet) -> dict[str, Any]:
-    """A kubelet that has no network plugin yet."""
+    """Join as a kubelet without a network plugin."""
     body = build_registered_node(kubelet, datetime.now(UTC))
-    # By an administrator: a kubelet may not give itself the label by which the DaemonSet selects Nodes.
+    # As an admin: a kubelet may not set the label by which the DaemonSet selects Nodes.
     created = await installed.kubelets.request("POST", "/api/v1/nodes", body=body)
     assert created.status == 201, created
     await installed.kubelets.set_not_ready(kubelet.name)
@@ -101,17 +101,17 @@ async def join_not_ready(installed: Installation, kubelet: SimKubelet) -> dict[s
 
 
 async def read(installed: Installation) -> dict[str, Any]:
-    """The Node."""
+    """Get the Node."""
     return dict((await installed.kubelets.request("GET", f"/api/v1/nodes/{NODE}")).body)
 
 
 def taints(node: dict[str, Any]) -> set[str]:
-    """Their keys."""
+    """The keys of the Node's taints."""
     return {taint["key"] for taint in node["spec"].get("taints", ())}
 
 
 def why_not_scheduled(workload: Manifest, node: dict[str, Any]) -> list[str]:
-    """What keeps the pod from that Node: labels that it lacks, and taints that are not tolerated."""
+    """Why the pod cannot run on that Node: missing labels, and taints that it does not tolerate."""
     spec, labels = workload["spec"]["template"]["spec"], node["metadata"]["labels"]
     lacks = [key for key, value in spec["nodeSelector"].items() if labels.get(key) != value]
     return lacks + [
@@ -122,7 +122,7 @@ def why_not_scheduled(workload: Manifest, node: dict[str, Any]) -> list[str]:
 
 
 def tolerates(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
-    """As the scheduler judges it."""
+    """Whether the toleration matches the taint, by the rules of the scheduler."""
     same = toleration.get("key") in (None, taint["key"]) and toleration.get("effect") in (
         None,
         taint["effect"],
@@ -132,7 +132,7 @@ def tolerates(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
 
 
 async def run(installed: Installation, workload: Manifest, folder: Path) -> Pod:
-    """Its pod; where Talos listens is another port here than on a machine."""
+    """Start its pod, with the port of the simulated machines."""
     pod = await Pod.mounted(workload, folder, "https://192.0.2.1:443", installed.kubelets)
     installed.pods["all-in-one"] = pod
     name = workload["metadata"]["name"]
@@ -144,12 +144,12 @@ async def run(installed: Installation, workload: Manifest, folder: Path) -> Pod:
 
 
 def tail(pod: Pod) -> str:
-    """What all of its processes said last."""
+    """The last log lines of all its processes."""
     return "\n".join(child.tail(50) for child in pod.children.values())
 
 
 def connected_to(pid: int) -> Iterator[str]:
-    """Whom the process has connections to that it opened itself, over IPv4 (Linux)."""
+    """The peers of the process's outgoing IPv4 connections (Linux)."""
     inodes = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         target = str(descriptor.readlink())

@@ -1,4 +1,4 @@
-"""deploy/compose: valid by the specification's schema, nothing privileged, credentials where they belong."""
+"""deploy/compose: valid by the compose schema, nothing privileged, each service has only its credentials."""
 
 import json
 import os
@@ -22,17 +22,17 @@ FOLDER = ROOT / "deploy" / "compose"
 FILE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 PARTS: dict[str, dict[str, Any]] = FILE["services"]
 OURS = sorted({wiring.service for wiring in SERVICES} & PARTS.keys())
-WITH_AN_IMAGE_OF_ITS_OWN_WAYS = {"lgtm"}  # writes where it is, as whom its image says
+WITH_AN_IMAGE_OF_ITS_OWN_WAYS = {"lgtm"}  # its image needs its own user and a writable root
 
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    """The one inside of the compose that is built here: its module, at the version that go.sum pins."""
+    """The schema in the module of the compose that is built here, at the version in go.sum."""
     go = str(find_go_toolchain(COMPOSE).path)
-    asked = [go, "mod", "download", "-json", "github.com/compose-spec/compose-go/v2"]
+    command = [go, "mod", "download", "-json", "github.com/compose-spec/compose-go/v2"]
     environment = {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"}
     module = subprocess.run(
-        asked, cwd=COMPOSE.module, env=environment, check=True, capture_output=True, text=True
+        command, cwd=COMPOSE.module, env=environment, check=True, capture_output=True, text=True
     )
     found: dict[str, Any] = json.loads(
         (Path(json.loads(module.stdout)["Dir"]) / "schema" / "compose-spec.json").read_text()
@@ -40,11 +40,11 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def test_the_file_is_valid_by_the_schema_of_the_compose_specification(schema: dict[str, Any]):
+def test_the_file_is_valid_by_the_compose_schema(schema: dict[str, Any]):
     jsonschema.Draft7Validator(schema).validate(FILE)
 
 
-def test_the_schema_would_find_a_word_that_compose_does_not_know(schema: dict[str, Any]):
+def test_the_schema_rejects_an_unknown_key(schema: dict[str, Any]):
     misspelt = {**FILE, "services": {**PARTS, "nats": {**PARTS["nats"], "comand": []}}}
     with pytest.raises(jsonschema.ValidationError, match="comand"):
         jsonschema.Draft7Validator(schema).validate(misspelt)
@@ -66,26 +66,26 @@ def test_every_published_port_is_on_the_loopback():
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
-def test_a_service_sees_no_credentials_but_its_own():
+def test_a_service_mounts_only_its_own_credentials():
     assert set(OURS) == {wiring.service for wiring in SERVICES}
     for name in OURS:
         assert PARTS[name]["volumes"] == [f"{name}:/cluster/{name}:ro"]
 
 
-def test_only_who_makes_credentials_may_write_them():
+def test_only_containers_that_create_credentials_can_write_them():
     writers = {
         name for name, part in PARTS.items() for volume in part.get("volumes", ()) if volume[-3:] != ":ro"
     }
     assert writers == {"nats-keys", "credentials"}
 
 
-def test_credentials_are_made_and_rights_granted_for_the_services_that_run():
+def test_exactly_the_running_services_get_credentials_and_permissions():
     for name in ("credentials", "rights"):
         assert sorted(PARTS[name]["command"][3:]) == OURS
 
 
 def test_each_folder_of_credentials_belongs_to_our_user_in_the_image():
-    """Else its volume belongs to root, and nobody can write into it."""
+    """Otherwise its volume belongs to root, and our user cannot write into it."""
     makers = (PARTS["nats-keys"], PARTS["credentials"])
     mounted = {volume.split(":")[1] for part in makers for volume in part["volumes"]}
     made = re.search(
@@ -96,23 +96,23 @@ def test_each_folder_of_credentials_belongs_to_our_user_in_the_image():
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_service_is_told_only_flags_that_it_has(name: str):
+def test_each_service_gets_only_flags_that_it_has(name: str):
     python, module_flag, module, *flags = PARTS[name]["command"]
     assert (python, module_flag, module) == ("python", "-m", f"services.{name}")
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", module, "--help"], check=True, capture_output=True, text=True
     )
-    known = set(re.findall(r"--[a-z0-9-]+", told.stdout))
+    known = set(re.findall(r"--[a-z0-9-]+", done.stdout))
     assert {flag.partition("=")[0] for flag in flags} <= known
 
 
-def test_prometheus_asks_each_service_where_it_serves():
-    asked = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())["scrape_configs"][0]["static_configs"]
-    assert sorted(asked[0]["targets"]) == [f"{name}:10458" for name in OURS]
+def test_prometheus_scrapes_the_port_of_each_service():
+    configs = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())["scrape_configs"][0]["static_configs"]
+    assert sorted(configs[0]["targets"]) == [f"{name}:10458" for name in OURS]
     assert all("--secure-port=10458" in PARTS[name]["command"] for name in OURS)
 
 
-def test_what_compose_local_replaces_is_what_the_file_takes_from_registries():
+def test_compose_local_replaces_every_image_of_a_registry():
     images = "\n".join(part["image"] for part in PARTS.values())
     replaced = {name for name in build_compose_environment() if name.endswith("_IMAGE")}
     ours_and_observability = {"TALOS_CCM_IMAGE", "TALOS_CCM_TESTBED_IMAGE", "LGTM_IMAGE"}
@@ -125,12 +125,12 @@ def test_every_image_of_a_registry_is_pinned():
 
 
 def need(path: Path, *tools: str) -> subprocess.CompletedProcess[str]:
-    """need.sh where nothing is on the PATH but what is in that folder."""
+    """Run need.sh with only that folder on PATH."""
     for tool in ("echo", "tail"):
         (path / tool).symlink_to(f"/usr/bin/{tool}")
     return subprocess.run(
         ["/bin/sh", FOLDER / "need.sh", "compose-up", *tools],
-        env={"PATH": str(path), "DOCKER_HOST": f"unix://{path}/nobody.sock"},
+        env={"PATH": str(path), "DOCKER_HOST": f"unix://{path}/missing.sock"},
         capture_output=True,
         text=True,
         check=False,
@@ -143,27 +143,27 @@ def a_tool(path: Path, name: str, script: str) -> None:
 
 
 def test_a_missing_tool_is_named(tmp_path: Path):
-    told = need(tmp_path, "docker", "compose")
-    assert told.returncode == 1
-    assert told.stderr == "compose-up: there is no 'docker' on the PATH\n"
+    done = need(tmp_path, "docker", "compose")
+    assert done.returncode == 1
+    assert done.stderr == "compose-up: there is no 'docker' on the PATH\n"
 
 
-def test_an_engine_that_does_not_answer_is_told_in_its_own_words(tmp_path: Path):
+def test_the_error_of_an_engine_that_does_not_answer_is_printed(tmp_path: Path):
     a_tool(tmp_path, "docker", "echo 'Cannot connect to the Docker daemon at x' >&2; exit 1")
-    told = need(tmp_path, "docker", "compose")
-    assert told.returncode == 1
-    assert "no container engine answers: Cannot connect to the Docker daemon at x" in told.stderr
-    assert "make compose-local" in told.stderr
+    done = need(tmp_path, "docker", "compose")
+    assert done.returncode == 1
+    assert "no container engine answers: Cannot connect to the Docker daemon at x" in done.stderr
+    assert "make compose-local" in done.stderr
 
 
-def test_a_missing_compose_is_told(tmp_path: Path):
+def test_a_missing_compose_is_reported(tmp_path: Path):
     a_tool(tmp_path, "docker", '[ "$1" = version ]')
-    told = need(tmp_path, "docker", "compose")
-    assert told.returncode == 1
-    assert "docker has no compose plugin" in told.stderr
+    done = need(tmp_path, "docker", "compose")
+    assert done.returncode == 1
+    assert "docker has no compose plugin" in done.stderr
 
 
-def test_with_all_there_nothing_is_said(tmp_path: Path):
+def test_with_all_tools_nothing_is_printed(tmp_path: Path):
     a_tool(tmp_path, "docker", "exit 0")
-    told = need(tmp_path, "docker", "compose")
-    assert (told.returncode, told.stderr) == (0, "")
+    done = need(tmp_path, "docker", "compose")
+    assert (done.returncode, done.stderr) == (0, "")

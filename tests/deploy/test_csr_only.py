@@ -1,4 +1,4 @@
-"""The csr-only profile, installed: certificates for kubelets where no machine may be asked."""
+"""The installed csr-only profile: certificates for kubelets without queries of machines."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -33,4 +33,4 @@ async def test_kubelets_get_certificates_for_the_addresses_that_are_allowed_with
         assert "198.51.100.1 is not within --csr-allowed-networks" in why
         assert "TALOSCONFIG" not in installed.pods["metadata"].environment("metadata")
         assert await machines.count_calls() == {}
-        assert installed.refused() == {}
+        assert installed.forbidden_requests() == {}

@@ -1,4 +1,4 @@
-"""The Dockerfile fetches nothing by name alone: what is installed or builds our wheel stands in a lock."""
+"""The Dockerfile downloads nothing without a hash: lock files pin what it installs and builds with."""
 
 import re
 import tomllib
@@ -13,22 +13,22 @@ STEPS = [step for line in DOCKERFILE.splitlines() if line.startswith("RUN ") for
 
 
 def pinned(lock: str) -> dict[str, str]:
-    """Version by name; each has a hash."""
+    """The versions by name; each entry must have a hash."""
     text = (ROOT / lock).read_text()
     found = re.findall(r"^([\w.-]+)==([^\s;]+)[^\n]*\\\n +--hash=sha256:", text, re.MULTILINE)
-    assert len(found) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)), "one has no hash"
+    assert len(found) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)), "an entry without a hash"
     return dict(found)
 
 
-def test_what_builds_our_wheel_is_locked_as_it_is_for_everybody():
+def test_build_requirements_are_locked_at_the_versions_of_the_main_lock():
     backend = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    built_with, everybody = pinned("requirements-build.lock"), pinned("requirements.lock")
+    built_with, main = pinned("requirements-build.lock"), pinned("requirements.lock")
     assert set(backend) <= built_with.keys()
-    assert {name: everybody.get(name, version) for name, version in built_with.items()} == built_with
+    assert {name: main.get(name, version) for name, version in built_with.items()} == built_with
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if " pip " in step])
-def test_a_step_that_fetches_wants_hashes_and_one_that_builds_fetches_nothing(step: str):
+def test_steps_that_download_require_hashes_and_steps_that_build_do_not_download(step: str):
     assert ("--require-hashes" in step) != ("--no-index" in step)
     if "--require-hashes" in step:
         assert any(f"-r {lock}" in step for lock in LOCKS)
@@ -36,7 +36,7 @@ def test_a_step_that_fetches_wants_hashes_and_one_that_builds_fetches_nothing(st
         assert "--no-build-isolation" in step
 
 
-def test_the_engine_is_sent_every_file_that_is_copied():
+def test_dockerignore_includes_every_copied_lock():
     sent = (ROOT / ".dockerignore").read_text()
     for lock in LOCKS:
         assert f"!{lock}\n" in sent

@@ -1,4 +1,4 @@
-"""deploy/compose/kind: what its script applies is valid, fits the chart, and has a machine for every Node."""
+"""deploy/compose/kind: its objects are valid and match the chart, and every Node has a machine."""
 
 import asyncio
 import base64
@@ -28,13 +28,13 @@ APPLIED = list(yaml.safe_load_all((FOLDER / "machines.yaml").read_text()))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_that_version_of_kubernetes_knows_every_field_of_what_is_applied(version: str):
+def test_every_applied_field_is_valid_in_that_version_of_kubernetes(version: str):
     schemas = Schemas(version)
     for manifest in APPLIED:
         assert schemas.mistakes(manifest) == [], manifest["kind"]
 
 
-def test_the_clusters_patches_fit_every_version_of_kubeadms_configuration():
+def test_the_kubeadm_patches_fit_every_version_of_its_configuration():
     patches = [
         yaml.safe_load(text)
         for text in yaml.safe_load((FOLDER / "cluster.yaml").read_text())["kubeadmConfigPatches"]
@@ -47,7 +47,7 @@ def test_the_clusters_patches_fit_every_version_of_kubeadms_configuration():
     assert joining["KubeletConfiguration"]["serverTLSBootstrap"] is True
 
 
-def test_the_chart_is_installed_with_the_images_that_were_loaded():
+def test_the_chart_uses_the_loaded_images():
     rendered = render_manifests(ChartValues(files=(FOLDER / "values.yaml",)))
     images = {
         (container["image"], container["imagePullPolicy"])
@@ -82,7 +82,7 @@ def test_the_talosconfig_is_in_the_secret_that_metadata_mounts():
 
 
 def found(machines: SimFleet, ip: str) -> str:
-    """The name of the machine there, "" if there is none."""
+    """The name of the machine at this IP; "" without one."""
     try:
         return machines.find_machine(ip).facts.name
     except CallRejected:
@@ -92,11 +92,11 @@ def found(machines: SimFleet, ip: str) -> str:
 async def until_found(machines: SimFleet, ip: str, name: str) -> None:
     deadline = time.monotonic() + 20
     while found(machines, ip) != name:
-        assert time.monotonic() < deadline, f"nobody at {ip}"
+        assert time.monotonic() < deadline, f"no machine at {ip}"
         await asyncio.sleep(0.02)
 
 
-async def test_a_machine_comes_with_each_node_also_with_a_later_one(tmp_path: Path):
+async def test_each_node_gets_a_machine_even_if_it_joins_later(tmp_path: Path):
     machines = SimFleet()
     async with SimApiServer.start(tmp_path) as server, KubeletFleet.start(server) as kubelets:
         await kubelets.join(SimKubelet(name="kind-worker", ips=("172.18.0.3", "fc00:f853:ccd:e793::3")))

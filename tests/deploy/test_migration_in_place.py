@@ -1,4 +1,4 @@
-"""`helm upgrade` from what the reference's chart installs to ours, as docs/migrate.md has it."""
+"""`helm upgrade` from the reference's chart to ours, as docs/migrate.md describes it."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ Helm = Callable[..., Awaitable[str]]
 
 
 def of_the_reference(kind: str, port: int) -> list[dict[str, Any]]:
-    """Objects with the names, selectors and ports that the reference's chart gives them."""
+    """Objects with the names, selectors and ports of the reference's chart."""
     container = {
         "name": NAME,
         "image": "registry.example.com/reference:v1",
@@ -90,7 +90,7 @@ def of_the_reference(kind: str, port: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def helm(control_plane: ControlPlane, tmp_path: Path) -> Helm:
-    """What an operator has, with the API server's kubeconfig."""
+    """A function that runs helm with an admin's kubeconfig."""
     program = await build_program(HELM)
     environment = {"HOME": str(tmp_path), "KUBECONFIG": str(control_plane.kubeconfig())}
 
@@ -100,15 +100,15 @@ async def helm(control_plane: ControlPlane, tmp_path: Path) -> Helm:
             program, *arguments, "--namespace=kube-system",
             env=environment | {"PATH": os.environ["PATH"]}, stdout=pipe, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        said = (await process.communicate())[0].decode()
-        assert process.returncode == 0, said
-        return said
+        output = (await process.communicate())[0].decode()
+        assert process.returncode == 0, output
+        return output
 
     return run
 
 
 async def there(kubelets: KubeletFleet) -> dict[str, dict[str, Any]]:
-    """Those of the reference's objects that exist."""
+    """The objects of the reference that exist."""
     answers = {what: await kubelets.request("GET", path) for what, path in PATHS.items()}
     return {what: answer.body for what, answer in answers.items() if answer.status == 200}
 
@@ -116,7 +116,7 @@ async def there(kubelets: KubeletFleet) -> dict[str, dict[str, Any]]:
 @pytest.mark.usefixtures("api_server")
 @pytest.mark.parametrize("port", [10458, 50258])
 @pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
-async def test_helm_upgrades_the_references_release_in_its_place(
+async def test_helm_upgrades_the_references_release_in_place(
     kind: str, port: int, helm: Helm, kubelets: KubeletFleet, tmp_path: Path
 ):
     old = tmp_path / "old"
@@ -132,13 +132,15 @@ async def test_helm_upgrades_the_references_release_in_its_place(
         with pytest.raises(AssertionError, match="is the image of the reference controller"):
             await helm("upgrade", RELEASE, str(CHART), f"--values={values}")
         specs = {what: each.get("spec") for what, each in (await there(kubelets)).items()}
-        assert specs == {what: each.get("spec") for what, each in before.items()}, "what works is left"
+        assert specs == {what: each.get("spec") for what, each in before.items()}, (
+            "a failed upgrade changes nothing"
+        )
         await helm("upgrade", RELEASE, str(CHART), f"--values={values}", profile)
         after = await there(kubelets)
     finally:
         await helm("uninstall", RELEASE, "--wait", "--timeout=60s")
     kept = {"Service", "credential"} | ({"DaemonSet"} if kind == "DaemonSet" else set())
-    assert set(after) == kept  # its rights, token creation among them, are gone
+    assert set(after) == kept  # its permissions, such as token creation, are deleted
     for what in kept:
         assert after[what]["metadata"]["uid"] == before[what]["metadata"]["uid"]
     assert [each["port"] for each in after["Service"]["spec"]["ports"]] == [10458]
@@ -148,7 +150,7 @@ async def test_helm_upgrades_the_references_release_in_its_place(
         assert [each["containerPort"] for each in container["ports"]] == [10458]
 
 
-def test_the_deployments_that_the_pages_name_are_those_of_the_chart():
+def test_the_pages_name_existing_deployments():
     named = set()
     for page in ("install", "migrate"):
         text = (ROOT / "docs" / f"{page}.md").read_text()

@@ -1,4 +1,4 @@
-"""NATS' only pod on a machine that has died: the real controllers make another, and clients find it."""
+"""A machine with the only NATS pod dies: the real controllers create another pod, and clients find it."""
 
 import asyncio
 import copy
@@ -23,7 +23,7 @@ MACHINES = ("replaced-cp-1", "replaced-cp-2", "replaced-cp-3")
 
 
 class Cluster:
-    """Pods of NATS in it, and the kubelet that runs, or no longer runs, each."""
+    """The NATS pods of a cluster, with the actions of scheduler and kubelets."""
 
     def __init__(self, kubelets: KubeletFleet, namespace: str, service: str) -> None:
         self._kubelets = kubelets
@@ -40,7 +40,7 @@ class Cluster:
         return items
 
     async def another(self, known: set[str]) -> dict[str, Any]:
-        """A pod that is not one of those, once there is one."""
+        """Wait for a pod that is not one of those."""
         fresh: list[dict[str, Any]] = []
 
         async def there() -> bool:
@@ -52,7 +52,7 @@ class Cluster:
         return pod
 
     async def runs(self, pod: dict[str, Any], machine: str, ip: str) -> str:
-        """The scheduler binds it and the kubelet says that it is ready; the pod's name."""
+        """Bind the pod and report it ready; return its name."""
         name: str = pod["metadata"]["name"]
         target = {"apiVersion": "v1", "kind": "Node", "name": machine}
         bound = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
@@ -65,17 +65,17 @@ class Cluster:
             "podIPs": [{"ip": ip}],
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        said = await self._kubelets.request(
+        patched = await self._kubelets.request(
             "PATCH",
             f"{self._pods}/{name}/status",
             body={"status": status},
             content_type="application/merge-patch+json",
         )
-        assert said.status == 200, said
+        assert patched.status == 200, patched
         return name
 
     async def end(self) -> None:
-        """Kubelets say of all of them that they have ended."""
+        """Report the end of all pods, as kubelets do."""
         for pod in await self.pods():
             name = pod["metadata"]["name"]
             await self._kubelets.request("DELETE", f"{self._pods}/{name}?gracePeriodSeconds=0")
@@ -83,8 +83,8 @@ class Cluster:
     async def terminating(self) -> set[str]:
         return {p["metadata"]["name"] for p in await self.pods() if "deletionTimestamp" in p["metadata"]}
 
-    async def where_clients_are_sent(self) -> set[str]:
-        """Addresses behind the Service that are ready."""
+    async def ready_addresses(self) -> set[str]:
+        """The ready addresses of the Service."""
         found = await self._kubelets.request("GET", self._slices)
         return {
             address
@@ -108,7 +108,7 @@ async def operator(
 
 @pytest.fixture
 async def joined(kubelets: KubeletFleet) -> AsyncIterator[KubeletFleet]:
-    """What runs pods is there; without them a pod that is deleted would be gone at once."""
+    """Joined nodes; without them a deleted pod would vanish at once."""
     await kubelets.join_all(SimKubelet(name=name, ips=("192.0.2.9",)) for name in MACHINES)
     yield kubelets
     for name in MACHINES:
@@ -121,7 +121,7 @@ async def cluster(operator: Operator, joined: KubeletFleet) -> Cluster:
 
 
 @pytest.mark.usefixtures("api_server")
-async def test_another_server_takes_the_place_of_one_whose_machine_has_died_and_may_be_upgraded_meanwhile(
+async def test_a_server_on_a_dead_machine_is_replaced_and_can_be_upgraded_meanwhile(
     operator: Operator, cluster: Cluster, kubelets: KubeletFleet
 ):
     await operator.upgrade(ChartValues(overrides={"failoverSeconds": 1}))
@@ -130,7 +130,7 @@ async def test_another_server_takes_the_place_of_one_whose_machine_has_died_and_
 
     await kubelets.set_unreachable(MACHINES[0])
     second = await cluster.runs(await cluster.another({lost}), MACHINES[1], "198.51.100.2")
-    assert await cluster.terminating() == {lost}, "nobody says that it has ended"
+    assert await cluster.terminating() == {lost}, "its kubelet does not report its end"
     await wait_until(lambda: sent_to(cluster, "198.51.100.2"), "clients find the second alone", 60)
 
     await operator.upgrade(
@@ -158,10 +158,10 @@ async def test_helm_replaces_the_stateful_set_of_an_older_release(
     await operator.upgrade(PROFILES["default"])
     await cluster.runs(await cluster.another({old}), MACHINES[1], "198.51.100.4")
     await wait_until(lambda: sent_to(cluster, "198.51.100.4"), "clients find the new one alone", 60)
-    await wait_until(lambda: ended(cluster, old), "the old one is told to end", 60)
+    await wait_until(lambda: ended(cluster, old), "the old pod is deleted", 60)
 
 
-async def test_a_stateful_set_that_kubectl_has_left_there_runs_on_and_clients_find_the_new_server_alone(
+async def test_a_stateful_set_that_kubectl_left_still_runs_and_clients_find_only_the_new_server(
     api_server: ApiServer, joined: KubeletFleet
 ):
     found, several = await asyncio.to_thread(lambda: (rendered("default"), rendered("ha")))
@@ -170,7 +170,9 @@ async def test_a_stateful_set_that_kubectl_has_left_there_runs_on_and_clients_fi
     older = copy.deepcopy(find_nats_workload(several))
     assert older is not None
     older["spec"]["replicas"] = 1
-    del older["spec"]["template"]["metadata"]["labels"]["talos-ccm/servers"]  # there was none
+    del older["spec"]["template"]["metadata"]["labels"][
+        "talos-ccm/servers"
+    ]  # older releases had no such label
     new = [m for m in found if m["metadata"]["name"] == service]
     accounts = [m for m in new if m["kind"] == "ServiceAccount"]
     async with api_server.with_objects([*accounts, older]):
@@ -179,12 +181,12 @@ async def test_a_stateful_set_that_kubectl_has_left_there_runs_on_and_clients_fi
             await cluster.runs(await cluster.another({old}), MACHINES[1], "198.51.100.6")
             await wait_until(lambda: sent_to(cluster, "198.51.100.6"), "clients find the new one alone", 60)
             assert await cluster.terminating() == set()
-    await wait_until(lambda: ended(cluster, old), "the old one is told to end", 60)
+    await wait_until(lambda: ended(cluster, old), "the old pod is deleted", 60)
     await cluster.end()
 
 
-def test_a_workload_that_kubectl_has_left_behind_gets_no_client():
-    """`kubectl apply` deletes nothing: the other profile's, or an older release's, pods still run."""
+def test_a_workload_that_kubectl_left_gets_no_clients():
+    """`kubectl apply` deletes nothing: pods of another profile or an older release may still run."""
     for this, other in (("default", "ha"), ("ha", "default")):
         left = find_nats_workload(rendered(other))
         assert left is not None
@@ -194,7 +196,7 @@ def test_a_workload_that_kubectl_has_left_behind_gets_no_client():
 
 
 async def sent_to(cluster: Cluster, address: str) -> bool:
-    return await cluster.where_clients_are_sent() == {address}
+    return await cluster.ready_addresses() == {address}
 
 
 async def ended(cluster: Cluster, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The installed chart on a real API server: what each account may do suffices, and is all that it may."""
+"""The installed chart on a real API server: the permissions of each account are sufficient and minimal."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ RIGHTS: dict[str, tuple[PolicyRule, ...]] = {wiring.service: wiring.policy_rules
 
 @pytest.fixture(scope="module")
 async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """A control plane whose log tells who was refused; a Node without a heartbeat for 4 s is marked."""
+    """A control plane with an audit log; a Node is not ready after 4 s without a heartbeat."""
     run_dir = tmp_path_factory.mktemp("permissions-control-plane")
     async with ControlPlane.start(run_dir, grace_seconds=4) as running:
         yield running
@@ -54,7 +54,7 @@ async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Control
 async def installed(
     own: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Installation]:
-    """All services there are."""
+    """The chart with all services."""
     run_dir = tmp_path_factory.mktemp("installed")
     async with AsyncExitStack() as stack:
         machines = await stack.enter_async_context(MachineFleet.start(run_dir / "machines"))
@@ -65,8 +65,8 @@ async def installed(
 
 @pytest.fixture(scope="module")
 async def accounts(own: ControlPlane, installed: Installation) -> AsyncIterator[dict[str, Account]]:
-    """Each component's, and `nobody`'s: of a pod that nothing was granted to."""
-    names = {component: f"{PREFIX}-{component}" for component in RIGHTS} | {"nobody": "default"}
+    """The account of each component, and `default`, which has no additional permission."""
+    names = {component: f"{PREFIX}-{component}" for component in RIGHTS} | {"default": "default"}
     async with AsyncExitStack() as stack:
         yield {
             component: await stack.enter_async_context(Account.of(own, installed.kubelets, NAMESPACE, name))
@@ -75,19 +75,17 @@ async def accounts(own: ControlPlane, installed: Installation) -> AsyncIterator[
 
 
 @pytest.mark.parametrize("component", RIGHTS)
-async def test_the_api_server_gives_an_account_what_the_wiring_says_and_nothing_more(
+async def test_an_account_has_exactly_the_permissions_of_its_service_spec(
     component: str, accounts: dict[str, Account]
 ):
     for namespace in (NAMESPACE, "default", "kube-public"):
-        everybodys = await accounts["nobody"].rules(namespace)
-        given = (await accounts[component].rules(namespace)) - everybodys
+        common = await accounts["default"].rules(namespace)
+        given = (await accounts[component].rules(namespace)) - common
         assert given == rules_of(RIGHTS[component], namespace), namespace
 
 
 @pytest.mark.parametrize("component", RIGHTS)
-async def test_whatever_else_it_tries_with_its_token_is_forbidden(
-    component: str, accounts: dict[str, Account]
-):
+async def test_every_other_action_is_forbidden(component: str, accounts: dict[str, Account]):
     own = tries_of(RIGHTS[component])
     others = {one for other, rights in RIGHTS.items() if other != component for one in tries_of(rights)}
     others = {one for one in others if one not in own and one._replace(name="") not in own}
@@ -100,7 +98,7 @@ async def test_whatever_else_it_tries_with_its_token_is_forbidden(
 
 
 @pytest.mark.parametrize("component", RIGHTS)
-async def test_nobody_becomes_somebody_else(component: str, accounts: dict[str, Account]):
+async def test_no_account_can_impersonate(component: str, accounts: dict[str, Account]):
     path = "/api/v1/nodes"
     for user in ("system:admin", f"system:serviceaccount:{NAMESPACE}:{PREFIX}-lifecycle", "system:node:cp"):
         answer = await accounts[component].request("GET", path, **{"Impersonate-User": user})
@@ -108,13 +106,11 @@ async def test_nobody_becomes_somebody_else(component: str, accounts: dict[str, 
         assert "impersonate" in answer.body["message"]
 
 
-async def test_csr_approves_what_kubelets_serve_with_and_no_client_certificate(
-    accounts: dict[str, Account], installed: Installation
-):
+async def test_csr_cannot_approve_client_certificates(accounts: dict[str, Account], installed: Installation):
     pem = make_request_pem(common_name="system:admin", dns=[], ips=[], organizations=("system:masters-not",))
     client = "kubernetes.io/kube-apiserver-client"
     name = await installed.kubelets.file_request(
-        pem, user="somebody", groups=("system:masters",), usages=("client auth",), signer=client
+        pem, user="another", groups=("system:masters",), usages=("client auth",), signer=client
     )
     approval = [{"op": "add", "path": "/status/conditions", "value": [APPROVED]}]
     path = f"{CSRS}/{name}/approval"
@@ -141,10 +137,10 @@ OPAQUE, ACCOUNTS_TOKEN = "Opaque", "kubernetes.io/service-account-token"
         ("another", OPAQUE, False),
     ],
 )
-async def test_the_bootstrap_s_right_to_make_secrets_makes_nobody_s_token(
+async def test_the_bootstrap_can_only_create_its_own_secrets_and_no_token(
     name: str, kind: str, permitted: bool, accounts: dict[str, Account], installed: Installation
 ):
-    """RBAC gives it any name; the policy takes all but its own away again."""
+    """RBAC allows any name; the admission policy allows only its own names."""
     annotations = {"kubernetes.io/service-account.name": f"{PREFIX}-lifecycle"}
     secret = {
         "apiVersion": "v1",
@@ -159,7 +155,7 @@ async def test_the_bootstrap_s_right_to_make_secrets_makes_nobody_s_token(
         answer = await accounts["nats"].request("POST", path, secret)
         return answer.status in ((201, 409) if permitted else (403,))
 
-    await wait_until(is_so, "the API server obeys the policy", 30)
+    await wait_until(is_so, "the policy is in effect", 30)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +172,7 @@ async def running(
     await cluster.leave()
 
 
-async def test_with_these_rights_nodes_join_get_certificates_and_pod_cidrs_and_nobody_is_refused(
+async def test_nodes_join_and_get_certificates_and_pod_cidrs_without_a_forbidden_request(
     running: Cluster, installed: Installation
 ):
     some = [make_machine("permitted-1", "10.243.0.2"), in_a_cloud("permitted-2", "10.243.0.3")]
@@ -199,10 +195,10 @@ async def test_with_these_rights_nodes_join_get_certificates_and_pod_cidrs_and_n
     await wait_until(all_have_pod_cidrs, "every Node has its pod CIDR", 60)
     addresses = (await running.node("permitted-2"))["status"]["addresses"]
     assert {"type": "ExternalIP", "address": EXTERNAL} in addresses
-    assert_nobody_was_refused(installed)
+    assert_nothing_was_forbidden(installed)
 
 
-async def test_with_these_rights_the_node_of_a_machine_that_was_replaced_goes_and_nobody_is_refused(
+async def test_the_node_of_a_replaced_machine_is_deleted_without_a_forbidden_request(
     running: Cluster, installed: Installation
 ):
     await running.join(make_machine("replaced", "10.243.0.4"))
@@ -211,24 +207,24 @@ async def test_with_these_rights_the_node_of_a_machine_that_was_replaced_goes_an
     await running.until_deleted("replaced")
     await running.until_told("DeletingNode", "replaced")
     await running.until_usable("replacing")
-    assert_nobody_was_refused(installed)
+    assert_nothing_was_forbidden(installed)
 
 
-async def test_talos_ccm_in_the_watchers_pod_tells_without_arguments_what_was_said_of_a_node(
+async def test_talos_ccm_in_the_watchers_pod_explains_a_node_without_arguments(
     running: Cluster, installed: Installation
 ):
     await running.until_usable(CONTROL_PLANE)
     nats = {"NATS_URL": f"tls://{IP}:{installed.pods['nats'].port('nats', 'client')}"}
     words = ("explain", "node", CONTROL_PLANE, "-o", "json")
-    said = await installed.pods["watcher"].execute("watcher", "talos-ccm", *words, env=nats)
-    told = msgspec.json.decode(said)["lastWords"]
-    assert told["problem"] is None
-    assert told["ofMachine"]["node"]["metadata"]["name"] == CONTROL_PLANE
-    assert "labeler" in {word["service"] for word in told["decided"]}
-    assert_nobody_was_refused(installed)
+    output = await installed.pods["watcher"].execute("watcher", "talos-ccm", *words, env=nats)
+    messages = msgspec.json.decode(output)["lastWords"]
+    assert messages["problem"] is None
+    assert messages["ofMachine"]["node"]["metadata"]["name"] == CONTROL_PLANE
+    assert "labeler" in {decided["service"] for decided in messages["decided"]}
+    assert_nothing_was_forbidden(installed)
 
 
-async def test_a_key_that_is_deleted_is_made_anew_and_its_service_goes_on_with_it(
+async def test_the_keeper_replaces_a_deleted_key_and_its_service_continues_with_the_new_one(
     running: Cluster, installed: Installation
 ):
     secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{PREFIX}-nats-labeler"
@@ -239,19 +235,19 @@ async def test_a_key_that_is_deleted_is_made_anew_and_its_service_goes_on_with_i
         found = await running.kubelets.request("GET", secret)
         return found.status == 200 and found.body["data"]["seed.nk"] != before
 
-    await wait_until(there_is_another, "the keeper makes a new key", 60)
+    await wait_until(there_is_another, "the keeper creates a new key", 60)
     labeler = installed.pods["labeler"]
     await wait_until(
-        lambda: "authorization violation" in log_of(labeler, "labeler"), "the old one is refused"
+        lambda: "authorization violation" in log_of(labeler, "labeler"), "NATS rejects the old key"
     )
     await labeler.mount(running.kubelets)
     await running.join(make_machine("with-a-new-key", "10.243.0.6"))
     await running.until_usable("with-a-new-key")
     await labeler.until("labeler")
-    assert installed.refused() == {}
+    assert installed.forbidden_requests() == {}
 
 
-async def test_services_go_to_a_name_that_the_server_s_certificate_is_for(
+async def test_services_use_a_name_in_the_certificate_of_the_server(
     running: Cluster, installed: Installation
 ):
     text = (installed.pods["nats"].volume("generated") / "tls.crt").read_bytes()
@@ -264,27 +260,25 @@ async def test_services_go_to_a_name_that_the_server_s_certificate_is_for(
         assert host in names.get_values_for_type(x509.DNSName)
 
 
-async def test_metadata_holds_no_token_and_the_nats_server_sees_none(
-    running: Cluster, installed: Installation
-):
+async def test_metadata_and_the_nats_server_have_no_token(running: Cluster, installed: Installation):
     assert "KUBECONFIG" not in installed.pods["metadata"].environment("metadata")
     assert "KUBECONFIG" not in installed.pods["nats"].environment("nats")
     assert "KUBECONFIG" in installed.pods["nats"].environment("keeper")
 
 
-def assert_nobody_was_refused(installed: Installation) -> None:
+def assert_nothing_was_forbidden(installed: Installation) -> None:
     """Neither by the API server nor by NATS."""
-    assert installed.refused() == {}
+    assert installed.forbidden_requests() == {}
     for service in (wiring.service for wiring in SERVICES):
         assert "forbidden" not in log_of(installed.pods[service], service), service
     assert "violation" not in log_of(installed.pods["nats"], "nats")
 
 
 def log_of(pod: Pod, container: str) -> str:
-    """All that it has said."""
+    """The whole log, in lower case."""
     return pod.children[container].log.read_text().lower()
 
 
 def in_a_cloud(name: str, ip: str) -> SimMachineFacts:
-    """One that has an address for its Node's status."""
+    """A machine with an external address for the status of its Node."""
     return make_machine(name, ip, platform="hcloud", region="eu-central", external_ips=[EXTERNAL])

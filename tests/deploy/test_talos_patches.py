@@ -1,4 +1,4 @@
-"""deploy/talos: machine config patches in both forms say the same, and Talos' own code takes them."""
+"""deploy/talos: both forms of the machine config patches are equivalent, and Talos' own code accepts them."""
 
 import asyncio
 import subprocess
@@ -18,39 +18,39 @@ TALOS_CONFIG = GoProgram("talos-config", Path(__file__).parent / "talos_config")
 ROTATION = {"rotate-server-certificates": "true"}
 EXTERNAL = {"externalCloudProvider": {"enabled": True}}
 ACCESS = {"allowedRoles": ["os:reader"], "allowedKubernetesNamespaces": ["kube-system"]}
-VERSIONS = ("v1.11", "v1.12", "v1.13")  # whose configs the Talos that is linked here still makes
+VERSIONS = ("v1.11", "v1.12", "v1.13")  # the config versions that the linked Talos can generate
 
 
 def documents(name: str) -> dict[str, Any]:
-    """The documents of a patch by kind; "" is the one that begins with `machine` and `cluster`."""
+    """The documents of a patch by kind; "" is the one with `machine` and `cluster`."""
     text = (PATCHES / name).read_text()
     return {document.pop("kind", ""): document for document in yaml.safe_load_all(text)}
 
 
-def said(name: str) -> dict[str, Any]:
-    """What a patch says, whatever its form, as Talos 1.14 maps the one onto the other."""
+def content_of(name: str) -> dict[str, Any]:
+    """The content of a patch in either form, as Talos 1.14 maps one to the other."""
     kinds = documents(name)
     machine, cluster = kinds.get("", {}).get("machine", {}), kinds.get("", {}).get("cluster", {})
     access = machine.get("features", {}).get("kubernetesTalosAPIAccess", {})
-    told = {
+    content = {
         "kubelet": machine.get("kubelet") or kinds.get("KubeletConfig"),
         "access": ACCESS if access == {"enabled": True, **ACCESS} else kinds.get("KubeTalosAPIAccessConfig"),
         "controller-manager": cluster.pop("controllerManager", None)
         or kinds.get("KubeControllerManagerConfig"),
         "cluster": cluster,
     }
-    for part in told.values():
+    for part in content.values():
         part and part.pop("apiVersion", None)
-    return told
+    return content
 
 
-def test_workers_ask_for_serving_certificates_and_wait_for_a_cloud_controller_and_no_more():
+def test_the_patch_of_workers_enables_serving_certificates_and_the_external_cloud_provider():
     assert documents("worker-patch.yaml") == {
         "": {"machine": {"kubelet": {"extraArgs": ROTATION}}, "cluster": EXTERNAL}
     }
 
 
-def test_control_planes_let_kube_system_have_a_reader_besides():
+def test_the_patch_of_control_planes_also_allows_a_reader_in_kube_system():
     assert documents("controlplane-patch.yaml") == {
         "": {
             "machine": {
@@ -63,12 +63,12 @@ def test_control_planes_let_kube_system_have_a_reader_besides():
 
 
 @pytest.mark.parametrize("patch", ["worker-patch", "controlplane-patch", "pod-cidrs-patch"])
-def test_the_old_and_the_new_form_say_the_same(patch: str):
-    assert said(f"{patch}.yaml") == said(f"{patch}-1.14.yaml")
-    assert any(said(f"{patch}.yaml").values())
+def test_the_old_and_the_new_form_are_equivalent(patch: str):
+    assert content_of(f"{patch}.yaml") == content_of(f"{patch}-1.14.yaml")
+    assert any(content_of(f"{patch}.yaml").values())
 
 
-def test_the_new_form_has_what_no_document_replaces_where_it_was_and_nothing_else_there():
+def test_the_new_form_keeps_only_keys_without_a_document_at_their_old_place():
     for name in ("worker-patch-1.14.yaml", "controlplane-patch-1.14.yaml"):
         kinds = documents(name)
         assert kinds.pop("") == {"cluster": EXTERNAL}
@@ -76,7 +76,7 @@ def test_the_new_form_has_what_no_document_replaces_where_it_was_and_nothing_els
     assert set(documents("pod-cidrs-patch-1.14.yaml")) == {"KubeControllerManagerConfig"}
 
 
-def test_the_service_account_asks_for_what_the_patches_allow_where_they_allow_it():
+def test_the_service_account_requests_the_role_and_namespace_that_the_patches_allow():
     (account,) = yaml.safe_load_all((PATCHES / "serviceaccount.yaml").read_text())
     assert (account["apiVersion"], account["kind"]) == ("talos.dev/v1alpha1", "ServiceAccount")
     assert account["spec"] == {"roles": ACCESS["allowedRoles"]}
@@ -84,16 +84,16 @@ def test_the_service_account_asks_for_what_the_patches_allow_where_they_allow_it
     rendered = [each for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ServiceAccount"]
     names = {each["metadata"]["name"] for each in rendered if each["apiVersion"] == account["apiVersion"]}
     assert len(names) == 1
-    assert account["metadata"]["name"] not in names, "applied beside the chart it would become the chart's"
+    assert account["metadata"]["name"] not in names, "with the same name the chart would take it over"
 
 
 def wrapped(*arguments: str, given: str | None = None) -> str:
-    """What the script makes of manifests."""
+    """The output of the script for manifests."""
     script = [sys.executable, "-I", str(PATCHES / "inline_manifest.py"), *arguments]
     return subprocess.run(script, input=given, check=True, capture_output=True, text=True).stdout
 
 
-def test_an_inline_manifest_is_the_manifest_in_either_form():
+def test_an_inline_manifest_contains_the_manifest_in_both_forms():
     text = MANIFEST.read_text()
     old, new = yaml.safe_load(wrapped(str(MANIFEST))), yaml.safe_load(wrapped("--document", "-", given=text))
     name = "talos-cloud-controller-manager"
@@ -106,14 +106,14 @@ def test_an_inline_manifest_is_the_manifest_in_either_form():
     }
 
 
-def test_nothing_is_no_inline_manifest():
+def test_an_empty_manifest_is_rejected():
     with pytest.raises(subprocess.CalledProcessError) as failed:
         wrapped("-", given="\n")
     assert "there are no manifests" in failed.value.stderr
 
 
 async def patched(role: str, version: str, *patches: Path) -> tuple[dict[str, Any], str]:
-    """A machine config that Talos has made, patched and judged; {} and its words if it refuses it."""
+    """Generate, patch and validate a machine config with Talos; ({}, the errors) if it is invalid."""
     argv: list[str | Path] = [await build_program(TALOS_CONFIG), role, version, *patches]
     ran = await asyncio.to_thread(lambda: subprocess.run(argv, capture_output=True, text=True, check=False))
     config = yaml.safe_load_all(ran.stdout)
@@ -121,7 +121,7 @@ async def patched(role: str, version: str, *patches: Path) -> tuple[dict[str, An
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_talos_takes_the_patches_of_control_planes(version: str, tmp_path: Path):
+async def test_talos_accepts_the_patches_of_control_planes(version: str, tmp_path: Path):
     inline = tmp_path / "inline.yaml"
     inline.write_text(wrapped(str(MANIFEST)))
     names = ("controlplane-patch.yaml", "pod-cidrs-patch.yaml")
@@ -139,7 +139,7 @@ async def test_talos_takes_the_patches_of_control_planes(version: str, tmp_path:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_talos_takes_the_patch_of_workers(version: str):
+async def test_talos_accepts_the_patch_of_workers(version: str):
     config, words = await patched("worker", version, PATCHES / "worker-patch.yaml")
     assert config, words
     assert words == ""
@@ -147,7 +147,7 @@ async def test_talos_takes_the_patch_of_workers(version: str):
     assert config["cluster"]["externalCloudProvider"] == {"enabled": True}
 
 
-async def test_talos_refuses_workers_what_control_planes_take_and_knows_no_new_form_before_1_14():
+async def test_talos_rejects_control_plane_patches_for_workers_and_the_new_form_before_1_14():
     config, words = await patched("worker", "v1.13", PATCHES / "controlplane-patch.yaml")
     assert not config
     assert "Talos API Access can only be enabled on control plane machines" in words

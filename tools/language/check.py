@@ -17,17 +17,29 @@ from tools.language.texts import passages_of
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-# Generated code, other programs' output, recorded bytes, and the patterns themselves.
+# Generated code, output of other programs, recorded bytes, the patterns and their test.
 NOT_READ = re.compile(
-    r"/generated/|^tests/contract/(golden|talos_samples|config_decoding|interface)/|^tools/language/|/testdata/"
+    r"/generated/|/testdata/|^tests/contract/(golden|talos_samples|config_decoding|interface)/"
+    r"|^tools/language/|/test_language_check\.py$"
 )
-# Folders whose texts do not pass yet. The list only gets shorter: a test fails when an entry passes.
+# Files whose texts do not pass yet, as regular expressions for the start of their paths. The list only gets
+# shorter: a test fails when an entry has no finding.
 PENDING = (
     "cli/",
     "libs/common/",
     "libs/talos/",
     "services/",
-    "tests/",
+    r"tests/\w+\.py",
+    "tests/contract/",
+    "tests/flow/",
+    "tests/integration/",
+    "tests/mixed/",
+    "tests/unit/cli/",
+    "tests/unit/libs/common/",
+    "tests/unit/libs/gotemplate/",
+    "tests/unit/libs/talos/",
+    "tests/unit/pages/",
+    "tests/unit/services/",
 )
 SUBJECT = re.compile(r"^[a-z][a-z0-9_, -]*: \S.*$")
 LONGEST_SUBJECT = 72
@@ -93,7 +105,7 @@ def check_tree(*, skipped: tuple[str, ...] = PENDING) -> list[str]:
     phrases, exempt = patterns(), {(one.file, one.text) for one in exemptions()}
     found, used = [], set[tuple[str, str]]()
     for name in tracked_files():
-        if NOT_READ.search(name) or name.startswith(skipped):
+        if NOT_READ.search(name) or any(re.match(each, name) for each in skipped):
             continue
         content = (ROOT / name).read_bytes().decode(errors="replace")
         for line, text, advice in findings_of(name, content, phrases):

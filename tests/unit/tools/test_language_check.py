@@ -1,11 +1,13 @@
-"""The check of names and texts finds what it should, and leaves honest sentences alone."""
+"""The check of names and texts finds poor phrases and accepts standard ones."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tools.language.check import (
+    NOT_READ,
     PENDING,
     ROOT,
     Pattern,
@@ -13,6 +15,7 @@ from tools.language.check import (
     exemptions,
     findings_of,
     patterns,
+    tracked_files,
 )
 from tools.language.names import is_poor_file, poor_types
 from tools.language.texts import passages_of
@@ -21,7 +24,7 @@ PATTERNS = patterns()
 
 
 @pytest.mark.parametrize("phrase", PATTERNS, ids=lambda phrase: phrase.instead)
-def test_each_pattern_catches_its_example_and_leaves_the_other_alone(phrase: Pattern):
+def test_each_pattern_matches_only_its_first_example(phrase: Pattern):
     assert list(phrase.find(phrase.caught))
     assert not list(phrase.find(phrase.fine))
 
@@ -32,13 +35,13 @@ def test_the_standard_examples_pass_every_other_pattern(phrase: Pattern):
 
 
 @pytest.mark.parametrize("folder", PENDING)
-def test_a_folder_that_passes_leaves_the_list_of_pending_ones(folder: str):
-    files = (path for path in sorted((ROOT / folder).rglob("*.py")) if ".venv" not in path.parts)
-    names = ((str(path.relative_to(ROOT)), path.read_text()) for path in files)
-    assert any(any(findings_of(name, content, PATTERNS)) for name, content in names), "remove it from PENDING"
+def test_a_pending_folder_has_findings(folder: str):
+    files = [name for name in tracked_files() if re.match(folder, name) and not NOT_READ.search(name)]
+    texts = ((name, (ROOT / name).read_text()) for name in files if name.endswith(".py"))
+    assert any(any(findings_of(name, text, PATTERNS)) for name, text in texts), "remove it from PENDING"
 
 
-def test_exceptions_stay_few():
+def test_there_are_at_most_20_exemptions():
     assert len(exemptions()) <= 20
 
 
@@ -68,7 +71,7 @@ def test_a_phrase_is_found_with_its_line_in_every_kind_of_file(name: str, conten
         ("tests/one.json", '{"a": "written anew"}'),
     ],
 )
-def test_code_and_data_are_left_alone(name: str, content: str):
+def test_code_and_data_are_not_checked(name: str, content: str):
     assert not list(findings_of(name, content, PATTERNS))
 
 
@@ -77,7 +80,7 @@ def test_a_phrase_across_two_comment_lines_is_found():
     assert [found[0] for found in findings_of("libs/one.py", text, PATTERNS)] == [1]
 
 
-def test_a_participle_names_no_type_and_a_house_word_no_file():
+def test_participles_as_types_and_project_jargon_as_files_are_found():
     assert list(poor_types("class Told: ...\nclass _Asked: ...\nclass NodeObserved: ...\n")) == [
         (1, "Told"),
         (2, "_Asked"),
@@ -87,7 +90,7 @@ def test_a_participle_names_no_type_and_a_house_word_no_file():
     assert not is_poor_file("services/csr/settings.py")
 
 
-def test_a_passage_knows_its_line():
+def test_a_passage_has_its_line():
     assert [(p.line, p.text) for p in passages_of("a.md", "a\nb\n\nc\n")] == [(1, "a\nb"), (4, "c")]
 
 
@@ -99,17 +102,17 @@ def _repository(folder: Path, *subjects: str) -> Path:
     return folder
 
 
-def test_subjects_that_are_no_scope_and_imperative_are_found(tmp_path: Path):
+def test_subjects_without_scope_and_imperative_are_found(tmp_path: Path):
     long = "labeler: " + "x" * 64
     repository = _repository(tmp_path, "Old one", "labeler: keep taints", "Fix things", long)
     found = check_subjects(repository, "HEAD~3")
     assert [("Fix things" in line, "xxx" in line) for line in found] == [(False, True), (True, False)]
 
 
-def test_commits_before_the_check_began_are_left_alone(tmp_path: Path):
+def test_commits_before_the_check_began_are_not_checked(tmp_path: Path):
     assert not check_subjects(_repository(tmp_path, "Old one", "labeler: keep taints"), "HEAD~1")
 
 
-def test_a_clone_that_lacks_the_commit_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_clone_without_that_commit_prints_a_notice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert not check_subjects(_repository(tmp_path, "Old one"), "0123456789")
     assert "this clone lacks the commit 0123456789" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The simulated server's reader of requests: whatever the bytes, a request or words why not."""
+"""The simulated server parses any bytes to a certificate request or a reason for the rejection."""
 
 import base64
 from contextlib import suppress
@@ -27,7 +27,7 @@ def in_pem(der: bytes) -> bytes:
 
 
 def read(pem: bytes) -> None:
-    """All that the server reads of it. Raises ValueError."""
+    """Parse all parts that the server uses. Raises ValueError."""
     csr = parse_request_pem(pem)
     is_signature_valid(csr)
     get_common_name(csr)
@@ -35,13 +35,13 @@ def read(pem: bytes) -> None:
 
 
 @given(at=st.integers(0, len(DER) - 1), byte=st.integers(0, 255))
-def test_one_wrong_byte_is_read_or_refused_and_breaks_nothing(at: int, byte: int):
+def test_a_request_with_one_wrong_byte_is_parsed_or_rejected(at: int, byte: int):
     with suppress(ValueError):
         read(in_pem(DER[:at] + bytes([byte]) + DER[at + 1 :]))
 
 
 @given(pem=st.binary(max_size=200), before=st.booleans())
-def test_bytes_around_a_request_hide_it_or_leave_it_whole(pem: bytes, before: bool):
+def test_bytes_around_a_request_hide_it_or_do_not_change_it(pem: bytes, before: bool):
     with suppress(ValueError):
         assert (
             get_common_name(parse_request_pem(pem + b"\n" + GOOD if before else GOOD + pem))
@@ -50,6 +50,6 @@ def test_bytes_around_a_request_hide_it_or_leave_it_whole(pem: bytes, before: bo
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_no_hostile_request_breaks_the_reader(case: CsrCase):
+def test_every_hostile_request_is_parsed_or_rejected(case: CsrCase):
     with suppress(ValueError):
         read(case.pem())

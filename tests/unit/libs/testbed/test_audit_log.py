@@ -1,4 +1,4 @@
-"""Counting requests from a log that is being written."""
+"""Counts of requests from an audit log during writes."""
 
 import io
 
@@ -10,7 +10,7 @@ LINE = b'{"stage":"ResponseComplete","verb":"get","user":{"username":"a"},"reque
 
 
 @pytest.mark.parametrize("half", [b"", LINE[:40], LINE[:-1]])
-def test_a_mark_never_lies_within_a_line_that_is_being_written(half: bytes):
+def test_a_mark_is_never_within_an_incomplete_line(half: bytes):
     log = io.BytesIO(LINE * 3 + half)
     mark = find_last_line_end(log)
     assert mark == 3 * len(LINE)
@@ -20,5 +20,5 @@ def test_a_mark_never_lies_within_a_line_that_is_being_written(half: bytes):
 
 
 @pytest.mark.parametrize("text", [b"", LINE[:-1]])
-def test_a_log_without_a_whole_line_is_marked_at_its_beginning(text: bytes):
+def test_a_log_without_a_complete_line_is_marked_at_its_start(text: bytes):
     assert find_last_line_end(io.BytesIO(text)) == 0

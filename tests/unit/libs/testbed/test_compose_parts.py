@@ -1,4 +1,4 @@
-"""The parts of deploy/compose that the testbed brings: credentials for each, and when a node is usable."""
+"""The testbed's programs in deploy/compose: credentials of each container, and readiness of nodes."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def test_a_node_without_taint_with_cidrs_and_certificate_is_usable():
         assert list_missing([node], [ISSUED], {"csr-1": "web-1"}) == []
 
 
-def test_what_a_node_lacks_is_told():
+def test_the_missing_parts_of_a_node_are_listed():
     pending = {"metadata": {"name": "csr-1"}, "status": {}}
     bare = {"metadata": {"name": "web-1"}, "spec": {"taints": [UNINITIALIZED]}}
     assert list_missing([bare], [pending], {"csr-1": "web-1"}) == [
@@ -37,7 +37,7 @@ def test_what_a_node_lacks_is_told():
     assert list_missing([], [ISSUED], {"csr-1": "web-1"}) == ["web-1 lacks Node"]
 
 
-def test_anothers_certificate_does_not_count():
+def test_the_certificate_of_another_node_does_not_count():
     of_another = {"metadata": {"name": "csr-2"}, "status": {"certificate": "AAAA"}}
     assert list_missing([a_node()], [of_another], {"csr-1": "web-1"}) == ["web-1 lacks certificate"]
 
@@ -49,7 +49,7 @@ def test_no_two_machines_of_the_largest_fleet_share_a_name_or_an_address():
 
 
 @pytest.mark.parametrize("text", ["0", "many", "-1", "5001", ""])
-def test_a_number_of_nodes_that_is_none_is_told(text: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_invalid_number_of_nodes_is_rejected_with_the_reason(text: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NODES", text)
     with pytest.raises(SystemExit, match="NODES"):
         read_node_count()
@@ -77,7 +77,7 @@ def test_each_service_gets_its_own_identity_and_no_other(tmp_path: Path):
             assert config["users"][0]["name"] == f"talos-ccm-{name}"
 
 
-def test_nobody_but_their_owner_may_read_credentials(tmp_path: Path):
+def test_only_the_owner_can_read_credentials(tmp_path: Path):
     folder = made(tmp_path)
     written = [path for name in ("nodes", *NAMES) for path in (folder / name).iterdir()]
     assert {path.stat().st_mode & 0o077 for path in written} == {0}

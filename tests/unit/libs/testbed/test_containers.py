@@ -31,7 +31,7 @@ def test_the_error_of_a_command_contains_its_output():
         run_command(["sh", "-c", "echo out of luck >&2; exit 3"])
 
 
-def test_what_is_kept_is_made_once(tmp_path: Path):
+def test_a_cached_file_is_created_once(tmp_path: Path):
     made: list[Path] = []
 
     def make(path: Path) -> None:
@@ -43,7 +43,7 @@ def test_what_is_kept_is_made_once(tmp_path: Path):
     assert len(made) == 1
 
 
-def test_what_was_made_by_half_is_made_again(tmp_path: Path):
+def test_an_incomplete_file_is_created_again(tmp_path: Path):
 
     def break_off(path: Path) -> None:
         path.mkdir()

@@ -1,4 +1,4 @@
-"""The pure core of the simulated machines: what they hold, what their watches are told, what they refuse."""
+"""The pure core of the simulated machines: resources, watch events and rejected requests."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ contents = st.lists(resources, unique_by=lambda resource: resource.id)
 
 
 @given(st.lists(contents, max_size=6))
-def test_who_follows_the_events_holds_what_the_machine_holds(history: list[list[SimResource]]):
+def test_the_events_lead_to_the_resources_of_the_machine(history: list[list[SimResource]]):
     state: State = {}
     followed: dict[str, bytes] = {}
     for now, wanted in enumerate(history):
@@ -59,7 +59,7 @@ def test_who_follows_the_events_holds_what_the_machine_holds(history: list[list[
 
 
 @given(contents, contents)
-def test_what_does_not_differ_is_neither_told_nor_counted(
+def test_an_unchanged_resource_has_no_event_and_no_new_version(
     before: list[SimResource], after: list[SimResource]
 ):
     first, _ = reconcile({}, before, 1)
@@ -81,7 +81,7 @@ fields = st.dictionaries(
 
 
 @given(fields)
-def test_what_was_written_is_read(written: dict[int, int | str | list[bytes]]):
+def test_encoded_fields_can_be_decoded(written: dict[int, int | str | list[bytes]]):
     read = decode(encode(written))
     assert set(read) == set(written)
     for field, value in written.items():
@@ -94,20 +94,20 @@ def test_what_was_written_is_read(written: dict[int, int | str | list[bytes]]):
 
 
 @given(st.binary())
-def test_any_bytes_are_a_message_or_malformed(data: bytes):
+def test_any_bytes_are_decoded_or_rejected_as_malformed(data: bytes):
     try:
         decode(data)
     except MalformedMessage:
         return
 
 
-def test_zero_values_are_left_out_but_elements_of_a_list_are_not():
+def test_zero_values_are_omitted_except_in_lists():
     assert encode({1: 0, 2: "", 3: b"", 4: {}, 5: False, 6: []}) == b""
     assert encode({1: ["", "x"]}) == b"\x0a\x00\x0a\x01x"
 
 
 @pytest.mark.parametrize("platform", sorted(PLATFORMS))
-def test_every_platform_s_machine_can_be_held(platform: str):
+def test_the_resources_of_every_platform_can_be_built(platform: str):
     machine = make_machine("web-1", platform=platform, ip6="fd00::1", external_ips=["203.0.113.7"])
     state, _ = reconcile({}, build_resources(machine), 0)
     assert len(state) == len(build_resources(machine))
@@ -127,7 +127,7 @@ def test_every_platform_s_machine_can_be_held(platform: str):
     ],
     ids=lambda address: f"{address.address}-{address.local}-{address.scope}",
 )
-def test_an_address_that_is_none_is_refused_with_the_machine_s_id(address: Address):
+def test_an_invalid_address_is_rejected_with_the_machine_s_id(address: Address):
     with pytest.raises(ValueError, match='machine "web-1": '):
         build_resources(make_machine("web-1", addresses=(address,)))
 
@@ -137,7 +137,7 @@ def test_an_address_that_is_none_is_refused_with_the_machine_s_id(address: Addre
     [{"stage": "asleep"}, {"members": (Member(name="web-2", addresses=("here",)),)}],
     ids=["stage", "member"],
 )
-def test_a_stage_or_a_member_that_is_none_is_refused_with_the_machine_s_id(lives: dict):
+def test_an_invalid_stage_or_member_is_rejected_with_the_machine_s_id(lives: dict):
     with pytest.raises(ValueError, match='machine "web-1": '):
         build_resources(make_machine("web-1", **lives))
 
@@ -154,14 +154,14 @@ def test_a_stage_or_a_member_that_is_none_is_refused_with_the_machine_s_id(lives
         ({4: {1: "("}}, StatusCode.INVALID_ARGUMENT),
     ],
 )
-def test_what_a_watch_cannot_have_is_refused_and_never_ignored(options: dict, code: StatusCode):
+def test_unsupported_options_of_a_watch_are_rejected_and_never_ignored(options: dict, code: StatusCode):
     with pytest.raises(CallRejected) as refused:
         parse_watch(encode({1: "k8s", 2: NODENAMES[1], 4: options, 5: 1}))
     assert refused.value.code is code
 
 
 @pytest.mark.parametrize("pattern", ["^(?!kube)", "(?<=a)b", r"(a)\1", "a++", "(?P=name)", "(?>a)"])
-def test_a_pattern_that_only_python_understands_is_refused_as_go_would(pattern: str):
+def test_a_pattern_that_only_python_supports_is_rejected_as_by_go(pattern: str):
     with pytest.raises(CallRejected) as refused:
         parse_list(encode({1: "network", 2: "AddressStatuses.net.talos.dev", 3: {2: {1: pattern}}}))
     assert refused.value.code is StatusCode.INVALID_ARGUMENT

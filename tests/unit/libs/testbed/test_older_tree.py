@@ -1,4 +1,4 @@
-"""Processes from an older source tree: which of them, and with which flags."""
+"""Processes from an older source tree, and their flags."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def test_only_the_named_processes_run_from_the_older_tree():
     assert older_tree_of("csr", {}) is None
 
 
-def test_the_flags_are_those_that_the_help_lists_and_no_others_that_it_mentions():
+def test_the_flags_are_those_that_the_help_lists_not_those_that_it_mentions():
     text = "Usage\n\nNodes:\n  --cluster-name text\n      See --other-flag.\n  --observe-only\n"
     assert flags_in_help(text) == {"--cluster-name", "--observe-only"}
 
@@ -41,7 +41,7 @@ def test_a_renamed_flag_gets_the_name_that_the_older_version_knows(tmp_path: Pat
     assert OlderTree(tmp_path, frozenset()).argv(argv) == ["python3", "-m", "older", given]
 
 
-def test_each_service_is_old_once_alone_and_new_once_alone():
+def test_each_service_is_once_the_only_old_one_and_once_the_only_new_one():
     old = {each.name: set(each.old) for each in version_sets()}
     assert len(old) == 2 * len(NAMES)
     for name in NAMES:
@@ -54,10 +54,10 @@ def test_each_service_is_old_once_alone_and_new_once_alone():
     [
         ([""], "OLD is missing"),
         (["no-such-revision"], "OLD=no-such-revision is no commit"),
-        (["HEAD", "--sets=nobody-old"], "unknown sets: nobody-old"),
+        (["HEAD", "--sets=unknown-old"], "unknown sets: unknown-old"),
     ],
 )
-def test_a_run_that_cannot_start_says_why(
+def test_a_run_that_cannot_start_prints_the_reason(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(SystemExit):
@@ -65,5 +65,5 @@ def test_a_run_that_cannot_start_says_why(
     assert message in capsys.readouterr().err
 
 
-def test_no_revision_is_taken_for_an_option():
+def test_an_option_is_not_a_revision():
     assert commit_of("--all") is None

@@ -1,4 +1,4 @@
-"""The simulated API server's store: its changes replayed are the present, its pages are of one moment."""
+"""The store of the simulated API server: changes lead to the present state, pages are consistent."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def present(store: ObjectStore) -> dict[Key, bytes]:
 
 
 @given(WRITES, WRITES)
-def test_the_changes_since_any_version_lead_from_that_state_to_the_present(
+def test_the_changes_since_any_version_lead_to_the_present_state(
     before: list[tuple[bool, Key]], after: list[tuple[bool, Key]]
 ):
     then = written(before)
@@ -50,7 +50,7 @@ def test_the_changes_since_any_version_lead_from_that_state_to_the_present(
 
 
 @given(WRITES, WRITES, st.integers(1, 3), st.sampled_from(["", "x"]))
-def test_pages_show_the_moment_of_the_first_one_each_object_once(
+def test_pages_show_each_object_once_at_the_version_of_the_first_page(
     before: list[tuple[bool, Key]], after: list[tuple[bool, Key]], limit: int, namespace: str
 ):
     store = written(before)
@@ -70,7 +70,7 @@ def test_pages_show_the_moment_of_the_first_one_each_object_once(
 
 
 @given(WRITES, st.integers(2, 10))
-def test_a_short_history_tells_everything_or_says_that_it_cannot(writes: list[tuple[bool, Key]], limit: int):
+def test_a_short_history_returns_all_changes_or_an_error(writes: list[tuple[bool, Key]], limit: int):
     store = written(writes, history_limit=limit)
     whole = written(writes)
     for since in range(1, store.version + 1):
@@ -82,7 +82,7 @@ def test_a_short_history_tells_everything_or_says_that_it_cannot(writes: list[tu
             assert told == whole.table("things").list_changes(since)
 
 
-def test_after_a_compaction_only_the_present_is_known():
+def test_after_a_compaction_only_the_present_state_is_available():
     store = written([(True, Key("", "a")), (True, Key("", "b")), (True, Key("", "c"))])
     page = store.page("things", "", 1, everything)
     store.compact()
