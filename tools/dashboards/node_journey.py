@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tools.dashboards import panels
 from tools.dashboards.joining import DELAY, UNTIL_USABLE
-from tools.dashboards.panels import (
-    NEUTRAL,
-    ORANGE,
-    RED,
-    Board,
-    Panel,
-    Query,
-    build_increase,
-    build_quantile,
-    make_stat,
-    make_time_series,
-)
 from tools.dashboards.variables import make_source_variable, make_tempo_variable, make_text_variable
 
 _TRACES: Final = "traces"  # the variable with the Tempo or Jaeger data source
@@ -38,17 +27,20 @@ def _build_tempo_search(query: str, rows: int) -> dict[str, Any]:
     }
 
 
-def _build_journey_panels(plugin: str, uid: str, target: dict[str, Any]) -> tuple[Panel, ...]:
+def _make_trace_panel(plugin: str, target: dict[str, Any], **fields: Any) -> panels.Panel:
+    return panels.Panel(targets=(target,), source=_TRACES, source_type=plugin, **fields)
+
+
+def _build_journey_panels(plugin: str, uid: str, target: dict[str, Any]) -> tuple[panels.Panel, ...]:
     address = f"/d/{uid}?var-node=${{node}}&var-trace=${{__value.raw}}&${{__url_time_range}}"
     return (
-        Panel(
+        _make_trace_panel(
+            plugin,
+            target,
             kind="table",
             title="Traces of $node",
             good="short traces; the last one ends at the labeler. Click a trace ID to show it below.",
             bad="long traces, or none after the node joined.",
-            targets=(target,),
-            source=_TRACES,
-            source_type=plugin,
             links={_COLUMN_OF_TRACE: ("Show below", address)},
             silent_because=_OFF,
             height=7,
@@ -57,30 +49,29 @@ def _build_journey_panels(plugin: str, uid: str, target: dict[str, Any]) -> tupl
     )
 
 
-def _build_waterfall(plugin: str, target: dict[str, Any]) -> Panel:
-    return Panel(
+def _build_waterfall(plugin: str, target: dict[str, Any]) -> panels.Panel:
+    return _make_trace_panel(
+        plugin,
+        target,
         kind="traces",
         title="Selected trace",
         good="watch event, look at machine, process and the requests to Kubernetes, without gaps.",
         bad="a gap: the message waited. Red: the step failed; `error.type` has the cause.",
-        targets=(target,),
-        source=_TRACES,
-        source_type=plugin,
         silent_because="no trace is selected: click one above.",
         width=24,
         height=12,
     )
 
 
-def _build_problem_panel() -> Panel:
-    return Panel(
+def _build_problem_panel() -> panels.Panel:
+    failed = f"{{ {_OF_NODE} && (status = error || span.error.type != nil) }}"
+    return _make_trace_panel(
+        "tempo",
+        _build_tempo_search(failed, 20),
         kind="table",
         title="Failed attempts",
         good="an empty table.",
         bad="rows: failed attempts, which the service retries or publishes as dead letters.",
-        targets=(_build_tempo_search(f"{{ {_OF_NODE} && (status = error || span.error.type != nil) }}", 20),),
-        source=_TRACES,
-        source_type="tempo",
         silent_because="nothing failed.",
         height=7,
         width=10,
@@ -91,72 +82,66 @@ _HOP: Final = "talosccm_hop_latency_seconds"
 _JOURNEY: Final = "talosccm_journey_seconds"
 
 _ALL_NODES: Final = (
-    make_stat(
+    panels.make_stat(
         "Blocked nodes",
         "max(talosccm_blocked_nodes)",
         good="0.",
         bad="above 0: each node has a condition with the reason; see also `talos-ccm explain node NAME`.",
-        steps=((1, RED),),
+        steps=((1, panels.RED),),
         alerts=("TalosCCMNodeUninitializedTooLong",),
         width=8,
     ),
-    make_stat(
+    panels.make_stat(
         "Nodes that became usable",
         f"sum(increase({DELAY}_count[$__range]))",
         good="as many as joined in the selected time range.",
         bad="fewer.",
-        steps=NEUTRAL,
+        steps=panels.NEUTRAL,
         decimals=0,
         width=8,
     ),
-    make_stat(
+    panels.make_stat(
         "Writes per joined node",
         f"sum(increase(talosccm_node_writes_total[$__range])) / (sum(increase({DELAY}_count[$__range])) > 0)",
         good="a handful: two of the Node, its Event, its certificate, its pod CIDRs.",
         bad="tens while nodes join: another controller reverts writes. Meaningless without joins.",
-        steps=((10, ORANGE), (30, RED)),
+        steps=((10, panels.ORANGE), (30, panels.RED)),
         decimals=1,
         silent_because="no node became usable in the selected time range.",
         width=8,
     ),
     UNTIL_USABLE,
-    make_time_series(
+    panels.make_time_series(
         "Message age at each hop (p50)",
-        Query(build_quantile(0.5, _HOP, "service, event"), "{{service}} {{event}}", exemplars=True),
+        panels.build_quantile(0.5, _HOP, "{{service}} {{event}}", "service, event"),
         good="milliseconds.",
         bad="one hop above the others: nodes wait there.",
-        unit="s",
-        steps=((1, ORANGE), (10, RED)),
+        **panels.in_seconds(1, 10),
     ),
-    make_time_series(
+    panels.make_time_series(
         "End-to-end latency since the watcher's observation (p99)",
-        Query(build_quantile(0.99, _JOURNEY, "service, event"), "{{service}} {{event}}", exemplars=True),
+        panels.build_quantile(0.99, _JOURNEY, "{{service}} {{event}}", "service, event"),
         good="well below a second. The labeler's line covers all steps, including the query to the machine.",
         bad="minutes: services retried until missing data arrived.",
-        unit="s",
-        steps=((10, ORANGE), (60, RED)),
+        **panels.in_seconds(10, 60),
     ),
-    make_time_series(
+    panels.make_time_series(
         "Writes to Kubernetes by service",
-        Query(
-            "sum by (service, resource) (rate(talosccm_node_writes_total[$__rate_interval]))",
-            "{{service}} {{resource}}",
-        ),
+        panels.build_rate("talosccm_node_writes_total", "{{service}} {{resource}}", "service, resource"),
         good="peaks when nodes join, 0 while nothing changes.",
         bad="a plateau: two controllers overwrite the same field.",
         unit="wps",
         stacked=True,
     ),
-    make_time_series(
+    panels.make_time_series(
         "Failed requests to Kubernetes, and keys that rules could not set",
-        Query(
-            build_increase("talosccm_kubernetes_requests_total", "verb, resource, status", 'status!~"2.."'),
+        panels.build_increase(
+            "talosccm_kubernetes_requests_total",
             "{{verb}} {{resource}} {{status}}",
+            "verb, resource, status",
+            'status!~"2.."',
         ),
-        Query(
-            build_increase("talosccm_transformer_errors_total", "type"),
-            "rules: {{type}}",
-        ),
+        panels.build_increase("talosccm_transformer_errors_total", "rules: {{type}}", "type"),
         good="no data. An occasional 409 means that another client wrote first.",
         bad="403: a right is missing. none: no answer. 422: a rule sets an invalid value.",
         decimals=0,
@@ -164,7 +149,7 @@ _ALL_NODES: Final = (
     ),
 )
 
-NODE_JOURNEY: Final = Board(
+NODE_JOURNEY: Final = panels.Board(
     name="node-journey",
     title="Node journey",
     question="What happened to one node, step by step (traces in Tempo), and how do all nodes do?",
@@ -183,7 +168,7 @@ NODE_JOURNEY: Final = Board(
     ),
 )
 
-NODE_JOURNEY_JAEGER: Final = Board(
+NODE_JOURNEY_JAEGER: Final = panels.Board(
     name="node-journey-jaeger",
     title="Node journey (Jaeger)",
     question="What happened to one node, step by step (traces in Jaeger), and how do all nodes do?",

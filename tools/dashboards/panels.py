@@ -24,7 +24,7 @@ METRICS: Final = "datasource"  # the variable with the Prometheus data source
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One PromQL query, without the selectors for cluster and job, which `promql.scoped` adds."""
+    """One PromQL query, without the selectors for cluster and job, which `promql.add_selection` adds."""
 
     expr: str
     legend: str = ""
@@ -79,11 +79,17 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[Variable, ...] = ()
 
 
-def make_stat(title: str, expr: str, *, good: str, bad: str, legend: str = "", **more: Any) -> Panel:
+def make_stat(title: str, expr: str, *, good: str, bad: str, **more: Any) -> Panel:
     """A panel with the current value, coloured by its thresholds."""
     size = {"width": 4, "height": 4}
-    query = Query(expr, legend)
-    return Panel(kind="stat", title=title, queries=(query,), good=good, bad=bad, **(size | more))
+    return Panel(kind="stat", title=title, queries=(Query(expr),), good=good, bad=bad, **(size | more))
+
+
+def make_total(title: str, counter: str, *, good: str, bad: str, **more: Any) -> Panel:
+    """A panel with the increase of a counter in the selected time range."""
+    return make_stat(
+        title, f"sum(increase({counter}[$__range]))", good=good, bad=bad, **({"decimals": 0} | more)
+    )
 
 
 def make_time_series(title: str, *queries: Query, good: str, bad: str, **more: Any) -> Panel:
@@ -91,19 +97,32 @@ def make_time_series(title: str, *queries: Query, good: str, bad: str, **more: A
     return Panel(kind="timeseries", title=title, queries=queries, good=good, bad=bad, **more)
 
 
-def build_quantile(share: float, histogram: str, by: str = "", only: str = "") -> str:
-    """Below which value that share of what a histogram saw lies, by labels; nothing where it saw nothing."""
+def in_seconds(orange: float, red: float) -> dict[str, Any]:
+    """The fields of a panel in seconds with these two thresholds."""
+    return {"unit": "s", "steps": ((orange, ORANGE), (red, RED))}
+
+
+def build_quantile(
+    share: float, histogram: str, legend: str, by: str = "", only: str = "", *, exemplars: bool = True
+) -> Query:
+    """Query a quantile of a histogram by labels, with no data for an interval without observations."""
     labels = ", ".join(filter(None, ("le", by)))
     buckets = f"{histogram}_bucket{{{only}}}" if only else f"{histogram}_bucket"
-    return f"histogram_quantile({share}, sum by ({labels}) (rate({buckets}[$__rate_interval]))) >= 0"
+    expr = f"histogram_quantile({share}, sum by ({labels}) (rate({buckets}[$__rate_interval]))) >= 0"
+    return Query(expr, legend, exemplars)
 
 
-def build_increase(counter: str, by: str, only: str = "") -> str:
-    """How far a counter has risen within a point, by labels.
+def build_increase(counter: str, legend: str, by: str, only: str = "") -> Query:
+    """Query the increase of a counter within a point, by labels.
 
-    One with labels is first there with its first event, of which `rate` knows nothing: what was not there
-    before has risen from 0.
+    A series with labels starts with its first event, which `increase` does not count: so a new series counts
+    as an increase from 0.
     """
     counter = f"{counter}{{{only}}}" if only else counter
     born = f"{counter} unless {counter} offset $__rate_interval"
-    return f"sum by ({by}) (({born}) or increase({counter}[$__rate_interval]))"
+    return Query(f"sum by ({by}) (({born}) or increase({counter}[$__rate_interval]))", legend)
+
+
+def build_rate(counter: str, legend: str, by: str) -> Query:
+    """Query the rate of a counter, by labels."""
+    return Query(f"sum by ({by}) (rate({counter}[$__rate_interval]))", legend)

@@ -23,7 +23,12 @@ def build_common_variables() -> list[dict[str, Any]]:
 
 def build_source(name: str, label: str, plugin: str) -> dict[str, Any]:
     """A variable that selects one data source of that type."""
-    return {
+    return _build_selection(name, label, query=plugin, refresh=1, type="datasource")
+
+
+def _build_selection(name: str, label: str, **own: Any) -> dict[str, Any]:
+    """A variable with a list of values, from its own fields and the common ones, in Grafana's order."""
+    common = {
         "current": {},
         "hide": 0,
         "includeAll": False,
@@ -31,11 +36,10 @@ def build_source(name: str, label: str, plugin: str) -> dict[str, Any]:
         "multi": False,
         "name": name,
         "options": [],
-        "query": plugin,
-        "refresh": 1,
+        "refresh": 2,
         "regex": "",
-        "type": "datasource",
     }
+    return dict(sorted((common | own).items()))
 
 
 def build_text(name: str, label: str, default: str) -> dict[str, Any]:
@@ -53,57 +57,35 @@ def build_text(name: str, label: str, default: str) -> dict[str, Any]:
 
 
 def make_source_variable(name: str, label: str, plugin: str) -> Variable:
-    """The same, for one board."""
+    """A data source variable of one board."""
     return Variable(build_source(name, label, plugin))
 
 
 def make_text_variable(name: str, label: str, default: str = "") -> Variable:
-    """The same, for one board."""
+    """A text box of one board."""
     return Variable(build_text(name, label, default))
 
 
 def make_tempo_variable(name: str, label: str, attribute: str, tempo: str) -> Variable:
     """A variable with the values of that attribute in Tempo; custom values are allowed."""
-    return Variable(
-        {
-            "allowCustomValue": True,
-            "current": {},
-            "datasource": {"type": "tempo", "uid": f"${{{tempo}}}"},
-            "hide": 0,
-            "includeAll": False,
-            "label": label,
-            "multi": False,
-            "name": name,
-            "options": [],
-            "query": {
-                "label": attribute,
-                "refId": "TempoDatasourceVariableQueryEditor-VariableQuery",
-                "type": 1,
-            },
-            "refresh": 2,
-            "regex": "",
-            "sort": 1,
-            "type": "query",
-        }
-    )
+    query = {"label": attribute, "refId": "TempoDatasourceVariableQueryEditor-VariableQuery", "type": 1}
+    source = {"type": "tempo", "uid": f"${{{tempo}}}"}
+    own = {"datasource": source, "query": query, "sort": 1, "type": "query"}
+    return Variable(_build_selection(name, label, allowCustomValue=True, **own))
 
 
 def _build_label(name: str, label: str, *, all_value: str | None) -> dict[str, Any]:
     query = f"label_values(talosccm_leader, {name})"
-    return {
-        "allValue": all_value,
-        "current": _ALL,
-        "datasource": {"type": "prometheus", "uid": f"${{{METRICS}}}"},
-        "definition": query,
-        "hide": 0,
-        "includeAll": True,
-        "label": label,
-        "multi": True,
-        "name": name,
-        "options": [],
-        "query": {"qryType": 1, "query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
-        "refresh": 2,
-        "regex": "",
-        "sort": 1,
-        "type": "query",
-    }
+    return _build_selection(
+        name,
+        label,
+        allValue=all_value,
+        current=_ALL,
+        datasource={"type": "prometheus", "uid": f"${{{METRICS}}}"},
+        definition=query,
+        includeAll=True,
+        multi=True,
+        query={"qryType": 1, "query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
+        sort=1,
+        type="query",
+    )
