@@ -1,4 +1,4 @@
-"""Values for tests: `a_node(labels=...)` says only what the test is about."""
+"""Values for tests: `make_node(labels=...)` names only what the test is about."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -95,7 +95,7 @@ def make_facts(
     queried_at: datetime = NOW,
     **metadata: Any,
 ) -> MachineFacts:
-    """What a machine of that platform says of itself; other keywords are fields of PlatformMetadata."""
+    """Facts of a machine of that platform; other keywords are fields of PlatformMetadata."""
     return MachineFacts(
         platform=PlatformMetadata(platform=platform, **metadata),
         system=SystemInformation(uuid=uuid) if uuid else None,
@@ -123,7 +123,7 @@ def make_request(
     created: datetime = NOW,
     resource_version: str = "100",
 ) -> SigningRequest:
-    """A kubelet's request for a serving certificate, as the API server tells it."""
+    """A kubelet's request for a serving certificate, as the API server returns it."""
     return SigningRequest(
         metadata=ObjectMeta(
             name=name, uid=uid, resource_version=resource_version, creation_timestamp=created
@@ -141,7 +141,7 @@ def make_request(
 
 
 def make_csr_observed(request: SigningRequest, *, stream_id: str = STREAM_ID, epoch: int = 1) -> CsrObserved:
-    """The watcher's word of a request, in the order of its own resourceVersion."""
+    """The watcher's event of a request, ordered by its resourceVersion."""
     order = ObservationOrder(epoch=epoch, resource_version=request.resource_version_number)
     return CsrObserved(stream_id=stream_id, order=order, request=request, observed_at=NOW)
 
@@ -153,7 +153,7 @@ def make_csr_gone(
     epoch: int = 1,
     resource_version: int = 10**6,
 ) -> CsrGone:
-    """The watcher's word that a request is no more."""
+    """The watcher's event of a deleted request."""
     return CsrGone(
         stream_id=stream_id,
         order=ObservationOrder(epoch=epoch, resource_version=resource_version),
@@ -170,7 +170,7 @@ def make_csr_enriched(
     observed_sequence: int = 1,
     **fields: Any,
 ) -> CsrEnriched:
-    """Metadata's word of a request; other keywords are fields of CsrEnriched: facts, fault, ..."""
+    """Metadata's event of a request; other keywords are fields of CsrEnriched: facts, fault, ..."""
     return CsrEnriched(
         stream_id=stream_id,
         observed_sequence=observed_sequence,
@@ -182,7 +182,7 @@ def make_csr_enriched(
 
 
 def make_node_observed(node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1) -> NodeObserved:
-    """The watcher's word of a node, in the order of its own resourceVersion."""
+    """The watcher's event of a Node, ordered by its resourceVersion."""
     order = ObservationOrder(epoch=epoch, resource_version=int(node.metadata.resource_version))
     return NodeObserved(stream_id=stream_id, order=order, node=node, observed_at=NOW)
 
@@ -190,7 +190,7 @@ def make_node_observed(node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1
 def make_node_gone(
     node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1, resource_version: int = 10**6
 ) -> NodeGone:
-    """The watcher's word that a node is no more."""
+    """The watcher's event of a deleted Node."""
     return NodeGone(
         stream_id=stream_id,
         order=ObservationOrder(epoch=epoch, resource_version=resource_version),
@@ -201,15 +201,20 @@ def make_node_gone(
 
 
 def make_node_enriched(
-    node: Node, facts: MachineFacts, *, stream_id: str = STREAM_ID, observed_sequence: int = 1
+    node: Node,
+    facts: MachineFacts,
+    *,
+    stream_id: str = STREAM_ID,
+    observed_sequence: int = 1,
+    verified_by: str = "nodename",
 ) -> NodeEnriched:
-    """Metadata's word of a node."""
+    """Metadata's event of a Node."""
     return NodeEnriched(
         stream_id=stream_id,
         observed_sequence=observed_sequence,
         node=node,
         facts=facts,
-        verified_by="nodename",
+        verified_by=verified_by,
         observed_at=NOW,
         enriched_at=NOW,
     )
@@ -223,7 +228,7 @@ def make_cluster_networks(
     observed_at: datetime = NOW,
     **masks: int,
 ) -> ClusterNetworksObserved:
-    """Metadata's word of the cluster's networks; other keywords are its mask sizes."""
+    """Metadata's event of the cluster's networks; other keywords are its mask sizes."""
     return ClusterNetworksObserved(
         stream_id=stream_id,
         pod_cidrs=pod_cidrs,
@@ -234,12 +239,12 @@ def make_cluster_networks(
 
 
 def make_snapshot(*, stream_id: str = STREAM_ID, epoch: int = 1, nodes: int = 0) -> SnapshotComplete:
-    """The watcher's word that all has been said."""
+    """The watcher's event after all objects of a snapshot."""
     return SnapshotComplete(stream_id=stream_id, epoch=epoch, nodes=nodes)
 
 
 def make_leading(*, stream_id: str = STREAM_ID, epoch: int = 1, holder: str = "a") -> Leading:
-    """The watcher's word that it leads."""
+    """The leader's heartbeat."""
     return Leading(stream_id=stream_id, epoch=epoch, holder=holder)
 
 
@@ -254,5 +259,5 @@ def make_message(
 
 
 def make_position(last: int = 10, stream_id: str = STREAM_ID) -> StreamPosition:
-    """A follower's beginning, with that many messages in the stream."""
+    """The position at which a follower begins, with that many messages in the stream."""
     return StreamPosition(stream_id=stream_id, last_sequence=last)

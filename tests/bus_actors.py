@@ -1,10 +1,10 @@
-"""Who takes part in a bus test: a follower that records, a worker that consumes; and patience that ends."""
+"""Participants of a bus test: a follower that records and a worker that consumes; waits with a deadline."""
 
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -18,13 +18,14 @@ from libs.common.contract.subjects import ENRICHED_NODE, LEADING
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")
 _POLL_SECONDS = 0.01
 MAX_BYTES = 64 * 1024 * 1024
-NATS = pytest.param("nats", marks=pytest.mark.real_servers)  # of a fixture that stands for each bus
+Value = TypeVar("Value")
+NATS = pytest.param("nats", marks=pytest.mark.real_servers)  # the parameter of a fixture for each bus
 
 
 def make_event(
     name: str = "web-1", *, order: int = 1, stream_id: str = "", uid: str = "uid-1"
 ) -> EnrichedNodeGone:
-    """The smallest event that has a name and a place in an order."""
+    """The smallest event that has a name and an order."""
     return EnrichedNodeGone(stream_id=stream_id, observed_sequence=order, name=name, uid=uid)
 
 
@@ -37,43 +38,43 @@ class FlowFollower(Protocol):
 
 
 async def wait_until_ready(service: FlowFollower, bus: Bus) -> None:
-    """Until it is; a leader that there was before it came is heard live meanwhile."""
+    """Wait until the service is ready; a leader that exists is published to it meanwhile."""
     await wait_until_led(service, bus)
     await wait_until(lambda: not service.problems(), f"{type(service).__name__} is ready")
 
 
 async def wait_until_led(service: FlowFollower, bus: Bus) -> None:
-    """Until it has heard the leader, if there is one: what was said before it followed does not count.
+    """Wait until the service received the leader live, if there is one: a replayed heartbeat does not count.
 
-    Whatever is said here has been heard at the end: a test that turns its clock next hears no more of it.
+    Each heartbeat published here is received before the end: none follows when the test advances its clock.
     """
-    said = 0
+    published = 0
 
-    async def hears() -> bool:
-        nonlocal said
+    async def is_led() -> bool:
+        nonlocal published
         last, table = await bus.get_last(LEADING), service._stream_cache
         if last is None or not isinstance(last.event, Leading):
             return True
-        if table.sequence < said and table.stream_id == last.event.stream_id:
+        if table.sequence < published and table.stream_id == last.event.stream_id:
             return False
         if (
-            said
+            published
             and table.stream_id == last.event.stream_id
             and table.seconds_since_leader_heartbeat() is not None
         ):
             return True
-        said = await bus.publish(last.event)
+        published = await bus.publish(last.event)
         return False
 
-    await wait_until(hears, f"{type(service).__name__} hears the leader")
+    await wait_until(is_led, f"{type(service).__name__} knows the leader")
 
 
 async def wait_until(
     condition: Callable[[], bool | Awaitable[bool]], what: str = "", seconds: float = 30.0
 ) -> None:
-    """Poll until the condition holds; AssertionError at the deadline, far off: machines are busy.
+    """Poll until the condition holds; AssertionError at the deadline, which is generous for busy machines.
 
-    A condition that asks a server or a process is polled less often the longer the wait and the poll take.
+    An awaitable condition queries a server or a process: it is polled less often the longer it takes.
     """
     clock = asyncio.get_running_loop().time
     began = clock()
@@ -88,9 +89,29 @@ async def wait_until(
         await asyncio.sleep(pause)
 
 
+async def wait_for_value(
+    get: Callable[[], Awaitable[Value | None]],
+    accepts: Callable[[Value], object] = lambda value: True,
+    what: str = "",
+    seconds: float = 30.0,
+) -> Value:
+    """The value, once there is one that `accepts`; AssertionError at the deadline."""
+    found: list[Value] = []
+
+    async def is_there() -> bool:
+        value = await get()
+        if value is None or not accepts(value):
+            return False
+        found.append(value)
+        return True
+
+    await wait_until(is_there, what, seconds)
+    return found[0]
+
+
 @asynccontextmanager
 async def run_during(work: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Task[None]"]:
-    """Run it beside the block; cancelled and awaited at its end, an error of its own comes out."""
+    """Run `work` during the block, then cancel and await it; its error is raised."""
     task = asyncio.create_task(work)
     try:
         yield task
@@ -102,11 +123,11 @@ async def run_during(work: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.
 
 
 class Recorder:
-    """A follower that remembers all it is told."""
+    """A follower that records every call."""
 
     def __init__(self) -> None:
         self.opened: list[StreamPosition] = []
-        self.messages: list[Message] = []  # since the last begin
+        self.messages: list[Message] = []  # since the last replay began
         self.replay_count = 0
         self.is_caught_up = False
         self.disconnects: list[str] = []

@@ -17,7 +17,7 @@ from libs.common.kube.server_identity import ServerIdentity
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from services.csr.api_endpoint import ApiEndpoint
 from services.csr.decide import ApprovalPolicy
-from tests.builders import NOW, STREAM_ID, make_facts, make_node, make_node_enriched, make_request
+from tests.builders import make_facts, make_node, make_node_enriched, make_request
 from tests.csr_der import (
     BASIC_CONSTRAINTS,
     BMP,
@@ -54,6 +54,7 @@ from tests.csr_der import (
     encode_unsigned_request,
     encode_uri,
 )
+from tests.unreachable import make_unreachable
 
 WHO = "web-1"  # who asks in every case
 OTHERS = ("db-1", "db-2", "old-1", "writes-1", "new-1")
@@ -162,16 +163,10 @@ UNREACHABLE = ("old-1",)  # last known to have answered
 def make_metadata_events() -> tuple[NodeEnriched | NodeUnreachable, ...]:
     """What metadata says of these Nodes; of new-1 nothing yet."""
     return tuple(
-        NodeUnreachable(
-            stream_id=STREAM_ID,
-            observed_sequence=1,
-            node=NODES[name],
+        make_unreachable(
+            NODES[name],
             fault=MachineFault(kind="timeout", step="connect", message="no answer"),
             last_known=facts,
-            attempt=1,
-            retry_at=NOW,
-            observed_at=NOW,
-            enriched_at=NOW,
         )
         if name in UNREACHABLE
         else make_node_enriched(NODES[name], facts)

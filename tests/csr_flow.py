@@ -1,10 +1,7 @@
-"""The flow of requests for certificates, in memory: what the watcher says, and what metadata makes of it."""
+"""The flow of signing requests in memory: the watcher's events, and the events of a metadata under test."""
 
-import random
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusError, Message
@@ -19,24 +16,24 @@ from libs.common.contract.events import (
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, subject_of
-from libs.common.service.service import Dependencies
 from services.metadata.machines.talos_client import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import NOW, make_csr_gone, make_csr_observed
-from tests.bus_actors import MAX_BYTES, run_during, wait_until
+from tests.bus_actors import MAX_BYTES, run_during, wait_for_value, wait_until
+from tests.service_flow import make_dependencies
 
-# Nothing happens by itself within a test: no machine is watched, so that each look is one that was needed.
+# No machine is watched, so metadata polls only when an event requires it.
 UNWATCHED = MetadataSettings(watched_machines=0, probe_seconds=0.1)
 
 
 class FailingBus(MemoryBus):
-    """Remembers where it published, and refuses to as long as it is told to."""
+    """Records the subjects it published to; raises while `refuses` is set."""
 
-    def __init__(self, server: MemoryServer, words: list[str]) -> None:
+    def __init__(self, server: MemoryServer, subjects: list[str]) -> None:
         super().__init__(server)
         self.refuses = False
-        self._words = words
+        self._subjects = subjects
 
     async def publish(
         self,
@@ -47,24 +44,24 @@ class FailingBus(MemoryBus):
         headers: Mapping[str, str] | None = None,
     ) -> int:
         if self.refuses:
-            raise BusError("refused, as told")
-        self._words.append(subject_of(event))  # before anybody can read it
+            raise BusError("refused by the test")
+        self._subjects.append(subject_of(event))  # before a reader can have the event
         try:
             return await super().publish(
                 event, expected_sequence=expected_sequence, ttl_seconds=ttl_seconds, headers=headers
             )
         except BusError:
-            self._words.remove(subject_of(event))
+            self._subjects.remove(subject_of(event))
             raise
 
 
 class MetadataCsrFlow:
-    """Speaks as the watcher does, and reads what metadata has said."""
+    """Publishes as the watcher does, and reads what metadata publishes."""
 
     def __init__(self) -> None:
         self.server = MemoryServer()
         self.bus = MemoryBus(self.server)
-        self.words: list[str] = []  # subjects that metadata published to
+        self.subjects: list[str] = []  # subjects that metadata published to
         self._version = 100
 
     @classmethod
@@ -81,21 +78,13 @@ class MetadataCsrFlow:
     async def metadata(
         self, talos: TalosClient | None, settings: MetadataSettings = UNWATCHED, *, seed: int = 1
     ) -> AsyncIterator[tuple[MetadataService, FailingBus]]:
-        """A metadata service on a bus of its own; None = with what the settings say."""
-        bus = FailingBus(self.server, self.words)
-        parts = Dependencies(
-            bus=bus,
-            kube=None,
-            monotonic=time.monotonic,
-            now=lambda: datetime.now(UTC),
-            random=random.Random(seed),
-            identity=f"test_{seed}",
-        )
-        service = MetadataService(parts, settings, talos=talos)
+        """A metadata service on a bus of its own; `talos` None = the client that the settings describe."""
+        bus = FailingBus(self.server, self.subjects)
+        service = MetadataService(make_dependencies(bus, seed=seed), settings, talos=talos)
         async with run_during(service.run()):
             yield service, bus
 
-    # ---- the watcher's words
+    # ---- events of the watcher
 
     async def observe_node(self, node: Node) -> int:
         order = self._next()
@@ -110,7 +99,7 @@ class MetadataCsrFlow:
         )
 
     async def file_request(self, request: SigningRequest) -> int:
-        """A request is as that says; the word's place in the stream."""
+        """Publish the request; the sequence of the event in the stream."""
         return await self.bus.publish(make_csr_observed(request, stream_id=self.stream_id))
 
     async def delete_request(self, request: SigningRequest) -> int:
@@ -119,7 +108,7 @@ class MetadataCsrFlow:
     async def publish_snapshot(self) -> None:
         await self.bus.publish(SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=1, requests=1))
 
-    # ---- metadata's
+    # ---- events of metadata
 
     async def last(self, name: str) -> Message | None:
         return await self.bus.get_last(f"{ENRICHED_CSR}.{name}")
@@ -134,25 +123,17 @@ class MetadataCsrFlow:
         name: str = "csr-1",
         seconds: float = 30.0,
     ) -> CsrEnriched:
-        """What is said of the request, as soon as it says that."""
-        found: list[CsrEnriched] = []
-
-        async def there() -> bool:
-            event = await self.get_enriched(name)
-            if event is None or not says(event):
-                return False
-            found.append(event)
-            return True
-
-        await wait_until(there, f"what is wanted of {name}", seconds)
-        return found[0]
+        """The enriched request, once it `says` that."""
+        return await wait_for_value(
+            lambda: self.get_enriched(name), says, f"the enriched {name} is as expected", seconds
+        )
 
     def count_enriched(self, name: str = "csr-1") -> int:
-        """How often metadata spoke of the request."""
-        return self.words.count(f"{ENRICHED_CSR}.{name}")
+        """Number of metadata's events on the request."""
+        return self.subjects.count(f"{ENRICHED_CSR}.{name}")
 
     async def wait_for_node(self, name: str = "web-1") -> None:
-        """Return once metadata has spoken of the Node."""
+        """Return once metadata has published the Node."""
 
         async def there() -> bool:
             return await self.bus.get_last(f"{ENRICHED_NODE}.{name}") is not None

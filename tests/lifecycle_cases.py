@@ -1,12 +1,13 @@
-"""Nodes that are not Ready, looks that others answered, and what metadata says of them."""
+"""Nodes that are not Ready, machines that answer in their place, and the events of metadata on them."""
 
 from datetime import datetime, timedelta
 from typing import Any
 
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
-from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node, NodeCondition
-from tests.builders import NOW, STREAM_ID, make_facts, make_node
+from tests import unreachable
+from tests.builders import NOW, STREAM_ID, make_facts, make_node, make_node_enriched
 
 OWN_UUID = "3c2f1a5e-7b9d-4e60-8f12-0a1b2c3d4e5f"
 NEW_UUID = "9f8e7d6c-5b4a-4392-a1b0-c9d8e7f60514"
@@ -29,7 +30,7 @@ def make_ready_condition(status: str = "Unknown", since: datetime | str | None =
 
 
 def make_lost_node(name: str = "web-1", **fields: Any) -> Node:
-    """Initialized, not Ready for two hours, with a UUID of its own; keywords are `a_node`'s."""
+    """Initialized, not Ready for two hours, with its own UUID; other keywords are those of `make_node`."""
     usual = {
         "taints": (),
         "conditions": (make_ready_condition(),),
@@ -42,7 +43,7 @@ def make_lost_node(name: str = "web-1", **fields: Any) -> Node:
 def make_foreign_machine(
     node_name: str = "new-1", *, address: str = "10.0.0.5", uuid: str = NEW_UUID, queried_at: datetime = NOW
 ) -> ForeignMachine:
-    """Who answers in its place."""
+    """A machine that answers in the Node's place."""
     return ForeignMachine(address=address, node_name=node_name, uuid=uuid, queried_at=queried_at)
 
 
@@ -51,33 +52,15 @@ def make_unreachable(
     *,
     foreign_machines: tuple[ForeignMachine, ...] = (),
     fault: MachineFault | None = None,
-    attempt: int = 1,
-    last_known: MachineFacts | None = None,
-    stream_id: str = STREAM_ID,
+    **fields: Any,
 ) -> NodeUnreachable:
-    """Metadata's word: without `fault`, that others answered, or that nobody did."""
-    return NodeUnreachable(
-        stream_id=stream_id,
-        observed_sequence=1,
-        node=node,
-        fault=fault or (OTHERS if foreign_machines else REFUSED),
-        last_known=last_known,
-        attempt=attempt,
-        retry_at=NOW,
-        foreign_machines=foreign_machines,
-        observed_at=NOW,
-        enriched_at=NOW,
+    """Metadata's event; without `fault`, other machines answered, or no machine did."""
+    fault = fault or (OTHERS if foreign_machines else REFUSED)
+    return unreachable.make_unreachable(
+        node, fault=fault, foreign_machines=foreign_machines, **({"retry_at": NOW} | fields)
     )
 
 
 def make_answering(node: Node, *, stream_id: str = STREAM_ID, **facts: Any) -> NodeEnriched:
-    """Metadata's word: its machine answers; keywords are `make_facts`'."""
-    return NodeEnriched(
-        stream_id=stream_id,
-        observed_sequence=1,
-        node=node,
-        facts=make_facts(**({"node_name": node.name} | facts)),
-        verified_by="nodename",
-        observed_at=NOW,
-        enriched_at=NOW,
-    )
+    """Metadata's event of a machine that answers; keywords are those of `make_facts`."""
+    return make_node_enriched(node, make_facts(**({"node_name": node.name} | facts)), stream_id=stream_id)

@@ -1,4 +1,4 @@
-"""A clock that moves only when a test turns it."""
+"""A clock that moves only when a test advances it."""
 
 from datetime import datetime, timedelta
 
@@ -6,7 +6,7 @@ from tests.builders import NOW
 
 
 class ManualClock:
-    """Monotonic seconds and the time of day, both moved by hand."""
+    """Monotonic seconds and the time of day, both advanced by the test."""
 
     def __init__(self, start: datetime = NOW) -> None:
         self.seconds = 1000.0

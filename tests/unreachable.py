@@ -1,9 +1,10 @@
-"""A machine that gives no facts, as metadata says it."""
+"""Builds the event of a machine that does not answer, as metadata publishes it."""
 
 from datetime import timedelta
+from typing import Any
 
 from libs.common.contract.events import NodeUnreachable
-from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node
 from tests.builders import NOW, STREAM_ID, make_node
 
@@ -13,21 +14,14 @@ FAULT = MachineFault(
 
 
 def make_unreachable(
-    node: Node | None = None,
-    *,
-    fault: MachineFault = FAULT,
-    last_known: MachineFacts | None = None,
-    attempt: int = 1,
+    node: Node | None = None, *, fault: MachineFault = FAULT, attempt: int = 1, **fields: Any
 ) -> NodeUnreachable:
-    """Metadata's word that the machine behind a Node does not answer."""
-    return NodeUnreachable(
-        stream_id=STREAM_ID,
-        observed_sequence=1,
-        node=node or make_node(),
-        fault=fault,
-        last_known=last_known,
-        attempt=attempt,
-        retry_at=NOW + timedelta(seconds=attempt),
-        observed_at=NOW,
-        enriched_at=NOW,
-    )
+    """The event for a Node; other keywords are fields of NodeUnreachable."""
+    usual: dict[str, Any] = {
+        "stream_id": STREAM_ID,
+        "observed_sequence": 1,
+        "retry_at": NOW + timedelta(seconds=attempt),
+        "observed_at": NOW,
+        "enriched_at": NOW,
+    }
+    return NodeUnreachable(node=node or make_node(), fault=fault, attempt=attempt, **(usual | fields))

@@ -97,8 +97,8 @@ def block_on_missing_native_provider_id(schemes: Sequence[str]) -> Blocker:
     return _make_blocker(
         "NativeProviderIDMissing",
         f"ownership.providerIDSchemes requires {' or '.join(schemes)}, but neither the machine nor a rule "
-        "gives a providerID; a providerID is immutable, so the fallback talos:// is not written. Set one by a "
-        "rule (platformMetadata.ProviderID), or add talos to the schemes",
+        "gives a providerID; a providerID is immutable, so the fallback talos:// is not written. Set one by "
+        "a rule (platformMetadata.ProviderID), or add talos to the schemes",
     )
 
 

@@ -136,8 +136,8 @@ async def test_what_csr_publishes_is_unchanged(tmp_path: Path):
     for how, settings in modes.items():
         async with CsrServiceFlow.open("memory", tmp_path) as flow, flow.run_csr(**settings):
             would = "would-" if settings else ""
-            await flow.publish_facts(make_node(), HONEST)
-            await flow.publish_facts(two, facts_of_two)
+            await flow.enrich(make_node(), HONEST)
+            await flow.enrich(two, facts_of_two)
             first, second = await flow.file_request(old), await flow.file_request(new)
             await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
             seen = [await flow.wait_for_decision("csr-old", "superseded")]
@@ -152,7 +152,7 @@ async def test_what_csr_publishes_is_unchanged(tmp_path: Path):
         CsrServiceFlow.open("memory", tmp_path) as flow,
         flow.run_csr(file=parse_cloud_config(OURS, "f")),
     ):
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         decided["of somebody else"] = said(await flow.wait_for_decision("csr-1", "not-ours"))
     left = {field.name: field.type for field in msgspec.structs.fields(SkipRequest)}["outcome"]
@@ -171,17 +171,17 @@ async def test_what_ipam_decides_is_unchanged(tmp_path: Path):
     for case, (outcome, settings) in cases.items():
         async with IpamFlow.open("memory", tmp_path) as flow, flow.run_ipam(**settings):
             await flow.join_nodes(1)
-            decided[case] = said(await flow.wait_for_decision(1, outcome))
+            decided[case] = said(await flow.wait_for_decision("web-1", outcome))
     pool = ("10.244.0.0/16",)
     async with IpamFlow.open("memory", tmp_path) as flow:
         await flow.publish_networks(pod_cidrs=pool)
         await flow.join_nodes(1, pod_cidrs=pool)
         async with flow.run_ipam(cluster_cidr=pool):
             await flow.join_nodes(2)
-            decided["no room"] = said(await flow.wait_for_decision(2, "unserved"))
+            decided["no room"] = said(await flow.wait_for_decision("web-2", "unserved"))
     async with IpamFlow.open("memory", tmp_path) as flow, flow.run_ipam():
         await flow.publish_unreachable(flow.kube.put(make_numbered_node(1)))
-        decided["a machine that does not answer"] = said(await flow.wait_for_decision(1, "waiting"))
+        decided["a machine that does not answer"] = said(await flow.wait_for_decision("web-1", "waiting"))
     assert_unchanged("decided-ipam", decided)
 
 

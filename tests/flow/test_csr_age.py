@@ -36,8 +36,8 @@ async def flow(clock: ManualClock, tmp_path: Path) -> AsyncIterator[CsrServiceFl
 
 
 async def waits_on_a_rival(flow: CsrServiceFlow) -> None:
-    await flow.publish_facts(RIVAL, RIVALS)
-    await flow.publish_facts(make_node(), HONEST)
+    await flow.enrich(RIVAL, RIVALS)
+    await flow.enrich(make_node(), HONEST)
     await flow.file_and_enrich(make_serving_request(ips=("10.0.0.77",)), facts=HONEST, node_uid="uid-1")
     assert "claimed by Node db-1" in (await flow.wait_for_decision("csr-1", "waiting")).reason
 
@@ -180,7 +180,7 @@ async def test_when_the_machine_was_looked_at_does_not_count(flow: CsrServiceFlo
     """A live watch keeps facts, and metadata publishes them again and again."""
     watched = make_facts(queried_at=NOW - timedelta(minutes=55))
     async with flow.run_csr(clock=clock):
-        await flow.publish_facts(make_node(), watched)
+        await flow.enrich(make_node(), watched)
         await flow.file_and_enrich(make_serving_request(), facts=watched, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
@@ -199,7 +199,7 @@ async def test_what_only_old_facts_speak_against_is_not_denied(flow: CsrServiceF
         make_serving_request(dns=("web-1", "other.example.com")), facts=HONEST, node_uid="uid-1"
     )
     clock.advance(55 * 60)
-    await flow.publish_facts(make_node(), HONEST)
+    await flow.enrich(make_node(), HONEST)
     async with flow.run_csr(clock=clock):
         await waits_for_metadata(flow)
         assert flow.kube.patched == []

@@ -24,9 +24,10 @@ from services.csr.on_csr_enriched import RETRY_SECONDS
 from services.csr.rate_limiter import BURST
 from tests.builders import NOW, make_csr_enriched, make_facts, make_message, make_node
 from tests.bus_actors import NATS, wait_until
-from tests.csr_actors import REFUSED, CsrServiceFlow, make_serving_request
+from tests.csr_actors import CsrServiceFlow, make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
 from tests.manual_clock import ManualClock
+from tests.service_flow import REFUSED
 
 SOON = 2.0  # a wait ends that soon after what it waits for
 HONEST = make_facts()
@@ -58,7 +59,7 @@ async def test_a_request_for_what_the_machine_attests_is_approved_with_one_write
     flow = any_flow
     approved = metrics.CSR_APPROVALS.value("approve")
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         decided = await flow.wait_for_decision("csr-1", "approved")
     assert flow.kube.patched == ["csr-1"]
@@ -77,7 +78,7 @@ async def test_a_request_filed_before_its_node_is_approved_as_soon_as_that_is_th
         await flow.enrich_request(make_serving_request(), observed=place)
         await flow.wait_for_decision("csr-1", "waiting")
         assert flow.kube.patched == []
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
@@ -88,22 +89,22 @@ async def test_a_request_filed_before_its_addresses_is_approved_as_soon_as_they_
 ):
     without = make_facts(addresses=(AddressStatus(address="10.9.9.9/24", link="eth1", flags=128),))
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), without)
+        await flow.enrich(make_node(), without)
         place = await flow.file_request(make_serving_request())
         await flow.enrich_request(make_serving_request(), observed=place, facts=without, node_uid="uid-1")
         assert "10.0.0.5" in (await flow.wait_for_decision("csr-1", "waiting")).reason
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_a_request_filed_during_an_outage_of_talos_waits_for_its_end(flow: CsrServiceFlow):
     async with flow.run_csr():
-        await flow.publish_unreachable(make_node(), HONEST)
+        await flow.publish_unreachable(make_node(), last_known=HONEST)
         place = await flow.file_request(make_serving_request())
         await flow.enrich_request(make_serving_request(), observed=place, fault=REFUSED, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
@@ -116,8 +117,8 @@ async def test_what_waits_on_another_node_is_decided_when_that_changes_and_nobod
     before = make_node("old-1", uid="uid-old", ip="10.0.0.5")
     async with flow.run_csr():
         # that is where it answered when it last did
-        await flow.publish_unreachable(before, make_facts(node_name="old-1"))
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.publish_unreachable(before, last_known=make_facts(node_name="old-1"))
+        await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(
             make_serving_request(), facts=HONEST, node_uid="uid-1", answering_addresses=("10.0.0.5",)
         )
@@ -133,8 +134,8 @@ async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_me
     flow = any_flow
     before = make_node("old-1", uid="uid-old", ip="10.0.0.5")
     async with flow.run_csr():
-        await flow.publish_unreachable(before, make_facts(node_name="old-1"))
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.publish_unreachable(before, last_known=make_facts(node_name="old-1"))
+        await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(
             make_serving_request(), facts=HONEST, node_uid="uid-1", answering_addresses=("10.0.0.5",)
         )
@@ -176,7 +177,7 @@ async def test_an_address_of_the_service_network_is_denied_once_the_networks_are
                 stream_id=flow.stream_id, service_cidrs=("10.96.0.0/12",), observed_at=NOW
             )
         )
-        await flow.publish_facts(make_node(), facts)
+        await flow.enrich(make_node(), facts)
         await flow.file_and_enrich(make_serving_request(ips=("10.96.0.1",)), facts=facts, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "denied")
     assert flow.kube.get_decision("csr-1") == "Denied"
@@ -185,7 +186,7 @@ async def test_an_address_of_the_service_network_is_denied_once_the_networks_are
 async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrServiceFlow):
     old, new = make_serving_request("csr-old", age_seconds=60), make_serving_request("csr-new")
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         first, second = await flow.file_request(old), await flow.file_request(new)
         await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
         assert "csr-new" in (await flow.wait_for_decision("csr-old", "superseded")).reason
@@ -205,7 +206,7 @@ async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecid
         make_serving_request("csr-new", ips=("10.0.0.5", "10.0.0.99")),
     )
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         first, second = await flow.file_request(old), await flow.file_request(new)
         await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-old", "superseded")
@@ -224,7 +225,7 @@ async def test_an_older_request_whose_facts_were_dropped_is_answered_with_those_
         make_serving_request("csr-new", ips=("10.0.0.5", "10.0.0.99")),
     )
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         first, second = await flow.file_request(old), await flow.file_request(new)
         await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-new", "waiting")
@@ -243,7 +244,7 @@ async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newe
         make_serving_request("csr-new", resource_version="900"),
     )
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.observe_request(decided_by_somebody(new))
         await flow.file_and_enrich(old, facts=HONEST, node_uid="uid-1")
         assert "csr-new" in (await flow.wait_for_decision("csr-old", "superseded")).reason
@@ -255,7 +256,7 @@ async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newe
 
 async def test_a_forged_message_of_a_request_that_is_not_there_leads_to_nothing(flow: CsrServiceFlow):
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.enrich_request(make_serving_request("forged"), facts=HONEST, node_uid="uid-1")
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved")
@@ -267,7 +268,7 @@ async def test_a_forged_message_cannot_get_approved_what_kubernetes_does_not_hol
     hostile = make_serving_request(ips=("10.0.0.5", "10.96.0.1"), dns=("web-1", "kubernetes.default"))
     honest = make_serving_request()
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         place = await flow.file_request(hostile)
         await flow.enrich_request(honest, observed=place, facts=HONEST, node_uid="uid-1")
         await wait_until(lambda: flow.kube.patched == ["csr-1"], "it was tried")
@@ -280,7 +281,7 @@ async def test_a_denial_is_counted_and_told_on_the_node_once(flow: CsrServiceFlo
     hostile = make_serving_request(dns=("web-1", "kubernetes"))
     denied = metrics.CSR_APPROVALS.value("deny")
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(hostile, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "denied")
         again = make_serving_request("csr-2", dns=("web-1", "kubernetes"))
@@ -298,8 +299,8 @@ async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrSe
     mine = make_facts(node_ip="10.0.0.7")
     clock = ManualClock()
     async with flow.run_csr(clock=clock):
-        await flow.publish_facts(one, mine)
-        await flow.publish_facts(two, both)
+        await flow.enrich(one, mine)
+        await flow.enrich(two, both)
         await flow.file_and_enrich(make_serving_request(), facts=mine, node_uid="uid-1")
         await flow.file_and_enrich(make_serving_request("csr-2", node="web-2"), facts=both, node_uid="uid-2")
         await flow.wait_for_decision("csr-1", "waiting")
@@ -317,7 +318,7 @@ async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrSe
 async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrServiceFlow):
     clock = ManualClock()
     async with flow.run_csr(clock=clock) as csr:
-        await flow.publish_unreachable(make_node(), HONEST)
+        await flow.publish_unreachable(make_node(), last_known=HONEST)
         await flow.file_and_enrich(make_serving_request(), fault=REFUSED, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
         csr._waiting_request_reconciler.run_periodic_checks()
@@ -334,7 +335,7 @@ async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrServiceFlow)
 async def test_what_waits_for_hours_is_said_again_before_the_stream_forgets_it(flow: CsrServiceFlow):
     clock = ManualClock()
     async with flow.run_csr(clock=clock) as csr:
-        await flow.publish_unreachable(make_node(), HONEST)
+        await flow.publish_unreachable(make_node(), last_known=HONEST)
         await flow.file_and_enrich(make_serving_request(), fault=REFUSED, node_uid="uid-1")
         first = await flow.wait_for_decision("csr-1", "waiting")
         clock.advance(3000)
@@ -353,7 +354,7 @@ async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_
 ):
     clock = ManualClock()
     async with flow.run_csr(clock=clock) as csr:
-        await flow.publish_unreachable(make_node(), HONEST)
+        await flow.publish_unreachable(make_node(), last_known=HONEST)
         await flow.file_and_enrich(make_serving_request(age_seconds=3600), fault=REFUSED, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
         clock.advance(31)
@@ -380,8 +381,8 @@ async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrServiceFl
         node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
     )
     async with flow.run_csr(clock=clock):
-        await flow.publish_facts(make_node(), HONEST)
-        await flow.publish_facts(quiet, theirs)
+        await flow.enrich(make_node(), HONEST)
+        await flow.enrich(quiet, theirs)
         for number in range(BURST):
             await flow.file_and_enrich(
                 make_serving_request(f"csr-{number:02}"), facts=HONEST, node_uid="uid-1"
@@ -406,19 +407,19 @@ async def test_nothing_is_decided_before_the_table_is_complete_with_requests(tmp
         CsrServiceFlow.open("memory", tmp_path, requests=None) as flow,
         flow.run_csr(ready=False) as csr,
     ):
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await wait_until(lambda: "node-csr-approval" in "; ".join(csr.problems()), "it is told")
         assert flow.kube.patched == []
         assert await flow.get_decision("csr-1") is None
-        await flow.publish_snapshot(1)
+        await flow.publish_snapshot(requests=1)
         await flow.wait_for_decision("csr-1", "approved")
 
 
 async def test_nothing_is_written_while_no_leader_is_heard(flow: CsrServiceFlow):
     clock = ManualClock()
     async with flow.run_csr(clock=clock) as csr:
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         clock.advance(11)
         assert any("no leader" in problem for problem in csr.problems())
         retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
@@ -440,7 +441,7 @@ async def handed_back(times: int) -> None:
 async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(flow: CsrServiceFlow):
     clock = ManualClock()
     async with flow.run_csr(clock=clock):
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         clock.advance(11)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await handed_back(5)
@@ -457,16 +458,16 @@ async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_
         CsrServiceFlow.open("memory", tmp_path, requests=None) as flow,
         flow.run_csr(ready=False),
     ):
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await handed_back(5)
-        await flow.publish_snapshot(1)
+        await flow.publish_snapshot(requests=1)
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_observe_only_tells_what_it_would_do_and_writes_nothing(flow: CsrServiceFlow):
     async with flow.run_csr(observe_only=True):
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "would-approve")
         await flow.file_and_enrich(
@@ -487,7 +488,7 @@ async def test_two_replicas_write_once(any_flow: CsrServiceFlow):
         for n, node in enumerate(nodes, 1):
             address = AddressStatus(address=f"10.0.1.{n}/24", link="eth0", flags=128)
             facts = make_facts(node_name=node.name, node_ip=f"10.0.1.{n}", addresses=(address,))
-            await flow.publish_facts(node, facts)
+            await flow.enrich(node, facts)
             request = make_serving_request(f"csr-{n}", node=node.name, ips=(f"10.0.1.{n}",))
             await flow.file_and_enrich(request, facts=facts, node_uid=node.uid)
         for n in range(1, 21):
@@ -498,7 +499,7 @@ async def test_two_replicas_write_once(any_flow: CsrServiceFlow):
 
 async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_be(flow: CsrServiceFlow):
     async with flow.run_csr() as csr:
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         place = await flow.file_request(make_serving_request())
         flow.kube.put(decided_by_somebody(flow.kube.request("csr-1")))  # the watcher has not told of it yet
         await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
@@ -517,8 +518,8 @@ async def test_one_request_that_kubernetes_does_not_take_keeps_nobody_else_waiti
         node_name="web-2", node_ip="10.0.0.6", addresses=(AddressStatus(address="10.0.0.6/24", link="eth0"),)
     )
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), HONEST)
-        await flow.publish_facts(other, theirs)
+        await flow.enrich(make_node(), HONEST)
+        await flow.enrich(other, theirs)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await flow.file_and_enrich(
             make_serving_request("csr-2", node="web-2", ips=("10.0.0.6",)), facts=theirs, node_uid="uid-2"
@@ -578,7 +579,7 @@ async def test_what_has_no_word_of_its_machine_is_not_looked_at_for_word_of_node
         await flow.wait_for_decision("csr-1", "waiting")
         before = retried._value.get()
         for _ in range(5):
-            await flow.publish_facts(make_node(), HONEST)
+            await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request("csr-2", node="web-2"))
         await flow.wait_for_decision("csr-2", "waiting")
         assert retried._value.get() - before <= 1
@@ -598,7 +599,7 @@ async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_
             patched.setattr(csr._claim_index, "upsert_node", fails)
             await flow.publish_node(make_node("odd-1", uid="uid-odd"))
             await wait_until(lambda: "odd-1" in "; ".join(csr.problems()), "it is told")
-        await flow.publish_facts(make_node(), HONEST)
+        await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         assert await flow.get_decision("csr-1") is None
         await flow.publish_node_gone(make_node("odd-1", uid="uid-odd"))
@@ -608,7 +609,7 @@ async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_
 async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow: CsrServiceFlow):
     clock = ManualClock()
     async with flow.run_csr(clock=clock) as csr:
-        await flow.publish_unreachable(make_node(), HONEST)
+        await flow.publish_unreachable(make_node(), last_known=HONEST)
         await flow.file_and_enrich(
             make_serving_request("csr-old", age_seconds=90), fault=REFUSED, node_uid="uid-1"
         )

@@ -11,8 +11,9 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
-from tests.csr_actors import REFUSED, CsrServiceFlow, make_serving_request
+from tests.csr_actors import CsrServiceFlow, make_serving_request
 from tests.manual_clock import ManualClock
+from tests.service_flow import REFUSED
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
@@ -50,7 +51,7 @@ async def test_a_request_of_a_foreign_node_is_left_alone_whatever_its_state(stat
             await flow.publish_unreachable(THEIRS)
             await flow.file_and_enrich(request, fault=REFUSED, node_uid="uid-1")
         else:
-            await flow.publish_facts(THEIRS, facts)
+            await flow.enrich(THEIRS, facts)
             await flow.file_and_enrich(request, facts=facts, node_uid="uid-1")
         decided = await flow.wait_for_decision("csr-1", "not-ours")
         clock.advance(60.0)
@@ -62,17 +63,17 @@ async def test_a_request_of_a_foreign_node_is_left_alone_whatever_its_state(stat
 
 async def test_a_request_of_our_node_is_answered_as_ever(flow: CsrServiceFlow):
     async with flow.run_csr(**by(TEAM_A)):
-        await flow.publish_facts(OURS, HONEST)
+        await flow.enrich(OURS, HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved")
 
 
 async def test_a_request_is_answered_when_its_node_becomes_ours(flow: CsrServiceFlow):
     async with flow.run_csr(**by(TEAM_A)):
-        await flow.publish_facts(THEIRS, HONEST)
+        await flow.enrich(THEIRS, HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "not-ours")
-        await flow.publish_facts(OURS, HONEST)
+        await flow.enrich(OURS, HONEST)
         await flow.wait_for_decision("csr-1", "approved")
     assert flow.kube.patched == ["csr-1"]
 
@@ -85,13 +86,13 @@ async def test_by_schemes_a_request_is_answered_when_its_node_has_a_provider_id_
     async with flow.run_csr(**by(TALOS_ONLY)):
         for name in ("web-1", "db-1"):
             node, facts = joined(name)
-            await flow.publish_facts(node, facts)
+            await flow.enrich(node, facts)
             await flow.file_and_enrich(
                 make_serving_request(f"csr-{name}", node=name, ips=()), facts=facts, node_uid=node.uid
             )
             assert "no providerID yet" in (await flow.wait_for_decision(f"csr-{name}", "not-ours")).reason
-        await flow.publish_facts(*joined("db-1", "hcloud://7"))
-        await flow.publish_facts(*joined("web-1", "talos://metal/10.0.0.5"))
+        await flow.enrich(*joined("db-1", "hcloud://7"))
+        await flow.enrich(*joined("web-1", "talos://metal/10.0.0.5"))
         await flow.wait_for_decision("csr-web-1", "approved")
 
         async def says_whose() -> bool:
@@ -125,8 +126,8 @@ async def test_a_foreign_rival_of_our_node_is_told_nothing(flow: CsrServiceFlow)
     clock = ManualClock()
     async with flow.run_csr(clock=clock, **by(TEAM_A)) as csr:
         ours = make_facts(addresses=(*HONEST.addresses, same))
-        await flow.publish_facts(rival, make_facts(node_name="db-1", node_ip="10.0.0.7", addresses=(same,)))
-        await flow.publish_facts(OURS, ours)
+        await flow.enrich(rival, make_facts(node_name="db-1", node_ip="10.0.0.7", addresses=(same,)))
+        await flow.enrich(OURS, ours)
         await flow.file_and_enrich(make_serving_request(ips=("10.0.0.9",)), facts=ours, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
         clock.advance(60.0)
@@ -145,12 +146,12 @@ async def test_when_the_file_gives_us_a_node_its_request_is_answered_and_a_bad_f
     db = make_node("db-1", uid="uid-2", ip="10.0.0.6", labels={"team": "b"})
     of_db = make_facts(node_name="db-1", node_ip="10.0.0.6", addresses=())
     async with flow.run_csr(**by(TEAM_A), **followed) as csr:
-        await flow.publish_facts(THEIRS, HONEST)
+        await flow.enrich(THEIRS, HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "not-ours")
         path.write_text("ownership: {nodeSelector: []}")
         await wait_until(lambda: "file has mistakes" in caplog.text, "the bad file is read")
-        await flow.publish_facts(db, of_db)
+        await flow.enrich(db, of_db)
         await flow.file_and_enrich(
             make_serving_request("csr-2", node="db-1", ips=()), facts=of_db, node_uid="uid-2"
         )

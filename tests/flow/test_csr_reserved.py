@@ -36,7 +36,7 @@ async def flow(tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
 async def test_a_service_address_waits_while_the_service_networks_are_not_known(flow: CsrServiceFlow):
     liar = make_facts(addresses=(AddressStatus(address=f"{SERVICE_ADDRESS}/32", link="lo"),))
     async with flow.run_csr(service_cluster_ip_range=()):
-        await flow.publish_facts(make_node(), liar)
+        await flow.enrich(make_node(), liar)
         await flow.file_and_enrich(make_serving_request(ips=(SERVICE_ADDRESS,)), facts=liar, node_uid="uid-1")
         decided = await flow.wait_for_decision("csr-1", "waiting", "approved", "denied")
     assert (decided.outcome, flow.kube.patched) == ("waiting", [])
@@ -45,7 +45,7 @@ async def test_a_service_address_waits_while_the_service_networks_are_not_known(
 async def test_the_api_servers_host_name_is_denied_to_a_machine_that_reports_it(flow: CsrServiceFlow):
     liar = make_facts(hostname=ENDPOINT_NAME)
     async with flow.run_csr():
-        await flow.publish_facts(make_node(), liar)
+        await flow.enrich(make_node(), liar)
         await flow.file_and_enrich(
             make_serving_request(dns=("web-1", ENDPOINT_NAME)), facts=liar, node_uid="uid-1"
         )
@@ -58,7 +58,7 @@ async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_ar
 ):
     facts = make_facts()
     async with flow.run_csr(service_cluster_ip_range=()) as csr:
-        await flow.publish_facts(make_node(), facts)
+        await flow.enrich(make_node(), facts)
         await flow.file_and_enrich(make_serving_request(), facts=facts, node_uid="uid-1")
         assert "Service networks are not known" in (await flow.wait_for_decision("csr-1", "waiting")).reason
         assert not csr.problems(), "a control plane will report them"
@@ -97,7 +97,7 @@ async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certif
     flow.kube.identity = Unreachable("connection refused")
     facts = make_facts(hostname="web-1.example.com")
     async with flow.run_csr(ready=False):
-        await flow.publish_facts(make_node(), facts)
+        await flow.enrich(make_node(), facts)
         await flow.file_and_enrich(
             make_serving_request(dns=("web-1", "web-1.example.com")), facts=facts, node_uid="uid-1"
         )

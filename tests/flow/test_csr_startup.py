@@ -42,19 +42,19 @@ async def test_after_a_wiped_stream_a_request_that_waits_on_a_rival_is_not_appro
     tmp_path: Path,
 ):
     async with CsrServiceFlow.open("nats", tmp_path) as flow, flow.run_csr() as csr:
-        await flow.publish_facts(WEB, WEBS)
-        await flow.publish_facts(DB, DBS)
+        await flow.enrich(WEB, WEBS)
+        await flow.enrich(DB, DBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         assert "db-1" in (await flow.wait_for_decision("csr-1", "waiting")).reason
         await flow.wipe(WEB, DB)
         await wait_until_led(csr, flow.bus)
         await flow.observe_request(flow.kube.request("csr-1"))
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.enrich_request(flow.kube.request("csr-1"), facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting", "approved")
         assert flow.kube.patched == []
         assert any("1 machine, such as db-1" in problem for problem in csr.problems())
-        await flow.publish_facts(DB, DBS)
+        await flow.enrich(DB, DBS)
         await wait_until(lambda: csr.problems() == (), "the gate is open")
 
         async def waits_on_its_rival() -> bool:
@@ -68,14 +68,14 @@ async def test_after_a_wiped_stream_a_request_that_waits_on_a_rival_is_not_appro
 async def test_a_request_waits_for_the_first_report_on_every_machine_that_was_there(flow: CsrServiceFlow):
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(ready=False) as csr:
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         decided = await flow.wait_for_decision("csr-1", "waiting", "approved")
         assert decided.reason == "not every machine is known yet: csr waits for metadata's first reports"
         assert flow.kube.patched == []
         assert [waiting.reason for waiting in csr._waiting_requests.by_name.values()] == ["startup"]
         assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
-        await flow.publish_facts(DB, facts_of("db-1", "10.0.0.9"))
+        await flow.enrich(DB, facts_of("db-1", "10.0.0.9"))
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
         assert csr.problems() == ()
 
@@ -85,7 +85,7 @@ async def test_a_further_report_does_not_change_the_message_of_a_waiting_request
     for node in nodes:
         await flow.publish_node(node)
     async with flow.run_csr(ready=False) as csr:
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         first = await flow.wait_for_decision("csr-1", "waiting")
         await flow.publish_unreachable(nodes[0])
@@ -96,7 +96,7 @@ async def test_a_further_report_does_not_change_the_message_of_a_waiting_request
 async def test_an_unreachable_machine_keeps_nobody_waiting(flow: CsrServiceFlow):
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(ready=False):
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
         await flow.publish_unreachable(DB)
@@ -112,7 +112,7 @@ async def test_while_metadata_cannot_query_talos_no_machine_counts_as_reported(f
         cause = "such as db-1; metadata cannot query Talos: no talosconfig"
         waits = f"waits for metadata's first report on 2 machines, {cause}"
         await wait_until(lambda: csr.problems() == (waits,), "readiness gives the cause")
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
         assert flow.kube.patched == []
@@ -123,7 +123,7 @@ async def test_while_metadata_cannot_query_talos_no_machine_counts_as_reported(f
 async def test_a_deleted_node_keeps_nobody_waiting(flow: CsrServiceFlow):
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(ready=False):
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
         await flow.publish_node_gone(DB)
@@ -134,7 +134,7 @@ async def test_a_kubelet_that_keeps_changing_its_node_ip_keeps_nobody_waiting(fl
     await there_at_the_start(flow, "web-1")
     await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.9.0.1"))
     async with flow.run_csr(ready=False) as csr:
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
         await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.9.0.2"))
@@ -147,7 +147,7 @@ async def test_a_kubelet_that_changes_its_node_ip_releases_no_rival(flow: CsrSer
     await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.9.0.1"))
     async with flow.run_csr(ready=False) as csr:
         await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.0.0.9"))
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
         assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
@@ -159,7 +159,7 @@ async def test_the_first_node_of_a_cluster_gets_its_certificate_with_its_first_r
     async with flow.run_csr(ready=False):
         await flow.file_and_enrich(make_serving_request(), facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
@@ -167,7 +167,7 @@ async def test_a_node_that_joins_later_does_not_close_the_gate_again(flow: CsrSe
     async with flow.run_csr() as csr:
         for number in range(50):
             await flow.publish_node(make_node(f"new-{number}", uid=f"uid-{number}", ip=f"10.0.2.{number}"))
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
         assert csr.problems() == ()
@@ -176,7 +176,7 @@ async def test_a_node_that_joins_later_does_not_close_the_gate_again(flow: CsrSe
 async def test_a_node_without_node_ip_is_never_reported_on_and_not_awaited(flow: CsrServiceFlow):
     await flow.publish_node(make_node("odd-1", uid="uid-odd", ip=""))
     async with flow.run_csr():
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
@@ -184,7 +184,7 @@ async def test_a_node_without_node_ip_is_never_reported_on_and_not_awaited(flow:
 async def test_what_can_never_be_valid_is_denied_at_once(flow: CsrServiceFlow):
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(ready=False):
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(make_serving_request(dns=("kubernetes",)), facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "denied", seconds=SOON)
 
@@ -210,7 +210,7 @@ async def test_the_flag_opens_no_gate_for_what_a_machine_attests(flow: CsrServic
     """csr is told --without-talos, and metadata asks machines all the same."""
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(without_talos=True) as csr:
-        await flow.publish_facts(WEB, WEBS)
+        await flow.enrich(WEB, WEBS)
         await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "waiting")
         assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)

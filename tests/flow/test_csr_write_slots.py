@@ -15,8 +15,9 @@ from services.csr.approval_writer import MAX_CONCURRENT_WRITES
 from services.csr.service import CsrService
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
-from tests.csr_actors import REFUSED, CsrServiceFlow, make_serving_request
+from tests.csr_actors import CsrServiceFlow, make_serving_request
 from tests.manual_clock import ManualClock
+from tests.service_flow import REFUSED
 
 HONEST = make_facts()
 MINE = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
@@ -39,12 +40,12 @@ class Queue:
             facts = make_facts(
                 node_name=name, node_ip=ip, addresses=(AddressStatus(address=f"{ip}/24", link="eth0"),)
             )
-            await self.flow.publish_facts(node, facts)
+            await self.flow.enrich(node, facts)
             await self.flow.file_and_enrich(
                 make_serving_request(f"csr-{name}", node=name, ips=(ip,)), facts=facts, node_uid=f"uid-{name}"
             )
         await wait_until(lambda: len(self.flow.kube.patched) == MAX_CONCURRENT_WRITES, "every slot is taken")
-        await self.flow.publish_facts(make_node(), HONEST)
+        await self.flow.enrich(make_node(), HONEST)
         await self.flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         in_flight = metrics.HANDLING_IN_FLIGHT.labels("csr")
         await wait_until(lambda: in_flight._value.get() > MAX_CONCURRENT_WRITES, "csr-1 waits for a slot")
@@ -80,7 +81,7 @@ async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
 
 async def another_machine_answers_there(queue: Queue) -> None:
     theirs = make_facts(node_name="db-1", node_ip="10.0.0.5", addresses=(MINE,))
-    await queue.flow.publish_facts(make_node("db-1", uid="uid-db", ip="10.0.0.5"), theirs)
+    await queue.flow.enrich(make_node("db-1", uid="uid-db", ip="10.0.0.5"), theirs)
 
 
 async def the_node_is_another_one(queue: Queue) -> None:

@@ -28,13 +28,12 @@ from services.ipam.node_event_recorder import (
 )
 from services.ipam.pages import NAME_PREFIX
 from services.ipam.pool_selection import Pool
-from tests.builders import NOW, make_cluster_networks, make_message
+from tests.builders import NOW, make_cluster_networks, make_message, make_node_enriched
 from tests.bus_actors import NATS, wait_until, wait_until_led
 from tests.ipam_actors import (
     PODS,
     IpamFlow,
     assert_disjoint,
-    make_enriched,
     make_numbered_facts,
     make_numbered_node,
 )
@@ -66,7 +65,7 @@ async def test_nodes_get_a_block_of_each_family_with_one_write_each_and_share_th
     async with flow.run_ipam():
         await flow.join_nodes(*range(60))
         given = await flow.wait_for_pod_cidrs(*range(60))
-        decided = await flow.wait_for_decision(7, "allocated")
+        decided = await flow.wait_for_decision("web-7", "allocated")
     assert_disjoint(given)
     assert all([cidr.rpartition("/")[2] for cidr in cidrs] == ["24", "80"] for cidrs in given.values())
     assert sorted(flow.kube.patched) == sorted(given)
@@ -95,12 +94,12 @@ async def test_blocks_hold_no_address_of_a_node_or_gateway_and_nothing_of_servic
 async def test_cloud_allocator_waits_until_the_node_is_initialized(flow: IpamFlow):
     async with flow.run_ipam(cidr_allocator_type="CloudAllocator"):
         await flow.join_nodes(1)
-        assert "not initialized" in (await flow.wait_for_decision(1, "waiting")).reason
+        assert "not initialized" in (await flow.wait_for_decision("web-1", "waiting")).reason
         assert flow.kube.page_writes == 0
         ready = flow.kube.put(
             msgspec.structs.replace(make_numbered_node(1), spec=make_numbered_node(1, taints=()).spec)
         )
-        await flow.publish_enriched(ready, make_numbered_facts(1), await flow.publish_node(ready))
+        await flow.enrich(ready, make_numbered_facts(1))
         await flow.wait_for_pod_cidrs(1, seconds=SOON)
 
 
@@ -144,7 +143,7 @@ async def test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothi
     await flow.publish_networks(pod_cidrs=pool)
     async with flow.run_ipam(cluster_cidr=pool):
         await flow.join_nodes(2)
-        told = await flow.wait_for_decision(2, "unserved")
+        told = await flow.wait_for_decision("web-2", "unserved")
         await wait_until(lambda: flow.kube.list_event_reasons("web-2") == [NOT_AVAILABLE], "told")
     assert "all of which is in 10.244.0.0/16, the pod CIDR of node web-1" in told.reason
     [event] = [event for event in flow.kube.events if event.regarding.name == "web-2"]
@@ -182,7 +181,7 @@ async def test_a_node_whose_addresses_keep_blocks_from_others_is_named_where_no_
     await flow.join_nodes(1, facts=spread(1, 16))
     async with flow.run_ipam(cluster_cidr=pool):
         await flow.join_nodes(2)
-        told = await flow.wait_for_decision(2, "unserved")
+        told = await flow.wait_for_decision("web-2", "unserved")
     assert "whose blocks contain addresses of node web-1 (in 16)" in told.reason
 
 
@@ -209,7 +208,7 @@ async def test_nothing_is_given_while_the_networks_of_services_are_unknown(tmp_p
         flow.run_ipam(ready=False, cluster_cidr=pods) as service,
     ):
         await flow.join_nodes(1)
-        told = await flow.wait_for_decision(1, "waiting")
+        told = await flow.wait_for_decision("web-1", "waiting")
         assert "service networks are not known yet" in told.reason
         assert told.reason in service.problems()
         assert flow.kube.page_writes == 0
@@ -222,16 +221,20 @@ async def test_a_node_of_whose_machine_nothing_is_known_waits_and_one_known_from
 ):
     async with flow.run_ipam():
         await flow.publish_unreachable(flow.kube.put(make_numbered_node(1)))
-        await flow.publish_unreachable(flow.kube.put(make_numbered_node(2)), make_numbered_facts(2))
+        await flow.publish_unreachable(
+            flow.kube.put(make_numbered_node(2)), last_known=make_numbered_facts(2)
+        )
         await flow.wait_for_pod_cidrs(2)
-        assert "no block may hold an address of it" in (await flow.wait_for_decision(1, "waiting")).reason
+        assert (
+            "no block may hold an address of it" in (await flow.wait_for_decision("web-1", "waiting")).reason
+        )
         assert flow.kube.pod_cidrs().keys() == {"web-2"}
 
 
 async def test_observe_only_says_what_it_would_do_and_writes_nothing(flow: IpamFlow):
     async with flow.run_ipam(observe_only=True):
         await flow.join_nodes(1)
-        decided = await flow.wait_for_decision(1, "would-allocate")
+        decided = await flow.wait_for_decision("web-1", "would-allocate")
     assert decided.reason == "it would get /24 in 10.244.0.0/16, /80 in fd00:10:244::/48"
     assert (flow.kube.patched, flow.kube.page_writes, flow.kube.events) == ([], 0, [])
 
@@ -248,7 +251,7 @@ async def test_who_finds_no_room_is_told_on_the_node_and_served_soon_after_a_blo
         await flow.join_nodes(1, 2)
         before = await flow.wait_for_pod_cidrs(1, 2)
         await flow.join_nodes(3)
-        told = await flow.wait_for_decision(3, "unserved")
+        told = await flow.wait_for_decision("web-3", "unserved")
         assert "no free IPv4 block of /24 in 10.244.0.0/23" in told.reason
         await wait_until(lambda: flow.kube.list_event_reasons("web-3") == [NOT_AVAILABLE], "told on the Node")
         await wait_until(lambda: metrics.IPAM_EXHAUSTED._value.get() == 1, "measured")
@@ -285,7 +288,7 @@ async def test_a_pool_that_the_file_adds_serves_those_who_wait_soon(flow: IpamFl
     file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/24], maskSizeIPv4: 24}]}")
     async with flow.run_ipam(**read(file), cluster_cidr=("10.244.0.0/16",)):
         await flow.join_nodes(1, 2)
-        await flow.wait_for_decision(1, "allocated", "unserved")
+        await flow.wait_for_decision("web-1", "allocated", "unserved")
         await wait_until(lambda: len(flow.kube.pod_cidrs()) == 1)
         file.write_text("ipam: {pools: [{name: a, cidrs: [10.8.0.0/24, 10.9.0.0/24], maskSizeIPv4: 24}]}")
         given = await flow.wait_for_pod_cidrs(1, 2, seconds=SOON)
@@ -362,7 +365,7 @@ async def test_what_another_replica_has_claimed_is_left_to_it_for_a_moment_and_w
     flow.kube.fails_before = lambda verb, name: None
     retried = metrics.HANDLED.labels("ipam", "NodeEnriched", "retried")._value
     before = retried.get()
-    await flow.publish_enriched(flow.kube.node("web-1"), make_numbered_facts(1))
+    await flow.enrich(flow.kube.node("web-1"), make_numbered_facts(1), observed=1)
     async with flow.run_ipam():
         await wait_until(lambda: retried.get() > before, "handed back")
         assert flow.kube.pod_cidrs() == {}
@@ -436,7 +439,7 @@ async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path
         await wait_until_led(service, flow.bus)
         for number in (1, 2):
             node = flow.kube.node(f"web-{number}")
-            await flow.publish_enriched(node, make_numbered_facts(number), await flow.publish_node(node))
+            await flow.enrich(node, make_numbered_facts(number))
         await flow.join_nodes(3)
         given = await flow.wait_for_pod_cidrs(1, 2, 3)
     assert_disjoint(given)
@@ -446,7 +449,7 @@ async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path
 async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_that_stream(flow: IpamFlow):
     """A durable consumer may be bound to the new stream before the follower has left the former one."""
     node = flow.kube.put(make_numbered_node(1))
-    event = make_enriched(node, make_numbered_facts(1), stream_id="newer")
+    event = make_node_enriched(node, make_numbered_facts(1), stream_id="newer")
     async with flow.run_ipam() as service:
         verdict = await service._handle(make_message(event, sequence=1))
     assert isinstance(verdict, Nak)
@@ -473,15 +476,15 @@ async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that
         await flow.wipe(*there)
         await wait_until_led(service, flow.bus)
         await flow.join_nodes(3)
-        told = await flow.wait_for_decision(3, "waiting")
+        told = await flow.wait_for_decision("web-3", "waiting")
         assert "metadata has not reported on all machines yet" in told.reason
         await wait_until(lambda: len(service.problems()) == 1, "all else is known")
         assert service.problems() == ("waits for metadata's first report on 2 machines, such as web-1",)
-        await flow.publish_unreachable(there[0], secondary(1, "10.244.2.9"))
+        await flow.publish_unreachable(there[0], last_known=secondary(1, "10.244.2.9"))
         waits = ("waits for metadata's first report on 1 machine, such as web-2",)
         await wait_until(lambda: service.problems() == waits, "one is left")
         assert flow.kube.page_writes == writes
-        await flow.publish_enriched(there[1], secondary(2, "10.244.3.9"))
+        await flow.enrich(there[1], secondary(2, "10.244.3.9"), observed=1)
         given = await flow.wait_for_pod_cidrs(3, seconds=SOON)
         assert service.problems() == ()
     assert_disjoint(given)
@@ -497,7 +500,7 @@ async def test_a_replica_that_starts_waits_for_a_machine_of_which_nothing_was_sa
     await flow.publish_node(flow.kube.put(make_numbered_node(2, ip="")))
     async with flow.run_ipam(ready=False) as service:
         await flow.join_nodes(3)
-        await flow.wait_for_decision(3, "waiting")
+        await flow.wait_for_decision("web-3", "waiting")
         assert service.problems() == ("waits for metadata's first report on 1 machine, such as web-1",)
         await flow.delete_node(1)
         await flow.wait_for_pod_cidrs(3, seconds=SOON)
@@ -509,7 +512,7 @@ async def test_a_node_whose_node_ip_changes_before_its_first_report_waits_itself
     await flow.publish_node(flow.kube.put(make_numbered_node(1)))
     async with flow.run_ipam(ready=False) as service:
         await flow.join_nodes(3)
-        await flow.wait_for_decision(3, "waiting")
+        await flow.wait_for_decision("web-3", "waiting")
         await flow.publish_node(flow.kube.put(make_numbered_node(1, ip="10.9.0.1")))
         await flow.wait_for_pod_cidrs(3, seconds=SOON)
         assert service.problems() == ()
@@ -578,9 +581,7 @@ async def test_what_another_allocator_gave_while_ipam_was_down_is_told_by_the_fi
         msgspec.structs.replace(younger, metadata=metadata),
         make_numbered_node(3, pod_cidrs=("10.244.2.0/24",)),
     ):
-        await flow.publish_enriched(
-            flow.kube.put(node), make_numbered_facts(9), await flow.publish_node(node)
-        )
+        await flow.enrich(flow.kube.put(node), make_numbered_facts(9), observed=await flow.publish_node(node))
     async with flow.run_ipam():
         await wait_until(lambda: flow.kube.list_event_reasons("web-2") == [OTHER_ALLOCATOR], "told")
         await flow.join_nodes(4)
@@ -602,7 +603,7 @@ async def test_a_patch_that_kubernetes_does_not_take_is_told_on_the_node_and_tri
         await flow.join_nodes(1, 2)
         await wait_until(lambda: flow.kube.list_event_reasons("web-1") == [ASSIGNMENT_FAILED], "told")
         flow.kube.fails_before = lambda verb, name: None
-        await flow.publish_enriched(flow.kube.node("web-1"), make_numbered_facts(1))
+        await flow.enrich(flow.kube.node("web-1"), make_numbered_facts(1), observed=1)
         await flow.wait_for_pod_cidrs(1)
     [event, *_] = [event for event in flow.kube.events if event.regarding.name == "web-1"]
     assert event.message.startswith("Node web-1 status is now: CIDRAssignmentFailed: ")
@@ -619,7 +620,7 @@ async def test_a_page_that_nobody_understands_stops_only_its_own_blocks_and_is_n
             CLAIM_PAGES_NAMESPACE, msgspec.structs.replace(page, data={"claims.json": "{}"})
         )
         await flow.join_nodes(2)
-        told = await flow.wait_for_decision(2, "unserved")
+        told = await flow.wait_for_decision("web-2", "unserved")
         assert f"{name} is unreadable" in told.reason
         assert any(problem.startswith(f"{name} is unreadable") for problem in service.problems())
 

@@ -34,10 +34,10 @@ async def test_a_foreign_node_gets_no_claim_no_block_and_no_event(flow: IpamFlow
     clock = ManualClock()
     async with flow.run_ipam(clock=clock, **by(TEAM_A)) as ipam:
         await flow.join_nodes(1, labels=THEIRS)
-        decided = await flow.wait_for_decision(1, "not-ours")
+        decided = await flow.wait_for_decision("web-1", "not-ours")
         silent = flow.kube.put(make_numbered_node(2, labels=THEIRS))
         await flow.publish_unreachable(silent)
-        await flow.wait_for_decision(2, "not-ours")
+        await flow.wait_for_decision("web-2", "not-ours")
         clock.advance(60.0)
         ipam._waiting_reconciler.run_periodic_checks()
     assert 'team is "b", not "a"' in decided.reason
@@ -76,16 +76,16 @@ async def test_odd_pod_cidrs_of_a_foreign_node_are_told_to_nobody(flow: IpamFlow
 async def test_by_schemes_a_node_is_served_as_soon_as_its_provider_id_is_ours(flow: IpamFlow):
     async with flow.run_ipam(**by(TALOS_ONLY)):
         await flow.join_nodes(1, 2)
-        assert "no providerID yet" in (await flow.wait_for_decision(1, "not-ours")).reason
-        await flow.wait_for_decision(2, "not-ours")
+        assert "no providerID yet" in (await flow.wait_for_decision("web-1", "not-ours")).reason
+        await flow.wait_for_decision("web-2", "not-ours")
         assert flow.kube.page_writes == 0
         for number, provider_id in ((2, "hcloud://7"), (1, "talos://metal/10.0.0.2")):
             node = flow.kube.put(make_numbered_node(number, provider_id=provider_id))
-            await flow.publish_enriched(node, make_numbered_facts(number), await flow.publish_node(node))
+            await flow.enrich(node, make_numbered_facts(number))
         assert_disjoint(await flow.wait_for_pod_cidrs(1))
 
         async def says_whose() -> bool:
-            decided = await flow.get_decision(2)
+            decided = await flow.get_decision("web-2")
             return decided is not None and "'hcloud://7'" in decided.reason
 
         await wait_until(says_whose, "it is told whose web-2 is")
@@ -98,7 +98,7 @@ async def test_when_the_file_gives_us_a_node_it_is_served(flow: IpamFlow, tmp_pa
     followed: dict[str, Any] = {"cloud_config": path, "cloud_config_poll_seconds": 0.05}
     async with flow.run_ipam(**by(TEAM_A), **followed):
         await flow.join_nodes(1, labels=THEIRS)
-        await flow.wait_for_decision(1, "not-ours")
+        await flow.wait_for_decision("web-1", "not-ours")
         path.write_text(TEAM_A.replace("[a]", "[b]"))
         await flow.wait_for_pod_cidrs(1)
         path.write_text(TEAM_A)
@@ -140,7 +140,7 @@ async def test_a_node_that_the_file_gives_away_while_its_block_is_claimed_gets_n
 
         flow.kube.fails_before = given_away
         await flow.join_nodes(1, labels=OURS)
-        await flow.wait_for_decision(1, "not-ours")
+        await flow.wait_for_decision("web-1", "not-ours")
     assert flow.kube.page_writes > 0
     assert flow.kube.patched == []
     assert flow.kube.events == []
@@ -158,6 +158,6 @@ async def test_a_node_that_is_relabelled_before_its_block_is_written_gets_none(f
         await flow.join_nodes(1, labels=OURS)
         await wait_until(lambda: bool(flow.kube.patched), "its block is to be written")
         await flow.publish_node(flow.kube.node("web-1"))
-        await flow.wait_for_decision(1, "not-ours")
+        await flow.wait_for_decision("web-1", "not-ours")
     assert flow.kube.pod_cidrs() == {}
     assert flow.kube.events == []

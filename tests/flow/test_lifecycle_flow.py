@@ -180,14 +180,14 @@ async def test_another_stream_begins_the_looks_anew(tmp_path: Path):
 
 async def test_a_stream_that_was_out_of_sight_begins_the_looks_anew(tmp_path: Path):
     async with LifecycleFlow.open("nats", tmp_path) as flow, flow.run_lifecycle() as service:
-        assert flow.nats is not None
+        assert flow.buses.nats is not None
         node = await flow.add_lost_node()
         await flow.publish_replacement(node)
         await flow.publish_replacement(node)
         await flow.wait_for_decision("web-1", "kept", "2 of 3 looks")
-        await flow.nats.kill()
+        await flow.buses.nats.kill()
         await wait_until(lambda: bool(service.problems()), "it is noticed")
-        await flow.nats.restart()
+        await flow.buses.nats.restart()
         await wait_until(lambda: not service.problems(), "it is followed again")
         await flow.publish_replacement(node)
         await flow.wait_for_decision("web-1", "kept", "1 of 3 looks")

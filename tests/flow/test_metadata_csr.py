@@ -299,7 +299,7 @@ async def test_a_restart_says_nothing_that_the_stream_holds_and_all_that_has_cha
         await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await flow.wait_for_enriched(has_facts, "same")
         await flow.wait_for_enriched(has_fault, "changed")
-    flow.words.clear()
+    flow.subjects.clear()
     talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
     await flow.file_request(make_request("new", uid="new"))
     async with flow.metadata(talos, seed=2) as (service, _):
@@ -324,7 +324,7 @@ async def test_what_ended_while_nobody_listened_is_passed_on_at_the_next_start(f
     await flow.file_request(
         make_request("decided", uid="decided", conditions=(APPROVED,), resource_version="101")
     )
-    flow.words.clear()
+    flow.subjects.clear()
     async with flow.metadata(talos, seed=2) as (service, _):
         await wait_until(lambda: flow.count_enriched("gone") == 1)
         await wait_until(lambda: not service._request_controller._reconcilers)

@@ -30,8 +30,9 @@ from services.csr.decide import ApprovalPolicy
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node, make_request
 from tests.cli_screen import TEXTS, render_lines
-from tests.csr_actors import REFUSED, make_serving_request
+from tests.csr_actors import make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, CsrCase
+from tests.service_flow import REFUSED
 
 KNOWN = ApprovalPolicy(service_networks=POLICY.service_networks, api_endpoint=POLICY.api_endpoint)
 NETWORKS = msgspec.structs.replace(KNOWN, allowed_networks=("10.0.0.0/8",))

@@ -11,7 +11,8 @@ from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeAddress
 from services.csr.claim_index import Claim, ClaimIndex, ClaimRank
-from tests.builders import NOW, STREAM_ID, make_facts, make_node, make_node_enriched
+from tests.builders import make_facts, make_node, make_node_enriched
+from tests.unreachable import make_unreachable
 
 IPS = ("10.0.0.1", "10.0.0.2", "fd00::1")
 NAMES = ("a", "b", "c")
@@ -19,17 +20,8 @@ DNS = (*NAMES, "a.example", "b.example", "a.b")
 
 
 def unreachable(node: Node, last_known: MachineFacts | None = None) -> NodeUnreachable:
-    return NodeUnreachable(
-        stream_id=STREAM_ID,
-        observed_sequence=1,
-        node=node,
-        fault=MachineFault(kind="timeout", step="connect", message="no answer"),
-        last_known=last_known,
-        attempt=1,
-        retry_at=NOW,
-        observed_at=NOW,
-        enriched_at=NOW,
-    )
+    fault = MachineFault(kind="timeout", step="connect", message="no answer")
+    return make_unreachable(node, fault=fault, last_known=last_known)
 
 
 def facts_of(name: str, *addresses: str, **fields: Any) -> MachineFacts:

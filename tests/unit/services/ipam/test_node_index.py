@@ -11,8 +11,7 @@ from services.ipam import node_index
 from services.ipam.allocation_plan import Exclusions
 from services.ipam.cidr_set import CidrSet
 from services.ipam.node_index import NodeIndex
-from tests.builders import NOW, make_facts, make_node
-from tests.ipam_actors import make_enriched
+from tests.builders import NOW, make_facts, make_node, make_node_enriched
 
 
 def test_addresses_are_those_that_the_kubelet_the_node_and_its_machine_name_and_their_gateways():
@@ -26,7 +25,7 @@ def test_addresses_are_those_that_the_kubelet_the_node_and_its_machine_name_and_
         )
     )
     known.update_facts(
-        make_enriched(
+        make_node_enriched(
             make_node(), msgspec.structs.replace(facts, inventory=Inventory(gateways=("10.0.0.1",)))
         )
     )
@@ -57,7 +56,7 @@ def test_addresses_of_a_machine_that_reports_many_are_told_apart_from_those_of_o
     known = NodeIndex()
     told = tuple(AddressStatus(address=f"10.1.{n}.9/24", link="eth0") for n in range(200))
     for count, excluded, many in ((16, 16, ()), (200, 0, ("web-1",)), (3, 3, ())):
-        known.update_facts(make_enriched(make_node(), make_facts(addresses=told[:count])))
+        known.update_facts(make_node_enriched(make_node(), make_facts(addresses=told[:count])))
         occupied = known.build_exclusions(())
         assert (len(occupied.networks), tuple(occupied.nodes_with_many_addresses)) == (excluded, many)
         assert len(occupied.addresses_by_node["web-1"]) == count
@@ -72,7 +71,7 @@ def test_a_kubelet_that_writes_a_network_as_its_address_keeps_no_blocks_from_oth
     known.update_node(make_node(ip="", addresses=told))
     machine = make_facts(addresses=(AddressStatus(address="10.0.0.7/24", link="eth0"),))
     gateways = Inventory(gateways=(wide, "10.0.0.1"))
-    known.update_facts(make_enriched(make_node(), msgspec.structs.replace(machine, inventory=gateways)))
+    known.update_facts(make_node_enriched(make_node(), msgspec.structs.replace(machine, inventory=gateways)))
     assert set(known.build_exclusions(()).networks) == {"10.0.0.6/32", "10.0.0.7/32", "10.0.0.1/32"}
 
 
@@ -88,7 +87,7 @@ def test_long_texts_that_a_kubelet_writes_again_and_again_are_not_kept():
 
 def test_facts_count_only_for_the_node_that_they_are_of():
     known = NodeIndex()
-    known.update_facts(make_enriched(make_node(uid="old"), make_facts()))
+    known.update_facts(make_node_enriched(make_node(uid="old"), make_facts()))
     assert known.get_facts("web-1", "old") is not None
     assert known.get_facts("web-1", "new") is None
     known.delete_facts("web-1")
@@ -117,7 +116,7 @@ def test_what_is_excluded_is_what_is_said_last_of_those_who_are_there(words: lis
             nodes[number] = ip
         elif word == "machine":
             status = AddressStatus(address=f"{ip}/24", link="eth0")
-            known.update_facts(make_enriched(node, make_facts(addresses=(status,), queried_at=NOW)))
+            known.update_facts(make_node_enriched(node, make_facts(addresses=(status,), queried_at=NOW)))
             machines[number] = ip
         elif word == "gone":
             known.delete_node(node.name)

@@ -2,9 +2,10 @@
 
 import pytest
 
-from libs.common.contract.events import MAX_EVENT_BYTES, EventError, NodeUnreachable, encode
+from libs.common.contract.events import MAX_EVENT_BYTES, EventError, encode
 from libs.common.contract.machine import MachineFault
-from tests.builders import NOW, STREAM_ID, make_node, make_node_observed
+from tests.builders import make_node, make_node_observed
+from tests.unreachable import make_unreachable
 
 
 def largest_that_can_be_observed() -> int:
@@ -23,16 +24,6 @@ def largest_that_can_be_observed() -> int:
 def test_a_node_that_can_be_observed_can_be_said_to_be_unreachable_however_large_it_is():
     node = make_node(annotations={"a": "x" * largest_that_can_be_observed()})
     fault = MachineFault(kind="invalid", step="facts", message="m" * 1000)
-    word = NodeUnreachable(
-        stream_id=STREAM_ID,
-        observed_sequence=1,
-        node=node,
-        fault=fault,
-        attempt=1,
-        retry_at=NOW,
-        observed_at=NOW,
-        enriched_at=NOW,
-    )
-    assert len(encode(word)) <= MAX_EVENT_BYTES
+    assert len(encode(make_unreachable(node, fault=fault))) <= MAX_EVENT_BYTES
     with pytest.raises(EventError):
         encode(make_node_observed(make_node(annotations={"a": "x" * MAX_EVENT_BYTES})))

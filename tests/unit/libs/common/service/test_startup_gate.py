@@ -2,12 +2,11 @@
 
 import pytest
 
-from libs.common.contract.events import EnrichedNodeGone, NodeUnreachable
+from libs.common.contract.events import EnrichedNodeGone
 from libs.common.contract.machine import FaultKind, MachineFacts, MachineFault
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.service.startup_gate import StartupGate
 from tests.builders import (
-    NOW,
     STREAM_ID,
     make_facts,
     make_node,
@@ -15,6 +14,7 @@ from tests.builders import (
     make_node_gone,
     make_node_observed,
 )
+from tests.unreachable import make_unreachable
 
 # apid of a control plane could not dial the machine
 REFUSED = MachineFault(kind="refused", step="PlatformMetadata", message="UNAVAILABLE: connection refused")
@@ -37,19 +37,8 @@ class EventSequence:
     def fails_at(
         self, name: str, fault: MachineFault = REFUSED, last_known: MachineFacts | None = None
     ) -> bool:
-        return self.gate.apply(
-            NodeUnreachable(
-                stream_id=STREAM_ID,
-                observed_sequence=1,
-                node=make_node(name, uid=f"uid-{name}"),
-                fault=fault,
-                last_known=last_known,
-                attempt=1,
-                retry_at=NOW,
-                observed_at=NOW,
-                enriched_at=NOW,
-            )
-        )
+        node = make_node(name, uid=f"uid-{name}")
+        return self.gate.apply(make_unreachable(node, fault=fault, last_known=last_known))
 
     def loses(self, name: str) -> bool:
         return self.gate.apply(make_node_gone(make_node(name, uid=f"uid-{name}")))

@@ -1,0 +1,152 @@
+"""The flow around a service under test: publishes what the other services publish, reads its decisions."""
+
+import random
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from libs.common.bus.protocol import Bus
+from libs.common.contract.events import Decided, EnrichedNodeGone, Event, Leading, SnapshotComplete
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from libs.common.contract.services import DURABLES
+from libs.common.contract.subjects import DECIDED
+from libs.common.service.service import Dependencies
+from tests.builders import NOW, make_node_enriched, make_node_gone, make_node_observed
+from tests.bus_actors import MAX_BYTES, wait_for_value
+from tests.manual_clock import ManualClock
+from tests.unreachable import make_unreachable
+
+REFUSED = MachineFault(
+    kind="refused", step="PlatformMetadata", endpoint="cp:50000", message="connection refused"
+)
+
+
+def make_dependencies(
+    bus: Bus, *, kube: Any = None, clock: ManualClock | None = None, seed: int = 1, identity: str = ""
+) -> Dependencies:
+    """The dependencies of a service under test; without `clock` it gets the real time."""
+    return Dependencies(
+        bus=bus,
+        kube=kube,
+        monotonic=clock or time.monotonic,
+        now=clock.now if clock else lambda: datetime.now(UTC),
+        random=random.Random(seed),
+        identity=identity or f"test_{seed}",
+    )
+
+
+class ServiceFlow:
+    """Publishes as watcher and metadata do, and reads what the service under test decides."""
+
+    decisions_of = ""  # "<service>.<kind>": whose decisions are read
+    durables = DURABLES
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.stream_id = ""
+
+    async def provision(self) -> None:
+        """Create the stream with its durables."""
+        self.stream_id = await self.bus.provision(self.durables, max_bytes=MAX_BYTES)
+
+    async def start(self, *nodes: Node, requests: int | None = 0) -> None:
+        """Create the stream; publish these Nodes, a complete snapshot and a leader."""
+        await self.provision()
+        for node in nodes:
+            await self.publish_node(node)
+        await self.publish_snapshot(requests=requests)
+        await self.publish_leading()
+
+    # ---- events of the watcher
+
+    async def publish(self, event: Event) -> int:
+        """Publish one event; its sequence in the stream."""
+        return await self.bus.publish(event)
+
+    async def publish_snapshot(self, nodes: int = 0, *, requests: int | None = 0) -> None:
+        """A complete snapshot; `requests` None = no signing requests are watched."""
+        await self.publish(
+            SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=nodes, requests=requests)
+        )
+
+    async def publish_leading(self) -> None:
+        """The leader's heartbeat."""
+        await self.publish(Leading(stream_id=self.stream_id, epoch=1, holder="test"))
+
+    async def publish_node(self, node: Node) -> int:
+        """The Node as it is now."""
+        return await self.publish(make_node_observed(node, stream_id=self.stream_id))
+
+    async def publish_node_gone(self, node: Node) -> int:
+        """The Node is deleted."""
+        return await self.publish(make_node_gone(node, stream_id=self.stream_id))
+
+    # ---- events of metadata
+
+    async def enrich(
+        self,
+        node: Node,
+        facts: MachineFacts,
+        *,
+        observed: int = 0,
+        verified_by: str = "nodename",
+        stream_id: str = "",
+    ) -> int:
+        """The Node with the facts of its machine; without `observed` the Node is published first."""
+        return await self.publish(
+            make_node_enriched(
+                node,
+                facts,
+                stream_id=stream_id or self.stream_id,
+                observed_sequence=observed or await self.publish_node(node),
+                verified_by=verified_by,
+            )
+        )
+
+    async def publish_unreachable(
+        self,
+        node: Node,
+        fault: MachineFault = REFUSED,
+        *,
+        last_known: MachineFacts | None = None,
+        observed: int = 0,
+    ) -> int:
+        """The Node's machine does not answer; without `observed` the Node is published first."""
+        return await self.publish(
+            make_unreachable(
+                node,
+                fault=fault,
+                last_known=last_known,
+                retry_at=NOW,
+                stream_id=self.stream_id,
+                observed_sequence=observed or await self.publish_node(node),
+            )
+        )
+
+    async def publish_enriched_gone(self, node: Node, *, observed: int = 1) -> int:
+        """Metadata passes on that the Node is deleted."""
+        return await self.publish(
+            EnrichedNodeGone(
+                stream_id=self.stream_id, observed_sequence=observed, name=node.name, uid=node.uid
+            )
+        )
+
+    # ---- decisions of the service under test
+
+    async def get_decision(self, name: str) -> Decided | None:
+        """The last decision on that object."""
+        message = await self.bus.get_last(f"{DECIDED}.{self.decisions_of}.{name}")
+        if message is None:
+            return None
+        assert isinstance(message.event, Decided)
+        return message.event
+
+    async def wait_for_decision(self, name: str, *outcomes: str, seconds: float = 30.0) -> Decided:
+        """The last decision, once it has one of these outcomes."""
+        return await wait_for_value(
+            lambda: self.get_decision(name),
+            lambda decided: decided.outcome in outcomes,
+            f"{name} decided as {outcomes}",
+            seconds,
+        )
