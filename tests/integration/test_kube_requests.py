@@ -178,7 +178,7 @@ async def test_a_kept_connection_that_the_server_ended_costs_no_error(tmp_path: 
 
 async def test_a_server_that_always_hangs_up_is_asked_twice_and_then_unreachable(tmp_path: Path):
     async with hanging_up(after=1) as (url, heard), open_api(url, tmp_path) as api:
-        with pytest.raises(Unreachable, match="closed the connection without an answer"):
+        with pytest.raises(Unreachable, match="the server closed the connection without an answer"):
             await api.patch_node("web-1", [])
     assert len(heard) == 2
 
@@ -190,7 +190,7 @@ async def test_an_answer_that_is_no_node_is_the_servers_fault(server: LoopbackSe
     async with open_api(server.url, tmp_path) as api:
         for text in ("<html>", "[]", '{"metadata": {"name": 7}}'):
             server.answer = first_then_a_node(web.Response(text=text))
-            with pytest.raises(ServerError, match="get nodes web-1: the answer cannot be read"):
+            with pytest.raises(ServerError, match="get nodes web-1: invalid response"):
                 await api.get_node("web-1")
 
 
@@ -212,7 +212,7 @@ async def test_a_server_with_another_authority_is_told_as_not_trusted(
     path = tmp_path / "config"
     path.write_bytes(msgspec.yaml.encode(document))
     api = KubeApi(load_kube_config(path, {}), user_agent="t")
-    with pytest.raises(Unreachable, match=r"its certificate is not trusted .*check certificate-authority"):
+    with pytest.raises(Unreachable, match=r"certificate not trusted .*check certificate-authority"):
         await ask(api)
     await api.close()
 
@@ -544,7 +544,7 @@ async def test_a_list_with_a_node_that_cannot_be_read_is_no_answer(server: Loopb
 
     server.answer = answer
     async with open_api(server.url, tmp_path) as api:
-        with pytest.raises(ServerError, match="cannot be read"):
+        with pytest.raises(ServerError, match="cannot be parsed"):
             _ = [page async for page in api.list_nodes()]
 
 

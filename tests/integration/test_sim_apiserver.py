@@ -80,7 +80,7 @@ async def test_a_half_open_watch_says_nothing_and_is_replaced(
         await wait_until(lambda: follower.count(ListSnapshot) == 1)
         await joining.join(SimKubelet(name="unheard"))
         await wait_until(lambda: "unheard" in follower.nodes, "told by the next watch", 10)
-    assert "silent beyond the end of the watch" in str(follower.errors[0])
+    assert "no end of the watch in time" in str(follower.errors[0])
 
 
 async def test_a_watch_that_ends_empty_goes_on_with_the_next_one(
@@ -115,7 +115,7 @@ async def test_a_slow_a_silent_and_a_closed_connection_strike_only_what_they_are
     await api.get_node("struck")
     assert time.monotonic() - started >= 0.3
     server.faults.inject(EmptyClose(), verb="patch", resource="nodes")
-    with pytest.raises(Unreachable, match="closed the connection without an answer"):
+    with pytest.raises(Unreachable, match="the server closed the connection without an answer"):
         await api.patch_node("struck", [])
     server.faults.inject(HalfOpenFault(), verb="get")
     with pytest.raises(Unreachable, match="no answer within"):

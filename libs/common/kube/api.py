@@ -252,7 +252,7 @@ class KubeApi:
         try:
             return read_lease(body)
         except msgspec.DecodeError as error:
-            raise ServerError(f"the answer cannot be read: {error}", request=str(request)) from error
+            raise ServerError(f"invalid response: {error}", request=str(request)) from error
 
     # ---- any kind
 
@@ -290,7 +290,7 @@ class KubeApi:
 
 def _raise_unreadable(unreadable: UnreadableObject) -> None:
     # Callers of these lists need every object: an incomplete list would be wrong.
-    raise ServerError(f"{unreadable.resource} {unreadable.name!r} cannot be read: {unreadable.reason}")
+    raise ServerError(f"{unreadable.resource} {unreadable.name!r} cannot be parsed: {unreadable.reason}")
 
 
 def _write(

@@ -1,4 +1,4 @@
-"""Our identity on the wire: bearer token and TLS context, made anew when their source changes."""
+"""The bearer token and TLS context of an identity, reloaded when their source changes."""
 
 import asyncio
 import ssl
@@ -13,7 +13,7 @@ from libs.common.kube.exec_plugin import ExecCredential, run_plugin
 from libs.common.kube.kube_config import CredentialSource, ExecPlugin, KubeConfig, KubeConfigError
 from libs.common.kube.tls import tls_context
 
-CHECK_SECONDS: Final = 10.0  # between looks at the files; a 401 looks at once
+CHECK_SECONDS: Final = 10.0  # between checks of the files; a 401 checks at once
 _BEFORE_EXPIRY: Final = timedelta(seconds=30)
 
 _Seen = tuple[tuple[int, int, int] | None, ...]
@@ -22,15 +22,15 @@ _Seen = tuple[tuple[int, int, int] | None, ...]
 class Credentials:
     """Token and TLS context of a KubeConfig, for one event loop.
 
-    Files are looked at no more often than every 10 s, and at once after a 401: kubelet replaces a service
-    account token long before it expires. What cannot be read during a replacement leaves the old in use;
-    `problem` says so. An exec plugin runs when its credential is about to expire, and after a 401.
+    Files are checked every 10 s and after a 401: kubelet replaces a service account token long before it
+    expires. If a replacement cannot be read, the old credentials stay in use and `problem` has the reason.
+    An exec plugin runs when its credential is about to expire, and after a 401.
     """
 
     def __init__(
         self, config: KubeConfig, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """Raises KubeConfigError if something cannot be read. An exec plugin first runs with `refresh`."""
+        """Read the files. Raises KubeConfigError on failure. An exec plugin first runs in `refresh`."""
         self._config = config
         self._now = now
         self._looked_at = float("-inf")
@@ -45,7 +45,7 @@ class Credentials:
     async def refresh(self, clock: float) -> None:
         """Renew what has changed or is about to expire; `clock` is monotonic, in seconds.
 
-        Raises KubeConfigError only if an exec plugin fails and nothing usable is left.
+        Raises KubeConfigError only if an exec plugin fails and the last credential has expired.
         """
         if clock - self._looked_at >= CHECK_SECONDS:
             self._looked_at = clock
@@ -59,7 +59,7 @@ class Credentials:
                     raise
 
     async def renew(self) -> bool:
-        """After a 401: whether there is something new to try. Raises KubeConfigError if the plugin fails."""
+        """Reload after a 401; return whether something changed. Raises KubeConfigError if a plugin fails."""
         if self._config.exec_plugin is None:
             return self._reload_files()
         before = self.headers, self._given
@@ -83,7 +83,7 @@ class Credentials:
         return True
 
     async def _run(self, plugin: ExecPlugin) -> None:
-        # One run for all who wait; a request that gives up does not end it for the others.
+        # All waiting requests share one run; a request that gives up does not cancel it.
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(run_plugin(plugin))
         given = await asyncio.shield(self._running)
@@ -91,12 +91,12 @@ class Credentials:
             self._load(given)
 
     def _load(self, given: ExecCredential | None = None) -> None:
-        seen = self._stat_files()  # before reading: a change in between is then noticed at the next look
+        seen = self._stat_files()  # before reading: a change in between is noticed at the next check
         given = given or self._given
         config = _apply_exec_credential(self._config, given) if given else self._config
         token = config.token.read() if config.token else ""
         if config.token and (not token or not token.isascii() or any(c.isspace() for c in token)):
-            raise KubeConfigError(f"{config.token.field}: is empty or no bearer token")
+            raise KubeConfigError(f"{config.token.field}: empty or not a bearer token")
         tls = tls_context(config)
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.tls, self._seen, self._given, self.problem = tls, seen, given, ""
@@ -113,7 +113,7 @@ class Credentials:
 
 
 def _apply_exec_credential(config: KubeConfig, given: ExecCredential) -> KubeConfig:
-    """The configuration with what the plugin gave."""
+    """Return the configuration with the plugin's credential."""
     name = config.exec_plugin.field if config.exec_plugin else "exec"
     if given.client_certificate_data:
         config = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""What the API server's refusals mean to us: one table from HTTP answers to our errors, and to delivery."""
+"""Translates HTTP responses of the API server to errors, which determine the message delivery."""
 
 import re
 from typing import Final
@@ -7,17 +7,17 @@ import msgspec
 
 from libs.common.bus.delivery import PermanentError, TemporaryError, clamp_retry_after
 
-# How kube-apiserver begins the denial of a webhook, and that of a ValidatingAdmissionPolicy.
+# Start of kube-apiserver's messages for denials by a webhook or a ValidatingAdmissionPolicy.
 _DENIAL: Final = re.compile(
     r"""admission webhook "|[a-z0-9.]+ "[^"]*" is forbidden: ValidatingAdmissionPolicy '"""
 )
-_DENIALS_WITH: Final = frozenset({404, 409, 410, 422})  # else they would say something of the object
+_DENIALS_WITH: Final = frozenset({404, 409, 410, 422})  # without a denial, these describe the object
 
-_TEXT_LIMIT: Final = 300  # characters of an answer that is no Status: enough to recognise a proxy's page
+_TEXT_LIMIT: Final = 300  # characters of a response that is no Status: enough to recognize a proxy's page
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One element of details.causes: which field was refused, and the machine-readable why."""
+    """One element of details.causes: the rejected field and the machine-readable reason."""
 
     reason: str = ""
     message: str = ""
@@ -30,7 +30,7 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """meta/v1 Status, as far as we read it: the body of each refusal and the object of a watch's ERROR."""
+    """The fields of a meta/v1 Status that this client reads: an error response, or a watch's ERROR object."""
 
     code: int = 0
     reason: str = ""
@@ -39,10 +39,10 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class KubeError(Exception):
-    """The API server did not do it.
+    """The request failed.
 
-    `status` is the HTTP status (0: none came), `reason` the API's CamelCase word for it, `message` its text,
-    `causes` the fields it refused, `retry_after_seconds` the wait that it asked for, 60 s at most.
+    `status` is the HTTP status (0 = no response), `reason` the API's CamelCase reason, `message` its text,
+    `causes` the rejected fields, `retry_after_seconds` the requested wait, 60 s at most.
     """
 
     def __init__(
@@ -66,35 +66,35 @@ class KubeError(Exception):
 
 
 class Unreachable(KubeError, TemporaryError):
-    """No answer: refused, TLS, cut off, too slow. The text names the server and what to check."""
+    """No response: connection refused, TLS failure, timeout. The text names the server and what to check."""
 
 
 class Unauthorized(KubeError, TemporaryError):
-    """401: our credentials are not accepted, not even after they were read again."""
+    """401: the API server rejects the credentials, also after they were read again."""
 
 
 class Forbidden(KubeError, TemporaryError):
-    """403: a right is missing; somebody has to grant it, so it is worth asking again."""
+    """403: a permission is missing; the request succeeds after an operator grants it."""
 
 
 class NotFound(KubeError, TemporaryError):
-    """404: no such object."""
+    """404: the object does not exist."""
 
 
 class Conflict(KubeError, TemporaryError):
-    """409: somebody else wrote first, or a delete's preconditions do not hold."""
+    """409: another client wrote first, or the preconditions of a deletion do not hold."""
 
 
 class AlreadyExists(Conflict):
-    """409 to a create: an object of that name is there."""
+    """409 to a create: an object of that name exists."""
 
 
 class Gone(KubeError, TemporaryError):
-    """410: that resourceVersion or continue token has been compacted away; list again."""
+    """410: the resourceVersion or continue token was compacted; list again."""
 
 
 class FenceFailed(KubeError, TemporaryError):
-    """422 because the object is no longer what the patch was planned for: read it again and plan anew."""
+    """422 because the object changed after the patch was planned: fetch it and plan again."""
 
 
 class TooManyRequests(KubeError, TemporaryError):
@@ -102,13 +102,13 @@ class TooManyRequests(KubeError, TemporaryError):
 
 
 class ServerError(KubeError, TemporaryError):
-    """5xx, and whatever else is the server's or a proxy's affair."""
+    """5xx, or another failure of the server or a proxy."""
 
 
 class Invalid(KubeError, PermanentError):
-    """422 for what was asked, or another refusal (400, 405, 413, 415) that no repetition can change.
+    """422 for the request itself, or another rejection (400, 405, 413, 415) that no retry can change.
 
-    An admission webhook chooses the status of its denial. A denial with 404, 409, 410 or 422 is this, too.
+    An admission webhook chooses the status of its denial: 404, 409, 410 and 422 are included.
     """
 
 
@@ -127,18 +127,18 @@ _BY_STATUS: Final[dict[int, type[KubeError]]] = {
 
 
 def error_from(status: int, body: bytes, *, request: str, retry_after: str | None = None) -> KubeError:
-    """Translate an answer that is no success; `retry_after` is the header, of which only seconds are read."""
+    """Translate an error response; of `retry_after`, the header, only seconds are read."""
     try:
-        told = msgspec.json.decode(body, type=Status)
+        decoded = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        told = Status(message=_plain_text(body))
-    return error_from_status(told, status, request=request, retry_after_seconds=_seconds(retry_after))
+        decoded = Status(message=_plain_text(body))
+    return error_from_status(decoded, status, request=request, retry_after_seconds=_seconds(retry_after))
 
 
 def error_from_status(
     status_object: Status, status: int, *, request: str, retry_after_seconds: float | None = None
 ) -> KubeError:
-    """Translate a Status object that came with this HTTP status, or in an ERROR event of a watch."""
+    """Translate a Status object with this HTTP status, or from an ERROR event of a watch."""
     details = status_object.details or _Details()
     causes = details.causes or ()
     asked = retry_after_seconds if retry_after_seconds is not None else details.retry_after_seconds
@@ -163,18 +163,17 @@ def _kind(status: int, reason: str, causes: tuple[Cause, ...]) -> type[KubeError
 
 
 def _is_fence(cause: Cause) -> bool:
-    """Whether this cause says that the object changed under the patch, not that the patch is wrong."""
+    """Whether the cause is a change of the object under the patch, not an error in the patch."""
     return (
         cause.field == "metadata.uid"
-        or (
-            cause.reason == "FieldValueDuplicate" and ".taints[" in cause.field
-        )  # metadata.taints[2], says 1.36
+        # kube-apiserver 1.36 reports metadata.taints[2]
+        or (cause.reason == "FieldValueDuplicate" and ".taints[" in cause.field)
         or _is_immutable(cause)
     )
 
 
 def _is_immutable(cause: Cause) -> bool:
-    # An immutable field that we set only while it is absent: somebody else has set it since.
+    # An immutable field, set only while it is absent: another client has set it since.
     return "is immutable" in cause.message or "may not change" in cause.message
 
 

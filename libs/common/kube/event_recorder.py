@@ -1,4 +1,4 @@
-"""Events that are to be written, one at a time, behind the work of which they tell."""
+"""Writes Events one at a time, in the background of the work that they describe."""
 
 import asyncio
 import logging
@@ -15,13 +15,13 @@ from libs.common.kube.events import ObjectEvent
 log = logging.getLogger(__name__)
 
 MAX_QUEUED: Final = 10_000
-FLUSH_SECONDS: Final = 3.0  # at the end of the process, for what is still to be written
-EVENT_RETRY_SECONDS: Final = 600.0  # that an Event is tried, while the API server does not take it
+FLUSH_SECONDS: Final = 3.0  # at shutdown, for queued Events
+EVENT_RETRY_SECONDS: Final = 600.0  # an Event is retried for this time
 _AGAIN_AT_MOST_SECONDS: Final = 8.0
 
 
 class EventWriter(Protocol):
-    """Who writes Events; `kube_api.KubeApi` does it."""
+    """Creates Events; `KubeApi` implements it."""
 
     async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
 
@@ -29,30 +29,30 @@ class EventWriter(Protocol):
 class _QueuedEvent(msgspec.Struct, frozen=True):
     event: ObjectEvent
     at: datetime
-    until: float  # when it is given up, on the loop's clock
+    until: float  # end of the retries, on the loop's clock
 
 
 class EventRecorder:
-    """What the API server does not take now is tried again; beyond MOST_WAITING the oldest goes unsaid."""
+    """Queues and writes Events; failures are retried. Above MAX_QUEUED the oldest Event is dropped."""
 
     def __init__(self, kube: EventWriter, *, is_foreign: Callable[[str], bool] = lambda name: False) -> None:
-        """`is_foreign`: whether the object of that name is another's by now: nothing is said on it."""
+        """`is_foreign`: whether another controller owns the object of that name; its Events are dropped."""
         self._kube = kube
         self._is_foreign = is_foreign
         self._waiting: deque[_QueuedEvent] = deque(maxlen=MAX_QUEUED)
         self._has_events = asyncio.Event()
 
     def record(self, event: ObjectEvent, at: datetime) -> None:
-        """Write it soon, as of `at`."""
+        """Queue the Event with the time `at`."""
         if len(self._waiting) == MAX_QUEUED:
             about = self._waiting[0].event.regarding.name
-            log.warning("too many Events wait: one goes unsaid", extra={"node": about})
+            log.warning("Event dropped: queue full", extra={"node": about})
         until = asyncio.get_running_loop().time() + EVENT_RETRY_SECONDS
         self._waiting.append(_QueuedEvent(event, at, until))
         self._has_events.set()
 
     async def run(self) -> None:
-        """Write what is to be told, until cancelled."""
+        """Write queued Events until cancelled."""
         while True:
             await self._has_events.wait()
             self._has_events.clear()
@@ -63,36 +63,36 @@ class EventRecorder:
                     await asyncio.sleep(min(_AGAIN_AT_MOST_SECONDS, backoff_seconds(failures, 0.0)))
 
     async def flush(self) -> None:
-        """The process ends: what is left is told, if that takes but a moment."""
+        """Write the queued Events at shutdown, within FLUSH_SECONDS."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 for _ in range(len(self._waiting)):
                     await self._write_next()
         except TimeoutError:
-            log.warning("Events go unsaid: the process ends", extra={"count": len(self._waiting)})
+            log.warning("Events dropped: process ends", extra={"count": len(self._waiting)})
 
     async def _write_next(self) -> bool:
-        """Whether there is nothing more to do about it; else it is told after the others."""
-        told = self._waiting.popleft()
-        if self._is_foreign(told.event.regarding.name):  # it may have waited for minutes
+        """Write the next Event; return whether it is done. Otherwise it is queued again."""
+        queued = self._waiting.popleft()
+        if self._is_foreign(queued.event.regarding.name):  # it may have waited for minutes
             return True
         try:
-            await self._kube.create_event(told.event, now=told.at)
+            await self._kube.create_event(queued.event, now=queued.at)
         except (TemporaryError, PermanentError) as error:
-            is_over = isinstance(error, PermanentError) or asyncio.get_running_loop().time() >= told.until
+            is_over = isinstance(error, PermanentError) or asyncio.get_running_loop().time() >= queued.until
             if not is_over:
-                self._waiting.append(told)
-            self._warn(told, error, is_over=is_over)
+                self._waiting.append(queued)
+            self._warn(queued, error, is_over=is_over)
             return is_over
-        except BaseException:  # cancelled: it is among the last words
-            self._waiting.appendleft(told)
+        except BaseException:  # cancelled: `flush` writes it
+            self._waiting.appendleft(queued)
             raise
         return True
 
-    def _warn(self, told: _QueuedEvent, error: Exception, *, is_over: bool) -> None:
-        """What it speaks of is in the log, in `decided` and in the metrics as well."""
-        about = {"node": told.event.regarding.name, "reason": told.event.reason, "error": str(error)}
+    def _warn(self, queued: _QueuedEvent, error: Exception, *, is_over: bool) -> None:
+        """Log the failure. The log, `decided` and the metrics also have the content of the Event."""
+        about = {"node": queued.event.regarding.name, "reason": queued.event.reason, "error": str(error)}
         if is_over:
-            log.warning("an Event could not be written", extra=about)
+            log.warning("Event not written", extra=about)
         else:
-            log.info("an Event could not be written yet", extra=about)
+            log.info("Event not written yet, will retry", extra=about)

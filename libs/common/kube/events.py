@@ -1,4 +1,4 @@
-"""The core/v1 Events that we write: what is said about whom, named so that saying it twice is harmless."""
+"""Builds core/v1 Events. Their names make repeated creation harmless."""
 
 import hashlib
 from datetime import datetime
@@ -6,8 +6,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-_MESSAGE_LIMIT: Final = 1024  # characters; the events API refuses longer notes
-_NAME_HEAD: Final = 200  # of the 253 characters that a name may have; 17 more are ours
+_MESSAGE_LIMIT: Final = 1024  # characters; the events API rejects longer notes
+_NAME_HEAD: Final = 200  # of the 253 characters of a name; 17 more are the suffix
 
 
 class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,9 +21,9 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to be told on an object: `reason` in CamelCase, `message` in words for an operator.
+    """An Event to write: `reason` in CamelCase, `message` in words for an operator.
 
-    `component` is who says it, as `kubectl describe` shows it; "" = whoever the KubeApi was made for.
+    `component` is its source in `kubectl describe`; "" = the component of the KubeApi.
     """
 
     regarding: ObjectReference
@@ -31,29 +31,29 @@ class ObjectEvent(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
     component: str = ""
-    discriminator: str = ""  # tells it apart from others of the same reason in the same minute
+    discriminator: str = ""  # distinguishes Events with the same reason in the same minute
 
 
 def node_reference(name: str, uid: str) -> ObjectReference:
-    """A Node by its real uid, as cloud-node-controller does, and kubectl describe finds it."""
+    """Return a reference with the Node's real uid, which kubectl describe and cloud-node-controller use."""
     return ObjectReference(kind="Node", name=name, uid=uid)
 
 
 def event_namespace(regarding: ObjectReference) -> str:
-    """Events live beside their object; about cluster scoped ones, in `default` (client-go)."""
+    """Return the namespace of an Event: that of its object, `default` for cluster-scoped ones (client-go)."""
     return regarding.namespace or "default"
 
 
 def event_name(event: ObjectEvent, now: datetime) -> str:
-    """The same for one uid, reason, particular and minute: the second of two replicas hears AlreadyExists."""
+    """Return the name: equal for one uid, reason, discriminator and minute, so replicas write it once."""
     parts = [event.regarding.uid, event.reason, now.strftime("%Y-%m-%dT%H:%MZ")]
-    said = "\n".join(parts + [event.discriminator] * bool(event.discriminator))
+    text = "\n".join(parts + [event.discriminator] * bool(event.discriminator))
     head = event.regarding.name[:_NAME_HEAD].rstrip("-.")
-    return f"{head}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    return f"{head}.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def event_body(event: ObjectEvent, *, component: str, instance: str, now: datetime) -> dict[str, Any]:
-    """The Event as JSON; `now` in UTC, `component` and `instance` sign it unless it says who says it."""
+    """Return the Event as JSON; `now` is in UTC; `component` is the default source."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     about = event.regarding
     component = event.component or component

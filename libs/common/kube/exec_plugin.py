@@ -1,4 +1,4 @@
-"""Credentials from a program that a kubeconfig names (client.authentication.k8s.io), as `kubectl` runs it."""
+"""Credentials from a program in the kubeconfig (client.authentication.k8s.io), run as `kubectl` does."""
 
 import asyncio
 from datetime import datetime
@@ -8,12 +8,12 @@ import msgspec
 
 from libs.common.kube.kube_config import ExecPlugin, KubeConfigError
 
-_PLUGIN_SECONDS: Final = 60.0  # it may ask another server, but nobody is there to answer its questions
-_TEXT_LIMIT: Final = 300  # characters of what it complains about
+_PLUGIN_SECONDS: Final = 60.0  # it may query another server, but cannot prompt
+_TEXT_LIMIT: Final = 300  # characters of its error output
 
 
 class ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the program gave: a token, or a client certificate with its key, and until when they hold."""
+    """A token, or a client certificate with its key, and their expiry."""
 
     token: str = ""
     client_certificate_data: str = ""
@@ -31,9 +31,9 @@ class _Printed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def run_plugin(plugin: ExecPlugin) -> ExecCredential:
-    """Run the program without a terminal. Raises KubeConfigError in words of its own or of the program."""
-    told = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    environment = {**plugin.env, "KUBERNETES_EXEC_INFO": msgspec.json.encode(told).decode()}
+    """Run the program without a terminal. Raises KubeConfigError, with the program's error output."""
+    exec_info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    environment = {**plugin.env, "KUBERNETES_EXEC_INFO": msgspec.json.encode(exec_info).decode()}
     try:
         process = await asyncio.create_subprocess_exec(
             plugin.command,
@@ -50,7 +50,7 @@ async def run_plugin(plugin: ExecPlugin) -> ExecCredential:
         ) from error
     try:
         async with asyncio.timeout(_PLUGIN_SECONDS):
-            printed, complaint = await process.communicate()
+            printed, error_output = await process.communicate()
     except TimeoutError as error:
         raise KubeConfigError(f"{plugin.field}: {plugin.command} took over {_PLUGIN_SECONDS:g} s") from error
     finally:
@@ -58,9 +58,9 @@ async def run_plugin(plugin: ExecPlugin) -> ExecCredential:
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        said = " ".join(complaint.decode(errors="replace").split())[:_TEXT_LIMIT]
+        reason = " ".join(error_output.decode(errors="replace").split())[:_TEXT_LIMIT]
         raise KubeConfigError(
-            f"{plugin.field}: {plugin.command} ended with status {process.returncode}: {said}"
+            f"{plugin.field}: {plugin.command} ended with status {process.returncode}: {reason}"
         )
     return _credential(plugin, printed)
 
@@ -69,7 +69,7 @@ def _credential(plugin: ExecPlugin, printed: bytes) -> ExecCredential:
     try:
         answer = msgspec.json.decode(printed, type=_Printed)
     except (msgspec.DecodeError, RecursionError) as error:
-        # Never the text itself: it may hold a secret.
+        # Never the text itself: it may contain a secret.
         raise KubeConfigError(
             f"{plugin.field}: {plugin.command} printed no ExecCredential: {error}"
         ) from error
@@ -79,5 +79,5 @@ def _credential(plugin: ExecPlugin, printed: bytes) -> ExecCredential:
             f"not ExecCredential of {plugin.api_version}"
         )
     if not answer.status.token and not answer.status.client_certificate_data:
-        raise KubeConfigError(f"{plugin.field}: {plugin.command} gave neither token nor client certificate")
+        raise KubeConfigError(f"{plugin.field}: {plugin.command} printed no token and no certificate")
     return answer.status

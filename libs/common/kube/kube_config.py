@@ -1,4 +1,4 @@
-"""One API server and who we are to it: what a configuration comes to."""
+"""One API server and one identity: the result of reading the configuration."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ class KubeConfigError(Exception):
 
 
 class CredentialSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate, key or token: in a file, which is read again when it changes, or written out."""
+    """A certificate, key or token: in a file, which is read again when it changes, or inline."""
 
-    field: str  # how messages call it: "/path/config, user admin, client-key"
+    field: str  # its name in messages: "/path/config, user admin, client-key"
     file: Path | None = None
     text: str = ""
 
     def __repr__(self) -> str:
-        return f"Material({self.field!r})"  # the text may be a key
+        return f"CredentialSource({self.field!r})"  # the text may be a key
 
     def read(self) -> str:
-        """Its present text, without surrounding white space. Raises KubeConfigError."""
+        """Return the current text without surrounding whitespace. Raises KubeConfigError."""
         if self.file is None:
             return self.text.strip()
         try:
@@ -44,7 +44,7 @@ class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One API server and one identity."""
 
     source: str  # "/path/config, context admin@talos", for messages
-    server: str  # scheme://host:port[/prefix], without a slash at the end
+    server: str  # scheme://host:port[/prefix], without a trailing slash
     tls_server_name: str = ""
     insecure_skip_tls_verify: bool = False
     certificate_authority: CredentialSource | None = None  # None: the system's authorities

@@ -1,4 +1,4 @@
-"""One context of one or more kubeconfig files, merged as kubectl does: the first that has a name wins."""
+"""Loads one context of one or more kubeconfig files, merged as kubectl does: the first entry wins."""
 
 import base64
 import binascii
@@ -19,15 +19,15 @@ Entry = TypeVar("Entry", Cluster, Context, User)
 def load_context(
     paths: Sequence[Path], context_name: str, origin: str, environment: Mapping[str, str]
 ) -> KubeConfig:
-    """The context `wanted`, or the current one if that is "". Raises KubeConfigError.
+    """Load the named context, or the current one if the name is "". Raises KubeConfigError.
 
-    `given_by` names the flag or variable that the paths came with, `environment` is for an exec plugin.
+    `origin` names the flag or variable with the paths; `environment` is for an exec plugin.
     """
     files = [(path, _read(path, origin)) for path in paths]
     where = ":".join(map(str, paths))
     name = context_name or next((file.current_context for _, file in files if file.current_context), "")
     if not name:
-        raise KubeConfigError(f"{where}: current-context is not set, so no context is chosen")
+        raise KubeConfigError(f"{where}: current-context is not set")
     context = _find(
         name, [(p, e.name, e.context) for p, f in files for e in f.contexts or ()], "context", where
     )[1]
@@ -48,7 +48,7 @@ def load_context(
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Where an entry stands: for messages, and for its relative paths."""
+    """The file of an entry: for messages and relative paths."""
 
     name: str
     folder: Path
@@ -56,7 +56,7 @@ class _Place(msgspec.Struct, frozen=True):
     def material(
         self, field: str, file: str, data: str | None = None, text: str = ""
     ) -> CredentialSource | None:
-        """As Kubernetes reads them: `<field>-data` wins over the file; nothing at all is None."""
+        """Return the source as Kubernetes does: `<field>-data` before the file; None without either."""
         label = f"{self.name}, {field}"
         if data:
             return CredentialSource(field=f"{label}-data", text=_base64(data, f"{label}-data"))
@@ -89,7 +89,7 @@ def _assemble(source: str, at: _Place, cluster: Cluster, who: _Place, user: User
         )
     if (config.client_certificate is None) != (config.client_key is None):
         missing = "client-key" if config.client_key is None else "client-certificate"
-        raise KubeConfigError(f"{who.name}: {missing} is missing beside its other half")
+        raise KubeConfigError(f"{who.name}: {missing} is missing")
     return config
 
 
@@ -113,27 +113,27 @@ def _exec_plugin(who: _Place, user: User, environment: Mapping[str, str]) -> Exe
     )
 
 
-def _read(path: Path, given_by: str) -> KubeconfigFile:
+def _read(path: Path, origin: str) -> KubeconfigFile:
     try:
         return decode_kubeconfig(path.read_bytes())
     except OSError as error:
-        raise KubeConfigError(f"{given_by}: cannot read {path}: {error.strerror or error}") from error
+        raise KubeConfigError(f"{origin}: cannot read {path}: {error.strerror or error}") from error
     except YamlError as error:
-        raise KubeConfigError(f"{given_by}: {path} is no kubeconfig: {error}") from error
+        raise KubeConfigError(f"{origin}: {path} is not a kubeconfig: {error}") from error
 
 
 def _find(name: str, entries: Sequence[tuple[Path, str, Entry]], kind: str, where: str) -> tuple[str, Entry]:
-    for path, entry_name, entry in entries:  # the first file that has it wins, as with kubectl
+    for path, entry_name, entry in entries:  # the first file wins, as with kubectl
         if entry_name == name:
             return str(path), entry
     known = ", ".join(sorted({entry_name for _, entry_name, _ in entries})) or "none"
-    raise KubeConfigError(f"{where}: there is no {kind} {name!r} (there is: {known})")
+    raise KubeConfigError(f"{where}: no {kind} {name!r} (existing: {known})")
 
 
 def parse_server_url(text: str, field: str) -> str:
-    """The URL of an API server, without a slash at its end. Raises KubeConfigError."""
+    """Return the URL of an API server, without a trailing slash. Raises KubeConfigError."""
     if "@" in text:  # every message about this server would show it
-        raise KubeConfigError(f"{field}: holds a user name or password, which is not supported")
+        raise KubeConfigError(f"{field}: user name and password in the URL are not supported")
     try:
         parts = urlsplit(text)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -148,4 +148,4 @@ def _base64(data: str, field: str) -> str:
     try:
         return base64.b64decode("".join(data.split()), validate=True).decode("ascii")
     except (binascii.Error, UnicodeDecodeError, ValueError) as error:
-        raise KubeConfigError(f"{field}: is not base64 of a PEM text: {error}") from error
+        raise KubeConfigError(f"{field}: not base64 of a PEM text: {error}") from error

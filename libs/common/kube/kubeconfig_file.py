@@ -1,4 +1,4 @@
-"""The kubeconfig file format (clientcmd v1), as far as we read it."""
+"""The kubeconfig file format (clientcmd v1): the fields that this client reads."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from libs.common.safe_yaml import read_yaml
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """How to reach an API server."""
+    """The address of an API server."""
 
     server: str = ""
     certificate_authority: str = ""
@@ -18,7 +18,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     proxy_url: str = ""
 
     def unsupported_fields(self) -> tuple[tuple[str, object], ...]:
-        """Fields that we do not honour, with their values: ignoring them would go another way than asked."""
+        """Return unsupported fields with their values: ignoring them could reach another server."""
         return (("proxy-url", self.proxy_url),)
 
 
@@ -42,7 +42,7 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Who we are."""
+    """The identity of a client."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -58,7 +58,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     auth_provider: dict[str, Any] | None = None
 
     def unsupported_fields(self) -> tuple[tuple[str, object], ...]:
-        """Fields that we do not honour: without them we would be somebody else than asked."""
+        """Return unsupported fields with their values: ignoring them could change the identity."""
         return (
             ("username (basic authentication has left Kubernetes)", self.username),
             ("as (impersonation)", self.impersonate),

@@ -1,4 +1,4 @@
-"""An Event about the whole cluster, of which only the newest is worth telling."""
+"""Writes Events about the whole cluster, of which only the latest matters."""
 
 import asyncio
 import logging
@@ -14,12 +14,13 @@ from libs.common.kube.events import ObjectEvent, ObjectReference
 
 log = logging.getLogger(__name__)
 
-# What lies in no namespace is told of in `default`, where alone we may write Events; this is always there.
+# Events about cluster-scoped objects go to `default`, the only namespace with the permission. This object
+# always exists.
 CLUSTER_REFERENCE: Final = ObjectReference(kind="Namespace", name=LEASE_NAMESPACE, uid="")
 
 
 class LatestEventRecorder:
-    """Newer news replaces what has not been told; for as long as Kubernetes does not take it, it is tried."""
+    """Writes the latest Event. A newer one replaces one that waits; failures are retried without a limit."""
 
     def __init__(self, kube: EventWriter, *, now: Callable[[], datetime], random: random.Random) -> None:
         self._kube = kube
@@ -29,12 +30,12 @@ class LatestEventRecorder:
         self._has_pending = asyncio.Event()
 
     def record(self, event: ObjectEvent) -> None:
-        """Write it soon, instead of what waits."""
+        """Queue the Event in place of the waiting one."""
         self._pending = event
         self._has_pending.set()
 
     async def run(self) -> None:
-        """Write what is to be told, until cancelled."""
+        """Write queued Events until cancelled."""
         while True:
             await self._has_pending.wait()
             self._has_pending.clear()
@@ -46,7 +47,7 @@ class LatestEventRecorder:
                 except (TemporaryError, PermanentError) as error:
                     if attempt == 1:
                         log.warning(
-                            "an Event could not be written, it is tried again",
+                            "Event not written, will retry",
                             extra={"reason": event.reason, "error": str(error)},
                         )
                     await asyncio.sleep(backoff_seconds(attempt, self._random.random()))

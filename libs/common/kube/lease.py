@@ -84,7 +84,7 @@ def decide_lease_action(
     if holder == identity:
         return Renew()
     if not holder:
-        return Acquire("nobody holds it")
+        return Acquire("it has no holder")
     until = observation.since + (observation.lease.spec.lease_duration_seconds or duration_seconds)
     if now >= until:
         return Acquire(f"{holder} has not renewed it for {now - observation.since:.0f} s")

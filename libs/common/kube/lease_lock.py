@@ -153,7 +153,7 @@ class LeaseLock:
                 return await self._write(lease)
             except (Conflict, NotFound):
                 if not isinstance(verdict, Renew):
-                    return self._deny("somebody who was faster", 0.0)
+                    return self._deny("a faster candidate", 0.0)
                 if not writes_left:
                     raise  # according to the last read this candidate still holds it
         raise AssertionError("the last attempt returns or raises")
@@ -208,7 +208,7 @@ class LeaseLock:
                 self._namespace, document, deadline_seconds=self._call_seconds()
             )
         except AlreadyExists:
-            return self._deny("somebody who was faster", 0.0)
+            return self._deny("a faster candidate", 0.0)
         return self._grant(lease, sent)
 
     async def _write(self, lease: Lease) -> LeaseGrant:

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it: a kubeconfig, or the service account of our pod."""
+"""Loads server and identity: from a kubeconfig, or from the service account of the pod."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,9 +28,9 @@ def load_kube_config(
     context: str = "",
     service_account: Path = SERVICE_ACCOUNT,
 ) -> KubeConfig:
-    """From `path` if one is given, else from the files in KUBECONFIG, else as the pod's service account.
+    """Load from `path`, else from the files in KUBECONFIG, else from the pod's service account.
 
-    `context` "" is the kubeconfig's current one. Raises KubeConfigError.
+    An empty `context` means the current one. Raises KubeConfigError.
     """
     if path is not None:
         return load_context([path], context, "--kubeconfig", environment)
@@ -52,7 +52,7 @@ def load_kube_config(
 
 
 def with_server(config: KubeConfig, url: str, origin: str) -> KubeConfig:
-    """The same identity at another server. Raises KubeConfigError that names `given_by`."""
+    """Return the same identity at another server. Raises KubeConfigError that names `origin`."""
     return msgspec.structs.replace(config, server=parse_server_url(url, origin))
 
 

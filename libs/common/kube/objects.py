@@ -98,7 +98,7 @@ def decode_answer(body: bytes, kind: type[Answer], request: object) -> Answer:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ServerError(f"the answer cannot be read: {error}", request=str(request)) from error
+        raise ServerError(f"invalid response: {error}", request=str(request)) from error
 
 
 def read_page(
@@ -107,7 +107,7 @@ def read_page(
     """Parse one page of a list, without unreadable objects. Raises ServerError if it is not a list."""
     raw = decode_answer(body, _RawList, request)
     if not raw.metadata.resource_version:  # else other JSON looks like an empty list: all objects gone
-        raise ServerError("the answer is no list: it has no resourceVersion", request=str(request))
+        raise ServerError("the response is not a list: no resourceVersion", request=str(request))
     readable = (decode_object(item, resource, on_unreadable) for item in raw.items or ())
     return Page(
         items=tuple(item for item in readable if item is not None),

@@ -10,16 +10,16 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import ServerError, Unreachable
 from libs.common.kube.transport import Request
 
-# The API server passes it on to the kubelet as it is; it opens v5 itself, and speaks another protocol there.
+# The API server forwards this protocol to the kubelet. It terminates v5 itself and uses another one there.
 PROTOCOL: Final = "v4.channel.k8s.io"
-_OUT, _ERR, _STATUS = 1, 2, 3  # each message's first byte says which of them it is
+_OUT, _ERR, _STATUS = 1, 2, 3  # channels: the first byte of each message
 _MOST_BYTES: Final = 64 * 2**20
-_SAID: Final = 300  # characters of what it or its kubelet said that an error repeats
-_DIGITS: Final = 10  # of an exit status; a kubelet may say what it likes
+_QUOTED: Final = 300  # characters of output that an error quotes
+_DIGITS: Final = 10  # of an exit status; the kubelet is not trusted
 
 
 class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended, and what it said."""
+    """The exit status and output of a command."""
 
     exit_status: int
     stdout: bytes
@@ -51,40 +51,40 @@ async def exec_in_pod(
     command: tuple[str, ...],
     timeout_seconds: float,
 ) -> ExecResult:
-    """Run it to its end; it hears nothing. Raises KubeError, Unreachable also if it takes longer."""
+    """Run a command without input until it ends. Raises KubeError; Unreachable also after the timeout."""
     query = urlencode(
         [("container", container), ("stdout", "true"), ("stderr", "true"), *(("command", c) for c in command)]
     )
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/exec?{query}"
     request = Request(verb="create", resource="pods/exec", name=f"{namespace}/{pod}", path=path)
-    said = {_OUT: bytearray(), _ERR: bytearray(), _STATUS: bytearray()}
+    output = {_OUT: bytearray(), _ERR: bytearray(), _STATUS: bytearray()}
     try:
         async with (
             asyncio.timeout(timeout_seconds),
             api.transport.open_web_socket(request, protocol=PROTOCOL) as next_message,
         ):
             while (message := await next_message()) is not None:
-                if message and message[0] in said:
-                    said[message[0]] += message[1:]
-                if sum(map(len, said.values())) > _MOST_BYTES:
-                    text = f"{command[0]} said more than {_MOST_BYTES} bytes"
+                if message and message[0] in output:
+                    output[message[0]] += message[1:]
+                if sum(map(len, output.values())) > _MOST_BYTES:
+                    text = f"the output of {command[0]} exceeds {_MOST_BYTES} bytes"
                     raise ServerError(text, request=str(request))
     except TimeoutError as error:
         text = f"{' '.join(command)} did not end within {timeout_seconds:g} s"
         raise Unreachable(text, request=str(request), reason="Timeout") from error
     return ExecResult(
-        exit_status=_exit_status(bytes(said[_STATUS]), request, bytes(said[_ERR])),
-        stdout=bytes(said[_OUT]),
-        stderr=bytes(said[_ERR]),
+        exit_status=_exit_status(bytes(output[_STATUS]), request, bytes(output[_ERR])),
+        stdout=bytes(output[_OUT]),
+        stderr=bytes(output[_ERR]),
     )
 
 
-def _exit_status(data: bytes, request: Request, said: bytes) -> int:
-    """Of the Status that ends it. Raises KubeError if it never ran, or nobody says how it ended."""
+def _exit_status(data: bytes, request: Request, output: bytes) -> int:
+    """Return the exit status. Raises KubeError if the command did not run or its end is unknown."""
     try:
         status = msgspec.json.decode(data, type=_Status)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        tail = said[-_SAID:].decode(errors="replace").strip()
+        tail = output[-_QUOTED:].decode(errors="replace").strip()
         text = f"the connection ended before the command did{': ' + tail if tail else ''}"
         raise Unreachable(text, request=str(request), reason="Unreachable") from error
     if status.status == "Success":
@@ -94,4 +94,4 @@ def _exit_status(data: bytes, request: Request, said: bytes) -> int:
         if cause.reason == "ExitCode" and code.isascii() and code.isdigit() and len(code) <= _DIGITS:
             return int(code)
     why = status.message or status.reason or "the command did not run"
-    raise ServerError(why[:_SAID], request=str(request))
+    raise ServerError(why[:_QUOTED], request=str(request))

@@ -1,4 +1,4 @@
-"""List and watch one kind of object for ever: what there is, then each change, through every fault."""
+"""Lists and watches one kind of object, and passes every change on, through every failure."""
 
 import asyncio
 import random
@@ -26,28 +26,28 @@ from libs.common.kube.watch_events import (
     resource_version_of,
 )
 
-# How long one watch lasts. The server ends it then, whether or not it had anything to say (bookmarks come
-# only with news), so a connection that goes on beyond is dead, however well its TCP looks. The next watch
-# goes on from the same version for the price of one request. That bounds a half-open watch below a minute.
+# Duration of one watch. The server ends it then, even without events (it sends bookmarks only with news).
+# So a connection that lasts longer is dead, whatever TCP reports. The next watch continues from the same
+# version and costs one request. This limits a half-open watch to less than a minute.
 WATCH_SECONDS: Final = (35, 45)
-SILENCE_SECONDS: Final = 8.0  # beyond the end that was asked for
-STALE_SECONDS: Final = 60.0  # without a word: not ready
-_SETTLED_SECONDS: Final = 5.0  # a watch that lasted this long was no failure, whatever ended it
-# The API server ends the watch of whoever does not take its events as fast as they come: on a machine that is
-# busy with a thousand joins, everybody's, within a second of its opening. It has told something, so the next
-# one goes on from there, soon: a back-off would grow to a stall just when there is most to tell.
+SILENCE_SECONDS: Final = 8.0  # after the requested end of the watch
+STALE_SECONDS: Final = 60.0  # without contact: not ready
+_SETTLED_SECONDS: Final = 5.0  # a watch of this duration is no failure, however it ended
+# The API server ends the watch of a client that does not receive events fast enough. While a thousand
+# machines join, this happens to every watch within a second. The watch has sent events, so the next one
+# continues soon: a backoff would stall just when there are most events.
 _MOVED_ON_SECONDS: Final = 0.2
 _PAUSE_FIRST_SECONDS: Final = 1.0
 _PAUSE_CAP_SECONDS: Final = 15.0
-# After these the watch goes on where it stopped. Everything else lists again, as client-go does.
+# After these errors the watch continues at its version. All others need a new list, as in client-go.
 _SAME_VERSION: Final = (Unreachable, TooManyRequests, Unauthorized, Forbidden)
 
 
 def pause_seconds(failures: int, jitter: float) -> float:
-    """How long to wait after that many failures in a row: none after none, else [half, whole] of the step.
+    """Return the wait after consecutive failures: 0 for none, otherwise between half and all of the step.
 
-    Steps are 1, 2, 4, 8, 15 s; `jitter` is uniform in [0, 1). A list and a watch after each pause make less
-    than one request a second on average, whatever the server does.
+    Steps are 1, 2, 4, 8, 15 s; `jitter` is uniform in [0, 1). A list and a watch after each wait stay
+    below one request per second on average.
     """
     if failures == 0:
         return 0.0
@@ -56,16 +56,16 @@ def pause_seconds(failures: int, jitter: float) -> float:
 
 
 class ItemCollector(Protocol[Item]):
-    """What a list comes to, page by page."""
+    """Collects the pages of a list."""
 
     def extend(self, items: Iterable[Item], /) -> None:
-        """One more page."""
+        """Add a page."""
 
     def __iter__(self) -> Iterator[Item]: ...
 
 
 class Reflector(Generic[Item]):
-    """Follows one kind of object. `run` ends only by cancellation or by an exception of its handler."""
+    """Follows one kind of object. `run` ends only by cancellation or an exception of its handler."""
 
     def __init__(
         self,
@@ -82,16 +82,17 @@ class Reflector(Generic[Item]):
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`on_unreadable` hears of objects that are skipped, `on_trouble` of each failure that is retried.
-        What `collected` makes takes the pages of a list, and may drop of them what nobody wants to hear of.
+        """`on_unreadable` receives skipped objects, `on_failure` each failure before its retry.
+
+        `new_collector` creates the collector of a list, which may drop unneeded objects.
 
         `clock` is monotonic; `jitter` uniform in [0, 1).
         """
         self._api = api
         self._resource = resource
         self._on_unreadable = on_unreadable
-        self._on_trouble = on_failure
-        self._collected = new_collector
+        self._on_failure = on_failure
+        self._new_collector = new_collector
         self._page_size = page_size
         self._watch_seconds = watch_seconds
         self._silence_seconds = silence_seconds
@@ -113,24 +114,24 @@ class Reflector(Generic[Item]):
         )
 
     def seconds_since_contact(self) -> float | None:
-        """Seconds since the API server last said anything about these objects, None before the first word."""
+        """Return the seconds since the last contact with the API server for this kind, None before it."""
         return None if self._last_contact_at is None else self._clock() - self._last_contact_at
 
     def problems(self) -> tuple[str, ...]:
-        """Why what we know may be out of date, in words for /readyz; empty when it is not."""
+        """Return why the objects may be out of date, in words for /readyz; empty if they are current."""
         because = f": {self._last_error}" if self._last_error else ""
         if not self._listed:
             return (f"{self._resource.plural} have not been listed yet{because}",)
         age = self.seconds_since_contact() or 0.0
         if age > self._stale_seconds:
-            stale = f"nothing heard about {self._resource.plural} for {age:.0f} s{because}"
+            stale = f"no contact about {self._resource.plural} for {age:.0f} s{because}"
             return (stale, *self._check.problems())
         return self._check.problems()
 
     async def absent_as_of_version(self, name: str) -> str | None:
-        """The resourceVersion as of which no object has that name, None if one has. Raises KubeError.
+        """Return the resourceVersion at which no object has that name, None if one has. Raises KubeError.
 
-        A consistent (quorum) list, which needs no right beyond those of the watch.
+        It uses a consistent (quorum) list, which needs no permission beyond those of the watch.
         """
         unreadable: list[UnreadableObject] = []
         page = await self._api.list_page(
@@ -139,8 +140,9 @@ class Reflector(Generic[Item]):
         return None if page.items or unreadable else page.resource_version
 
     async def run(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> NoReturn:
-        """Tell `handle` everything, in order, one at a time: first a Listed, then changes, and again a Listed
-        whenever changes may have been missed. After a break the same change can be told twice.
+        """Pass all events to `handle` in order: first a ListSnapshot, then changes.
+
+        A new ListSnapshot follows whenever changes may be missing. After a break changes may be repeated.
         """
         failures = 0
         while True:
@@ -167,7 +169,7 @@ class Reflector(Generic[Item]):
             await asyncio.sleep(max(least, pause_seconds(failures, self._jitter())))
 
     async def _list(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
-        items = self._collected()
+        items = self._new_collector()
         unreadable: list[str] = []
 
         def note(what: UnreadableObject) -> None:
@@ -217,9 +219,9 @@ class Reflector(Generic[Item]):
             self._needs_version_check = True  # an early end may be that of the server
 
     async def _watch_and_check_version(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
-        """Watch on, and check meanwhile: a busy server takes seconds for an answer that is almost always no.
+        """Watch, and check the version at the same time, because a busy server needs seconds to answer.
 
-        A watch that ends before there is an answer leaves the doubt to the next one.
+        If the watch ends before the answer, the next watch repeats the check.
         """
         asking = asyncio.create_task(self._check.is_ahead_of_server(self._version))
         watching = asyncio.create_task(self._watch(handle))
@@ -228,7 +230,7 @@ class Reflector(Generic[Item]):
             if asking.done():
                 self._needs_version_check = False
                 if asking.result():
-                    raise ListAgain("the server has not come as far as our version (a restored etcd?)")
+                    raise ListAgain("the server is behind our resourceVersion (restored etcd?)")
             await watching
         finally:
             asking.cancel()
@@ -238,19 +240,19 @@ class Reflector(Generic[Item]):
     async def _handle_line(
         self, line: bytes, request: Request, handle: Callable[[WatchEvent[Item]], Awaitable[None]]
     ) -> None:
-        happening = decode_watch_event(line, self._resource, request, self._on_unreadable)
-        if happening is not None:
-            await handle(happening)
-            self._version = resource_version_of(happening) or self._version
+        event = decode_watch_event(line, self._resource, request, self._on_unreadable)
+        if event is not None:
+            await handle(event)
+            self._version = resource_version_of(event) or self._version
 
     def _record_contact(self) -> None:
         self._last_contact_at = self._clock()
         self._last_error = ""
 
     def _failed(self, error: KubeError | ListAgain) -> float:
-        """Remember it; return the seconds that the server asked us to wait."""
+        """Record the failure; return the wait that the server requested, in seconds."""
         self._last_error = str(error)
-        self._on_trouble(error)
+        self._on_failure(error)
         self._needs_version_check = True
         if not isinstance(error, _SAME_VERSION):
             self._version = ""

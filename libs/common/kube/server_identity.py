@@ -1,4 +1,4 @@
-"""The names and addresses that an API server proves to its clients: those in its serving certificate."""
+"""The names and addresses in the serving certificate of an API server."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,17 +12,17 @@ _SHOWN: Final = 200  # characters of a parser's message
 
 
 class ServerIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """One API server, or a load balancer that ends TLS in front of it."""
+    """The identity of one API server, or of a load balancer that terminates TLS."""
 
     names: frozenset[str] = frozenset()  # in lower case
     addresses: frozenset[str] = frozenset()  # in canonical form
 
 
 def parse_server_identity(certificate: bytes, *, host: str) -> ServerIdentity:
-    """The subject alternative names of a certificate in DER, and the host by which it was reached.
+    """Return the subject alternative names of a DER certificate, and the host by which it was reached.
 
-    Wildcards are left out: `*.example.com` in a load balancer's certificate would cover the host names of
-    machines. Raises ValueError, and nothing else, for bytes that cannot be read as a certificate.
+    Wildcards are ignored: `*.example.com` in a load balancer's certificate would cover the host names of
+    machines. Raises ValueError, and no other exception, for an invalid certificate.
     """
     names, addresses = set[str](), set[str]()
     for text in (host, *_names_in(certificate)):
@@ -38,13 +38,13 @@ def _names_in(certificate: bytes) -> tuple[str, ...]:
     try:
         return tuple(_alternative_names(certificate))
     except Exception as error:
-        # The parser documents no list of what it raises: InvalidVersion, DuplicateExtension and
+        # The parser does not document its exceptions: InvalidVersion, DuplicateExtension and
         # UnsupportedGeneralNameType (x400Address, ediPartyName) are plain Exceptions.
         raise _unreadable(error) from error
     except BaseException as error:
         if type(error).__module__ != "pyo3_runtime":
-            raise  # a signal, the end of the process
-        raise _unreadable(error) from error  # PanicException: a broken assertion inside the parser
+            raise  # a signal, or the exit of the process
+        raise _unreadable(error) from error  # PanicException: a failed assertion in the parser
 
 
 def _unreadable(error: BaseException) -> ValueError:

@@ -1,4 +1,4 @@
-"""The TLS context for an API server, from whatever form its certificates and keys came in."""
+"""Builds the TLS context for an API server from files or inline data."""
 
 import os
 import ssl
@@ -10,19 +10,19 @@ from libs.common.kube.kube_config import CredentialSource, KubeConfig, KubeConfi
 
 
 def tls_context(config: KubeConfig) -> ssl.SSLContext | None:
-    """The TLS context for this server, None for plain HTTP. Raises KubeConfigError naming the bad field."""
+    """Return the TLS context for the server, None for plain HTTP. Raises KubeConfigError with the field."""
     if config.server.startswith("http://"):
         return None
     authority = config.certificate_authority
     trusted = authority.read() if authority else None
-    if authority and not trusted:  # Python would take that for "all that the system trusts"
-        raise KubeConfigError(f"{authority.field}: is empty")
+    if authority and not trusted:  # Python would trust the system's authorities instead
+        raise KubeConfigError(f"{authority.field} is empty")
     try:
         context = ssl.create_default_context(cadata=trusted)
     except (ssl.SSLError, ValueError) as error:
         field = authority.field if authority else config.source
-        raise KubeConfigError(f"{field}: holds no usable CA certificate: {error}") from error
-    # Cluster authorities are often made without the extensions that Python 3.13 began to insist on.
+        raise KubeConfigError(f"{field}: no usable CA certificate: {error}") from error
+    # Cluster authorities often lack the extensions that Python 3.13 requires by default.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if config.insecure_skip_tls_verify:
         context.check_hostname = False
@@ -33,13 +33,13 @@ def tls_context(config: KubeConfig) -> ssl.SSLContext | None:
 
 
 def _load_pair(context: ssl.SSLContext, certificate: CredentialSource, key: CredentialSource) -> None:
-    # The ssl module loads a pair from paths only; a key that came as data does not touch the disk.
+    # The ssl module loads a pair only from paths; a key from inline data must not reach the disk.
     with _as_path(certificate.read()) as certificate_path, _as_path(key.read()) as key_path:
         try:
             context.load_cert_chain(certificate_path, key_path, password=lambda: "")
         except (ssl.SSLError, OSError) as error:
             raise KubeConfigError(
-                f"{certificate.field} and {key.field}: are no usable pair: {error}"
+                f"{certificate.field} and {key.field}: not a usable pair: {error}"
             ) from error
 
 
@@ -52,7 +52,7 @@ def _as_path(text: str) -> Iterator[str]:
             yield f"/proc/self/fd/{descriptor}"
         finally:
             os.close(descriptor)
-    else:  # macOS: readable by us alone, and gone at once
+    else:  # macOS: readable only by this user, and deleted at once
         with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()

@@ -1,4 +1,4 @@
-"""A TLS handshake with an API server, for the certificate that it presents. No request is sent."""
+"""Reads an API server's certificate by a TLS handshake, without a request."""
 
 import asyncio
 import contextlib
@@ -17,9 +17,9 @@ _REQUEST: Final = "read the certificate of the API server"
 async def fetch_server_identity(
     server: str, tls: ssl.SSLContext | None, *, server_name: str, deadline_seconds: float
 ) -> ServerIdentity:
-    """What the server at that URL proves to be, on a connection of its own. Raises Unreachable.
+    """Return the identity in the server's certificate, on a new connection. Raises Unreachable.
 
-    `server_name` is what its certificate is verified for, "" for the host of the URL.
+    `server_name` is the name for which the certificate is verified, "" = the host of the URL.
     """
     if tls is None:
         raise Unreachable(f"{server} is plain HTTP and presents no certificate: use https", request=_REQUEST)

@@ -1,4 +1,4 @@
-"""One HTTP session to one API server: deadlines, retries that the server asked for, translated errors."""
+"""One HTTP session to one API server: deadlines, requested retries, translated errors."""
 
 import asyncio
 import contextlib
@@ -29,13 +29,13 @@ from libs.common.kube.server_identity import ServerIdentity
 from libs.common.kube.tls_handshake import fetch_server_identity
 
 DEADLINE_SECONDS: Final = 15.0
-# At most. Each costs a handshake and 0.3 MB of TLS buffers, and a thousand joins would open as many as they
-# may; with 24 an API server that takes 20 ms for a write still gets more of them than it can store.
+# Maximum. Each costs a handshake and 0.3 MB of TLS buffers, and a thousand joining machines would use any
+# number. With 24, an API server that needs 20 ms per write still gets more writes than it can store.
 CONNECTIONS: Final = 24
-_LINE_LIMIT: Final = 2**21  # bytes of one watch event: etcd's 1.5 MiB for an object, and its envelope
-_PART_BYTES: Final = 2**16  # a larger body is sent in parts, between which others have their turn
-_CLOSE_SECONDS: Final = 2.0  # for the other end's word that a WebSocket is closed
-_PAUSE_FLOOR_SECONDS: Final = 0.25  # for a server that says "Retry-After: 0"
+_LINE_LIMIT: Final = 2**21  # bytes of one watch event: 1.5 MiB for an object in etcd, and its envelope
+_PART_BYTES: Final = 2**16  # a larger body is sent in parts, so that other tasks run in between
+_CLOSE_SECONDS: Final = 2.0  # for the peer's answer to a close frame
+_PAUSE_FLOOR_SECONDS: Final = 0.25  # for a server that sends "Retry-After: 0"
 
 # verb, resource with its subresource ("nodes/status"), HTTP status (0: none), seconds
 RequestObserver = Callable[[str, str, int, float], None]
@@ -44,7 +44,7 @@ ReadMessage = Callable[[], Awaitable[bytes | None]]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; verb and resource are Kubernetes' words, for metrics, audit and messages."""
+    """One request; verb and resource are those of Kubernetes, for metrics, audit and messages."""
 
     verb: str
     resource: str
@@ -54,14 +54,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     content_type: str = "application/json"
     name: str = ""
-    max_bytes: int | None = None  # of an answer that others write: a kubelet, through the API server
+    max_bytes: int | None = None  # limit of a response that others write, such as a kubelet
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource} {self.name}".rstrip()
 
 
 class Transport:
-    """The session: made on first use inside a running loop, closed by `close`."""
+    """The session: created on first use inside a running loop, closed by `close`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Transport:
         observe: RequestObserver = lambda verb, resource, status, seconds: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Raises KubeConfigError if the credentials cannot be read. `jitter` is uniform in [0, 1)."""
+        """Read the credentials; `jitter` is uniform in [0, 1). Raises KubeConfigError."""
         self._config = config
         self._credentials = Credentials(config)
         self._user_agent = user_agent
@@ -83,10 +83,10 @@ class Transport:
         self._jitter = jitter
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
-        self.server_date = ""  # of the last answer: the server's clock, as HTTP writes it
+        self.server_date = ""  # of the last response: the server's clock, in HTTP format
 
     def with_own_connections(self, *, connections: int) -> "Transport":
-        """Another session to the same server as the same identity."""
+        """Return another session to the same server with the same identity."""
         return Transport(
             self._config,
             user_agent=self._user_agent,
@@ -102,7 +102,7 @@ class Transport:
         return self._config.server
 
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with our credentials, in words for /readyz."""
+        """Return the problems of the credentials, in words for /readyz."""
         return (self._credentials.problem,) if self._credentials.problem else ()
 
     async def close(self) -> None:
@@ -112,7 +112,7 @@ class Transport:
             await self._session.close()
 
     async def fetch_server_identity(self) -> ServerIdentity:
-        """The names and addresses in the certificate that the server presents now. Raises KubeError."""
+        """Return the names and addresses in the server's current certificate. Raises KubeError."""
         try:
             await self._credentials.refresh(time.monotonic())
         except KubeConfigError as error:
@@ -125,11 +125,11 @@ class Transport:
         )
 
     async def call(self, request: Request, *, deadline_seconds: float | None = None) -> bytes:
-        """Send it and return the body of a 2xx answer. Raises KubeError.
+        """Send a request; return the body of a 2xx response. Raises KubeError.
 
-        All attempts together end by the deadline: the server's Retry-After (429, 5xx) is waited for with
-        jitter while time is left; after a 401 with changed credentials, and after a connection that broke,
-        it is sent once more at once. Sending again is safe because each of our writes is fenced.
+        The deadline covers all attempts. A Retry-After of the server (429, 5xx) is applied with jitter while
+        time is left. After a 401 with changed credentials, and after a broken connection, the request is sent
+        again at once. This is safe because each write is fenced.
         """
         budget = deadline_seconds or self._deadline_seconds
         until = time.monotonic() + budget
@@ -141,9 +141,9 @@ class Transport:
 
     @asynccontextmanager
     async def open_watch(self, request: Request, *, seconds: float) -> AsyncIterator[ReadLine]:
-        """Open a watch; yields what reads its next line (b"" at the end). Raises KubeError, then or there.
+        """Open a watch; yield a function that reads its next line (b"" at the end). Both raise KubeError.
 
-        It ends with Unreachable `seconds` after the opening, and before if the peer acknowledges nothing.
+        It ends with Unreachable after `seconds`, or earlier if the peer acknowledges nothing.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._deadline_seconds)
         started = time.monotonic()
@@ -167,11 +167,11 @@ class Transport:
             finally:
                 end.cancel()
         finally:
-            response.close()  # never released: a watch's connection is not used again
+            response.close()  # never released: the connection of a watch is not reused
 
     @asynccontextmanager
     async def open_web_socket(self, request: Request, *, protocol: str) -> AsyncIterator[ReadMessage]:
-        """Open a WebSocket; yields what reads its next message (None at the end). Raises KubeError."""
+        """Open a WebSocket; yield a function that reads a message (None at the end). Both raise KubeError."""
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 web_socket = await self._upgraded(request, protocol)
@@ -189,7 +189,7 @@ class Transport:
     async def _why_no_web_socket(
         self, request: Request, refused: aiohttp.WSServerHandshakeError
     ) -> KubeError:  # fmt: skip
-        """The refusal's text, which aiohttp does not read, is that of the same request without an upgrade."""
+        """Return the rejection with its text, by the same request without an upgrade: aiohttp drops it."""
         try:
             await self.call(request)
         except KubeError as error:
@@ -218,8 +218,8 @@ class Transport:
         except HttpProcessingError as error:
             raise ServerError(f"event beyond {_LINE_LIMIT} bytes", request=str(request)) from error
         except (aiohttp.ClientError, OSError, RuntimeError) as error:
-            # RuntimeError is what aiohttp says when the connection was closed between two reads.
-            what = "silent beyond the end of the watch" if response.closed else describe_error(error)
+            # aiohttp raises RuntimeError if the connection was closed between two reads.
+            what = "no end of the watch in time" if response.closed else describe_error(error)
             raise self._unreachable(request, what, error) from error
 
     async def _call_until(self, request: Request, until: float) -> bytes:
@@ -246,10 +246,10 @@ class Transport:
         try:
             return await self._credentials.renew()
         except KubeConfigError:
-            return False  # the refusal says more; a plugin that fails is told by the next request
+            return False  # the 401 says more; the next request reports a failing plugin
 
     async def _paused(self, asked_seconds: float, until: float) -> bool:
-        # Spread, so that all who were refused together do not come back together.
+        # Jitter, so that rejected clients do not all return together.
         pause = max(asked_seconds, _PAUSE_FLOOR_SECONDS) * (1.0 + 0.25 * self._jitter())
         if time.monotonic() + pause >= until:
             return False
@@ -300,7 +300,7 @@ class Transport:
                 read_bufsize=_LINE_LIMIT if request.verb == "watch" else 2**16,
             )
         except asyncio.CancelledError as error:
-            # Closing, aiohttp cancels whoever waits for a connection; nobody has cancelled the task.
+            # aiohttp's close cancels tasks that wait for a connection, although no caller cancelled them.
             if self._is_closed() and not _is_cancelled(asyncio.current_task()):
                 raise _closed(request) from error
             raise
@@ -310,7 +310,7 @@ class Transport:
             async with asyncio.timeout(self._deadline_seconds):
                 return await self._refusal(request, response)
         except (TimeoutError, aiohttp.ClientError, OSError):
-            return self._refused(request, response, b"")  # the status says enough
+            return self._refused(request, response, b"")  # the status is enough
 
     async def _refusal(self, request: Request, response: aiohttp.ClientResponse) -> KubeError:
         return self._refused(request, response, await _body(request, response))
@@ -351,7 +351,7 @@ async def _body(request: Request, response: aiohttp.ClientResponse) -> bytes:
     async for part in response.content.iter_any():
         body += part
         if len(body) > request.max_bytes:
-            raise ServerError(f"the answer has more than {request.max_bytes} bytes", request=str(request))
+            raise ServerError(f"the response exceeds {request.max_bytes} bytes", request=str(request))
     return bytes(body)
 
 
@@ -361,10 +361,10 @@ async def _read_message(request: Request, web_socket: aiohttp.ClientWebSocketRes
         return bytes(message.data)
     if message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED):
         return None
-    why = f"a message of type {message.type.name}"  # its text is anybody's
+    why = f"a message of type {message.type.name}"  # its content is not trusted
     if message.type is aiohttp.WSMsgType.ERROR:
         why = str(message.data)
-    raise ServerError(f"the WebSocket broke: {why}", request=str(request))
+    raise ServerError(f"WebSocket failed: {why}", request=str(request))
 
 
 async def _close_web_socket(web_socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
@@ -384,11 +384,11 @@ def _is_cancelled(task: "asyncio.Task[Any] | None") -> bool:
 
 
 def _closed(request: Request) -> Unreachable:
-    return Unreachable("this connection to the API server has been closed", request=str(request))
+    return Unreachable("the connection to the API server is closed", request=str(request))
 
 
 class _ConnectionBroke(Exception):
-    """A connection ended before an answer came, as a kept-alive one does when the server restarts."""
+    """A connection ended before the response, as a kept-alive one does when the server restarts."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))

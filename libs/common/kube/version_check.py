@@ -45,7 +45,7 @@ class VersionCheck(Generic[Item]):
         self._error = ""
 
     def problems(self) -> tuple[str, ...]:
-        """Why the watch may be one that never sends anything, in words for /readyz."""
+        """Return why the watch may be one that never sends anything, in words for /readyz."""
         if self._failing_since is None:
             return ()
         seconds = self._clock() - self._failing_since
@@ -54,11 +54,11 @@ class VersionCheck(Generic[Item]):
         return (f"the watch of {self._resource.plural} cannot be checked for {seconds:.0f} s: {self._error}",)
 
     def clear(self) -> None:
-        """A list has succeeded: nothing is left to check."""
+        """End the check: a list has succeeded."""
         self._failing_since = None
 
     async def is_ahead_of_server(self, version: str) -> bool:
-        """Whether the server has not reached this version. Retries until there is an answer."""
+        """Return whether the server has not reached this version. Retries until there is an answer."""
         await asyncio.sleep(_FIRST_SECONDS)
         page = await self._first_page()
         self.clear()

@@ -80,12 +80,12 @@ def decode_watch_event(
             status = msgspec.json.decode(event.object, type=Status)
             raise error_from_status(status, status.code, request=str(request))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ListAgain(f"the watch said something unreadable: {error}") from error
+        raise ListAgain(f"the watch sent an invalid line: {error}") from error
     item = decode_object(event.object, resource, on_unreadable)
     if event.type != "DELETED":
         return None if item is None else Changed(item)
     if item is None:
-        raise ListAgain("an object that cannot be read was deleted: only a list tells which are left")
+        raise ListAgain("an unreadable object was deleted: a list is needed to find out which")
     return Deleted(item)
 
 
