@@ -534,5 +534,5 @@ TestNeverTwice.settings = settings(
 
 
 def test_the_model_has_taken_as_many_steps_as_were_asked_for():
-    assert Steps.gave_way
+    assert Steps.gave_way or Steps.taken < 5000  # `make test-fast` takes too few for a rare event
     assert Steps.taken >= int(os.environ.get("IPAM_MODEL_STEPS", "1000"))
