@@ -15,6 +15,7 @@ from libs.common.contract.services import SERVICES
 
 ROOT: Final = Path(__file__).parents[1]
 METRICS: Final = ROOT / "libs" / "common" / "observability" / "metrics.py"
+_USE: Final = re.compile(r"\bmetrics\.(\w+)\b")
 _SECTION: Final = re.compile(r"^# ---- (?P<title>[^:\n]+)")
 # The constructor of a metric, and its Prometheus type.
 _FACTORIES: Final = {
@@ -64,11 +65,15 @@ def list_services(constant: str) -> tuple[str, ...]:
     return tuple(name for name in (*ALL_SERVICES, "bootstrap") if name in found)
 
 
-@cache
 def list_setters(constant: str) -> frozenset[str]:
     """Return the modules that use that constant."""
-    used = re.compile(rf"\bmetrics\.{constant}\b")
-    return frozenset(module for module, text in read_modules().items() if used.search(text))
+    return frozenset(module for module, used in _read_uses().items() if constant in used)
+
+
+@cache
+def _read_uses() -> dict[str, frozenset[str]]:
+    """Return the constants that each module uses."""
+    return {module: frozenset(_USE.findall(text)) for module, text in read_modules().items()}
 
 
 @cache

@@ -57,15 +57,20 @@ def write_if_changed(path: Path, content: str) -> None:
         print(f"wrote {path.relative_to(CHART.parents[2])}")
 
 
+def write_copies() -> None:
+    """Write the files that follow the chart and the observability files, without helm."""
+    write_if_changed(PAGE, render_values_doc())
+    write_if_changed(EMBEDDED, render_embedded())
+    for path in list_surplus_files():
+        path.unlink()
+    for name, content in read_original_files().items():
+        write_if_changed(COPIES / name, content)
+
+
 def main() -> None:
     """Write the chart's generated files. `python -m tools.service_table` must run first."""
     try:
-        write_if_changed(PAGE, render_values_doc())
-        write_if_changed(EMBEDDED, render_embedded())
-        for path in list_surplus_files():
-            path.unlink()
-        for name, content in read_original_files().items():
-            write_if_changed(COPIES / name, content)
+        write_copies()
         for name in RENDERED_FILES:
             write_if_changed(MANIFESTS / name, render_file(name))
     except (BuildError, HelmError) as error:

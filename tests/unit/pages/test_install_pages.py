@@ -8,10 +8,7 @@ import pytest
 import yaml
 
 from libs.common.cloud_config.file_keys import FEATURES, GLOBAL
-from libs.common.contract.controllers import (
-    canonical_name,
-)
-from libs.common.contract.services import LEASE_NAMESPACE, SERVICES, WATCHER, WATCHER_LEASE_NAME
+from libs.common.contract.services import LEASE_NAMESPACE, WATCHER, WATCHER_LEASE_NAME
 from libs.common.settings.reference_flags import list_wildcard_differences
 from services.bootstrap.certificates import AUTHORITY_LIFETIME
 from services.bootstrap.kubernetes_key_store import INSTANCE, LABELS
@@ -82,13 +79,6 @@ def test_the_patches_are_all_there_are():
         r"deploy/talos/([\w.-]+-patch[\w.-]*\.yaml)\)", section("install", "Prepare the machines")
     )
     assert sorted(linked) == sorted(path.name for path in PATCHES.glob("*-patch*.yaml"))
-
-
-def test_the_controllers_are_those_that_can_be_asked_for():
-    told = dict(re.findall(r"`([a-z-]+)` \((\w+)\)", section("install", "Profiles")))
-    assert {canonical_name(name): service for name, service in told.items()} == {
-        spec.controller.name: spec.service for spec in SERVICES if spec.controller.name
-    }
 
 
 def test_ports_are_those_of_the_settings():

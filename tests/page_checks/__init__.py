@@ -1,0 +1,1 @@
+"""Proves what the pages of docs/contributing promise, in a copy of the tree."""

@@ -1,0 +1,66 @@
+"""Each page of docs/contributing: its steps give what it promises, and none of them can be left out."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from tests.page_steps import Step, TreeCopy, read_steps
+
+
+class Walk(msgspec.Struct, frozen=True):
+    """A page or a section of it; its module in tests.page_checks; what its example adds."""
+
+    page: str
+    check: str
+    name: str
+    section: str = ""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Its steps."""
+        return read_steps(self.page, self.section)
+
+
+WALKS = {
+    "service": Walk("add-a-service.md", "add_a_service", "auditor"),
+    "platform": Walk("add-a-platform.md", "add_a_platform", "examplecloud"),
+    "fact": Walk("add-a-fact-or-rule-field.md", "add_a_fact", "DomainName", "A fact"),
+    "rule field": Walk("add-a-fact-or-rule-field.md", "add_a_rule_field", "disabled", "A rule field"),
+}
+LEFT_OUT = [
+    pytest.param(walk, number, id=f"{name}, {step.title}")
+    for name, walk in WALKS.items()
+    for number, step in enumerate(walk.steps)
+]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> TreeCopy:
+    return TreeCopy(tmp_path_factory.mktemp("copy"))
+
+
+def find_fault(tree: TreeCopy, walk: Walk, steps: Sequence[Step]) -> str:
+    """Apply the steps and check the result; return what is wrong, "" if nothing is."""
+    try:
+        tree.apply(steps)
+    except (LookupError, FileNotFoundError) as error:
+        return str(error)
+    commands = [step.text for step in steps if step.place == "run"]
+    run = tree.run("-m", "tests.page_checks", walk.check, walk.name, *commands)
+    return run.stderr if run.returncode else ""
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
+def test_the_steps_of_a_page_give_what_it_promises(tree: TreeCopy, walk: Walk):
+    assert find_fault(tree, walk, walk.steps) == ""
+    sources = [name for name in tree.list_changes() if name.endswith(".py")]
+    for check in (("check",), ("format", "--check")):
+        run = tree.run("-m", "ruff", *check, "--no-cache", *sources)
+        assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.parametrize(("walk", "left_out"), LEFT_OUT)
+def test_no_step_of_a_page_can_be_left_out(tree: TreeCopy, walk: Walk, left_out: int):
+    steps = walk.steps
+    assert find_fault(tree, walk, (*steps[:left_out], *steps[left_out + 1 :]))
