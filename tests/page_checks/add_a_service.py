@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
-from libs.common.cloud_config.read_ownership import NODE_CONTROLLER_NAMES
+from libs.common.contract.controllers import NODE_CONTROLLER_NAMES
 from libs.common.contract.services import SERVICES
 from libs.common.service.service import Dependencies
 from libs.common.settings.read_settings import read_settings

@@ -8,7 +8,7 @@ from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import CSR, IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER
 from tools.generated_part import replace_part
 
-_PORT: Final = WATCHER.port  # of every container: each has an address of its own
+_PORT: Final = WATCHER.port  # each container has an address of its own
 _SERVICE_NETWORKS: Final = "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112"
 _CONTROLLERS: Final = "--controllers=cloud-node,node-csr-approval,cloud-node-lifecycle"
 # The flags that the cluster of deploy/compose needs; a service without an entry needs none.
