@@ -5,11 +5,8 @@ from typing import Any
 
 import msgspec
 
-from cli.doctor.check_report import CheckReport
-from cli.doctor.diagnosis import diagnose
-from cli.doctor.installation import Installation, Process
-from cli.doctor.installation_snapshot import InstallationSnapshot, RemoteClock
-from cli.doctor.kube_objects import (
+from cli.cluster.installation import Installation, Process
+from cli.cluster.kube_objects import (
     Condition,
     Container,
     LeaseItem,
@@ -27,6 +24,10 @@ from cli.doctor.kube_objects import (
     WorkloadSpec,
     WorkloadStatus,
 )
+from cli.cluster.unavailable import RemoteClock
+from cli.doctor.check_report import CheckReport
+from cli.doctor.diagnosis import diagnose
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.required_permissions import AccessReviewResult, list_access_reviews
 from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
 from cli.inside.flow_snapshot import (

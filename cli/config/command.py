@@ -1,10 +1,11 @@
 """The click commands `talos-ccm config` and `talos-ccm config check`."""
 
-import signal
 import sys
 from pathlib import Path
 
 import click
+
+from cli.command_exit import exit_on_failure
 
 
 @click.group(short_help="Check --cloud-config files and values files.")
@@ -60,7 +61,7 @@ def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool
       kubectl -n kube-system get configmap talos-cloud-controller-manager \\
         -o jsonpath='{.data.ccm-config\\.yaml}' | talos-ccm config check -
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    try:
+    with exit_on_failure():
         from cli.config.check_files import check_files  # noqa: PLC0415 - `--help` need not load all of it
 
         status = check_files(
@@ -70,6 +71,4 @@ def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool
             strict=strict,
             differences=differences,
         )
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
-    sys.exit(status)
+        sys.exit(status)

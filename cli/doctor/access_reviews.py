@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.doctor.kube_reader import KubeReader
+from cli.cluster.kube_reader import KubeReader
 from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewResult
 from libs.common.kube.errors import Forbidden, KubeError
 

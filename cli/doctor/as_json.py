@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from cli.cluster.installation import Installation
 from cli.doctor.check_report import Diagnosis
-from cli.doctor.installation import Installation
 
 
 def diagnosis_to_json(diagnosis: Diagnosis, installation: Installation) -> dict[str, Any]:

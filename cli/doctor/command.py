@@ -1,12 +1,12 @@
 """The click commands `talos-ccm doctor` and `talos-ccm inside talos`."""
 
-import signal
 import sys
 from pathlib import Path
 
 import click
 
 from cli import access_options
+from cli.command_exit import exit_on_failure
 from cli.doctor.check_names import CHECK_NAMES
 
 
@@ -47,21 +47,12 @@ def doctor(
       talos-ccm doctor --only rights --only kubelets
       talos-ccm doctor -o json | jq '.checks[] | select(.state != "ok")'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    try:
-        from cli.doctor.from_cluster import DoctorQuery  # noqa: PLC0415
+    with exit_on_failure():
+        from cli.doctor.from_cluster import DoctorQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.doctor.run_doctor import run_doctor  # noqa: PLC0415
-        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
-        from cli.lines import print_error  # noqa: PLC0415
 
         source = DoctorQuery(kubeconfig=kubeconfig, context=context, namespace=namespace, release=release)
-        try:
-            code = run_doctor(source, frozenset(only), as_json=output == "json")
-        except ClusterUnavailable as error:
-            print_error(f"Error: {error}")
-            code = 2
-    except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-    sys.exit(code)
+        sys.exit(run_doctor(source, frozenset(only), as_json=output == "json"))
 
 
 @click.command()

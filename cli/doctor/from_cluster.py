@@ -9,26 +9,33 @@ from typing import Final
 
 import msgspec
 
-from cli.credentials import open_kube_client
-from cli.doctor.access_reviews import review_access
-from cli.doctor.checks.permissions import get_role_paths
-from cli.doctor.installation import Installation, assume_installation, choose_installation, find_installations
-from cli.doctor.installation_snapshot import AbsentObject, InstallationSnapshot, Unavailable
-from cli.doctor.kube_objects import (
+from cli.cluster.certificate_signing_request import CertificateSigningRequest
+from cli.cluster.credentials import open_kube_client
+from cli.cluster.installation import (
+    Installation,
+    assume_installation,
+    choose_installation,
+    find_installations,
+)
+from cli.cluster.kube_listing import ClusterUnavailable, run_gathering
+from cli.cluster.kube_objects import (
     LeaseItem,
     Namespace,
     TalosAccount,
     Workload,
 )
-from cli.doctor.kube_reader import KubeReader, get_or_not_found, get_or_unavailable
+from cli.cluster.kube_reader import KubeReader, get_or_not_found, get_or_unavailable
+from cli.cluster.unavailable import AbsentObject, Unavailable
+from cli.cluster.workload_queries import list_workloads
+from cli.doctor.access_reviews import review_access
+from cli.doctor.checks.permissions import get_role_paths
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.kubelet_queries import query_serving_certificates
 from cli.doctor.pod_probe import PodProbe, probe_in_pod
 from cli.doctor.required_permissions import AccessReviewResult, list_access_reviews
-from cli.doctor.workload_queries import fetch_last_messages, list_pods, list_workloads
-from cli.explain.certificate_signing_request import CertificateSigningRequest
+from cli.doctor.unready_pods import fetch_last_messages, list_pods
 from cli.inside.flow_client import FlowQuery, query_flow
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
-from cli.kube_listing import ClusterUnavailable, run_gathering
 from libs.common.contract.node import Node
 from libs.common.kube.api import SIGNING_REQUESTS
 from libs.common.kube.config_maps import ConfigMap

@@ -2,56 +2,17 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypeVar
 
 import msgspec
 
-from cli.doctor.installation import Installation
-from cli.doctor.kube_objects import LeaseItem, Pod, PodEvent, TalosAccount, Workload
+from cli.cluster.certificate_signing_request import CertificateSigningRequest
+from cli.cluster.installation import Installation
+from cli.cluster.kube_objects import LeaseItem, Pod, PodEvent, TalosAccount, Workload
+from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, RemoteClock, Unavailable
 from cli.doctor.required_permissions import AccessReviewResult
 from cli.doctor.talos_credential_report import TalosCredentialReport
-from cli.explain.certificate_signing_request import CertificateSigningRequest
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from libs.common.contract.node import Node
-
-T = TypeVar("T")
-
-
-class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that could not be read, with the reason and the missing permission."""
-
-    reason: str
-    required_permission: str = (
-        ""  # the missing permission in the form of `kubectl auth can-i`: "list pods --namespace kube-system"
-    )
-
-    @property
-    def fix(self) -> str:
-        """Return what would make the value known."""
-        if self.required_permission:
-            return "use credentials with this permission, or grant it"
-        return "correct this, then check again"
-
-    @property
-    def commands(self) -> tuple[str, ...]:
-        """Return the command that shows whether the caller has the permission."""
-        return (f"kubectl auth can-i {self.required_permission}",) if self.required_permission else ()
-
-
-class RemoteClock(msgspec.Struct, frozen=True, kw_only=True):
-    """A remote clock reading, bounded by two local timestamps."""
-
-    earliest: datetime  # the earliest possible remote time
-    latest: datetime  # the latest possible remote time
-    requested_at: datetime
-    responded_at: datetime
-
-
-class AbsentObject(msgspec.Struct, frozen=True):
-    """An object that does not exist."""
-
-
-NOT_QUERIED = Unavailable(reason="not queried")
 
 
 class InstallationSnapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,9 @@ import asyncio
 import json
 from typing import Any, Final
 
-from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
-from cli.doctor.kube_reader import KubeReader, get_or_unavailable
+from cli.cluster.kube_reader import KubeReader, get_or_unavailable
+from cli.cluster.unavailable import Unavailable
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.contract.node import Node
 from libs.common.kube.errors import KubeError
 

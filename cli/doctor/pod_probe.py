@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from cli.doctor.installation import Installation
-from cli.doctor.installation_snapshot import RemoteClock, Unavailable
-from cli.doctor.kube_objects import Pod
+from cli.cluster.installation import Installation
+from cli.cluster.kube_objects import Pod
+from cli.cluster.unavailable import RemoteClock, Unavailable
 from cli.doctor.talos_credential_report import TalosCredentialReport, decode_report
 from libs.common.contract.node import Node
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips

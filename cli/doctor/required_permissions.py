@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from cli.doctor.installation import Installation, Process, get_lease_name
+from cli.cluster.installation import Installation, Process, get_lease_name
 from libs.common.contract.service_spec import PolicyRule
 from libs.common.contract.services import LEASES, WATCHER_LEASE
 from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights

@@ -1,7 +1,6 @@
 """The click commands `talos-ccm explain` and `talos-ccm explain csr`."""
 
 import ipaddress
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import click
 
 from cli import access_options
+from cli.command_exit import exit_on_failure
 from cli.explain.node.command import node
 from libs.common.settings.flag_values import parse_duration, parse_list
 
@@ -113,12 +113,10 @@ def csr(
     networks, services = parse_list(allowed_networks), parse_list(service_networks)
     _reject_unknown_networks("--csr-allowed-networks", networks)
     _reject_unknown_networks("--service-cluster-ip-range", services)
-    try:
-        from cli.explain.from_cluster import RequestQuery  # noqa: PLC0415
-        from cli.explain.run_explain_csr import explain_csr  # noqa: PLC0415
-        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
-        from cli.lines import print_error  # noqa: PLC0415
-        from cli.render.run_render import RenderError, read_config  # noqa: PLC0415
+    with exit_on_failure():
+        from cli.explain.csr.from_cluster import RequestQuery  # noqa: PLC0415 - `--help` need not load it
+        from cli.explain.csr.run_explain_csr import explain_csr  # noqa: PLC0415
+        from cli.render.run_render import read_config  # noqa: PLC0415
         from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415
         from libs.common.contract.controllers import CSR_APPROVAL  # noqa: PLC0415
         from services.csr.decision import ApprovalPolicy  # noqa: PLC0415
@@ -129,16 +127,9 @@ def csr(
             min_expiration_seconds=least,
             max_expiration_seconds=most,
         )
-        try:
-            file = read_config(cloud_config).document if cloud_config else CloudConfig()
-            ownership = file.ownership.for_controller(CSR_APPROVAL)
-            status = explain_csr(RequestQuery(**source), policy, ownership, as_json=output == "json")
-        except (ClusterUnavailable, RenderError) as error:
-            print_error(f"Error: {error}")
-            status = 2
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
-    sys.exit(status)
+        file = read_config(cloud_config).document if cloud_config else CloudConfig()
+        ownership = file.ownership.for_controller(CSR_APPROVAL)
+        sys.exit(explain_csr(RequestQuery(**source), policy, ownership, as_json=output == "json"))
 
 
 def _reject_unknown_networks(option: str, networks: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from rich.text import Text
 
-from cli.explain.request_explanation import CheckResult
+from cli.explain.csr.request_explanation import CheckResult
 from cli.lines import Line
 from services.csr.certificate_request import quote_untrusted
 

@@ -44,7 +44,7 @@ def flow(objects: tuple[str, ...]) -> None:
 @inside.command()
 def certificates() -> None:
     """Print the expiry of the Talos certificate of this pod as JSON."""
-    from cli.credentials import read_talos_certificate_expiry  # noqa: PLC0415
+    from cli.cluster.credentials import read_talos_certificate_expiry  # noqa: PLC0415
     from cli.inside.flow_snapshot import CertificateSnapshot, encode_certificates  # noqa: PLC0415
 
     until = read_talos_certificate_expiry()

@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-from cli.credentials import AccessError
+from cli.cluster.credentials import AccessError
 from cli.inside.flow_query import FlowQuery, resolve_nats_access
 from cli.inside.flow_snapshot import (
     CertificateSnapshot,
@@ -31,7 +31,7 @@ async def query_flow(source: FlowQuery) -> FlowSnapshot | FlowUnavailable:
 
 async def fetch_certificates(source: FlowQuery) -> tuple[CertificateSnapshot, ...]:
     """Return metadata's Talos certificate by exec in its pod; () if it is unavailable."""
-    from cli.exec.pod_commands import run_in_pod  # noqa: PLC0415 - loaded only if needed
+    from cli.cluster.pod_commands import run_in_pod  # noqa: PLC0415 - loaded only if needed
 
     if resolve_nats_access(source, os.environ) is not None:
         return ()  # there are no pods to query, or this process may not exec
@@ -49,7 +49,7 @@ async def fetch_certificates(source: FlowQuery) -> tuple[CertificateSnapshot, ..
 
 
 async def _query_watcher_pod(source: FlowQuery) -> FlowSnapshot | FlowUnavailable:
-    from cli.exec.pod_commands import AllInOneError, run_in_pod  # noqa: PLC0415 - loaded only if needed
+    from cli.cluster.pod_commands import AllInOneError, run_in_pod  # noqa: PLC0415 - loaded only if needed
 
     arguments = ["inside", "flow", *(word for each in source.objects for word in ("--object", str(each)))]
     try:

@@ -1,6 +1,5 @@
 """The click command `talos-ccm render`."""
 
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import click
 
 from cli import access_options
+from cli.command_exit import exit_on_failure
 
 _CONFIG = click.Path(path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -99,10 +99,9 @@ def render(
       talos-ccm render new.yaml --against ccm-config.yaml --all-nodes
       talos-ccm render new.yaml --against old.yaml --facts nodes.json --exit-code
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    try:
-        from cli.lines import print_error  # noqa: PLC0415 - as above
-        from cli.render.node_selection import NodeSelection  # noqa: PLC0415
-        from cli.render.run_render import EXIT_FAILED, RenderError, RenderOptions  # noqa: PLC0415
+    with exit_on_failure():
+        from cli.render.node_selection import NodeSelection  # noqa: PLC0415 - as above
+        from cli.render.run_render import RenderOptions  # noqa: PLC0415
         from cli.render.run_render import run_render as show  # noqa: PLC0415
         from cli.render.samples import load_samples  # noqa: PLC0415
 
@@ -118,14 +117,7 @@ def render(
             exit_code=exit_code,
             save_facts=save_facts,
         )
-        try:
-            status = show(asked)
-        except RenderError as refused:
-            print_error(f"Error: {refused}")
-            status = EXIT_FAILED
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
-    sys.exit(status)
+        sys.exit(show(asked))
 
 
 def _reject_invalid_options(wanted: Any, known: dict[str, Any]) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cli.credentials import AccessError, open_kube_client, open_talos_client
-from cli.machine_query import query_machine_or_fault
+from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
+from cli.cluster.machine_query import query_machine_or_fault
 from cli.render.described_node import DescribedNode
 from cli.render.node_selection import GatheredNodes, NodeSelection, NodesUnavailable, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource

@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from cli.command_exit import EXIT_FAILED, CommandError
 from cli.lines import Line, print_json, print_lines
 from cli.render import text
 from cli.render.as_json import comparison_to_json, previews_to_json
@@ -32,7 +33,7 @@ from libs.common.safe_yaml import MAX_BYTES
 from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
 from services.labeler.rules import RulesError, collect_findings
 
-EXIT_UNCHANGED, EXIT_CHANGES, EXIT_FAILED = 0, 1, 2
+EXIT_UNCHANGED, EXIT_CHANGES = 0, 1
 _EVERYTHING: Final[frozenset[TalosResource]] = frozenset(field.resource for field in FIELDS if field.resource)
 
 
@@ -47,7 +48,7 @@ class RenderOptions(msgspec.Struct, frozen=True, kw_only=True):
     save_facts: Path | None
 
 
-class RenderError(Exception):
+class RenderError(CommandError):
     """Nothing can be shown; each line of the text gives a reason."""
 
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import FlowUnavailable, LastMessage, StreamSnapshot
-from cli.status.capacity import resolve_pools
-from cli.status.flow_components import (
+from cli.status.components import (
     CertificateStatus,
     ConsumerStatus,
     LeaderStatus,
@@ -18,10 +18,11 @@ from cli.status.flow_components import (
     list_consumer_statuses,
     list_service_statuses,
 )
-from cli.status.flow_nodes import NodesStatus, summarize_nodes
-from cli.status.flow_requests import RequestsStatus, summarize_requests
-from cli.status.ipam_status import IpamStatus, build_ipam_status, parse_pages
-from cli.status.status_evidence import KubeUnavailable, StatusEvidence
+from cli.status.ipam.capacity import resolve_pools
+from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, parse_pages
+from cli.status.nodes import NodesStatus, summarize_nodes
+from cli.status.requests import RequestsStatus, summarize_requests
+from cli.status.status_evidence import StatusEvidence
 from libs.common.contract.events import ClusterNetworksObserved, DeadLetter
 from services.ipam.effective_networks import NetworkFlags
 
@@ -41,8 +42,8 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: tuple[LastMessage, ...]
     dead_count: int
     nodes: NodesStatus
-    requests: RequestsStatus | KubeUnavailable
-    pod_cidrs: IpamStatus | KubeUnavailable
+    requests: RequestsStatus | Unavailable
+    pod_cidrs: IpamStatus | Unavailable
     certificates: tuple[CertificateStatus, ...]
     unavailable_parts: tuple[str, ...]  # parts that Kubernetes did not return
     problems: tuple[str, ...]
@@ -51,7 +52,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     def is_unknown(self) -> bool:
         """Whether information is missing that is needed to report that all is well."""
         silent = bool(self.nats_problem) and not self.is_all_in_one
-        return silent or isinstance(self.requests, KubeUnavailable) or self.leader.state == "unknown"
+        return silent or isinstance(self.requests, Unavailable) or self.leader.state == "unknown"
 
     @property
     def exit_status(self) -> int:
@@ -76,7 +77,7 @@ def build_status(evidence: StatusEvidence) -> ClusterStatus:
         dead_count=flow.dead_count if flow else 0,
         nodes=summarize_nodes(evidence.nodes, flow, evidence.at),
         requests=requests
-        if isinstance(requests, KubeUnavailable)
+        if isinstance(requests, Unavailable)
         else summarize_requests(requests, flow, evidence.at, frozenset(node.name for node in evidence.nodes)),
         pod_cidrs=_build_ipam_status(evidence),
         certificates=tuple(
@@ -90,10 +91,10 @@ def build_status(evidence: StatusEvidence) -> ClusterStatus:
     return msgspec.structs.replace(found, problems=tuple(_list_problems(found, told=flow is not None)))
 
 
-def _build_ipam_status(evidence: StatusEvidence) -> IpamStatus | KubeUnavailable:
+def _build_ipam_status(evidence: StatusEvidence) -> IpamStatus | Unavailable:
     """Return the IPAM status; its pools are those of the cluster networks that metadata published."""
     claims = evidence.claims
-    if isinstance(claims, KubeUnavailable):
+    if isinstance(claims, Unavailable):
         return claims
     pages = parse_pages(claims.pages)
     heard = evidence.flow_snapshot.networks if evidence.flow_snapshot else None
@@ -123,7 +124,7 @@ def _list_unavailable_parts(evidence: StatusEvidence) -> Iterator[str]:
         "pod CIDR claims": evidence.claims,
     }
     for name, part in parts.items():
-        if isinstance(part, KubeUnavailable):
+        if isinstance(part, Unavailable):
             yield f"{name}: {part.reason}"
 
 
@@ -134,15 +135,11 @@ def _list_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
         yield f"dead letters: {found.dead_count:,}"
     if stuck := found.nodes.stuck:
         yield f"Nodes: {len(stuck):,} uninitialized, the oldest {stuck[0].name}"
-    if not isinstance(found.requests, KubeUnavailable):
+    if not isinstance(found.requests, Unavailable):
         owed = [one for one in found.requests.open if one.is_wrong]
         if owed:
             yield f"CSRs: {len(owed):,} nodes without the requested certificate"
-    if (
-        not isinstance(found.pod_cidrs, KubeUnavailable)
-        and found.pod_cidrs.pages
-        and found.pod_cidrs.conflicts
-    ):
+    if not isinstance(found.pod_cidrs, Unavailable) and found.pod_cidrs.pages and found.pod_cidrs.conflicts:
         yield f"pod CIDRs: {len(found.pod_cidrs.conflicts):,} conflicts, see talos-ccm status ipam"
     for one in found.certificates:
         if one.state == "wrong":

@@ -1,6 +1,5 @@
 """The click commands `talos-ccm status` and `talos-ccm status ipam`."""
 
-import signal
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from cli import access_options
+from cli.command_exit import exit_on_failure
 from libs.common.settings.flag_values import parse_duration, parse_list
 
 _MAX_SECONDS = 360_000_000  # a timedelta of this size can still be added to a date
@@ -80,25 +80,14 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
     if context.invoked_subcommand is not None:
         _reject_ignored_options(context)
         return
-    try:
-        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
-        from cli.lines import print_error  # noqa: PLC0415
-        from cli.status.flow_from_cluster import StatusQuery  # noqa: PLC0415
+    with exit_on_failure():
+        from cli.status.from_cluster import StatusQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.status.run_status import show_status, watch_status  # noqa: PLC0415
 
-        source = StatusQuery(**where)
-        as_json = output == "json"
-        try:
-            if watch:
-                code = watch_status(source, every_seconds=interval, as_json=as_json)
-            else:
-                code = show_status(source, as_json=as_json)
-        except ClusterUnavailable as error:
-            print_error(f"Error: {error}")
-            code = 2
-    except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-    sys.exit(code)
+        source, as_json = StatusQuery(**where), output == "json"
+        if watch:
+            sys.exit(watch_status(source, every_seconds=interval, as_json=as_json))
+        sys.exit(show_status(source, as_json=as_json))
 
 
 @status.command(short_help="Show pod CIDR pools, allocations and conflicts.")
@@ -169,11 +158,9 @@ def ipam(
       talos-ccm status ipam --cloud-config ccm-config.yaml --nodes
       talos-ccm status ipam -o json | jq '.conflicts[]'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    try:
-        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
-        from cli.lines import print_error  # noqa: PLC0415
-        from cli.status.ipam_from_cluster import IpamQuery  # noqa: PLC0415
-        from cli.status.run_ipam_status import IpamOptions, show_ipam_status  # noqa: PLC0415
+    with exit_on_failure():
+        from cli.status.ipam.from_cluster import IpamQuery  # noqa: PLC0415 - `--help` need not load it
+        from cli.status.ipam.run_ipam_status import IpamOptions, show_ipam_status  # noqa: PLC0415
         from services.ipam.effective_networks import NetworkFlags, validate_network_flags  # noqa: PLC0415
 
         networks = NetworkFlags(**said)
@@ -183,12 +170,5 @@ def ipam(
         told = IpamOptions(
             network_flags=networks, cloud_config=cloud_config, quarantine=timedelta(seconds=quarantine)
         )
-        try:
-            source = IpamQuery(kubeconfig=kubeconfig, context=context)
-            code = show_ipam_status(source, told, with_nodes=with_nodes, as_json=output == "json")
-        except ClusterUnavailable as error:
-            print_error(f"Error: {error}")
-            code = 2
-    except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-    sys.exit(code)
+        source = IpamQuery(kubeconfig=kubeconfig, context=context)
+        sys.exit(show_ipam_status(source, told, with_nodes=with_nodes, as_json=output == "json"))

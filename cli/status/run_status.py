@@ -8,12 +8,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from cli.kube_listing import ClusterUnavailable
+from cli.cluster.kube_listing import ClusterUnavailable
 from cli.lines import Line, print_error, print_json, print_lines
+from cli.status.as_json import status_to_json
 from cli.status.cluster_status import ClusterStatus, build_status
-from cli.status.flow_from_cluster import StatusQuery, gather_status
-from cli.status.flow_json import status_to_json
-from cli.status.flow_text import format_status
+from cli.status.from_cluster import StatusQuery, gather_status
+from cli.status.text import format_status
 
 
 def show_status(source: StatusQuery, *, as_json: bool) -> int:

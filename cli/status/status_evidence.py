@@ -4,25 +4,13 @@ from datetime import datetime
 
 import msgspec
 
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.pods import Pod
+from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
-from libs.common.kube.pods import Pod
 from services.ipam.pages import StoredPage
-
-
-class KubeUnavailable(msgspec.Struct, frozen=True):
-    """A part that could not be read from Kubernetes, with the reason."""
-
-    reason: str
-
-
-class LeaseSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The watcher Lease. `renewed_at` is by the clock of its holder."""
-
-    holder: str  # "" = no holder
-    renewed_at: datetime | None = None
-    duration_seconds: int = 15
 
 
 class ClaimsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,15 +21,15 @@ class ClaimsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatusEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was gathered. `lease` is None if there is no Lease."""
+    """Everything that was gathered."""
 
     at: datetime
     namespace: str = "kube-system"
     nodes: tuple[Node, ...] = ()
-    requests: tuple[SigningRequest, ...] | KubeUnavailable = ()
-    lease: LeaseSnapshot | KubeUnavailable | None = None
-    pods: tuple[Pod, ...] | KubeUnavailable = ()
-    claims: ClaimsSnapshot | KubeUnavailable = ClaimsSnapshot(before=(), pages=())
+    requests: tuple[SigningRequest, ...] | Unavailable = ()
+    lease: LeaseState | Unavailable = LeaseState()
+    pods: tuple[Pod, ...] | Unavailable = ()
+    claims: ClaimsSnapshot | Unavailable = ClaimsSnapshot(before=(), pages=())
     flow: FlowSnapshot | FlowUnavailable
     certificates: tuple[CertificateSnapshot, ...] = ()  # certificates that NATS does not report
 

@@ -1,169 +1,262 @@
-"""The IPAM status as text: the same on a terminal and in a pipe, except for line breaks. Pure."""
+"""The cluster status as text: the same on a terminal and in a pipe, except for line breaks. Pure."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from math import floor, log2
+from datetime import datetime
 from typing import Final
 
 from rich.text import Text
 
+from cli.cluster.unavailable import Unavailable
 from cli.lines import Line
-from cli.status.claim_conflicts import ADVICE, ClaimConflict, ConflictKind
-from cli.status.ipam_status import IpamStatus, PoolStatus, QuarantinedBlock
-from cli.status.pod_cidr_status import PodCidrState, PodCidrStatus
+from cli.status.cluster_status import ClusterStatus, summarize_dead_letter
+from cli.status.components import (
+    CertificateStatus,
+    ComponentState,
+    ConsumerStatus,
+    LeaderStatus,
+    ServiceStatus,
+)
+from cli.status.ipam.ipam_status import IpamStatus
+from cli.status.ipam.text import format_number
+from cli.status.nodes import NodesStatus, UnusableNode
+from cli.status.requests import OpenRequest, RequestsStatus
 from cli.table import format_table
 from libs.common.cloud_config.findings import truncate_line
-from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 
-_MOST: Final = 20  # maximum lines of conflicts of one kind, and of quarantined blocks
-_EXACT: Final = 10_000_000  # from here on, numbers are shown as powers of two
-_NO_POOLS: Final = (
-    "The number of blocks is unknown: set --cluster-cidr, or --cloud-config with the pools, as for ipam."
-)
-_TITLES: Final[dict[ConflictKind, str]] = {
-    "overlap": "Overlapping pod CIDRs",
-    "odd": "Invalid pod CIDRs",
-    "claimedForAnother": "Pod CIDRs claimed for another Node",
-    "unclaimed": "Nodes without a claim",
-    "claimWithoutNode": "Claims without a Node",
-    "unreadablePage": "Unreadable claim pages",
+_MOST: Final = 10  # maximum lines of one kind
+_WHY: Final = 200  # maximum characters of a text from outside
+_STYLES: Final[dict[ComponentState, str]] = {
+    "well": "green",
+    "wrong": "red",
+    "unknown": "cyan",
+    "absent": "dim",
 }
-_STATES: Final[dict[PodCidrState, tuple[str, str]]] = {
-    "claimed": ("claimed", ""),
-    "unclaimed": ("none", "yellow"),
-    "claimedForAnother": ("another Node's", "red"),
-    "odd": ("none", "red"),
-    "unknown": ("unreadable claim page", "red"),
-    "unwritten": ("not on the Node yet", "yellow"),
-    "leftover": ("obsolete until ipam's next garbage collection", "dim"),
-    "none": ("none, waiting for ipam", "yellow"),
-    "foreign": ("none, the Node is not managed", "dim"),
+_CERTIFICATES: Final = {
+    "nats-server": "NATS",
+    "nats-authority": "CA of NATS",
+    "talos": "metadata's Talos certificate",
 }
 
 
-def format_ipam_status(standing: IpamStatus, *, with_nodes: bool, width: int) -> Iterator[Line]:
+def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
     """Yield the lines. `width` is that of the terminal, or 0 for a pipe."""
-    yield from _format_pools(standing, width)
+    yield _format_verdict(found)
+    yield from (Line(2, Text(text, style="red")) for text in found.problems)
+    if found.nats_problem and not found.is_all_in_one:
+        about = "" if found.nats_problem.startswith("NATS") else "NATS: "
+        yield Line(2, Text(f"{about}{found.nats_problem}", style="cyan"))
+    yield from (Line(2, Text(text, style="cyan")) for text in found.unavailable_parts)
     yield _blank_line()
-    yield from _format_counts(standing)
-    if with_nodes and standing.pod_cidrs:
+    if found.services:
+        yield from _format_services(found.services, width)
         yield _blank_line()
-        rows = [_format_pod_cidr(held) for held in standing.pod_cidrs]
-        yield from format_table(("NODE", "POD CIDR", "CLAIM"), rows, width=width, is_last_column_prose=True)
-    if standing.quarantined:
-        yield _blank_line()
-        yield from _format_quarantined(standing, width)
+    yield _format_field("Leader", *_format_leader(found.leader))
+    yield from _format_messages(found, width)
     yield _blank_line()
-    yield from _format_conflicts(standing.conflicts)
+    yield from _format_nodes(found.nodes, width)
+    yield from _format_requests(found.requests, width)
+    yield from _format_pod_cidrs(found.pod_cidrs)
+    yield from _format_certificates(found.certificates, found.at)
 
 
-def format_number(value: int) -> str:
-    """Return a small number with all digits, a large one as a power of two and the difference to it."""
-    if value < _EXACT:
-        return f"{value:,}"
-    power = value.bit_length() - 1
-    if value == 1 << power:
-        return f"2^{power}"
-    missing = (1 << power + 1) - value
-    if missing < _EXACT:
-        return f"2^{power + 1} - {missing:,}"
-    # Rounded down, so that a used pool is never shown as empty.
-    return f"about 2^{min(floor(log2(value) * 100) / 100, power + 0.99):.2f}"
+def format_age(seconds: float) -> str:
+    """Return a duration with the largest suitable unit, rounded."""
+    seconds = max(0, round(seconds))
+    for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < until:
+            return f"{seconds // size} {unit}"
+    return f"{seconds // 86_400} d"
 
 
-def _format_pools(standing: IpamStatus, width: int) -> Iterator[Line]:
-    head = ("POOL", "NETWORK", "MASK", "BLOCKS", "IN USE", "FREE", "QUARANTINED")
-    if standing.pools:
-        yield from format_table(
-            head, [_format_pool(pool, known=standing.are_pools_known) for pool in standing.pools], width=width
-        )
-    if not standing.are_pools_known:
-        yield Line(0, Text(_NO_POOLS, style="dim"))
+def _format_verdict(found: ClusterStatus) -> Line:
+    if found.problems:
+        many = "1 problem" if len(found.problems) == 1 else f"{len(found.problems)} problems"
+        return Line(0, Text(many, style="bold red"))
+    if found.is_unknown:
+        return Line(0, Text("no problem found, but not everything could be read", style="bold cyan"))
+    return Line(0, Text("no problems", style="bold green"))
 
 
-def _format_pool(pool: PoolStatus, *, known: bool) -> list[Text]:
-    name = pool.name or ("(none)" if known else "?")
-    free = "?" if pool.free is None else format_number(pool.free)
+def _format_services(services: tuple[ServiceStatus, ...], width: int) -> Iterator[Line]:
+    rows = [_format_service(one) for one in services]
+    yield from format_table(("SERVICE", "PODS", "RESTARTS", ""), rows, width=width, is_last_column_prose=True)
+
+
+def _format_service(one: ServiceStatus) -> list[Text]:
+    known = one.pods is not None
+    words = {"well": "running", "wrong": "missing", "unknown": "?", "absent": "-"}
     return [
-        Text(name),
-        Text(pool.cidr),
-        Text(f"/{pool.mask}"),
-        Text("?" if pool.capacity is None else format_number(pool.capacity)),
-        Text(format_number(pool.in_use)),
-        Text(free, style="red" if pool.free == 0 else ""),
-        Text(format_number(pool.quarantined)),
+        Text(one.name),
+        Text(f"{one.ready}/{one.pods}" if known else words[one.state], style=_STYLES[one.state]),
+        Text(str(one.restarts) if known else "?", style="yellow" if one.restarts else "dim"),
+        Text(_truncate(one.text), style="" if one.state == "wrong" else "dim"),
     ]
 
 
-def _format_counts(standing: IpamStatus) -> Iterator[Line]:
-    waits = f"; {standing.waiting:,} without pod CIDRs" if standing.waiting else ""
-    yield _format_field("Nodes", f"{standing.nodes:,}{waits}")
-    if standing.pages:
-        many = f"in {len(standing.pages)} ConfigMap{'s' if len(standing.pages) > 1 else ''}"
-        yield _format_field(
-            "Claims", f"{standing.claims:,}, {many} {CLAIM_PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*"
-        )
-    else:
-        yield _format_field(
-            "Claims", "none: ipam has no claims; at its first start it adopts the pod CIDRs of the Nodes"
-        )
+def _format_leader(leader: LeaderStatus) -> tuple[str, str]:
+    told = [truncate_line(leader.holder)] if leader.holder else []
+    if leader.lease_seconds is not None:
+        told.append(f"Lease renewed {format_age(leader.lease_seconds)} ago")
+    if leader.heartbeat_seconds is not None:
+        told.append(f"last heartbeat {format_age(leader.heartbeat_seconds)} ago")
+    if leader.text:
+        told.append(_truncate(leader.text))
+    return ", ".join(told), _STYLES[leader.state] if leader.state != "well" else ""
 
 
-def _format_pod_cidr(held: PodCidrStatus) -> list[Text]:
-    word, style = _STATES[held.state]
-    block = held.pod_cidr
-    if held.state in ("unwritten", "leftover") and held.claim is not None:
-        block, word = "-", f"{held.claim.block}, {word}"
-    elif held.state == "claimedForAnother" and held.claim is not None:
-        word = f"{held.claim.block} is claimed for {truncate_line(held.claim.node)}"
-    elif held.state == "odd":
-        word = f"none: {held.why}"
-    return [Text(held.node), Text(truncate_line(block) or "-"), Text(word, style=style)]
-
-
-def _format_quarantined(standing: IpamStatus, width: int) -> Iterator[Line]:
-    rows = [_format_quarantined_block(one, standing.at) for one in standing.quarantined[:_MOST]]
-    yield from format_table(("QUARANTINED", "NODE", "UNTIL"), rows, width=width, is_last_column_prose=True)
-    yield from _format_more(len(standing.quarantined))
-
-
-def _format_quarantined_block(one: QuarantinedBlock, now: datetime) -> list[Text]:
-    return [
-        Text(one.claim.block),
-        Text(truncate_line(one.claim.node)),
-        Text(_format_remaining(one.until, now)),
-    ]
-
-
-def _format_remaining(until: datetime, now: datetime) -> str:
-    seconds = int((until - now) / timedelta(seconds=1))
-    if seconds <= 0:
-        return f"{until:%Y-%m-%d %H:%M:%S} UTC: free after ipam's next garbage collection"
-    left = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
-    return f"{until:%Y-%m-%d %H:%M:%S} UTC, in {left}"
-
-
-def _format_conflicts(found: tuple[ClaimConflict, ...]) -> Iterator[Line]:
-    if not found:
-        yield _format_field("Conflicts", "none", "green")
+def _format_messages(found: ClusterStatus, width: int) -> Iterator[Line]:
+    if found.is_all_in_one:
+        yield _format_field("Messages", "none: all services run in one process, without NATS", "dim")
         return
-    yield _format_field("Conflicts", f"{len(found):,}", "red")
-    for kind, title in _TITLES.items():
-        some = [conflict for conflict in found if conflict.kind == kind]
-        if some:
-            yield Line(2, Text(f"{title}: {len(some):,}", style="bold"))
-            yield from (Line(4, Text(conflict.text)) for conflict in some[:_MOST])
-            yield from _format_more(len(some), indent=4)
-            yield Line(4, Text(ADVICE[kind], style="dim"))
+    if found.nats_problem:
+        yield _format_field("Messages", "unknown", "cyan")
+        return
+    stream = found.stream
+    if stream is None:
+        yield _format_field("Stream", "does not exist", "red")
+        return
+    room = f" of {_format_bytes(stream.max_bytes)}" if stream.max_bytes else ""
+    yield _format_field("Stream", f"{stream.messages:,} messages, {_format_bytes(stream.bytes)}{room}")
+    yield _blank_line()
+    rows = [_format_consumer(one) for one in found.queues]
+    head = ("CONSUMER", "PENDING", "UNACKED", "REDELIVERED", "LAST ACTIVE", "")
+    yield from format_table(head, rows, width=width, is_last_column_prose=True)
+    yield _blank_line()
+    yield _format_field(
+        "Dead letters",
+        f"{found.dead_count:,}" if found.dead_count else "none",
+        "red" if found.dead_letters else "",
+    )
+    letters = [(word, *summarize_dead_letter(word)) for word in found.dead_letters[:_MOST]]
+    for word, about, reason in letters:
+        age = format_age((found.at - word.published_at).total_seconds())
+        yield Line(2, Text(_truncate(reason)), Text(f"{truncate_line(about)}, {age} ago: "))
+    yield from _format_more(found.dead_count)
 
 
-def _format_more(count: int, *, indent: int = 0) -> Iterator[Line]:
+def _format_consumer(one: ConsumerStatus) -> list[Text]:
+    queue = one.queue
+    idle = "-" if one.idle_seconds is None else f"{format_age(one.idle_seconds)} ago"
+    late = "red" if one.state == "wrong" else "dim" if one.state == "absent" else ""
+    return [
+        Text(queue.name),
+        Text(f"{queue.pending:,}", style=late),
+        Text(f"{queue.unacknowledged:,}"),
+        Text(f"{queue.redelivered:,}", style="yellow" if queue.redelivered else ""),
+        Text(idle),
+        Text(one.text, style=_STYLES[one.state]),
+    ]
+
+
+def _format_nodes(nodes: NodesStatus, width: int) -> Iterator[Line]:
+    told = f"{nodes.count:,}, {nodes.usable_count:,} usable"
+    if nodes.not_ready:
+        told += f" ({nodes.not_ready:,} of them not ready)"
+    if nodes.uninitialized:
+        oldest = nodes.uninitialized[0].seconds
+        since = f", the oldest for {format_age(oldest)}" if oldest is not None else ""
+        told += f"; {len(nodes.uninitialized):,} uninitialized{since}"
+    yield _format_field("Nodes", told, "red" if nodes.stuck else "")
+    if nodes.uninitialized:
+        rows = [_format_node(one) for one in nodes.uninitialized[:_MOST]]
+        yield from format_table(
+            ("NODE", "FOR", "WHY"), rows, indent=2, width=width, is_last_column_prose=True
+        )
+        yield from _format_more(len(nodes.uninitialized))
+
+
+def _format_node(one: UnusableNode) -> list[Text]:
+    age = "?" if one.seconds is None else format_age(one.seconds)
+    return [
+        Text(one.name),
+        Text(age),
+        Text(_truncate(one.why), style="dim" if one.is_joining else "red" if one.is_blocked else "yellow"),
+    ]
+
+
+def _format_requests(requests: RequestsStatus | Unavailable, width: int) -> Iterator[Line]:
+    if isinstance(requests, Unavailable):
+        yield _format_field("CSRs", "unknown", "cyan")
+        return
+    superseded = f" ({requests.superseded:,} superseded)" if requests.superseded else ""
+    told = (
+        f"{requests.pending:,} pending{superseded}, {requests.denied:,} denied, "
+        f"{requests.not_issued:,} approved but not issued, {requests.issued:,} issued"
+    )
+    yield _format_field("CSRs", told, "red" if any(one.is_wrong for one in requests.open) else "")
+    if requests.open:
+        rows = [_format_request(one) for one in requests.open[:_MOST]]
+        yield from format_table(
+            ("CSR", "NODE", "STATE", "FOR", "WHY"), rows, indent=2, width=width, is_last_column_prose=True
+        )
+        yield from _format_more(len(requests.open))
+
+
+def _format_request(one: OpenRequest) -> list[Text]:
+    state = {"not-issued": "not issued"}.get(one.state, one.state)
+    return [
+        Text(truncate_line(one.name)),
+        Text(truncate_line(one.node)),
+        Text(state, style="red" if one.is_wrong else ""),
+        Text("?" if one.seconds is None else format_age(one.seconds)),
+        Text(_truncate(one.why)),
+    ]
+
+
+def _format_pod_cidrs(found: IpamStatus | Unavailable) -> Iterator[Line]:
+    if isinstance(found, Unavailable):
+        yield _format_field("Pod CIDRs", "unknown", "cyan")
+        return
+    if not found.pages:
+        yield _format_field("Pod CIDRs", "not allocated by ipam: it has no claims", "dim")
+        return
+    told = [
+        _format_pool(pool.cidr, pool.in_use, pool.free, pool.capacity) for pool in found.pools if pool.name
+    ]
+    if not found.are_pools_known:
+        told = [f"{format_number(sum(pool.in_use for pool in found.pools))} blocks in use"]
+    if found.waiting:
+        told.append(f"{found.waiting:,} Nodes wait for one")
+    if found.quarantined:
+        told.append(f"{len(found.quarantined):,} in quarantine")
+    told.append(f"{len(found.conflicts):,} conflicts" if found.conflicts else "no conflicts")
+    yield _format_field("Pod CIDRs", "; ".join(told), "red" if found.conflicts else "")
+
+
+def _format_pool(cidr: str, in_use: int, free: int | None, capacity: int | None) -> str:
+    if free is None or capacity is None:
+        return f"{cidr}: {format_number(in_use)} in use"
+    return f"{cidr}: {format_number(in_use)} of {format_number(capacity)} in use, {format_number(free)} free"
+
+
+def _format_certificates(certificates: tuple[CertificateStatus, ...], at: datetime) -> Iterator[Line]:
+    for position, one in enumerate(certificates):
+        name = _CERTIFICATES.get(one.certificate.name, one.certificate.name)
+        seconds = (one.certificate.expires_at - at).total_seconds()
+        left = f"expires in {format_age(seconds)}" if seconds > 0 else f"expired {format_age(-seconds)} ago"
+        text = f"{name} {left} ({one.certificate.expires_at:%Y-%m-%d %H:%M} UTC)"
+        yield _format_field("" if position else "Certificates", text, "" if one.state == "well" else "red")
+
+
+def _format_bytes(count: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}".replace(".0 ", " ")
+    return f"{count} B"
+
+
+def _truncate(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _WHY else text[: _WHY - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _format_more(count: int) -> Iterator[Line]:
     if count > _MOST:
-        yield Line(indent, Text(f"and {count - _MOST:,} more, see -o json", style="dim"))
+        yield Line(2, Text(f"and {count - _MOST:,} more, see -o json", style="dim"))
 
 
 def _format_field(name: str, text: str, style: str = "") -> Line:
-    return Line(0, Text(text, style=style), Text(f"{name:<11}", style="bold"))
+    return Line(0, Text(text, style=style), Text(f"{name:<14}", style="bold"))
 
 
 def _blank_line() -> Line:

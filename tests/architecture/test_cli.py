@@ -65,11 +65,11 @@ def test_explain_node_uses_the_decisions_of_the_services():
     [
         ("cli.explain.node.from_cluster", "kube", {"list_nodes", "close"}),
         ("cli.explain.node.context_from_cluster", "kube", {"list_config_maps"}),
-        ("cli.watcher_lease", "kube", {"get_lease"}),
-        ("cli.status.ipam_from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
-        ("cli.status.flow_from_cluster", "kube", {"list_nodes", "close"}),
-        ("cli.exec.pod_commands", "kube", {"close"}),
-        ("cli.kube_listing", "kube", {"list_page"}),
+        ("cli.cluster.watcher_lease", "kube", {"get_lease"}),
+        ("cli.status.ipam.from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
+        ("cli.status.from_cluster", "kube", {"list_nodes", "close"}),
+        ("cli.cluster.pod_commands", "kube", {"close"}),
+        ("cli.cluster.kube_listing", "kube", {"list_page"}),
     ],
 )
 def test_modules_that_only_read_call_no_other_method(module: str, name: str, calls: set[str]):
@@ -85,10 +85,10 @@ def test_modules_that_only_read_call_no_other_method(module: str, name: str, cal
 
 # The modules that query machines; all others get results as arguments.
 ASKERS = {
-    "cli.credentials",
-    "cli.machine_query",
+    "cli.cluster.credentials",
+    "cli.cluster.machine_query",
     "cli.render.from_cluster",
-    "cli.explain.from_cluster",
+    "cli.explain.csr.from_cluster",
     "cli.explain.node.from_cluster",
     "cli.doctor.talos_credential_probe",
     "cli.doctor.pod_probe",
@@ -107,9 +107,9 @@ def test_only_these_modules_query_machines():
 
 def test_modules_that_explain_query_nothing():
     gathering = {
-        "cli.machine_query",
-        "cli.credentials",
-        "cli.explain.from_cluster",
+        "cli.cluster.machine_query",
+        "cli.cluster.credentials",
+        "cli.explain.csr.from_cluster",
         "cli.explain.node.from_cluster",
         "cli.explain.node.context_from_cluster",
     }
@@ -121,18 +121,18 @@ def test_modules_that_explain_query_nothing():
     }
     assert importers == {
         "cli.explain.command",
-        "cli.explain.run_explain_csr",
-        "cli.explain.from_cluster",
+        "cli.explain.csr.run_explain_csr",
+        "cli.explain.csr.from_cluster",
         "cli.render.from_cluster",
-        "cli.status.ipam_from_cluster",
+        "cli.status.ipam.from_cluster",
         "cli.explain.node.command",
         "cli.explain.node.run_explain_node",
         "cli.explain.node.from_cluster",
-        "cli.exec.pod_commands",
+        "cli.cluster.pod_commands",
         "cli.inside.flow_client",
         "cli.inside.command",
-        "cli.status.flow_from_cluster",
-        "cli.kube_listing",
+        "cli.status.from_cluster",
+        "cli.cluster.kube_listing",
         "cli.doctor.from_cluster",
     }
 
@@ -149,12 +149,12 @@ def test_status_ipam_uses_the_code_of_ipam():
 
 def test_modules_that_assess_a_status_query_nothing():
     gathering = {
-        "cli.credentials",
-        "cli.status.ipam_from_cluster",
-        "cli.status.flow_from_cluster",
+        "cli.cluster.credentials",
+        "cli.status.ipam.from_cluster",
+        "cli.status.from_cluster",
         "cli.inside.flow_client",
         "cli.inside.flow_reader",
-        "cli.exec.pod_commands",
+        "cli.cluster.pod_commands",
     }
     importers = {
         source.module
@@ -164,10 +164,10 @@ def test_modules_that_assess_a_status_query_nothing():
     }
     assert importers == {
         "cli.status.command",
-        "cli.status.run_ipam_status",
-        "cli.status.ipam_from_cluster",
+        "cli.status.ipam.run_ipam_status",
+        "cli.status.ipam.from_cluster",
         "cli.status.run_status",
-        "cli.status.flow_from_cluster",
+        "cli.status.from_cluster",
     }
 
 
@@ -190,20 +190,20 @@ def test_the_checks_of_doctor_query_nothing():
         assert not called & {"now", "utcnow", "today"}, source.module
 
 
-def test_doctor_creates_only_reviews_which_the_server_does_not_store():
+def test_the_command_creates_only_reviews_which_the_server_does_not_store():
     """One place sends creates, and one module calls it; all other requests are reads."""
     requests = {
         (source.module, keyword.value.value)
-        for source in sources("cli/doctor")
+        for source in sources("cli")
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Request"
         for keyword in node.keywords
         if keyword.arg == "verb" and isinstance(keyword.value, ast.Constant)
     }
-    assert requests == {("cli.doctor.kube_reader", verb) for verb in ("get", "list", "create")}
+    assert requests == {("cli.cluster.kube_reader", verb) for verb in ("get", "list", "create")}
     reviewing = {
         source.module
-        for source in sources("cli/doctor")
+        for source in sources("cli")
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Attribute) and node.attr == "create_review"
     }

@@ -11,22 +11,24 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
+from cli.cluster.installation import assume_installation
 from cli.doctor.as_json import diagnosis_to_json
 from cli.doctor.check_report import CheckState as FindingState
 from cli.doctor.diagnosis import diagnose
-from cli.doctor.installation import assume_installation
 from cli.doctor.installation_snapshot import InstallationSnapshot
-from cli.explain import request_explanation as csr
-from cli.explain.as_json import request_explanation_to_json as csr_json
+from cli.explain.csr import request_explanation as csr
+from cli.explain.csr.as_json import request_explanation_to_json as csr_json
 from cli.explain.node import deletion_forecast, initialization_steps, node_verdict
 from cli.explain.node import node_explanation as node
 from cli.explain.node.as_json import node_explanation_to_json as node_json
 from cli.explain.node.fault_texts import FAULT_TEXTS
 from cli.render.node_changes import ChangeKind
-from cli.status import claim_conflicts, flow_components, flow_requests, pod_cidr_status
-from cli.status.as_json import ipam_status_to_json
+from cli.status import components as flow_components
+from cli.status import requests as flow_requests
+from cli.status.as_json import status_to_json
 from cli.status.cluster_status import build_status
-from cli.status.flow_json import status_to_json
+from cli.status.ipam import claim_conflicts, pod_cidr_status
+from cli.status.ipam.as_json import ipam_status_to_json
 from libs.common.contract.machine import FaultKind
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from services.labeler.plan import PlanOutcome

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from cli.cluster.kube_objects import ContainerState, ContainerStatus, Namespace, WaitingState
+from cli.cluster.kube_reader import KubeReader, get_or_not_found, get_or_unavailable
+from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
+from cli.cluster.workload_queries import list_workloads
 from cli.doctor.access_reviews import review_access
-from cli.doctor.installation_snapshot import AbsentObject, RemoteClock, Unavailable
-from cli.doctor.kube_objects import ContainerState, ContainerStatus, Namespace, WaitingState
-from cli.doctor.kube_reader import KubeReader, get_or_not_found, get_or_unavailable
 from cli.doctor.kubelet_queries import query_serving_certificates
 from cli.doctor.required_permissions import list_access_reviews
-from cli.doctor.workload_queries import fetch_last_messages, list_workloads
+from cli.doctor.unready_pods import fetch_last_messages
 from libs.common.contract.node import NodeCondition
 from tests.builders import make_node
 from tests.doctor_cases import PREFIX, make_installation, make_pod, make_snapshot

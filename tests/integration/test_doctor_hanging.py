@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from cli.doctor.kube_reader import KubeReader
+from cli.cluster.kube_reader import KubeReader
 from cli.doctor.kubelet_queries import query_serving_certificates
 from libs.common.contract.node import NodeCondition
 from tests.builders import make_node

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli.credentials import AccessError
-from cli.exec.pod_commands import AllInOneError, run_in_pod
+from cli.cluster.credentials import AccessError
+from cli.cluster.pod_commands import AllInOneError, run_in_pod
 from cli.inside.flow_client import FlowQuery, query_flow
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from libs.common.contract.events import Leading

@@ -17,7 +17,7 @@ from libs.testbed.sim_machines.resource_state import StoredResource, encode_reso
 from libs.testbed.sim_machines.resources import build_resources
 from services.labeler.rules.application import apply_rules
 from services.labeler.rules.compilation import compile_rules
-from services.metadata.inventory_polls import get_part
+from services.metadata.nodes.inventory_state import get_part
 from tests.builders import make_facts
 
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,8 @@ from cli.render.samples import load_samples
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.platforms import PLATFORMS
 from libs.testbed.machine_facts import make_machine
-from services.labeler.node_ownership import FOREIGN_SCHEMES
 from services.labeler.plan import ClusterConfig, plan_node
+from services.labeler.plan.node_ownership import FOREIGN_SCHEMES
 from tests import platform_cases
 from tests.builders import make_node
 

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from cli.cluster.kube_objects import Container, LeaseItem, Pod, Workload
+from cli.cluster.lease_state import read_lease_state
+from cli.cluster.unavailable import Unavailable
 from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
 from cli.doctor.checks.config_file import read_ownership_of
 from cli.doctor.checks.services import report_assumed_installation
-from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
-from cli.doctor.kube_objects import Container, LeaseItem, Pod, Workload
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
@@ -267,14 +269,7 @@ def _get_lease_key(lease: LeaseItem) -> tuple[str, str]:
 
 def _is_held(lease: LeaseItem, at: datetime, *, slack: timedelta = _SLACK) -> bool:
     """Whether the Lease was renewed within its duration plus some slack for clock differences."""
-    spec = lease.spec
-    if not spec.holder_identity or not spec.renew_time:
-        return False
-    try:
-        renewed = datetime.fromisoformat(spec.renew_time)
-    except ValueError:
-        return False
-    return at - renewed < timedelta(seconds=spec.lease_duration_seconds or 15) + slack
+    return read_lease_state(lease.spec).is_held(at, slack=slack)
 
 
 def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.config.config_check import FileReport, check_config
 from cli.doctor.check_report import CheckFinding, report_ok, report_unknown, report_wrong
-from cli.doctor.installation_snapshot import AbsentObject, InstallationSnapshot, Unavailable
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig, Ownership
 from libs.common.cloud_config.model import Finding as Mistake

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from cli.cluster.installation import Installation
+from cli.cluster.unavailable import Unavailable
 from cli.doctor.check_report import CheckFinding, report_ok, report_unknown, report_wrong
-from cli.doctor.installation import Installation
-from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewResult, apply_lease_names
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"

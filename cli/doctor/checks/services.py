@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from cli.cluster.kube_objects import ContainerStatus, Pod, PodEvent, Workload
+from cli.cluster.unavailable import Unavailable
 from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
-from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
-from cli.doctor.kube_objects import ContainerStatus, Pod, PodEvent, Workload
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.findings import truncate_line
 
 _VERSION: Final = "app.kubernetes.io/version"

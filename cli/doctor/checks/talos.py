@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
 from cli.doctor.check_report import CheckFinding, report_ok, report_unknown, report_wrong
-from cli.doctor.installation_snapshot import AbsentObject, InstallationSnapshot, RemoteClock, Unavailable
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
 
 READER: Final = "os:reader"

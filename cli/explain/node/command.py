@@ -1,6 +1,5 @@
 """The click command `talos-ccm explain node`."""
 
-import signal
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import click
 
 from cli import access_options
+from cli.command_exit import exit_on_failure
 from libs.common.settings.flag_values import parse_duration
 
 
@@ -75,24 +75,14 @@ def node(
       talos-ccm explain node web-1 --cloud-config ccm-config.yaml
       talos-ccm explain node web-1 -o json | jq .verdict
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    try:
-        from cli.explain.node.from_cluster import NodeQuery  # noqa: PLC0415
+    with exit_on_failure():
+        from cli.explain.node.from_cluster import NodeQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.explain.node.run_explain_node import explain_node  # noqa: PLC0415
-        from cli.kube_listing import ClusterUnavailable  # noqa: PLC0415 - `--help` need not load it
-        from cli.lines import print_error  # noqa: PLC0415
-        from cli.render.run_render import RenderError, read_config  # noqa: PLC0415
+        from cli.render.run_render import read_config  # noqa: PLC0415
         from services.lifecycle.decide import DeletionPolicy  # noqa: PLC0415
 
-        try:
-            file = read_config(cloud_config) if cloud_config else None
-            terms = DeletionPolicy(
-                deletes_gcp_spot=gcp_spot, min_not_ready=not_ready_for, min_span=span, startup_grace=grace
-            )
-            asked = NodeQuery(**source)
-            status = explain_node(asked, file, terms, as_json=output == "json")
-        except (ClusterUnavailable, RenderError) as error:
-            print_error(f"Error: {error}")
-            status = 2
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
-    sys.exit(status)
+        file = read_config(cloud_config) if cloud_config else None
+        terms = DeletionPolicy(
+            deletes_gcp_spot=gcp_spot, min_not_ready=not_ready_for, min_span=span, startup_grace=grace
+        )
+        sys.exit(explain_node(NodeQuery(**source), file, terms, as_json=output == "json"))

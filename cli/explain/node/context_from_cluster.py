@@ -2,25 +2,23 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from cli.exec.pod_commands import build_label_selector, list_pods
-from cli.explain.certificate_signing_request import CertificateSigningRequest, find_newest
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
+from cli.cluster.kube_listing import list_all
+from cli.cluster.pod_commands import build_label_selector, list_pods
+from cli.cluster.pods import Pod
+from cli.cluster.watcher_lease import LeaseNameUnknown, LeaseQuery, fetch_watcher_lease
 from cli.explain.node.node_context import (
     KubeEvent,
-    Leadership,
     NodeContext,
-    read_leadership,
     summarize_events,
 )
-from cli.kube_listing import list_all
-from cli.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
 from libs.common.contract.node import Node
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE
 from libs.common.kube.objects import Resource
-from libs.common.kube.pods import Pod
 
 _FILE: Final = "ccm-config.yaml"  # a key of the chart's ConfigMap
 _REQUESTS: Final = Resource(
@@ -33,20 +31,7 @@ _REQUESTS: Final = Resource(
 FoundT = TypeVar("FoundT")
 
 
-class InstallationRef(Protocol):
-    """The namespace and release of the chart, and the Lease that the caller names; "" = none."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def release(self) -> str: ...
-    @property
-    def lease_name(self) -> str: ...
-    @property
-    def lease_namespace(self) -> str: ...
-
-
-async def gather_context(kube: KubeApi, node: Node, where: InstallationRef) -> NodeContext:
+async def gather_context(kube: KubeApi, node: Node, where: LeaseQuery) -> NodeContext:
     """Return everything that the caller may read, and the unavailable parts."""
     untold: list[str] = []
     namespace, release = where.namespace, where.release
@@ -62,7 +47,7 @@ async def gather_context(kube: KubeApi, node: Node, where: InstallationRef) -> N
         found("Events of the Node", list_all(kube, _make_event_resource(node.name)), []),
         found("Events of the cluster", list_all(kube, _make_event_resource(CLUSTER_REFERENCE.name)), []),
         found("certificate signing requests", list_all(kube, _REQUESTS), []),
-        found("Lease", _read_lease(kube, where), None),
+        found("Lease", fetch_watcher_lease(kube, where), None),
         found("pods of the chart", _list_pods(kube, namespace, release), []),
         found("--cloud-config of the chart", _read_cloud_config(kube, namespace, release), ("", "")),
     )
@@ -74,7 +59,7 @@ async def gather_context(kube: KubeApi, node: Node, where: InstallationRef) -> N
             CLUSTER_REFERENCE.uid,
         ),
         request=find_newest(own),
-        leadership=lease,
+        lease=lease,
         pods=tuple(pods),
         file=file,
         file_source=file_source,
@@ -113,15 +98,3 @@ async def _read_cloud_config(kube: KubeApi, namespace: str, release: str) -> tup
     if len(found) != 1:
         return "", ""
     return found[0].data[_FILE], f"ConfigMap {namespace}/{found[0].metadata.name}"
-
-
-async def _read_lease(kube: KubeApi, where: InstallationRef) -> Leadership:
-    read = await fetch_watcher_lease(
-        kube,
-        namespace=where.namespace,
-        release=where.release,
-        name=where.lease_name,
-        lease_namespace=where.lease_namespace,
-    )
-    place = "" if read.lease_name == LeaseName() else str(read.lease_name)
-    return read_leadership(read.lease, place) if read.lease is not None else Leadership(lease_name=place)

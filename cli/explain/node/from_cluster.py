@@ -7,20 +7,20 @@ from pathlib import Path
 
 import msgspec
 
-from cli.credentials import AccessError, open_kube_client, open_talos_client
+from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
+from cli.cluster.kube_listing import ClusterUnavailable, run_gathering
+from cli.cluster.machine_query import find_replacement_machines, query_machine, query_machine_or_fault
+from cli.cluster.server_clock import measure_clock_offset
 from cli.explain.node.bus_fallback import choose_machine_result, fall_back_to_bus
 from cli.explain.node.context_from_cluster import gather_context
 from cli.explain.node.node_context import NodeContext
 from cli.explain.node.node_evidence import MachineResult, NodeEvidence
 from cli.inside import flow_client
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
-from cli.kube_listing import ClusterUnavailable, run_gathering
-from cli.machine_query import find_replacement_machines, query_machine, query_machine_or_fault
 from cli.name_suggestion import suggest_name
 from cli.render.compiled_config import CompiledConfig
 from cli.render.described_node import DescribedNode
 from cli.render.run_render import RenderError, parse_config
-from cli.server_clock import measure_clock_offset
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.cloud_config.required_resources import required_resources
 from libs.common.contract.machine import MachineFacts

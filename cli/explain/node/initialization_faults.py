@@ -91,8 +91,8 @@ def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
     """Yield the faults that affect every Node: no leader, NATS, or the stream."""
     evidence, flow = case.evidence, case.evidence.flow
     leads = isinstance(flow, FlowSnapshot) and flow.leading is not None
-    lease = evidence.context.leadership
-    why = lease.why_nobody_leads(evidence.at) if lease is not None and not leads else ""
+    lease = evidence.context.lease
+    why = lease.why_not_held(evidence.at) if lease is not None and not leads else ""
     if why:
         yield make_finding(case, "no-leader", append_unready_pods(case, why, "watcher"), what=UNINITIALIZED)
     if isinstance(flow, FlowUnavailable) and flow.nats_error is not None:

@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from cli.explain.certificate_signing_request import CertificateSigningRequest
+from cli.cluster.certificate_signing_request import CertificateSigningRequest
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.pods import Pod
 from libs.common.contract.node import ObjectMeta
 from libs.common.contract.services import SERVICES
-from libs.common.kube.lease import Lease
-from libs.common.kube.pods import Pod
 
 COMPONENT: Final = "app.kubernetes.io/component"  # the chart's label with the service of a pod
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
@@ -43,32 +43,6 @@ class EventSummary(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class Leadership(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the watcher Lease."""
-
-    holder: str = ""
-    renewed_at: datetime | None = None
-    seconds: int = 15  # the Lease duration
-    lease_name: str = ""  # namespace/name, unless it is the default
-
-    def why_nobody_leads(self, at: datetime) -> str:
-        """Return why there is no leader at this time, or "" if there is one."""
-        why = self._why_nobody_leads(at)
-        return f"{self.lease_name} {why}" if why and self.lease_name else why
-
-    def _why_nobody_leads(self, at: datetime) -> str:
-        if not self.holder:
-            return "has no holder"
-        if self.renewed_at is None:
-            return f"of {self.holder} has no renew time"
-        age = (at - self.renewed_at).total_seconds()
-        return (
-            f"was last renewed {age:.0f} s ago by {self.holder}, for {self.seconds} s"
-            if age > self.seconds
-            else ""
-        )
-
-
 class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     """The objects around one Node; None for an object that was not read or does not exist."""
 
@@ -76,7 +50,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     cluster_events: tuple[EventSummary, ...] = ()  # on the whole cluster, newest first
     # the kubelet's newest request for a serving certificate
     request: CertificateSigningRequest | None = None
-    leadership: Leadership | None = None
+    lease: LeaseState | None = None  # that elects the watcher
     pods: tuple[Pod, ...] = ()
     file: str = ""  # --cloud-config of the chart, and its place
     file_source: str = ""
@@ -115,16 +89,6 @@ def summarize_events(events: Iterable[KubeEvent], *uids: str) -> tuple[EventSumm
         if each.involved_object.uid in uids
     ]
     return tuple(sorted(found, key=lambda one: one.at, reverse=True))
-
-
-def read_leadership(lease: Lease, place: str = "") -> Leadership:
-    """Return the state of the Lease; an invalid time counts as none."""
-    try:
-        renewed = msgspec.convert(lease.spec.renew_time, datetime | None)
-    except msgspec.ValidationError:
-        renewed = None
-    seconds = lease.spec.lease_duration_seconds or Leadership().seconds
-    return Leadership(holder=lease.holder, renewed_at=renewed, seconds=seconds, lease_name=place)
 
 
 def _get_event_time(event: KubeEvent) -> datetime:

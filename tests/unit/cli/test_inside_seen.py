@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.credentials import AccessError
-from cli.exec.pod_commands import AllInOneError, build_label_selector, choose_pod
+from cli.cluster.credentials import AccessError
+from cli.cluster.pod_commands import AllInOneError, build_label_selector, choose_pod
+from cli.cluster.pods import Pod
 from cli.inside.flow_query import FlowQuery, resolve_nats_access
 from cli.inside.flow_snapshot import (
     CertificateSnapshot,
@@ -27,7 +28,6 @@ from cli.inside.flow_snapshot import (
 )
 from cli.inside.service_presence import list_service_presence
 from libs.common.contract.services import READER_USER, SERVICES
-from libs.common.kube.pods import Pod
 from tests.builders import NOW, make_leading, make_node, make_node_observed
 
 LEADING = LastMessage(subject="l", published_at=NOW - timedelta(seconds=3), event=make_leading())

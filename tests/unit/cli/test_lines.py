@@ -6,7 +6,7 @@ from rich.text import Text
 
 from cli.lines import Line
 from cli.status.cluster_status import build_status
-from cli.status.flow_text import format_status
+from cli.status.text import format_status
 from cli.table import format_table
 from tests.cli_screen import render_lines
 from tests.unit.cli.status.test_flow import FLOW, WELL, a_queue

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from cli.explain.advice import _AFTER_A_DENIAL, _ENDS_A_WAIT
+from cli.explain.csr.advice import _AFTER_A_DENIAL, _ENDS_A_WAIT
 from libs.common.contract.signing_request import REQUEST_LIMIT
 from libs.common.settings.read_settings import list_options
 from services.csr.certificate_request import MAX_SANS

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from cli.doctor.kube_objects import Container, Meta, PodSpec, PodTemplate, Workload, WorkloadSpec
-from cli.explain.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.kube_objects import Container, Meta, PodSpec, PodTemplate, Workload, WorkloadSpec
 from tests.builders import make_node
 from tests.csr_actors import make_serving_request
 from tests.doctor_cases import (

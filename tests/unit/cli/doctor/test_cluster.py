@@ -5,10 +5,9 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from cli.doctor.checks.competing_controllers import allocates_pod_cidrs
-from cli.doctor.installation import Installation
-from cli.doctor.installation_snapshot import AbsentObject, Unavailable
-from cli.doctor.kube_objects import (
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.installation import Installation
+from cli.cluster.kube_objects import (
     Container,
     Meta,
     PodSpec,
@@ -19,8 +18,9 @@ from cli.doctor.kube_objects import (
     Workload,
     WorkloadSpec,
 )
+from cli.cluster.unavailable import AbsentObject, Unavailable
+from cli.doctor.checks.competing_controllers import allocates_pod_cidrs
 from cli.doctor.talos_credential_report import ProbeResult, decode_report
-from cli.explain.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowUnavailable
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, ObjectMeta
 from libs.common.contract.signing_request import (

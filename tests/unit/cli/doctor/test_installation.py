@@ -7,6 +7,20 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from cli.cluster.installation import INSTANCE, assume_installation, choose_installation, find_installations
+from cli.cluster.kube_listing import ClusterUnavailable
+from cli.cluster.kube_objects import (
+    Condition,
+    Container,
+    ContainerState,
+    ContainerStatus,
+    Meta,
+    NameReference,
+    PodEvent,
+    TerminatedState,
+    WaitingState,
+)
+from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
 from cli.doctor.as_json import diagnosis_to_json
 from cli.doctor.check_names import CHECK_NAMES
 from cli.doctor.check_report import (
@@ -20,22 +34,9 @@ from cli.doctor.check_report import (
 from cli.doctor.checks.services import select_pods
 from cli.doctor.diagnosis import CHECKS, diagnose
 from cli.doctor.from_cluster import DoctorQuery, select_installation
-from cli.doctor.installation import INSTANCE, assume_installation, choose_installation, find_installations
-from cli.doctor.installation_snapshot import NOT_QUERIED, AbsentObject, InstallationSnapshot, Unavailable
-from cli.doctor.kube_objects import (
-    Condition,
-    Container,
-    ContainerState,
-    ContainerStatus,
-    Meta,
-    NameReference,
-    PodEvent,
-    TerminatedState,
-    WaitingState,
-)
+from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.required_permissions import AccessReviewResult, list_access_reviews
 from cli.doctor.text import format_diagnosis
-from cli.kube_listing import ClusterUnavailable
 from cli.lines import print_lines
 from libs.common.contract.services import SERVICES
 from tests.doctor_cases import (

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 import yaml
 
+from cli.cluster.installation import Installation, find_installations
+from cli.cluster.kube_objects import COLLECTIONS, Workload
 from cli.doctor.checks.permissions import get_role_paths
-from cli.doctor.installation import Installation, find_installations
-from cli.doctor.kube_objects import COLLECTIONS, Workload
 from cli.doctor.required_permissions import list_access_reviews
 
 MANIFESTS = Path(__file__).parents[4] / "deploy/k8s/manifests"

@@ -9,17 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
-from cli.explain.advice import suggest_actions
-from cli.explain.as_json import request_explanation_to_json
-from cli.explain.certificate_signing_request import (
+from cli.cluster.certificate_signing_request import (
     CertificateSigningRequest,
     CsrCondition,
     CsrStatus,
     find_newest,
 )
-from cli.explain.request_evidence import RequestEvidence, find_claimants, find_contested_addresses
-from cli.explain.request_explanation import RequestExplanation, explain_request
-from cli.explain.text import format_request_explanation
+from cli.explain.csr.advice import suggest_actions
+from cli.explain.csr.as_json import request_explanation_to_json
+from cli.explain.csr.request_evidence import RequestEvidence, find_claimants, find_contested_addresses
+from cli.explain.csr.request_explanation import RequestExplanation, explain_request
+from cli.explain.csr.text import format_request_explanation
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import NodeAddress

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from cli.cluster.pods import Pod
 from cli.explain.node.node_context import NodeContext
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
@@ -14,7 +15,6 @@ from cli.inside.flow_snapshot import FlowUnavailable
 from cli.render.compiled_config import compile_config
 from cli.render.described_node import DescribedNode
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
-from libs.common.kube.pods import Pod
 from services.lifecycle.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node
 from tests.cli_screen import render_lines

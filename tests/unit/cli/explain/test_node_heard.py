@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from cli.cluster.server_clock import compute_clock_offset
 from cli.explain.node.bus_fallback import choose_machine_result
 from cli.explain.node.node_context import NodeContext
 from cli.explain.node.node_evidence import NodeEvidence
@@ -18,7 +19,6 @@ from cli.inside.flow_snapshot import (
     ObjectMessages,
     StreamSnapshot,
 )
-from cli.server_clock import compute_clock_offset
 from libs.common.contract.events import Event
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import Node, NodeCondition

@@ -6,8 +6,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.explain.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
-from cli.explain.node.node_context import EventSummary, Leadership, NodeContext
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.pods import Pod
+from cli.explain.node.node_context import EventSummary, NodeContext
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import explain_node_evidence
 from cli.explain.node.node_verdict import NodeVerdict
@@ -24,7 +26,6 @@ from libs.common.contract.events import Event, Leading, NodeObserved, Observatio
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.common.contract.subjects import subject_of
-from libs.common.kube.pods import Pod
 from services.lifecycle.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 from tests.csr_actors import make_serving_request
@@ -33,8 +34,8 @@ from tests.node_plans import set_ownership_record
 MINUTE: Final = timedelta(minutes=1)
 READY: Final = NodeCondition(type="Ready", status="True")
 LEADING: Final = Leading(stream_id="1", epoch=1, holder="watcher-1")
-RELEASED: Final = Leadership(holder="", renewed_at=NOW)
-LED: Final = Leadership(holder="watcher-1", renewed_at=NOW - timedelta(seconds=3))
+RELEASED: Final = LeaseState(holder="", renewed_at=NOW)
+LED: Final = LeaseState(holder="watcher-1", renewed_at=NOW - timedelta(seconds=3))
 
 
 def aged(node: Node, age: timedelta = 10 * MINUTE, **metadata: Any) -> Node:
@@ -103,15 +104,15 @@ ANSWERS: Final = DescribedNode(node=WAITS, facts=make_facts(node_name="web-1"))
 CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
     "nobody leads": (
         ["no-leader"],
-        judged(WAITS, machine_result=ANSWERS, context=NodeContext(leadership=RELEASED)),
+        judged(WAITS, machine_result=ANSWERS, context=NodeContext(lease=RELEASED)),
     ),
     "its messages say that somebody leads": (
         ["watcher-silent"],
-        judged(WAITS, machine_result=ANSWERS, flow=flow(), context=NodeContext(leadership=RELEASED)),
+        judged(WAITS, machine_result=ANSWERS, flow=flow(), context=NodeContext(lease=RELEASED)),
     ),
     "no stream": (
         ["no-stream"],
-        judged(WAITS, flow=FlowSnapshot(at=NOW), context=NodeContext(leadership=LED)),
+        judged(WAITS, flow=FlowSnapshot(at=NOW), context=NodeContext(lease=LED)),
     ),
     "a full stream": (["stream-full"], judged(WAITS, flow=flow(WAITS, bytes=995, max_bytes=1000))),
     "NATS is silent": (
@@ -210,14 +211,14 @@ def test_what_is_wrong_for_everybody_stands_before_what_was_heard_last():
     both = judged(
         aged(make_node(conditions=(READY, BLOCKED))),
         flow=FlowUnavailable(reason="NATS does not tell: refused"),
-        context=NodeContext(leadership=RELEASED),
+        context=NodeContext(lease=RELEASED),
     )
     assert [finding.fault for finding in both.findings] == ["no-leader", "nats-silent"]
 
 
 def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too():
     pods = (pod("watcher", ready=False), pod("csr", ready=True))
-    down = judged(WAITS, context=NodeContext(leadership=RELEASED, pods=pods))
+    down = judged(WAITS, context=NodeContext(lease=RELEASED, pods=pods))
     assert "pod ccm-watcher is not ready: watcher: CrashLoopBackOff" in down.findings[0].cause
     silent = judged(WAITS, flow=flow(WAITS), context=NodeContext(pods=pods))
     assert "metadata has no pod" in silent.findings[0].cause
@@ -230,15 +231,13 @@ def test_no_command_that_is_told_holds_what_a_node_has_made_up():
     named = msgspec.structs.replace(
         request, metadata=msgspec.structs.replace(request.metadata, name="csr $(reboot)")
     )
-    verdict = judged(
-        node, machine_result=ANSWERS, flow=flow(), context=NodeContext(request=named, leadership=LED)
-    )
+    verdict = judged(node, machine_result=ANSWERS, flow=flow(), context=NodeContext(request=named, lease=LED))
     told = " ".join(finding.fix for finding in verdict.findings)
     assert "talosctl -n 10.0.0.5 service kubelet" in told
     assert "talos-ccm explain csr 'csr $(reboot)'. Then" in told
 
 
 def test_a_lease_counts_for_as_long_as_it_says():
-    late = Leadership(holder="watcher-1", renewed_at=NOW - MINUTE, seconds=15)
-    assert late.why_nobody_leads(NOW) == "was last renewed 60 s ago by watcher-1, for 15 s"
-    assert LED.why_nobody_leads(NOW) == ""
+    late = LeaseState(holder="watcher-1", renewed_at=NOW - MINUTE, duration_seconds=15)
+    assert late.why_not_held(NOW) == "was last renewed 60 s ago by watcher-1, for 15 s"
+    assert LED.why_not_held(NOW) == ""

@@ -10,6 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.pods import Pod
+from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import (
     CertificateSnapshot,
     ConsumerSnapshot,
@@ -21,17 +24,16 @@ from cli.inside.flow_snapshot import (
     ServicePresence,
     StreamSnapshot,
 )
+from cli.status.as_json import status_to_json
 from cli.status.cluster_status import ClusterStatus, build_status
-from cli.status.flow_json import status_to_json
-from cli.status.flow_nodes import summarize_nodes
-from cli.status.flow_requests import summarize_requests
-from cli.status.flow_text import format_age, format_status
-from cli.status.status_evidence import ClaimsSnapshot, KubeUnavailable, LeaseSnapshot, StatusEvidence
+from cli.status.nodes import summarize_nodes
+from cli.status.requests import summarize_requests
+from cli.status.status_evidence import ClaimsSnapshot, StatusEvidence
+from cli.status.text import format_age, format_status
 from libs.common.contract.events import DeadLetter, Decided, Leading, NodeUnreachable
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
-from libs.common.kube.pods import Pod
 from services.ipam.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, STREAM_ID, make_node, make_request
@@ -130,7 +132,7 @@ WELL = StatusEvidence(
     at=NOW,
     nodes=(usable("web-1"), usable("web-2")),
     requests=(ISSUED,),
-    lease=LeaseSnapshot(holder="ccm-watcher-1", renewed_at=ago_at(4)),
+    lease=LeaseState(holder="ccm-watcher-1", renewed_at=ago_at(4)),
     pods=(
         *PODS,
         a_pod("labeler"),
@@ -167,7 +169,7 @@ ILL = msgspec.structs.replace(
         filed("csr-5", "web-4", 3),
         filed("csr-6", "web-5", 100, "Approved"),
     ),
-    lease=LeaseSnapshot(holder="ccm-watcher-1", renewed_at=ago_at(100)),
+    lease=LeaseState(holder="ccm-watcher-1", renewed_at=ago_at(100)),
     pods=(
         *PODS,
         a_pod("labeler", waiting="CrashLoopBackOff", restarts=7),
@@ -222,10 +224,10 @@ ALL_IN_ONE = msgspec.structs.replace(
 )
 BLIND = msgspec.structs.replace(
     WELL,
-    requests=KubeUnavailable("list certificatesigningrequests: 403 Forbidden: no right"),
-    lease=KubeUnavailable("get leases: 403 Forbidden: no right"),
-    pods=KubeUnavailable("list pods: 403 Forbidden: no right"),
-    claims=KubeUnavailable("list configmaps: 403 Forbidden: no right"),
+    requests=Unavailable(reason="list certificatesigningrequests: 403 Forbidden: no right"),
+    lease=Unavailable(reason="get leases: 403 Forbidden: no right"),
+    pods=Unavailable(reason="list pods: 403 Forbidden: no right"),
+    claims=Unavailable(reason="list configmaps: 403 Forbidden: no right"),
     flow=FlowUnavailable(reason="list pods: 403 Forbidden: who runs this needs to list pods in kube-system"),
     certificates=(),
 )
@@ -349,7 +351,7 @@ def test_what_has_not_led_to_a_certificate_is_told(
 
 
 def test_without_the_right_to_list_pods_the_consumers_tell_who_is_there():
-    found = judged(WELL, pods=KubeUnavailable("no right"))
+    found = judged(WELL, pods=Unavailable(reason="no right"))
     states = {one.name: one.state for one in found.services}
     assert states == {
         "watcher": "well", "metadata": "unknown", "labeler": "well", "csr": "well", "ipam": "absent",
@@ -371,19 +373,18 @@ def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
 @pytest.mark.parametrize(
     ("lease", "text"),
     [
-        (None, "the Lease has no holder"),
-        (LeaseSnapshot(holder=""), "the Lease has no holder"),
-        (LeaseSnapshot(holder="w", renewed_at=ago_at(16)), "the Lease has expired, so no watcher leads"),
-        (LeaseSnapshot(holder="w"), "the Lease has expired, so no watcher leads"),
-        (LeaseSnapshot(holder="w", renewed_at=ago_at(14)), ""),
+        (LeaseState(), "the Lease has no holder"),
+        (LeaseState(holder="w", renewed_at=ago_at(16)), "the Lease has expired, so no watcher leads"),
+        (LeaseState(holder="w"), "the Lease has expired, so no watcher leads"),
+        (LeaseState(holder="w", renewed_at=ago_at(14)), ""),
     ],
 )
-def test_who_does_not_renew_the_lease_does_not_lead(lease: LeaseSnapshot | None, text: str):
+def test_who_does_not_renew_the_lease_does_not_lead(lease: LeaseState, text: str):
     assert judged(ALL_IN_ONE, lease=lease).leader.text == text
 
 
 def test_the_word_of_a_leader_outweighs_a_clock_that_is_wrong():
-    assert judged(WELL, lease=LeaseSnapshot(holder="w", renewed_at=ago_at(500))).exit_status == 0
+    assert judged(WELL, lease=LeaseState(holder="w", renewed_at=ago_at(500))).exit_status == 0
 
 
 def test_a_leader_that_says_nothing_to_nats_is_wrong():

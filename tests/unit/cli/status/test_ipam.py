@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.__main__ import main
-from cli.status.as_json import ipam_status_to_json
-from cli.status.capacity import resolve_pools
-from cli.status.claim_conflicts import ConflictKind
-from cli.status.ipam_status import IpamStatus, ParsedPages, build_ipam_status, parse_pages
-from cli.status.text import format_ipam_status, format_number
+from cli.status.ipam.as_json import ipam_status_to_json
+from cli.status.ipam.capacity import resolve_pools
+from cli.status.ipam.claim_conflicts import ConflictKind
+from cli.status.ipam.ipam_status import IpamStatus, ParsedPages, build_ipam_status, parse_pages
+from cli.status.ipam.text import format_ipam_status, format_number
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta

@@ -6,6 +6,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.pods import Pod
 from cli.inside.flow_snapshot import (
     ConsumerSnapshot,
     FlowSnapshot,
@@ -14,11 +16,10 @@ from cli.inside.flow_snapshot import (
     StreamSnapshot,
 )
 from cli.status.cluster_status import ClusterStatus, build_status
-from cli.status.flow_requests import summarize_requests
-from cli.status.status_evidence import LeaseSnapshot, StatusEvidence
+from cli.status.requests import summarize_requests
+from cli.status.status_evidence import StatusEvidence
 from libs.common.contract.events import Leading
 from libs.common.contract.signing_request import SigningRequestCondition, SigningRequestStatus
-from libs.common.kube.pods import Pod
 from tests.builders import NOW, STREAM_ID, make_node, make_request
 
 SECONDS: Final = timedelta(seconds=1)
@@ -44,7 +45,7 @@ def stands(*components: str, labeler: ConsumerSnapshot | None = None) -> Cluster
 
 
 def evidence(components: tuple[str, ...], flow: FlowSnapshot | FlowUnavailable) -> StatusEvidence:
-    lease = LeaseSnapshot(holder="watcher-1", renewed_at=NOW - 3 * SECONDS)
+    lease = LeaseState(holder="watcher-1", renewed_at=NOW - 3 * SECONDS)
     return StatusEvidence(at=NOW, pods=tuple(map(a_pod, components)), lease=lease, flow=flow)
 
 

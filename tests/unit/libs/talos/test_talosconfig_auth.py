@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.credentials import AccessError, open_talos_client
+from cli.cluster.credentials import AccessError, open_talos_client
 from cli.doctor import talos_credential_probe
 from services.metadata.machines.talos_client import open_talos
 from services.metadata.settings import MetadataSettings

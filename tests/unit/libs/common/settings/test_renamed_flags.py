@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from cli.cluster.kube_objects import Container
 from cli.config.chart_values import check_values
-from cli.doctor.kube_objects import Container
 from libs.common.settings.help_text import format_help
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import SettingsError, list_options, read_settings

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from cli.status.claim_conflicts import ClaimConflict, find_conflicts
-from cli.status.pod_cidr_status import PodCidrStatus, list_pod_cidrs, mark_foreign, why_invalid
+from cli.status.ipam.claim_conflicts import ClaimConflict, find_conflicts
+from cli.status.ipam.pod_cidr_status import PodCidrStatus, list_pod_cidrs, mark_foreign, why_invalid
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.node import Node

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from cli.explain.certificate_signing_request import CertificateSigningRequest
+from cli.cluster.certificate_signing_request import CertificateSigningRequest
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault

@@ -7,10 +7,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.pods import Pod
+from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import CertificateSnapshot, ConsumerSnapshot, FlowSnapshot, ServicePresence
-from cli.status.status_evidence import KubeUnavailable, LeaseSnapshot, StatusEvidence
+from cli.status.status_evidence import StatusEvidence
 from libs.common.contract.services import DEFAULT_SERVICES, METADATA, SERVICES, WATCHER
-from libs.common.kube.pods import Pod
 
 ComponentState = Literal["well", "wrong", "unknown", "absent"]
 COMPONENT: Final = "app.kubernetes.io/component"
@@ -59,7 +61,7 @@ class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True):
 def list_service_statuses(evidence: StatusEvidence) -> tuple[ServiceStatus, ...]:
     """Return the services in the order of the flow. Only pods show which services are installed."""
     seen = {one.service: one for one in (evidence.flow_snapshot.services if evidence.flow_snapshot else ())}
-    if isinstance(evidence.pods, KubeUnavailable) or not evidence.pods:
+    if isinstance(evidence.pods, Unavailable) or not evidence.pods:
         return tuple(_status_from_messages(one) for one in seen.values())
     by_component: dict[str, list[Pod]] = {}
     for pod in evidence.pods:
@@ -110,30 +112,29 @@ def get_leader_status(evidence: StatusEvidence) -> LeaderStatus:
     """
     flow, lease = evidence.flow_snapshot, evidence.lease
     spoken = flow.leader_heartbeat_seconds if flow else None
-    if isinstance(lease, KubeUnavailable):
+    if isinstance(lease, Unavailable):
         if flow is None:
             return LeaderStatus(state="unknown", text=lease.reason)
         if flow.leader is None:
             return LeaderStatus(state="wrong", text="no leader heartbeat")
         return LeaderStatus(state="well", holder=flow.leader.holder, heartbeat_seconds=spoken)
-    if lease is None or not lease.holder:
+    if not lease.holder:
         return LeaderStatus(state="wrong", text="the Lease has no holder")
-    seconds = (evidence.at - lease.renewed_at).total_seconds() if lease.renewed_at else None
-    text = _why_not_leading(lease, seconds, flow)
+    text = _why_not_leading(lease, evidence.at, flow)
     return LeaderStatus(
         state="wrong" if text else "well",
         holder=lease.holder,
-        lease_seconds=seconds,
+        lease_seconds=lease.seconds_since_renewal(evidence.at),
         heartbeat_seconds=spoken,
         text=text,
     )
 
 
-def _why_not_leading(lease: LeaseSnapshot, seconds: float | None, flow: FlowSnapshot | None) -> str:
+def _why_not_leading(lease: LeaseState, at: datetime, flow: FlowSnapshot | None) -> str:
     if flow is not None and flow.leader is not None:
         # a heartbeat expires by the clock of NATS: its presence proves more than a comparison of two clocks
         return ""
-    if seconds is None or seconds > lease.duration_seconds:
+    if not lease.is_held(at):
         return "the Lease has expired, so no watcher leads"
     if flow is not None:
         return "it holds the Lease but publishes no leader heartbeat"

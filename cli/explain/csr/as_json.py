@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from cli.explain.advice import suggest_actions
-from cli.explain.request_explanation import RequestExplanation
+from cli.explain.csr.advice import suggest_actions
+from cli.explain.csr.request_explanation import RequestExplanation
 
 
 def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from cli.doctor.installation_snapshot import AbsentObject, RemoteClock, Unavailable
+from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.objects import decode_answer

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from cli.kube_listing import ClusterUnavailable
+from cli.cluster.kube_listing import ClusterUnavailable
 from cli.lines import print_json, print_lines
-from cli.status.as_json import ipam_status_to_json
-from cli.status.capacity import resolve_pools
-from cli.status.ipam_from_cluster import IpamQuery, gather_ipam
-from cli.status.ipam_status import build_ipam_status, parse_pages
-from cli.status.text import format_ipam_status
+from cli.status.ipam.as_json import ipam_status_to_json
+from cli.status.ipam.capacity import resolve_pools
+from cli.status.ipam.from_cluster import IpamQuery, gather_ipam
+from cli.status.ipam.ipam_status import build_ipam_status, parse_pages
+from cli.status.ipam.text import format_ipam_status
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import NODE_IPAM

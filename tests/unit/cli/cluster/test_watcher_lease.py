@@ -1,13 +1,14 @@
-"""Which Lease the watcher holds: as its workload is told, or as the caller says, and never a guess."""
+"""The watcher Lease: the one that the caller names or the workload configures, never a guess."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from cli.doctor.installation import get_lease_name
-from cli.doctor.kube_objects import Container
-from cli.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
+from cli.cluster.installation import get_lease_name
+from cli.cluster.kube_objects import Container
+from cli.cluster.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
+from cli.status.from_cluster import StatusQuery
 from libs.common.contract.services import (
     LIFECYCLE_LEASE,
     LIFECYCLE_LEASE_NAME,
@@ -64,10 +65,9 @@ class FakeKube:
 
 
 async def read(kube: FakeKube, **said: str) -> tuple[str, str]:
-    """Where the Lease is, and who holds it."""
-    where = {"namespace": "ccm", "release": "", **said}
-    found = await fetch_watcher_lease(kube, **where)  # type: ignore[arg-type]
-    return str(found.lease_name), found.lease.holder if found.lease else ""
+    """Return the place of the Lease and its holder."""
+    found = await fetch_watcher_lease(kube, StatusQuery(**{"namespace": "ccm", **said}))  # type: ignore[arg-type]
+    return found.lease_name or str(LeaseName()), found.holder
 
 
 async def test_the_lease_is_the_one_that_the_watchers_workload_is_told():
@@ -80,12 +80,12 @@ async def test_the_lease_is_the_one_that_the_watchers_workload_is_told():
 
 async def test_what_the_caller_says_wins_each_for_itself():
     kube = FakeKube(RENAMED, held=(DEFAULT, MINE, FAR))
-    assert await read(kube, name=WATCHER_LEASE_NAME) == (
+    assert await read(kube, lease_name=WATCHER_LEASE_NAME) == (
         f"talos/{WATCHER_LEASE_NAME}",
         f"holder of {WATCHER_LEASE_NAME}",
     )
     kube.lists.clear()
-    assert await read(kube, name=WATCHER_LEASE_NAME, lease_namespace="kube-system") == (
+    assert await read(kube, lease_name=WATCHER_LEASE_NAME, lease_namespace="kube-system") == (
         f"kube-system/{WATCHER_LEASE_NAME}",
         f"holder of {WATCHER_LEASE_NAME}",
     )

@@ -6,9 +6,9 @@ from typing import Final
 
 from rich.text import Text
 
-from cli.explain.advice import suggest_actions
+from cli.explain.csr.advice import suggest_actions
+from cli.explain.csr.request_explanation import RequestExplanation, RequestPhase, RequestVerdict
 from cli.explain.layout import blank_line, format_check, format_field, format_time, quote_text
-from cli.explain.request_explanation import RequestExplanation, RequestPhase, RequestVerdict
 from cli.lines import Line
 from services.csr.request_checks import format_list
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import msgspec
 from rich.console import Console
 
-from cli.explain.as_json import request_explanation_to_json
-from cli.explain.from_cluster import RequestQuery, gather_request_evidence
-from cli.explain.request_explanation import explain_request
-from cli.explain.text import format_request_explanation
+from cli.explain.csr.as_json import request_explanation_to_json
+from cli.explain.csr.from_cluster import RequestQuery, gather_request_evidence
+from cli.explain.csr.request_explanation import explain_request
+from cli.explain.csr.text import format_request_explanation
 from cli.lines import print_json, print_lines
 from libs.common.cloud_config.model import Ownership
 from services.csr.decision import ApprovalPolicy

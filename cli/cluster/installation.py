@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cli.doctor.kube_objects import (
+from cli.cluster.kube_objects import (
     Container,
     Meta,
     NameReference,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from cli.credentials import open_kube_client
-from cli.kube_listing import run_gathering
+from cli.cluster.credentials import open_kube_client
+from cli.cluster.kube_listing import run_gathering
 from libs.common.contract.node import Node
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.api import KubeApi

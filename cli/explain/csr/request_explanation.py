@@ -5,8 +5,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.explain.certificate_signing_request import CertificateSigningRequest, CsrCondition
-from cli.explain.request_evidence import RequestEvidence, find_claimants
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
+from cli.explain.csr.request_evidence import RequestEvidence, find_claimants
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.machine import MachineFault

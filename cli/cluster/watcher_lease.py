@@ -1,16 +1,17 @@
 """The watcher Lease: the one that the caller names, or the one in the flags of the watcher's workload."""
 
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from cli.doctor.installation import find_installations
-from cli.doctor.kube_reader import KubeReader
-from cli.doctor.workload_queries import list_workloads_at
+from cli.cluster.installation import find_installations
+from cli.cluster.kube_reader import KubeReader
+from cli.cluster.lease_state import LeaseState, read_lease_state
+from cli.cluster.workload_queries import list_workloads_at
 from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError, NotFound
-from libs.common.kube.lease import Lease
+from libs.common.kube.lease import LeaseSpec
 
 _HINT: Final = "set --lease-name and --lease-namespace"
 
@@ -33,33 +34,40 @@ class LeaseNameUnknown(Exception):
     """The watcher's Lease name is unknown; the text gives the reason and what to do."""
 
 
-class WatcherLease(msgspec.Struct, frozen=True, kw_only=True):
-    """The name of the Lease, and the Lease itself; None if it does not exist."""
+class LeaseQuery(Protocol):
+    """The namespace and release of the chart, and the Lease that the caller names; "" = not given."""
 
-    lease_name: LeaseName
-    lease: Lease | None
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def release(self) -> str: ...
+    @property
+    def lease_name(self) -> str: ...
+    @property
+    def lease_namespace(self) -> str: ...
 
 
-async def fetch_watcher_lease(
-    kube: KubeApi, *, namespace: str, release: str, name: str = "", lease_namespace: str = ""
-) -> WatcherLease:
-    """Return the watcher Lease of that release in that namespace. Raises KubeError, LeaseNameUnknown.
+async def fetch_watcher_lease(kube: KubeApi, where: LeaseQuery) -> LeaseState:
+    """Return the state of the watcher Lease; without a holder if the Lease does not exist.
 
-    `name` and `lease_namespace` take precedence over the workload's flags; "" = not given.
+    The Lease that the caller names takes precedence over the workload's flags. Raises KubeError,
+    LeaseNameUnknown.
     """
     place = LeaseName()
-    if not (name and lease_namespace):
-        place = await _read_name_from_workload(kube, namespace, release)
+    if not (where.lease_name and where.lease_namespace):
+        place = await _read_name_from_workload(kube, where.namespace, where.release)
     place = msgspec.structs.replace(
-        place, namespace=lease_namespace or place.namespace, name=name or place.name
+        place,
+        namespace=where.lease_namespace or place.namespace,
+        name=where.lease_name or place.name,
     )
     try:
-        lease = await kube.get_lease(place.namespace, place.name)
+        spec = (await kube.get_lease(place.namespace, place.name)).spec
     except NotFound:
-        lease = None
-    if place.default_reason and (lease is None or not lease.holder):
+        spec = LeaseSpec()
+    if place.default_reason and not spec.holder_identity:
         raise LeaseNameUnknown(f"the Lease of the watcher is unknown: {place.default_reason}; {_HINT}")
-    return WatcherLease(lease_name=place, lease=lease)
+    return read_lease_state(spec, "" if place == LeaseName() else str(place))
 
 
 async def _read_name_from_workload(kube: KubeApi, namespace: str, release: str) -> LeaseName:

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from cli.credentials import AccessError, open_kube_client
-from cli.kube_listing import list_all
+from cli.cluster.credentials import AccessError, open_kube_client
+from cli.cluster.kube_listing import list_all
+from cli.cluster.pods import Pod, pod_resource
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.pod_exec import ExecResult, exec_in_pod
-from libs.common.kube.pods import Pod, pod_resource
 
 CHART: Final = "talos-cloud-controller-manager"  # the name label of the chart, unless nameOverride changes it
 NAME: Final = "app.kubernetes.io/name"

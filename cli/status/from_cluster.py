@@ -7,20 +7,21 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cli.credentials import open_kube_client
-from cli.exec.pod_commands import list_pods
+from cli.cluster.credentials import open_kube_client
+from cli.cluster.kube_listing import list_all, run_gathering
+from cli.cluster.pod_commands import list_pods
+from cli.cluster.pods import Pod
+from cli.cluster.server_clock import measure_clock_offset
+from cli.cluster.unavailable import Unavailable
+from cli.cluster.watcher_lease import LeaseNameUnknown, fetch_watcher_lease
 from cli.inside.flow_client import FlowQuery, fetch_certificates, query_flow
 from cli.inside.flow_snapshot import FlowObject
-from cli.kube_listing import list_all, run_gathering
-from cli.server_clock import measure_clock_offset
-from cli.status.ipam_from_cluster import list_claim_pages
-from cli.status.status_evidence import ClaimsSnapshot, KubeUnavailable, LeaseSnapshot, StatusEvidence
-from cli.watcher_lease import LeaseNameUnknown, fetch_watcher_lease
+from cli.status.ipam.from_cluster import list_claim_pages
+from cli.status.status_evidence import ClaimsSnapshot, StatusEvidence
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import KubeError
-from libs.common.kube.pods import Pod
 from services.ipam.pages import StoredPage
 
 _MAX_QUERIED_OBJECTS: Final = 20  # limit for Nodes and for requests whose last messages are queried
@@ -49,7 +50,7 @@ async def _gather(source: StatusQuery) -> StatusEvidence:
         nodes, requests, lease, pods = await asyncio.gather(
             _list_nodes(kube),
             _get_or_unavailable(_list_requests(kube)),
-            _get_or_unavailable(_read_lease(kube, source)),
+            _get_or_unavailable(fetch_watcher_lease(kube, source)),
             _get_or_unavailable(_list_pods(kube, source)),
         )
         after = await _get_or_unavailable(list_claim_pages(kube))
@@ -73,23 +74,21 @@ async def _gather(source: StatusQuery) -> StatusEvidence:
 
 
 def _make_claims_snapshot(
-    before: Sequence[StoredPage] | KubeUnavailable, after: Sequence[StoredPage] | KubeUnavailable
-) -> ClaimsSnapshot | KubeUnavailable:
-    if isinstance(before, KubeUnavailable):
+    before: Sequence[StoredPage] | Unavailable, after: Sequence[StoredPage] | Unavailable
+) -> ClaimsSnapshot | Unavailable:
+    if isinstance(before, Unavailable):
         return before
     return (
-        after
-        if isinstance(after, KubeUnavailable)
-        else ClaimsSnapshot(before=tuple(before), pages=tuple(after))
+        after if isinstance(after, Unavailable) else ClaimsSnapshot(before=tuple(before), pages=tuple(after))
     )
 
 
-async def _get_or_unavailable(asking: Awaitable[T]) -> T | KubeUnavailable:
+async def _get_or_unavailable(asking: Awaitable[T]) -> T | Unavailable:
     """Return the result, or why it is unavailable: a caller without one permission still sees the rest."""
     try:
         return await asking
     except (KubeError, LeaseNameUnknown) as error:
-        return KubeUnavailable(str(error))
+        return Unavailable(reason=str(error))
 
 
 async def _list_nodes(kube: KubeApi) -> list[Node]:
@@ -100,43 +99,16 @@ async def _list_requests(kube: KubeApi) -> tuple[SigningRequest, ...]:
     return tuple(await list_all(kube, SIGNING_REQUESTS))
 
 
-async def _read_lease(kube: KubeApi, source: StatusQuery) -> LeaseSnapshot | None:
-    read = await fetch_watcher_lease(
-        kube,
-        namespace=source.namespace,
-        release=source.release,
-        name=source.lease_name,
-        lease_namespace=source.lease_namespace,
-    )
-    lease = read.lease
-    if lease is None:
-        return None
-    return LeaseSnapshot(
-        holder=lease.holder,
-        renewed_at=_parse_time(lease.spec.renew_time),
-        duration_seconds=lease.spec.lease_duration_seconds or 0,
-    )
-
-
 async def _list_pods(kube: KubeApi, source: StatusQuery) -> tuple[Pod, ...]:
     return tuple(await list_pods(kube, source.namespace, source.release))
 
 
-def _parse_time(text: str | None) -> datetime | None:
-    """Parse a time of a Lease, which any client may have written; None if it is invalid."""
-    try:
-        found = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
-
-
 def _make_flow_query(
-    source: StatusQuery, nodes: Sequence[Node], requests: Sequence[SigningRequest] | KubeUnavailable
+    source: StatusQuery, nodes: Sequence[Node], requests: Sequence[SigningRequest] | Unavailable
 ) -> FlowQuery:
     """Return a query for the Nodes and requests that wait, limited to _MAX_QUERIED_OBJECTS per kind."""
     stuck = [node for node in nodes if not node.is_initialized]
-    pending = [] if isinstance(requests, KubeUnavailable) else [one for one in requests if one.is_pending]
+    pending = [] if isinstance(requests, Unavailable) else [one for one in requests if one.is_pending]
     objects = [
         FlowObject("node", node.name) for node in sorted(stuck, key=_get_age_order)[:_MAX_QUERIED_OBJECTS]
     ]

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.status.pod_cidr_status import PodCidrStatus
+from cli.status.ipam.pod_cidr_status import PodCidrStatus
 from libs.common.cloud_config.findings import truncate_line
 from services.ipam.network_set import parse_foreign_network
 from services.ipam.pages import Claim, UnreadablePage

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cli.explain.request_explanation import RequestExplanation
+from cli.explain.csr.request_explanation import RequestExplanation
 
 # By the deciding check. {node} is the requesting node, {others} are the other Nodes to wait for.
 _ENDS_A_WAIT: Final[Mapping[str, str]] = {

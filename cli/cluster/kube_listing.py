@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from cli.credentials import AccessError
+from cli.cluster.credentials import AccessError
+from cli.command_exit import CommandError
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import Item, Resource, UnreadableObject
@@ -12,7 +13,7 @@ from libs.common.kube.objects import Item, Resource, UnreadableObject
 T = TypeVar("T")
 
 
-class ClusterUnavailable(Exception):
+class ClusterUnavailable(CommandError):
     """The cluster cannot be queried or has no matching object; the text gives reason and remedy."""
 
 

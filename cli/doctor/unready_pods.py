@@ -1,44 +1,17 @@
-"""Lists the workloads of a cluster, and the Events and last log lines of unready pods."""
+"""Reads the pods of an installation, and the Events and last log lines of unready ones."""
 
 import asyncio
 from typing import Final
 
-import msgspec
-
-from cli.doctor.installation_snapshot import InstallationSnapshot, Unavailable
-from cli.doctor.kube_objects import COLLECTIONS, Pod, PodEvent, Workload
-from cli.doctor.kube_reader import KubeReader, get_or_unavailable
-from libs.common.kube.errors import Forbidden, KubeError
+from cli.cluster.kube_objects import Pod, PodEvent
+from cli.cluster.kube_reader import KubeReader, get_or_unavailable
+from cli.cluster.unavailable import Unavailable
+from cli.doctor.installation_snapshot import InstallationSnapshot
+from libs.common.kube.errors import KubeError
 
 _UNREADY: Final = 10  # limit for pods whose last log line is read
 _LOG_SECONDS: Final = 5.0
 _LOG_BYTES: Final = 64 * 2**10  # limit for one log line, which a kubelet returns at any length
-
-
-async def list_workloads(
-    ask_kube: KubeReader, namespace: str
-) -> tuple[tuple[Workload, ...] | Unavailable, bool]:
-    """Return the workloads, and whether they are those of the whole cluster.
-
-    Without the permission to list them cluster-wide, they are those of the namespace. Raises KubeError,
-    except Forbidden.
-    """
-    for place, everywhere in (("", True), (f"/namespaces/{namespace}", False)):
-        try:
-            return await list_workloads_at(ask_kube, place), everywhere
-        except Forbidden:
-            continue
-    right = f"list deployments.apps --namespace {namespace}"
-    return Unavailable(reason=f"this requires permission to {right}", required_permission=right), False
-
-
-async def list_workloads_at(ask_kube: KubeReader, place: str) -> tuple[Workload, ...]:
-    """Return the workloads of `/namespaces/NAME`, or of the cluster if `place` is "". Raises KubeError."""
-    lists = await asyncio.gather(
-        *(ask_kube.list_all(f"/apis/apps/v1{place}/{plural}", Workload) for plural in COLLECTIONS.values())
-    )
-    kinds = zip(COLLECTIONS, lists, strict=True)
-    return tuple(msgspec.structs.replace(each, kind=kind) for kind, found in kinds for each in found)
 
 
 async def list_pods(ask_kube: KubeReader, namespace: str) -> tuple[Pod, ...] | Unavailable:

@@ -8,16 +8,16 @@ from typing import Final
 
 import msgspec
 
-from cli.credentials import AccessError, open_kube_client, open_talos_client
-from cli.explain.certificate_signing_request import CertificateSigningRequest, find_newest
-from cli.explain.request_evidence import (
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
+from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
+from cli.cluster.kube_listing import ClusterUnavailable, list_all, run_gathering
+from cli.cluster.machine_query import fetch_node_name_at, query_machine_or_fault
+from cli.explain.csr.request_evidence import (
     FactsResult,
     RequestEvidence,
     find_claimants,
     find_contested_addresses,
 )
-from cli.kube_listing import ClusterUnavailable, list_all, run_gathering
-from cli.machine_query import fetch_node_name_at, query_machine_or_fault
 from cli.name_suggestion import suggest_name
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node, trim_node

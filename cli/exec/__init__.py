@@ -1,1 +1,0 @@
-"""Runs `talos-ccm` in a pod of a service."""

@@ -1,0 +1,1 @@
+"""`talos-ccm explain csr`: why csr approves, denies or waits."""

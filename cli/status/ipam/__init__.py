@@ -1,0 +1,1 @@
+"""`talos-ccm status ipam`: pools, pod CIDRs and conflicts."""
