@@ -12,9 +12,7 @@ from cli.cluster.kube_objects import (
     LeaseItem,
     Meta,
     NameReference,
-    Pod,
     PodSpec,
-    PodStatus,
     PodTemplate,
     SecretVolume,
     TalosAccount,
@@ -24,6 +22,7 @@ from cli.cluster.kube_objects import (
     WorkloadSpec,
     WorkloadStatus,
 )
+from cli.cluster.pods import Pod, PodStatus
 from cli.cluster.unavailable import RemoteClock
 from cli.doctor.check_report import CheckReport
 from cli.doctor.diagnosis import diagnose
@@ -38,6 +37,7 @@ from cli.inside.flow_snapshot import (
     StreamSnapshot,
 )
 from libs.common.contract.events import Leading
+from libs.common.contract.node import ObjectMeta
 from libs.common.contract.services import DURABLES, SERVICES, WATCHER_LEASE_NAME
 from libs.common.kube.lease import LeaseSpec
 from libs.testbed.pki import CertificateAuthority
@@ -108,13 +108,15 @@ def make_installation(*, without: tuple[str, ...] = (), **workloads: dict[str, A
 def make_pod(component: str, *, ready: bool = True, **status: Any) -> Pod:
     conditions = (Condition(type="Ready", status="True" if ready else "False"),)
     status = {"phase": "Running", "conditions": conditions, **status}
-    meta = Meta(name=f"{PREFIX}-{component}-0", namespace="kube-system", labels=make_labels(component))
+    meta = ObjectMeta(name=f"{PREFIX}-{component}-0", labels=make_labels(component))
     return Pod(metadata=meta, status=PodStatus(**status))
 
 
 def make_controller_manager(*flags: str) -> Pod:
     container = Container(name="kcm", command=("/usr/local/bin/kube-controller-manager", *flags))
-    return Pod(metadata=Meta(name="kube-controller-manager-cp-1"), spec=PodSpec(containers=(container,)))
+    return Pod(
+        metadata=ObjectMeta(name="kube-controller-manager-cp-1"), spec=PodSpec(containers=(container,))
+    )
 
 
 def make_lease(holder: str, name: str = WATCHER_LEASE_NAME, *, age: timedelta = SECOND) -> LeaseItem:

@@ -152,69 +152,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-class WaitingState(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a container is waiting."""
-
-    reason: str = ""
-    message: str = ""
-
-
-class TerminatedState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a container ended."""
-
-    reason: str = ""
-    message: str = ""
-    exit_code: int = 0
-
-
-class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a container; with neither field set, it runs."""
-
-    waiting: WaitingState | None = None
-    terminated: TerminatedState | None = None
-
-
-class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The status of one container."""
-
-    name: str
-    ready: bool = False
-    restart_count: int = 0
-    state: ContainerState = ContainerState()
-    last_state: ContainerState = ContainerState()
-
-
-class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The status of a pod."""
-
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[Condition, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
-
-
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod."""
-
-    metadata: Meta
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
-    def has_condition(self, condition: str) -> bool:
-        """Whether the pod has this condition with the status True."""
-        return any(one.type == condition and one.status == "True" for one in self.status.conditions)
-
-    @property
-    def is_ready(self) -> bool:
-        return self.has_condition("Ready")
-
-
 class LeaseItem(msgspec.Struct, frozen=True, kw_only=True):
     """A Lease from a list."""
 

@@ -4,30 +4,30 @@ from collections.abc import Mapping
 
 import msgspec
 
+from cli.cluster.kube_objects import Condition, PodSpec
 from libs.common.contract.node import ObjectMeta
 from libs.common.kube.objects import Resource, namespaced_resource
 
 
-class _Condition(msgspec.Struct, frozen=True, kw_only=True):
-    type: str
-    status: str
+class WaitingState(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a container is waiting."""
+
     reason: str = ""
     message: str = ""
 
 
-class _Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    reason: str = ""
-    message: str = ""
+class TerminatedState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a container ended."""
 
-
-class _Terminated(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
     exit_code: int = 0
 
 
-class _State(msgspec.Struct, frozen=True, kw_only=True):
-    waiting: _Waiting | None = None
-    terminated: _Terminated | None = None
+class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a container; with neither field set, it runs."""
+
+    waiting: WaitingState | None = None
+    terminated: TerminatedState | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -36,19 +36,17 @@ class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     name: str
     ready: bool = False
     restart_count: int = 0
-    state: _State = _State()
-    last_state: _State = _State()
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
 
 
-class _Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    node_name: str = ""
+class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The status of a pod."""
 
-
-class _Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[_Condition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
@@ -57,8 +55,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     """A Pod as the API server encodes it."""
 
     metadata: ObjectMeta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
 
     @property
     def name(self) -> str:
@@ -67,8 +65,25 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ready(self) -> bool:
         """Whether the pod is ready and not being deleted."""
-        ready = any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
-        return ready and self.metadata.deletion_timestamp is None
+        return self.has_condition("Ready") and self.metadata.deletion_timestamp is None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return self.status.conditions or ()
+
+    @property
+    def containers(self) -> tuple[ContainerStatus, ...]:
+        """The status of each container, without init containers."""
+        return self.status.container_statuses or ()
+
+    @property
+    def all_containers(self) -> tuple[ContainerStatus, ...]:
+        """The status of each container, init containers first."""
+        return (*(self.status.init_container_statuses or ()), *self.containers)
+
+    def has_condition(self, kind: str) -> bool:
+        """Whether the pod has this condition with the status True."""
+        return any(one.type == kind and one.status == "True" for one in self.conditions)
 
     @property
     def is_terminated(self) -> bool:
@@ -78,7 +93,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def restart_count(self) -> int:
         """The sum over its containers, without init containers."""
-        return sum(one.restart_count for one in self.status.container_statuses or ())
+        return sum(one.restart_count for one in self.containers)
 
     @property
     def why_not_ready(self) -> str:
@@ -90,8 +105,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
         return self._of_containers() or self._of_conditions() or self.status.phase or "has no status yet"
 
     def _of_containers(self) -> str:
-        statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
-        for one in statuses:
+        for one in self.all_containers:
             waiting, ended = one.state.waiting, one.last_state.terminated
             if waiting and waiting.reason not in ("", "PodInitializing", "ContainerCreating"):
                 last = f", ended with status {ended.exit_code} before" if ended else ""
@@ -100,7 +114,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
     def _of_conditions(self) -> str:
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready"):
-            for one in self.status.conditions or ():
+            for one in self.conditions:
                 if one.type == kind and one.status != "True" and (one.reason or one.message):
                     return ": ".join(part for part in (one.reason, one.message) if part)
         return ""

@@ -7,7 +7,8 @@ import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
 from cli.cluster.installation import Installation
-from cli.cluster.kube_objects import LeaseItem, Pod, PodEvent, TalosAccount, Workload
+from cli.cluster.kube_objects import LeaseItem, PodEvent, TalosAccount, Workload
+from cli.cluster.pods import Pod
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, RemoteClock, Unavailable
 from cli.doctor.required_permissions import AccessReviewResult
 from cli.doctor.talos_credential_report import TalosCredentialReport

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from cli.cluster.installation import Installation
-from cli.cluster.kube_objects import Pod
+from cli.cluster.pods import Pod
 from cli.cluster.unavailable import RemoteClock, Unavailable
 from cli.doctor.talos_credential_report import TalosCredentialReport, decode_report
 from libs.common.contract.node import Node

@@ -3,8 +3,9 @@
 import asyncio
 from typing import Final
 
-from cli.cluster.kube_objects import Pod, PodEvent
+from cli.cluster.kube_objects import PodEvent
 from cli.cluster.kube_reader import KubeReader, get_or_unavailable
+from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.kube.errors import KubeError
@@ -27,7 +28,9 @@ async def fetch_last_messages(
     if isinstance(seen.pods, Unavailable):
         return (), {}
     names = tuple(f"{workload.name}-" for workload in seen.installation.workloads)
-    pods = [pod for pod in seen.pods if pod.name.startswith(names) and not pod.is_ready][:_UNREADY]
+    pods = [pod for pod in seen.pods if pod.name.startswith(names) and not pod.has_condition("Ready")][
+        :_UNREADY
+    ]
     if not pods:
         return (), {}
     place = f"/api/v1/namespaces/{seen.installation.namespace}"
@@ -44,7 +47,7 @@ async def fetch_last_messages(
 
 async def _fetch_last_line(ask_kube: KubeReader, place: str, pod: Pod) -> str:
     """Return the last log line of the first container that is not ready; "" if it cannot be read."""
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+    for status in pod.all_containers:
         if status.ready or (status.state.terminated and not status.state.terminated.exit_code):
             continue
         crashed = {"previous": "true"} if status.state.waiting and status.restart_count else {}

@@ -39,6 +39,8 @@ def test_every_path_in_a_page_or_makefile_exists():
         for name in tracked_files()
         if name.endswith((".md", ".mk")) or name == "Makefile"
         for path in named.findall((ROOT / name).read_text())
-        if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()
+        if not (ROOT / path).exists()
+        and not (ROOT / f"{path}.py").exists()
+        and not path.startswith("services/auditor")  # the sample service of add-a-service.md
     }
     assert not missing

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from cli.cluster.kube_objects import ContainerState, ContainerStatus, Namespace, WaitingState
+from cli.cluster.kube_objects import Namespace
 from cli.cluster.kube_reader import KubeReader, get_or_not_found, get_or_unavailable
+from cli.cluster.pods import ContainerState, ContainerStatus, WaitingState
 from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
 from cli.cluster.workload_queries import list_workloads
 from cli.doctor.access_reviews import review_access

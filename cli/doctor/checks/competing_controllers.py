@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from cli.cluster.kube_objects import Container, LeaseItem, Pod, Workload
+from cli.cluster.kube_objects import Container, LeaseItem, Workload
 from cli.cluster.lease_state import read_lease_state
+from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
 from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
 from cli.doctor.checks.config_file import read_ownership_of

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from cli.cluster.kube_objects import ContainerStatus, Pod, PodEvent, Workload
+from cli.cluster.kube_objects import PodEvent, Workload
+from cli.cluster.pods import ContainerStatus, Pod
 from cli.cluster.unavailable import Unavailable
 from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
@@ -84,7 +85,7 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> CheckFind
         return report_wrong(
             f"{head}; the reason is unknown: {seen.pods.reason}", seen.pods.fix, *seen.pods.commands
         )
-    pods = [pod for pod in select_pods(workload, seen.pods) if not pod.is_ready]
+    pods = [pod for pod in select_pods(workload, seen.pods) if not pod.has_condition("Ready")]
     if not pods:
         return report_wrong(
             f"{head}, and the other pods were not created",
@@ -112,10 +113,10 @@ def _explain_pod(pod: Pod, events: Sequence[PodEvent], lines: Mapping[str, str])
     """Return the problem of a pod, the fix and the commands; commands contain {kubectl}."""
     describe = f"{{kubectl}} describe pod {pod.name}"
     status = pod.status
-    for container in (*status.init_container_statuses, *status.container_statuses):
+    for container in pod.all_containers:
         if told := _explain_container(pod, container, lines):
             return told
-    for condition in status.conditions:
+    for condition in pod.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return (
                 f"fits no node: {_truncate_line(condition.message)}",
@@ -130,7 +131,7 @@ def _explain_pod(pod: Pod, events: Sequence[PodEvent], lines: Mapping[str, str])
             *_explain_event(last),
             describe,
         )
-    waiting = [c.name for c in status.container_statuses if not c.ready]
+    waiting = [c.name for c in pod.containers if not c.ready]
     if waiting and status.phase == "Running":
         said = _get_last_line(pod, lines)
         return (

@@ -9,17 +9,8 @@ from rich.console import Console
 
 from cli.cluster.installation import INSTANCE, assume_installation, choose_installation, find_installations
 from cli.cluster.kube_listing import ClusterUnavailable
-from cli.cluster.kube_objects import (
-    Condition,
-    Container,
-    ContainerState,
-    ContainerStatus,
-    Meta,
-    NameReference,
-    PodEvent,
-    TerminatedState,
-    WaitingState,
-)
+from cli.cluster.kube_objects import Condition, Container, Meta, NameReference, PodEvent
+from cli.cluster.pods import ContainerState, ContainerStatus, TerminatedState, WaitingState
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
 from cli.doctor.as_json import diagnosis_to_json
 from cli.doctor.check_names import CHECK_NAMES
