@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from cli.cluster.credentials import AccessError
 from cli.command_exit import CommandError
+from libs.common.contract.node import Node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import Item, Resource, UnreadableObject
@@ -29,6 +30,11 @@ def run_gathering(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def skip_unreadable(unreadable: UnreadableObject) -> None:
     """Ignore an unreadable object: other messages report it."""
+
+
+async def list_nodes(kube: KubeApi) -> list[Node]:
+    """Return all Nodes. Raises KubeError."""
+    return [node async for page in kube.list_nodes() for node in page.items]
 
 
 async def list_all(

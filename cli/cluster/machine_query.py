@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+import msgspec
+
+from cli.cluster.described_node import DescribedNode
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
 from libs.talos.api import TalosApi
 from services.metadata.machines.dial_targets import STEP, order_dial_targets
-from services.metadata.machines.identity import verify
+from services.metadata.machines.identity import MachineIdentity, verify
 from services.metadata.machines.machine_replacement import Inconclusive
 from services.metadata.machines.query_machine import (
     QueryFailure,
@@ -21,19 +24,6 @@ from services.metadata.machines.query_machine import (
 from services.metadata.machines.replacement_detector import MemberCache, detect_replacements
 
 _QUERY_SECONDS: Final = 5.0
-
-
-async def query_machine_or_fault(
-    talos: TalosApi,
-    node: Node,
-    nodes: Sequence[Node],
-    *,
-    prefer_ipv6: bool = False,
-    resources: frozenset[TalosResource] = frozenset(),
-) -> QueryResult | MachineFault:
-    """Return the facts of the machine that belongs to this Node, or the fault."""
-    found = await query_machine(talos, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
-    return found.fault if isinstance(found, QueryFailure) else found
 
 
 async def query_machine(
@@ -61,6 +51,18 @@ async def query_machine(
     return await query_in_turn_with_rejected(
         talos, addresses, parts=resources, deadline_seconds=_QUERY_SECONDS, reject=why_not
     )
+
+
+def describe_node(
+    node: Node, seen: QueryResult, nodes: Sequence[Node], resources: frozenset[TalosResource]
+) -> DescribedNode:
+    """Return the Node with the facts of its machine, and with its inventory if `resources` were queried."""
+    facts = seen.facts
+    if resources:
+        facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
+    by = verify(node, facts, nodes)
+    assert isinstance(by, MachineIdentity)  # otherwise the query would have returned a fault
+    return DescribedNode(node=node, facts=facts, verified_by=by.method)
 
 
 async def find_replacement_machines(

@@ -5,6 +5,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from cli.cluster.unavailable import Unavailable
+
 CheckState = Literal["ok", "wrong", "unknown"]
 _WORST_FIRST: Final[tuple[CheckState, ...]] = ("wrong", "unknown", "ok")
 
@@ -65,6 +67,16 @@ def report_wrong(seen: str, fix: str, *commands: str) -> CheckFinding:
 def report_unknown(seen: str, fix: str, *commands: str) -> CheckFinding:
     """Return a finding with the state unknown and a way to make it known."""
     return CheckFinding(state="unknown", observation=seen, fix=fix, commands=commands)
+
+
+def report_unavailable(problem: str, told: Unavailable) -> CheckFinding:
+    """Return a finding with the state unknown for data that could not be read."""
+    return CheckFinding(
+        state="unknown",
+        observation=f"{problem}: {told.reason}",
+        fix=told.fix,
+        commands=told.commands,
+    )
 
 
 def format_names(names: Iterable[str], most: int = 5) -> str:

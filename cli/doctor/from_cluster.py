@@ -17,7 +17,7 @@ from cli.cluster.installation import (
     choose_installation,
     find_installations,
 )
-from cli.cluster.kube_listing import ClusterUnavailable, run_gathering
+from cli.cluster.kube_listing import ClusterUnavailable, list_nodes, run_gathering
 from cli.cluster.kube_objects import (
     LeaseItem,
     Namespace,
@@ -186,7 +186,7 @@ def select_installation(
 
 
 async def _list_nodes(ask_kube: KubeReader) -> tuple[Node, ...]:
-    return tuple([node async for page in ask_kube.kube.list_nodes() for node in page.items])
+    return tuple(await list_nodes(ask_kube.kube))
 
 
 async def _list_requests(ask_kube: KubeReader) -> tuple[CertificateSigningRequest, ...]:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from cli.cluster.described_node import DescribedNode
 from cli.render.compiled_config import CompiledConfig
-from cli.render.described_node import DescribedNode
 from cli.render.node_changes import NodeChange, diff_nodes
 from cli.render.preview import apply_until_stable
 from services.labeler.plan import Notice, plan_node

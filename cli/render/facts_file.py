@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.render.described_node import DescribedNode
+from cli.cluster.described_node import DescribedNode
 from libs.common.contract.machine import (
     AddressStatus,
     Inventory,

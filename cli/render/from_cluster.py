@@ -3,20 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
-
 from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
-from cli.cluster.machine_query import query_machine_or_fault
-from cli.render.described_node import DescribedNode
+from cli.cluster.described_node import DescribedNode
+from cli.cluster.kube_listing import list_nodes
+from cli.cluster.machine_query import describe_node, query_machine
 from cli.render.node_selection import GatheredNodes, NodeSelection, NodesUnavailable, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
-from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node, trim_node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.talos.api import TalosApi
 from services.labeler.plan.node_ownership import why_not_managed
-from services.metadata.machines.identity import MachineIdentity, verify
+from services.metadata.machines.query_machine import QueryFailure
 
 
 def gather_from_cluster(
@@ -41,7 +39,7 @@ async def _read(
     try:
         machines = open_talos_client(cluster.talosconfig, cluster.talos_endpoints)
         try:
-            nodes = [trim_node(node) for node in await _list_nodes(kube)]
+            nodes = [trim_node(node) for node in await _list_all_nodes(kube)]
             asked = [node for node in nodes if cluster.all_nodes or node.name in names]
             answers = await asyncio.gather(
                 *(_describe_node(machines, node, nodes, prefer_ipv6, resources) for node in asked)
@@ -58,9 +56,9 @@ async def _read(
     )
 
 
-async def _list_nodes(kube: KubeApi) -> list[Node]:
+async def _list_all_nodes(kube: KubeApi) -> list[Node]:
     try:
-        return [node async for page in kube.list_nodes() for node in page.items]
+        return await list_nodes(kube)
     except KubeError as error:
         raise NodesUnavailable(f"the Kubernetes API request failed: {error}") from error
 
@@ -75,15 +73,10 @@ async def _describe_node(
     foreign = why_not_managed(node, None) if not node.provided_node_ip else ""
     if foreign:
         return SkippedNode(name=node.name, reason=f"not managed: {foreign}", expected=True)
-    seen = await query_machine_or_fault(machines, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
-    if isinstance(seen, MachineFault):
-        return SkippedNode(name=node.name, reason=f"{seen.step}: {seen.message}")
+    seen = await query_machine(machines, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
+    if isinstance(seen, QueryFailure):
+        return SkippedNode(name=node.name, reason=f"{seen.fault.step}: {seen.fault.message}")
     if seen.inventory.faults:
         part, fault = next(iter(seen.inventory.faults.items()))
         return SkippedNode(name=node.name, reason=f"{part}: {fault.message}")
-    facts = seen.facts
-    if resources:
-        facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
-    by = verify(node, facts, nodes)
-    assert isinstance(by, MachineIdentity)  # otherwise the query would have returned a fault
-    return DescribedNode(node=node, facts=facts, verified_by=by.method)
+    return describe_node(node, seen, nodes, resources)

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from cli.render.described_node import DescribedNode
+from cli.cluster.described_node import DescribedNode
 from cli.render.facts_file import FactsError, parse_facts
 from cli.render.samples import load_samples
 from libs.common.cloud_config.fact_fields import TalosResource

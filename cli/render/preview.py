@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.described_node import DescribedNode
 from cli.render.compiled_config import CompiledConfig
-from cli.render.described_node import DescribedNode
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import BLOCKED_CONDITION, Node, Taint
 from libs.common.contract.node_patch import (

@@ -5,7 +5,7 @@ from importlib import resources
 
 import msgspec
 
-from cli.render.described_node import DescribedNode
+from cli.cluster.described_node import DescribedNode
 
 
 class _File(msgspec.Struct, frozen=True):

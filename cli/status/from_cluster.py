@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cli.cluster.credentials import open_kube_client
-from cli.cluster.kube_listing import list_all, run_gathering
+from cli.cluster.kube_listing import list_all, list_nodes, run_gathering
 from cli.cluster.pod_commands import list_pods
 from cli.cluster.pods import Pod
 from cli.cluster.server_clock import measure_clock_offset
@@ -48,7 +48,7 @@ async def _gather(source: StatusQuery) -> StatusEvidence:
     try:
         before = await _get_or_unavailable(list_claim_pages(kube))
         nodes, requests, lease, pods = await asyncio.gather(
-            _list_nodes(kube),
+            list_nodes(kube),
             _get_or_unavailable(_list_requests(kube)),
             _get_or_unavailable(fetch_watcher_lease(kube, source)),
             _get_or_unavailable(_list_pods(kube, source)),
@@ -89,10 +89,6 @@ async def _get_or_unavailable(asking: Awaitable[T]) -> T | Unavailable:
         return await asking
     except (KubeError, LeaseNameUnknown) as error:
         return Unavailable(reason=str(error))
-
-
-async def _list_nodes(kube: KubeApi) -> list[Node]:
-    return [node async for page in kube.list_nodes() for node in page.items]
 
 
 async def _list_requests(kube: KubeApi) -> tuple[SigningRequest, ...]:

@@ -63,13 +63,13 @@ def test_explain_node_uses_the_decisions_of_the_services():
 @pytest.mark.parametrize(
     ("module", "name", "calls"),
     [
-        ("cli.explain.node.from_cluster", "kube", {"list_nodes", "close"}),
+        ("cli.explain.node.from_cluster", "kube", {"close"}),
         ("cli.explain.node.context_from_cluster", "kube", {"list_config_maps"}),
         ("cli.cluster.watcher_lease", "kube", {"get_lease"}),
-        ("cli.status.ipam.from_cluster", "kube", {"list_nodes", "list_config_maps", "close"}),
-        ("cli.status.from_cluster", "kube", {"list_nodes", "close"}),
+        ("cli.status.ipam.from_cluster", "kube", {"list_config_maps", "close"}),
+        ("cli.status.from_cluster", "kube", {"close"}),
         ("cli.cluster.pod_commands", "kube", {"close"}),
-        ("cli.cluster.kube_listing", "kube", {"list_page"}),
+        ("cli.cluster.kube_listing", "kube", {"list_page", "list_nodes"}),
     ],
 )
 def test_modules_that_only_read_call_no_other_method(module: str, name: str, calls: set[str]):

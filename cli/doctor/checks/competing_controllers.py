@@ -9,7 +9,14 @@ from cli.cluster.kube_objects import Container, LeaseItem, Workload
 from cli.cluster.lease_state import read_lease_state
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
+from cli.doctor.check_report import (
+    CheckFinding,
+    format_names,
+    report_ok,
+    report_unavailable,
+    report_unknown,
+    report_wrong,
+)
 from cli.doctor.checks.config_file import read_ownership_of
 from cli.doctor.checks.services import report_assumed_installation
 from cli.doctor.installation_snapshot import InstallationSnapshot
@@ -50,9 +57,7 @@ def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[CheckFindi
         return
     if isinstance(seen.system_pods, Unavailable):
         told = seen.system_pods
-        yield report_unknown(
-            f"the flags of kube-controller-manager are unknown: {told.reason}", told.fix, *told.commands
-        )
+        yield report_unavailable("the flags of kube-controller-manager are unknown", told)
         return
     managers = [
         (pod, each)
@@ -113,7 +118,7 @@ def check_cloud_controllers(seen: InstallationSnapshot) -> Iterator[CheckFinding
     if not found:
         if isinstance(seen.leases, Unavailable):
             told = seen.leases
-            yield report_unknown(f"the leader is unknown: {told.reason}", told.fix, *told.commands)
+            yield report_unavailable("the leader is unknown", told)
         if not seen.everywhere:
             yield _report_other_installations(seen)
         elif not isinstance(seen.leases, Unavailable):
@@ -284,9 +289,7 @@ def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         return
     if isinstance(seen.requests, Unavailable):
         told = seen.requests
-        yield report_unknown(
-            f"the approvers of requests are unknown: {told.reason}", told.fix, *told.commands
-        )
+        yield report_unavailable("the approvers of requests are unknown", told)
     elif not seen.everywhere:
         yield _report_other_installations(seen)
     else:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.config.config_check import FileReport, check_config
-from cli.doctor.check_report import CheckFinding, report_ok, report_unknown, report_wrong
+from cli.doctor.check_report import CheckFinding, report_ok, report_unavailable, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig, Ownership
@@ -23,7 +23,7 @@ def check_config_file(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     where = f"ConfigMap {seen.installation.namespace}/{name}"
     match seen.config:
         case Unavailable() as told:
-            yield report_unknown(f"{where} was not read: {told.reason}", told.fix, *told.commands)
+            yield report_unavailable(f"{where} was not read", told)
         case AbsentObject():
             again = seen.installation.reapply_command
             yield report_wrong(

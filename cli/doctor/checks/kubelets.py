@@ -4,7 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
+from cli.doctor.check_report import (
+    CheckFinding,
+    format_names,
+    report_ok,
+    report_unavailable,
+    report_unknown,
+    report_wrong,
+)
 from cli.doctor.checks.config_file import read_ownership_of
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.model import Ownership
@@ -25,7 +32,7 @@ def check_kubelets(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     An external kubelet with --node-ip writes it; on Talos it always has one.
     """
     if isinstance(seen.nodes, Unavailable):
-        yield report_unknown(f"Nodes are unknown: {seen.nodes.reason}", seen.nodes.fix, *seen.nodes.commands)
+        yield report_unavailable("Nodes are unknown", seen.nodes)
         return
     ownership = read_ownership_of(seen, CLOUD_NODE)
     nodes = [node for node in seen.nodes if not _is_foreign(node, ownership)]
@@ -114,9 +121,7 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[CheckFind
         return
     for part in (seen.nodes, seen.requests):
         if isinstance(part, Unavailable):
-            yield report_unknown(
-                f"some requests or Nodes are unknown: {part.reason}", part.fix, *part.commands
-            )
+            yield report_unavailable("some requests or Nodes are unknown", part)
             return
     assert not isinstance(seen.nodes, Unavailable)
     assert not isinstance(seen.requests, Unavailable)

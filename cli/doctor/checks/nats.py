@@ -7,7 +7,14 @@ from typing import Final
 from cryptography import x509
 
 from cli.cluster.unavailable import AbsentObject, Unavailable
-from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
+from cli.doctor.check_report import (
+    CheckFinding,
+    format_names,
+    report_ok,
+    report_unavailable,
+    report_unknown,
+    report_wrong,
+)
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from libs.common.contract.subjects import STREAM
@@ -106,9 +113,7 @@ def _check_authority(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     name, kubectl = f"{seen.installation.prefix}-nats-ca", seen.installation.kubectl
     match seen.authority:
         case Unavailable() as told:
-            yield report_unknown(
-                f"the CA of NATS (ConfigMap {name}) was not read: {told.reason}", told.fix, *told.commands
-            )
+            yield report_unavailable(f"the CA of NATS (ConfigMap {name}) was not read", told)
         case AbsentObject():
             yield report_wrong(
                 f"ConfigMap {name} with ca.crt does not exist, so no service can verify NATS",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from cli.cluster.installation import Installation
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding, report_ok, report_unknown, report_wrong
+from cli.doctor.check_report import CheckFinding, report_ok, report_unavailable, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewResult, apply_lease_names
 
@@ -15,7 +15,7 @@ def check_permissions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     """Check the permissions by access reviews, which the API server does not store."""
     if isinstance(seen.reviews, Unavailable):
         told = seen.reviews
-        yield report_unknown(f"the permissions are unknown: {told.reason}", told.fix, *told.commands)
+        yield report_unavailable("the permissions are unknown", told)
         return
     reviewed = list(seen.reviews)
     missing = [

@@ -7,7 +7,14 @@ from typing import Final
 from cli.cluster.kube_objects import PodEvent, Workload
 from cli.cluster.pods import ContainerStatus, Pod
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding, format_names, report_ok, report_unknown, report_wrong
+from cli.doctor.check_report import (
+    CheckFinding,
+    format_names,
+    report_ok,
+    report_unavailable,
+    report_unknown,
+    report_wrong,
+)
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.findings import truncate_line
 
@@ -284,9 +291,7 @@ def check_pod_security(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     name = installation.namespace
     if isinstance(seen.namespace_labels, Unavailable):
         told = seen.namespace_labels
-        yield report_unknown(
-            f"the labels of namespace {name} are unknown: {told.reason}", told.fix, *told.commands
-        )
+        yield report_unavailable(f"the labels of namespace {name} are unknown", told)
         return
     level = seen.namespace_labels.get(_ENFORCE, "")
     refused = [w for w in hosts if level in ("baseline", "restricted") and name != "kube-system"]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
-from cli.doctor.check_report import CheckFinding, report_ok, report_unknown, report_wrong
+from cli.doctor.check_report import CheckFinding, report_ok, report_unavailable, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
 
@@ -27,7 +27,7 @@ def check_credential(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     where = f"ServiceAccount.talos.dev {namespace}/{name}"
     match seen.talos_account:
         case Unavailable() as told:
-            yield report_unknown(f"{where} was not read: {told.reason}", told.fix, *told.commands)
+            yield report_unavailable(f"{where} was not read", told)
         case AbsentObject() if not seen.talos_kind:
             yield report_wrong(
                 f"the cluster has no kind ServiceAccount of talos.dev: no control plane has {_ACCESS}",
@@ -92,9 +92,7 @@ def check_access(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         yield report_ok("machines are not queried (talos.enabled=false)")
         return
     if isinstance(seen.talos, Unavailable):
-        yield report_unknown(
-            f"metadata's pod was not queried: {seen.talos.reason}", seen.talos.fix, *seen.talos.commands
-        )
+        yield report_unavailable("metadata's pod was not queried", seen.talos)
         return
     found = list(_check_report(seen, seen.talos))
     yield from found

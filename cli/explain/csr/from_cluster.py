@@ -10,8 +10,8 @@ import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
 from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
-from cli.cluster.kube_listing import ClusterUnavailable, list_all, run_gathering
-from cli.cluster.machine_query import fetch_node_name_at, query_machine_or_fault
+from cli.cluster.kube_listing import ClusterUnavailable, list_all, list_nodes, run_gathering
+from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.explain.csr.request_evidence import (
     FactsResult,
     RequestEvidence,
@@ -19,7 +19,6 @@ from cli.explain.csr.request_evidence import (
     find_contested_addresses,
 )
 from cli.name_suggestion import suggest_name
-from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node, trim_node
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import KubeError
@@ -27,6 +26,7 @@ from libs.common.kube.objects import Resource, UnreadableObject
 from libs.talos.api import MachineUnavailable, TalosApi
 from services.csr.api_endpoint import ApiEndpoint
 from services.csr.request_checks import why_ignored
+from services.metadata.machines.query_machine import QueryFailure
 from services.metadata.requests.contested_addresses import MAX_DIALLED
 
 _NETWORKS_SECONDS: Final = 5.0
@@ -108,7 +108,7 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
     return RequestEvidence(
         csr=filed,
         requests=tuple(requests),
-        nodes=tuple([trim_node(node) async for page in kube.list_nodes() for node in page.items]),
+        nodes=tuple(map(trim_node, await list_nodes(kube))),
         without_talos=source.without_talos,
         endpoint=await _read_endpoint(kube),
         at=datetime.now(UTC),
@@ -162,9 +162,9 @@ async def _query_service_networks(machines: TalosApi) -> tuple[str, ...] | None:
 async def _query_machines(
     machines: TalosApi, asked: Sequence[Node], nodes: Sequence[Node]
 ) -> dict[str, FactsResult]:
-    seen = await asyncio.gather(*(query_machine_or_fault(machines, node, nodes) for node in asked))
+    seen = await asyncio.gather(*(query_machine(machines, node, nodes) for node in asked))
     return {
-        node.name: look if isinstance(look, MachineFault) else look.facts
+        node.name: look.fault if isinstance(look, QueryFailure) else look.facts
         for node, look in zip(asked, seen, strict=True)
     }
 

@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.described_node import DescribedNode
 from cli.explain.node.finding import describe_fault
 from cli.explain.node.node_evidence import NodeEvidence
-from cli.render.described_node import DescribedNode
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFault
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 
 from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
-from cli.cluster.kube_listing import ClusterUnavailable, run_gathering
-from cli.cluster.machine_query import find_replacement_machines, query_machine, query_machine_or_fault
+from cli.cluster.described_node import DescribedNode
+from cli.cluster.kube_listing import ClusterUnavailable, list_nodes, run_gathering
+from cli.cluster.machine_query import describe_node, find_replacement_machines, query_machine
 from cli.cluster.server_clock import measure_clock_offset
 from cli.explain.node.bus_fallback import choose_machine_result, fall_back_to_bus
 from cli.explain.node.context_from_cluster import gather_context
@@ -19,14 +20,12 @@ from cli.inside import flow_client
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from cli.name_suggestion import suggest_name
 from cli.render.compiled_config import CompiledConfig
-from cli.render.described_node import DescribedNode
 from cli.render.run_render import RenderError, parse_config
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.cloud_config.required_resources import required_resources
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, trim_node
 from libs.talos.api import TalosApi
-from services.metadata.machines.identity import MachineIdentity, verify
 from services.metadata.machines.machine_replacement import Inconclusive
 from services.metadata.machines.query_machine import QueryResult
 
@@ -73,7 +72,7 @@ async def _gather(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidenc
 async def _gather_kubernetes(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
     kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-explain")
     try:
-        nodes = [node async for page in kube.list_nodes() for node in page.items]
+        nodes = await list_nodes(kube)
         node = next((node for node in nodes if node.name == source.name), None)
         if node is None:
             meant = suggest_name(source.name, (node.name for node in nodes))
@@ -136,7 +135,7 @@ async def _gather_other_machines(
 ) -> NodeEvidence:
     node, nodes = evidence.node, evidence.nodes
     asked = [other for other in nodes if other.name != node.name and other.provided_node_ip]
-    answers = await asyncio.gather(*(query_machine_or_fault(machines, other, nodes) for other in asked))
+    answers = await asyncio.gather(*(query_machine(machines, other, nodes) for other in asked))
     found = (
         _query_described_node(other, seen, nodes, frozenset())
         for other, seen in zip(asked, answers, strict=True)
@@ -155,9 +154,4 @@ def _query_described_node(
 ) -> MachineResult:
     if seen.inventory.faults:
         return next(iter(seen.inventory.faults.values()))  # without this resource no rule can be evaluated
-    facts = seen.facts
-    if resources:
-        facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)
-    by = verify(node, facts, nodes)
-    assert isinstance(by, MachineIdentity)  # otherwise the query would have returned a fault
-    return DescribedNode(node=node, facts=facts, verified_by=by.method)
+    return describe_node(node, seen, nodes, resources)

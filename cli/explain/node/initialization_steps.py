@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from cli.cluster.described_node import DescribedNode
 from cli.explain.node.finding import parse_time
 from cli.explain.node.node_evidence import NodeEvidence
-from cli.render.described_node import DescribedNode
 from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.services import IPAM, LABELER

@@ -4,11 +4,11 @@ from datetime import datetime
 
 import msgspec
 
+from cli.cluster.described_node import DescribedNode
 from cli.explain.node.last_messages import LastMessages, select_last_messages
 from cli.explain.node.node_context import NodeContext
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from cli.render.compiled_config import CompiledConfig
-from cli.render.described_node import DescribedNode
 from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine, MachineFault

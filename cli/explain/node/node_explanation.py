@@ -5,13 +5,13 @@ from typing import Final, Literal
 
 import msgspec
 
+from cli.cluster.described_node import DescribedNode
 from cli.explain.csr.request_explanation import CheckOutcome, CheckResult
 from cli.explain.node.deletion_forecast import DeletionForecast, forecast_deletion
 from cli.explain.node.finding import NodeCase
 from cli.explain.node.initialization_steps import InitializationStep, list_initialization_steps
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_verdict import NodeVerdict, is_starting, judge_node
-from cli.render.described_node import DescribedNode
 from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from cli.cluster.credentials import open_kube_client
-from cli.cluster.kube_listing import run_gathering
+from cli.cluster.kube_listing import list_nodes, run_gathering
 from libs.common.contract.node import Node
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.api import KubeApi
@@ -43,7 +43,7 @@ async def _gather(source: IpamQuery) -> IpamSnapshot:
     kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-status")
     try:
         before = await list_claim_pages(kube)
-        nodes = [node async for page in kube.list_nodes() for node in page.items]
+        nodes = await list_nodes(kube)
         pages = await list_claim_pages(kube)
     finally:
         await kube.close()

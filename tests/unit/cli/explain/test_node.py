@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from cli.__main__ import main
+from cli.cluster.described_node import DescribedNode
 from cli.explain.node.as_json import node_explanation_to_json
 from cli.explain.node.command import node as node_command
 from cli.explain.node.last_messages import LastMessages, select_last_messages
@@ -28,7 +29,6 @@ from cli.inside.flow_snapshot import (
     StreamSnapshot,
 )
 from cli.render.compiled_config import compile_config
-from cli.render.described_node import DescribedNode
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import (
     DeadLetter,

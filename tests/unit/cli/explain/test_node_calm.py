@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from cli.cluster.described_node import DescribedNode
 from cli.cluster.pods import Pod
 from cli.explain.node.node_context import NodeContext
 from cli.explain.node.node_evidence import NodeEvidence
@@ -13,7 +14,6 @@ from cli.explain.node.node_explanation import NodeExplanation, explain_node_evid
 from cli.explain.node.text import format_explanation
 from cli.inside.flow_snapshot import FlowUnavailable
 from cli.render.compiled_config import compile_config
-from cli.render.described_node import DescribedNode
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
 from services.lifecycle.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node

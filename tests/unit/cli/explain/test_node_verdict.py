@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.described_node import DescribedNode
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.explain.node.node_context import EventSummary, NodeContext
@@ -21,7 +22,6 @@ from cli.inside.flow_snapshot import (
     ObjectMessages,
     StreamSnapshot,
 )
-from cli.render.described_node import DescribedNode
 from libs.common.contract.events import Event, Leading, NodeObserved, ObservationOrder
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
