@@ -28,18 +28,18 @@ def _parse_servers(_: click.Context, __: click.Parameter, text: str) -> tuple[st
     return urls
 
 
+def _name_option(*names: str, help_text: str) -> Option:
+    """Return an option whose value is a name; "" = not given."""
+    return click.option(*names, default="", metavar="NAME", help=help_text)
+
+
 KUBERNETES_OPTIONS: Final = _combine(
     click.option(
         "--kubeconfig",
         type=FILE,
         help="Path to the kubeconfig file. Default: KUBECONFIG, then ~/.kube/config.",
     ),
-    click.option(
-        "--context",
-        default="",
-        metavar="NAME",
-        help="Kubeconfig context to use. Default: the current context.",
-    ),
+    _name_option("--context", help_text="Kubeconfig context to use. Default: the current context."),
 )
 CHART_OPTIONS: Final = _combine(
     click.option(
@@ -50,26 +50,15 @@ CHART_OPTIONS: Final = _combine(
         metavar="NAME",
         help="Namespace of the Helm release.",
     ),
-    click.option(
-        "--release",
-        default="",
-        metavar="NAME",
-        help="Name of the Helm release, if the namespace has several.",
-    ),
+    _name_option("--release", help_text="Name of the Helm release, if the namespace has several."),
 )
 LEASE_OPTIONS: Final = _combine(
-    click.option(
+    _name_option(
         "--lease-name",
-        default="",
-        metavar="NAME",
-        help="Name of the watcher's Lease. Default: the name that its Deployment or DaemonSet configures.",
+        help_text="Name of the watcher's Lease. Default: the name that its Deployment or DaemonSet "
+        "configures.",
     ),
-    click.option(
-        "--lease-namespace",
-        default="",
-        metavar="NAME",
-        help="Namespace of that Lease. Default: as for --lease-name.",
-    ),
+    _name_option("--lease-namespace", help_text="Namespace of that Lease. Default: as for --lease-name."),
 )
 TALOS_OPTIONS: Final = _combine(
     click.option(

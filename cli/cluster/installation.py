@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.chart_labels import CHART, INSTANCE
 from cli.cluster.kube_objects import (
     Container,
     Meta,
@@ -21,10 +22,8 @@ from libs.common.contract.service_spec import ElectionLease, ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES, LEASE_NAMESPACE, SERVICES, WATCHER, WATCHER_LEASE
 from libs.common.settings.reference_flags import is_service_selected
 
-CHART: Final = "talos-cloud-controller-manager"
 PUBLISHED: Final = "ghcr.io/talos-ccm/"  # the registry in the rendered files; no image is published there
 TALOS_VOLUME: Final = "talos-secrets"
-INSTANCE: Final = "app.kubernetes.io/instance"
 _SERVICE: Final = re.compile(r"services(?:\.(?P<name>\w+))?")
 
 

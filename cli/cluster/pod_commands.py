@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from cli.cluster.chart_labels import CHART, COMPONENT, INSTANCE, NAME
 from cli.cluster.credentials import AccessError, open_kube_client
 from cli.cluster.kube_listing import list_all
 from cli.cluster.pods import Pod, pod_resource
@@ -11,10 +12,6 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.pod_exec import ExecResult, exec_in_pod
 
-CHART: Final = "talos-cloud-controller-manager"  # the name label of the chart, unless nameOverride changes it
-NAME: Final = "app.kubernetes.io/name"
-INSTANCE: Final = "app.kubernetes.io/instance"
-COMPONENT: Final = "app.kubernetes.io/component"
 _SECONDS: Final = 30.0
 
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from cli.cluster.chart_labels import COMPONENT
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
@@ -15,7 +16,6 @@ from cli.status.status_evidence import StatusEvidence
 from libs.common.contract.services import DEFAULT_SERVICES, METADATA, SERVICES, WATCHER
 
 ComponentState = Literal["well", "wrong", "unknown", "absent"]
-COMPONENT: Final = "app.kubernetes.io/component"
 ALL_IN_ONE: Final = "all-in-one"
 _ORDER: Final = ("nats", *(wiring.service for wiring in SERVICES), ALL_IN_ONE)
 _NEEDED: Final = (WATCHER.service, METADATA.service)  # in every profile

@@ -9,16 +9,10 @@ from cli.cluster.kube_objects import Container, LeaseItem, Workload
 from cli.cluster.lease_state import read_lease_state
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import (
-    CheckFinding,
-    format_names,
-    report_ok,
-    report_unavailable,
-    report_unknown,
-    report_wrong,
-)
+from cli.doctor.check_report import CheckFinding
 from cli.doctor.checks.config_file import read_ownership_of
 from cli.doctor.checks.services import report_assumed_installation
+from cli.doctor.findings import format_names, report_ok, report_unavailable, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned

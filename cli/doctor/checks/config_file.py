@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.config.config_check import FileReport, check_config
-from cli.doctor.check_report import CheckFinding, report_ok, report_unavailable, report_wrong
+from cli.doctor.check_report import CheckFinding
+from cli.doctor.findings import report_ok, report_unavailable, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig, Ownership

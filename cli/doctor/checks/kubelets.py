@@ -4,15 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import (
-    CheckFinding,
-    format_names,
-    report_ok,
-    report_unavailable,
-    report_unknown,
-    report_wrong,
-)
+from cli.doctor.check_report import CheckFinding
 from cli.doctor.checks.config_file import read_ownership_of
+from cli.doctor.findings import format_names, report_ok, report_unavailable, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned, why_not_selected

@@ -7,14 +7,8 @@ from typing import Final
 from cryptography import x509
 
 from cli.cluster.unavailable import AbsentObject, Unavailable
-from cli.doctor.check_report import (
-    CheckFinding,
-    format_names,
-    report_ok,
-    report_unavailable,
-    report_unknown,
-    report_wrong,
-)
+from cli.doctor.check_report import CheckFinding
+from cli.doctor.findings import format_names, report_ok, report_unavailable, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from libs.common.contract.subjects import STREAM

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from cli.cluster.installation import Installation
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding, report_ok, report_unavailable, report_unknown, report_wrong
+from cli.doctor.check_report import CheckFinding
+from cli.doctor.findings import report_ok, report_unavailable, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewResult, apply_lease_names
 

@@ -4,22 +4,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from cli.cluster.chart_labels import COMPONENT, INSTANCE
 from cli.cluster.kube_objects import PodEvent, Workload
 from cli.cluster.pods import ContainerStatus, Pod
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import (
-    CheckFinding,
-    format_names,
-    report_ok,
-    report_unavailable,
-    report_unknown,
-    report_wrong,
-)
+from cli.doctor.check_report import CheckFinding
+from cli.doctor.findings import format_names, report_ok, report_unavailable, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.findings import truncate_line
 
 _VERSION: Final = "app.kubernetes.io/version"
-_COMPONENT: Final = "app.kubernetes.io/component"
 _RELEASED: Final = re.compile(r"v?\d+\.\d+\.\d+([-+].*)?")
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 _LONGEST: Final = 300  # maximum characters of a message from outside
@@ -107,7 +101,7 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> CheckFind
 def select_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods of the workload: the same release and component."""
     labels = workload.metadata.labels
-    same = ("app.kubernetes.io/instance", _COMPONENT)
+    same = (INSTANCE, COMPONENT)
     return [
         pod
         for pod in pods

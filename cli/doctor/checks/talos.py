@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
-from cli.doctor.check_report import CheckFinding, report_ok, report_unavailable, report_unknown, report_wrong
+from cli.doctor.check_report import CheckFinding
+from cli.doctor.findings import report_ok, report_unavailable, report_unknown, report_wrong
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
 

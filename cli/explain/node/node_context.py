@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
+from cli.cluster.chart_labels import COMPONENT
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from libs.common.contract.node import ObjectMeta
 from libs.common.contract.services import SERVICES
 
-COMPONENT: Final = "app.kubernetes.io/component"  # the chart's label with the service of a pod
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 

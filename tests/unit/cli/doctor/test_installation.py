@@ -7,23 +7,18 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from cli.cluster.installation import INSTANCE, assume_installation, choose_installation, find_installations
+from cli.cluster.chart_labels import INSTANCE
+from cli.cluster.installation import assume_installation, choose_installation, find_installations
 from cli.cluster.kube_listing import ClusterUnavailable
 from cli.cluster.kube_objects import Condition, Container, Meta, NameReference, PodEvent
 from cli.cluster.pods import ContainerState, ContainerStatus, TerminatedState, WaitingState
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
 from cli.doctor.as_json import diagnosis_to_json
 from cli.doctor.check_names import CHECK_NAMES
-from cli.doctor.check_report import (
-    CheckReport,
-    Diagnosis,
-    format_names,
-    report_ok,
-    report_unknown,
-    report_wrong,
-)
+from cli.doctor.check_report import CheckReport, Diagnosis
 from cli.doctor.checks.services import select_pods
 from cli.doctor.diagnosis import CHECKS, diagnose
+from cli.doctor.findings import format_names, report_ok, report_unknown, report_wrong
 from cli.doctor.from_cluster import DoctorQuery, select_installation
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from cli.doctor.required_permissions import AccessReviewResult, list_access_reviews

@@ -29,7 +29,7 @@ from services.csr.api_endpoint import ApiEndpoint
 from services.csr.decide import ApprovalPolicy
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node, make_request
-from tests.cli_screen import TEXTS, render_lines
+from tests.cli_screen import render_lines
 from tests.csr_actors import make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, CsrCase
 from tests.service_flow import REFUSED
@@ -164,19 +164,6 @@ def test_behind_a_proxy_a_denial_for_its_certificate_is_unknown_and_any_other_de
 def test_behind_a_proxy_a_request_for_the_node_name_alone_is_approved():
     policy = msgspec.structs.replace(KNOWN, api_endpoint=PROXY)
     assert explain_request(evidence(mine(ips=()), OWN), policy).verdict == "approve"
-
-
-@pytest.mark.parametrize("name", EVIDENCE)
-def test_it_is_told_in_these_words(name: str):
-    assert shown(explained(name)) == (TEXTS / f"explain-{name}.txt").read_text()
-
-
-@pytest.mark.parametrize("width", [80, 200])
-@pytest.mark.parametrize("name", EVIDENCE)
-def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
-    text = shown(explained(name), width)
-    assert max(map(len, text.splitlines())) <= width
-    assert text.replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize(

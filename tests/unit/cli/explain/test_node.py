@@ -52,7 +52,7 @@ from services.lifecycle.poll_history import PollHistory, PollResult
 from services.lifecycle.settings import LifecycleSettings
 from services.lifecycle.shutdown_taint import SHUTTING_DOWN_STAGE
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
-from tests.cli_screen import TEXTS, render_lines
+from tests.cli_screen import render_lines
 
 TERMS, SPOT = DeletionPolicy(), DeletionPolicy(deletes_gcp_spot=True)
 OLD, NEW = "0a1b2c3d-1111-4222-8333-944455556666", "0a1b2c3d-7777-4888-8999-aaabbbbccccd"
@@ -261,19 +261,6 @@ def explained(name: str) -> NodeExplanation:
 
 def shown(explanation: NodeExplanation, width: int | None = None) -> str:
     return render_lines(format_explanation(explanation, NOW), width)
-
-
-@pytest.mark.parametrize("name", EVIDENCE)
-def test_it_is_told_in_these_words(name: str):
-    assert shown(explained(name)) == (TEXTS / f"explain-node-{name}.txt").read_text()
-
-
-@pytest.mark.parametrize("width", [80, 200])
-@pytest.mark.parametrize("name", EVIDENCE)
-def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
-    text = shown(explained(name), width)
-    assert max(map(len, text.splitlines())) <= width
-    assert text.replace("\n", "").isprintable()
 
 
 @example(text="\u08ca" * 200, kind="timeout")

@@ -243,19 +243,6 @@ def shown(evidence: StatusEvidence, *, width: int = 0) -> str:
     return render_lines(format_status(build_status(evidence), width=width), width or None)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_it_is_told_like_this(name: str):
-    assert shown(CASES[name]) == (TEXTS / f"status-flow-{name}.txt").read_text()
-
-
-@pytest.mark.parametrize("width", [80, 200])
-@pytest.mark.parametrize("name", CASES)
-def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
-    text = shown(CASES[name], width=width)
-    assert max(map(len, text.splitlines())) <= width
-    assert text.replace("\n", "").isprintable()
-
-
 @pytest.mark.parametrize(("name", "status"), [("well", 0), ("ill", 1), ("all-in-one", 0), ("blind", 2)])
 def test_the_exit_status_says_whether_all_is_well(name: str, status: int):
     assert build_status(CASES[name]).exit_status == status

@@ -105,19 +105,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_it_is_told_in_these_words(name: str):
-    assert shown(CASES[name]) == (TEXTS / f"status-ipam-{name}.txt").read_text()
-
-
-@pytest.mark.parametrize("width", [80, 200])
-@pytest.mark.parametrize("name", CASES)
-def test_on_a_terminal_no_line_is_wider_than_it_and_nothing_steers_it(name: str, width: int):
-    text = shown(CASES[name], width=width)
-    assert max(map(len, text.splitlines())) <= width
-    assert text.replace("\n", "").isprintable()
-
-
 def test_a_long_name_is_cut_on_a_narrow_terminal_and_whole_in_a_pipe():
     name, network = "a-pool-with-a-name-that-goes-on-and-on", "fd00:1234:5678:9abc::/64"
     found = judged(pages(), pools=(Pool(name, 6, network, 112),))
