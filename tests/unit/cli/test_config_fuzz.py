@@ -1,4 +1,4 @@
-"""Config files that somebody broke: `config check` says what is wrong, `render` shows what is right."""
+"""Broken config files: `config check` reports the mistakes, `render` shows the valid rest."""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What travels from the watcher's pod is read by another version, and which pod is asked is said."""
+"""The JSON from the watcher's pod is readable by other versions; errors name the pod."""
 
 from datetime import timedelta
 from typing import Any
@@ -83,7 +83,7 @@ def test_whatever_else_a_pod_says_is_refused_in_words(data: bytes):
     ids=lambda more: next(iter(more)),
 )
 def test_a_time_without_an_offset_is_refused_where_it_is_read(more: dict[str, Any]):
-    """Later nobody could compare it with another one."""
+    """A time without a zone could not be compared later."""
     said: dict[str, Any] = {"type": "FlowSeen.v1", "at": "2026-01-01T00:00:00Z"}
     assert isinstance(decode_result(msgspec.json.encode(said)), FlowSnapshot)
     with pytest.raises(ValueError, match="inside"):

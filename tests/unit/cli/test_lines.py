@@ -1,4 +1,4 @@
-"""What a command prints steers no terminal, whoever wrote it."""
+"""The output of a command never contains control characters, whatever its source."""
 
 import msgspec
 import pytest

@@ -25,7 +25,7 @@ def checked(tmp_path: Path, content: str, *options: str) -> Result:
 
 
 def lines(result: Result, kind: str) -> list[str]:
-    """The findings of that kind: line, and what is said."""
+    """Return the findings of that kind: line and message."""
     found = [line.split(f": {kind}: ") for line in result.stdout.splitlines() if f": {kind}: " in line]
     return [f"{where.rpartition(':')[2]} {words}" for where, words in found]
 

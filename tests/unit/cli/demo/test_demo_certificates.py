@@ -22,7 +22,7 @@ def test_each_node_that_asked_is_counted_once_with_the_time_until_its_certificat
         assert not certificates.is_settled
         certificates.update_request(make_request(node=f"web-{number}", certificate="pem"), after(10 * number))
     certificates.update_request(make_request(node="web-1", certificate="pem"), after(9000))
-    certificates.update_request(make_request(node="somebody-else", certificate="pem"), after(1))
+    certificates.update_request(make_request(node="another-node", certificate="pem"), after(1))
     assert certificates.is_settled
     assert certificates.are_all_issued
     assert certificates.summary == "3 of 3 certificates issued (p50 20 ms, max 30 ms)"

@@ -21,7 +21,7 @@ NO_FACTS = {
     "message": "the machine gives no facts",
     "service": "metadata",
     "step": "connect",
-    "reason": "nobody",
+    "reason": "no route",
 }
 BLOCKED = {"message": "handled", "service": "labeler", "outcome": "blocked", "reason": "another's providerID"}
 AGAIN = {"message": "handling failed, will retry", "service": "labeler", "error": "the API is down"}
@@ -81,7 +81,7 @@ def test_what_the_watcher_did_not_publish_of_a_node_is_no_hop(dropped: dict[str,
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        (NO_FACTS, "connect: nobody"),
+        (NO_FACTS, "connect: no route"),
         (BLOCKED, "another's providerID"),
         (AGAIN, "labeler: the API is down"),
     ],

@@ -1,4 +1,4 @@
-"""`talos-ccm doctor` blames nobody for what a clock, a moment or the operator's own word explains."""
+"""`talos-ccm doctor` reports no problem that a clock, a moment or the operator's configuration explains."""
 
 from datetime import timedelta
 from typing import Final

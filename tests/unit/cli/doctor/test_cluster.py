@@ -76,7 +76,7 @@ def test_an_external_kubelet_that_does_not_say_where_it_is_is_told_apart():
     told = format_observations("kubelets", make_snapshot(nodes=(waiting, named)))
     assert "db-1, db-2: no annotation" in told
     assert "--node-ip" in told
-    assert "--cloud-provider=external, and nobody" not in told
+    assert "--cloud-provider=external, so no controller" not in told
 
 
 def test_an_annotation_that_is_no_address_is_told():
@@ -291,11 +291,11 @@ def test_a_missing_stream_missing_durables_and_a_silent_leader_are_told():
 
 def test_a_service_that_takes_no_part_is_told_and_one_that_is_not_installed_is_not():
     services = tuple(
-        msgspec.structs.replace(one, is_present=False, why="nobody asks") if one.service == "labeler" else one
+        msgspec.structs.replace(one, is_present=False, why="no client pulls") if one.service == "labeler" else one
         for one in make_flow_snapshot().services
     )
     told = format_observations("nats", make_snapshot(flow=make_flow_snapshot(services=services)))
-    assert "labeler is not active: nobody asks" in told
+    assert "labeler is not active: no client pulls" in told
     without = make_installation(without=("labeler",))
     assert (
         run_check("nats", make_snapshot(here=without, flow=make_flow_snapshot(services=services))).state

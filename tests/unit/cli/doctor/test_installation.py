@@ -159,7 +159,7 @@ def test_what_is_applied_again_keeps_the_image_that_runs():
 
 
 def ill(**status: object) -> str:
-    """What is said of a labeler whose pod is so."""
+    """Return the observations about a labeler with this pod status."""
     here = make_installation(labeler={"ready": 0})
     return format_observations(
         "services", make_snapshot(here=here, pods=(make_pod("labeler", ready=False, **status),))

@@ -1,4 +1,4 @@
-"""`talos-ccm explain node`: whose it is, what stands in its way, whether its machine is gone, what to do."""
+"""`talos-ccm explain node`: ownership, what blocks the Node, whether its machine is gone, and the fix."""
 
 import json
 from datetime import timedelta
@@ -82,7 +82,7 @@ SILENT_KUBELET: Final = ready(
 
 
 def node(*conditions: NodeCondition, **fields: Any) -> Node:
-    """web-5, initialized a day ago, ready unless something else is said."""
+    """Return web-5, initialized a day ago and ready, unless the arguments differ."""
     given = {
         "uid": "uid-5",
         "provider_id": "talos://metal/10.0.0.5",
@@ -120,7 +120,7 @@ SILENCE: Final = fault("timeout", "no answer within 5 s")
 ANOTHER: Final = MachineFault(
     kind="wrong_machine",
     step="Nodename",
-    message="the machine at 10.0.0.5 bears node web-9, not web-5, and its systemUUID is not its either",
+    message="the machine at 10.0.0.5 has the node name web-9, not web-5, and its systemUUID is not its either",
 )
 REPLACED: Final = (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=NEW, queried_at=NOW),)
 
@@ -161,7 +161,7 @@ def unreachable(why: MachineFault, **fields: Any) -> NodeUnreachable:
 
 
 def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> FlowSnapshot:
-    """What the reader sees where this was said of web-5."""
+    """Return the flow with these messages about web-5."""
 
     def word(event: Event) -> LastMessage:
         return LastMessage(subject=subject_of(event), published_at=NOW, event=event)
@@ -195,7 +195,7 @@ WORDS: Final = flow(
     OBSERVED,
     decided("labeler", "unchanged", "left as it is: the machine is silent"),
     decided("ipam", "unchanged", "it has its pod CIDRs"),
-    decided("lifecycle", "kept", "kept, for want of: 2 of 3 looks show it"),
+    decided("lifecycle", "kept", "kept: only 2 of 3 polls show it"),
     DeadLetter(
         service="labeler", kind="node", name="web-5", subject="s", sequence=1, reason="not JSON",
         payload="", at=NOW - timedelta(minutes=9),
@@ -456,7 +456,7 @@ def test_who_is_owned_is_told_as_the_services_judge_it():
         )
 
 
-# ---- last words
+# ---- last messages
 
 
 def test_what_stands_there_is_told_and_what_is_no_event_too():

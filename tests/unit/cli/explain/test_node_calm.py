@@ -1,4 +1,4 @@
-"""`talos-ccm explain node` blames nobody for what is as it should be."""
+"""`talos-ccm explain node` reports no problem for a healthy Node."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -116,7 +116,7 @@ def test_the_kubelet_of_a_node_that_the_file_leaves_to_others_may_be_started_as_
     theirs = registered(timedelta(hours=1), annotated=False, taints=(), provider_id="aws:///z/i-1")
     assert faults(explained(theirs, file=OF_TALOS)) == ["of-another"]
     assert faults(explained(bare, file=OF_TALOS)) == ["kubelet-not-external"], (
-        "no leader heartbeat whose it is"
+        "the file does not decide ownership"
     )
     assert faults(explained(bare)) == ["kubelet-not-external"]
 

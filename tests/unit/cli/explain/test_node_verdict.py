@@ -102,11 +102,11 @@ OF_AWS: Final = set_ownership_record(
 SILENT: Final = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp-1", message="no answer")
 ANSWERS: Final = DescribedNode(node=WAITS, facts=make_facts(node_name="web-1"))
 CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
-    "nobody leads": (
+    "no watcher leads": (
         ["no-leader"],
         judged(WAITS, machine_result=ANSWERS, context=NodeContext(lease=RELEASED)),
     ),
-    "its messages say that somebody leads": (
+    "a watcher leads according to its messages": (
         ["watcher-silent"],
         judged(WAITS, machine_result=ANSWERS, flow=flow(), context=NodeContext(lease=RELEASED)),
     ),
@@ -141,7 +141,7 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
             not_queried_reason="none",
         ),
     ),
-    "nobody says anything": (
+    "no service has published anything": (
         ["not-told"],
         judged(WAITS, flow=FlowUnavailable(reason="no right"), not_queried_reason="none"),
     ),
@@ -166,7 +166,7 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
         [],
         judged(DONE, context=NodeContext(request=filed(age=timedelta(seconds=3)))),
     ),
-    "a request that nobody signs": (
+    "a request that is not signed": (
         ["certificate-not-signed"],
         judged(DONE, context=NodeContext(request=filed("Approved"))),
     ),
@@ -179,7 +179,7 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
             ),
         ),
     ),
-    "a file that was mended": (
+    "a file that was corrected": (
         [],
         judged(
             DONE,

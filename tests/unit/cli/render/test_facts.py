@@ -1,4 +1,4 @@
-"""Facts files: what is read as a node, and what is said of what is none."""
+"""Facts files: nodes that are read, and the errors for invalid ones."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""`talos-ccm status`: what is wrong is found, what is not known is not judged, and both are said."""
+"""`talos-ccm status`: reports problems, and marks unknown parts without judging them."""
 
 import json
 from datetime import timedelta
@@ -141,7 +141,7 @@ WELL = StatusEvidence(
     flow=FLOW,
     certificates=(CertificateSnapshot(name="talos", expires_at=NOW + timedelta(hours=5)),),
 )
-REFUSED = "10.0.0.7:50000: connection refused; retried for ever"
+REFUSED = "10.0.0.7:50000: connection refused; retried without a limit"
 BLOCKED = NodeCondition(
     type=BLOCKED_CONDITION,
     status="True",
@@ -186,7 +186,7 @@ ILL = msgspec.structs.replace(
         services=(
             ServicePresence(service="watcher", is_present=False, why="no leader heartbeat"),
             FLOW.services[1],
-            ServicePresence(service="labeler", is_present=False, why="nobody pulls from labeler-nodes"),
+            ServicePresence(service="labeler", is_present=False, why="no client pulls from labeler-nodes"),
             *FLOW.services[3:],
         ),
         dead=(a_word(LETTER, 600),),
@@ -349,12 +349,12 @@ def test_without_the_right_to_list_pods_the_consumers_tell_who_is_there():
 
 def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
     services = tuple(
-        msgspec.structs.replace(one, is_present=False, why="nobody") if one.service == "labeler" else one
+        msgspec.structs.replace(one, is_present=False, why="no client pulls") if one.service == "labeler" else one
         for one in FLOW.services
     )
     flow = msgspec.structs.replace(FLOW, services=services)
-    assert judged(WELL, pods=(), flow=flow).problems == ("labeler: nobody",)
-    assert judged(WELL, flow=flow).problems == ("labeler: 1 of 1 pods ready, nobody",)
+    assert judged(WELL, pods=(), flow=flow).problems == ("labeler: no client pulls",)
+    assert judged(WELL, flow=flow).problems == ("labeler: 1 of 1 pods ready, no client pulls",)
 
 
 @pytest.mark.parametrize(

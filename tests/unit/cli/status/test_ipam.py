@@ -134,7 +134,7 @@ def test_what_a_node_of_anothers_carries_unclaimed_is_no_conflict_and_it_waits_f
     found = build_ipam_status(there, there, nodes, BOTH, at=NOW, quarantine=REST, ownership=by_name)
     assert (kinds(found), found.waiting, found.exit_status) == ([], 0, 0)
     assert [held.state for held in found.pod_cidrs] == ["foreign", "foreign", "claimed"]
-    assert found.pools[0].in_use == 2, "nobody else is given what it has"
+    assert found.pools[0].in_use == 2, "no other Node gets its block"
     assert "none, the Node is not managed" in shown(found)
 
 
