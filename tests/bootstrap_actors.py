@@ -2,18 +2,37 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+import nats
 
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.testbed.child_process import ChildProcess, allocate_port
 from libs.testbed.nats_server import NatsServer
+from services.bootstrap.server_config import NatsServerConfig
 from tests.bus_actors import wait_until
 
 ROOT = Path(__file__).parents[1]
 PREFIX = "ccm"
+
+
+def make_server_config(**fields: Any) -> NatsServerConfig:
+    """The configuration of one nats-server; keywords are fields of NatsServerConfig."""
+    usual: dict[str, Any] = {
+        "name": f"{PREFIX}-nats-0",
+        "listen_address": "0.0.0.0",
+        "client_port": 4222,
+        "route_port": 6222,
+        "monitor_port": 8222,
+        "routes": (),
+        "files_dir": PurePosixPath("/etc/nats"),
+        "store_dir": PurePosixPath("/data"),
+        "store_bytes": 2**28,
+    }
+    return NatsServerConfig(**(usual | fields))
 
 
 class BootstrapInstallation:
@@ -36,6 +55,19 @@ class BootstrapInstallation:
     def ca_file(self) -> Path:
         """What clients trust, as the ConfigMap has it."""
         return self.keys / "ca.crt"
+
+    async def publish_as(self, user: str, messages: Mapping[str, bytes]) -> None:
+        """Publish bytes by subject with that user's key, which may not receive acknowledgements."""
+        access = self.nats_access(user)
+        client = await nats.connect(
+            self.url, nkeys_seed_str=access.read_seed(), tls=access.tls_context(), allow_reconnect=False
+        )
+        try:
+            for subject, payload in messages.items():
+                await client.publish(subject, payload)
+                await client.flush()
+        finally:
+            await client.close()
 
     def folder(self, name: str) -> Path:
         """What stands for a Secret."""

@@ -1,7 +1,7 @@
 """Values for tests: `make_node(labels=...)` names only what the test is about."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.contract.events import (
@@ -9,6 +9,8 @@ from libs.common.contract.events import (
     CsrEnriched,
     CsrGone,
     CsrObserved,
+    DeadLetter,
+    Decided,
     Event,
     Leading,
     NodeEnriched,
@@ -41,6 +43,7 @@ from libs.common.contract.signing_request import (
 )
 from libs.common.contract.subjects import subject_of
 
+GoneT = TypeVar("GoneT", CsrGone, NodeGone)
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STREAM_ID = "2026-03-01T11:00:00Z"
 UNINITIALIZED = Taint(key=UNINITIALIZED_TAINT, value="true", effect="NoSchedule")
@@ -146,39 +149,35 @@ def make_csr_observed(request: SigningRequest, *, stream_id: str = STREAM_ID, ep
     return CsrObserved(stream_id=stream_id, order=order, request=request, observed_at=NOW)
 
 
-def make_csr_gone(
-    request: SigningRequest,
+def _make_gone(
+    event: type[GoneT],
+    gone: Node | SigningRequest,
     *,
     stream_id: str = STREAM_ID,
     epoch: int = 1,
     resource_version: int = 10**6,
-) -> CsrGone:
-    """The watcher's event of a deleted request."""
-    return CsrGone(
-        stream_id=stream_id,
-        order=ObservationOrder(epoch=epoch, resource_version=resource_version),
-        name=request.name,
-        uid=request.uid,
-        observed_at=NOW,
-    )
+) -> GoneT:
+    order = ObservationOrder(epoch=epoch, resource_version=resource_version)
+    return event(stream_id=stream_id, order=order, name=gone.name, uid=gone.uid, observed_at=NOW)
+
+
+def make_csr_gone(request: SigningRequest, **fields: Any) -> CsrGone:
+    """The watcher's event of a deleted request; keywords: stream_id, epoch, resource_version."""
+    return _make_gone(CsrGone, request, **fields)
+
+
+def _fields_of_enriched(stream_id: str, observed_sequence: int) -> dict[str, Any]:
+    return {
+        "stream_id": stream_id, "observed_sequence": observed_sequence,
+        "observed_at": NOW, "enriched_at": NOW,
+    }  # fmt: skip
 
 
 def make_csr_enriched(
-    request: SigningRequest,
-    *,
-    stream_id: str = STREAM_ID,
-    observed_sequence: int = 1,
-    **fields: Any,
+    request: SigningRequest, *, stream_id: str = STREAM_ID, observed_sequence: int = 1, **fields: Any
 ) -> CsrEnriched:
     """Metadata's event of a request; other keywords are fields of CsrEnriched: facts, fault, ..."""
-    return CsrEnriched(
-        stream_id=stream_id,
-        observed_sequence=observed_sequence,
-        request=request,
-        observed_at=NOW,
-        enriched_at=NOW,
-        **fields,
-    )
+    return CsrEnriched(request=request, **_fields_of_enriched(stream_id, observed_sequence), **fields)
 
 
 def make_node_observed(node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1) -> NodeObserved:
@@ -187,17 +186,9 @@ def make_node_observed(node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1
     return NodeObserved(stream_id=stream_id, order=order, node=node, observed_at=NOW)
 
 
-def make_node_gone(
-    node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1, resource_version: int = 10**6
-) -> NodeGone:
-    """The watcher's event of a deleted Node."""
-    return NodeGone(
-        stream_id=stream_id,
-        order=ObservationOrder(epoch=epoch, resource_version=resource_version),
-        name=node.name,
-        uid=node.uid,
-        observed_at=NOW,
-    )
+def make_node_gone(node: Node, **fields: Any) -> NodeGone:
+    """The watcher's event of a deleted Node; keywords: stream_id, epoch, resource_version."""
+    return _make_gone(NodeGone, node, **fields)
 
 
 def make_node_enriched(
@@ -209,15 +200,8 @@ def make_node_enriched(
     verified_by: str = "nodename",
 ) -> NodeEnriched:
     """Metadata's event of a Node."""
-    return NodeEnriched(
-        stream_id=stream_id,
-        observed_sequence=observed_sequence,
-        node=node,
-        facts=facts,
-        verified_by=verified_by,
-        observed_at=NOW,
-        enriched_at=NOW,
-    )
+    order = _fields_of_enriched(stream_id, observed_sequence)
+    return NodeEnriched(node=node, facts=facts, verified_by=verified_by, **order)
 
 
 def make_cluster_networks(
@@ -261,3 +245,17 @@ def make_message(
 def make_position(last: int = 10, stream_id: str = STREAM_ID) -> StreamPosition:
     """The position at which a follower begins, with that many messages in the stream."""
     return StreamPosition(stream_id=stream_id, last_sequence=last)
+
+
+def make_decided(service: str = "labeler", kind: str = "node", name: str = "web-1", **fields: Any) -> Decided:
+    """A decision of a service; other keywords are fields of Decided."""
+    usual: dict[str, Any] = {"outcome": "blocked", "reason": "no address", "decided_at": NOW}
+    return Decided(service=service, kind=kind, name=name, **(usual | fields))
+
+
+def make_dead_letter(name: str, **fields: Any) -> DeadLetter:
+    """A dead letter of the labeler about that Node; other keywords are fields of DeadLetter."""
+    usual: dict[str, Any] = {
+        "subject": f"talosccm.v1.flow.enriched.node.{name}", "sequence": 4, "payload": "{", "at": NOW
+    }  # fmt: skip
+    return DeadLetter(service="labeler", kind="node", name=name, **(usual | fields))

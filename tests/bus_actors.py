@@ -3,12 +3,12 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from libs.common.bus.delivery import Ack, Disposition
+from libs.common.bus.delivery import Ack, Disposition, Nak
 from libs.common.bus.protocol import Bus, Message, StreamPosition
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import EnrichedNodeGone, Leading
@@ -27,6 +27,15 @@ def make_event(
 ) -> EnrichedNodeGone:
     """The smallest event that has a name and an order."""
     return EnrichedNodeGone(stream_id=stream_id, observed_sequence=order, name=name, uid=uid)
+
+
+BusT = TypeVar("BusT", bound=Bus)
+
+
+async def provisioned(bus: BusT) -> BusT:
+    """The same bus, with a stream and the durable NODES."""
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    return bus
 
 
 class FlowFollower(Protocol):
@@ -184,3 +193,39 @@ class Worker:
     def consume(self, bus: Bus, *, durable: Durable = NODES, in_flight: int = 16) -> Any:
         """A context in which this worker consumes."""
         return run_during(bus.consume(durable, self.handle, in_flight=in_flight))
+
+
+@asynccontextmanager
+async def consume_replaced(bus: Bus) -> AsyncIterator[Worker]:
+    """A worker that parked an event for 0.5 s and handled the one that replaced it."""
+    worker = Worker(lambda message: Nak(0.5, "down") if message.event == make_event(order=1) else Ack())
+    async with worker.consume(bus):
+        for order in (1, 2):
+            await bus.publish(make_event(order=order))
+            await wait_until(lambda count=order: len(worker.finished) == count)  # type: ignore[misc]
+        yield worker
+
+
+@asynccontextmanager
+async def consume_beside_parked(bus: Bus, *, parked: int, in_flight: int) -> AsyncIterator[Worker]:
+    """A worker that parked that many events for 10 minutes and handled another one after them."""
+    worker = Worker(lambda message: Nak(600.0, "down") if "parked" in message.subject else Ack())
+    async with worker.consume(bus, in_flight=in_flight):
+        await asyncio.gather(*(bus.publish(make_event(f"parked-{n}")) for n in range(parked)))
+        await wait_until(lambda: len(worker.finished) == parked)
+        await bus.publish(make_event("healthy"))
+        await wait_until(lambda: "healthy" in worker.list_names())
+        yield worker
+
+
+def close_at_end(
+    stack: AsyncExitStack, connect: Callable[..., Awaitable[BusT]]
+) -> Callable[..., Awaitable[BusT]]:
+    """`connect(service=...)` of the watcher by default, whose buses are closed when `stack` closes."""
+
+    async def connect_and_close(service: str = "watcher", **options: Any) -> BusT:
+        bus = await connect(service=service, **options)
+        stack.push_async_callback(bus.close)
+        return bus
+
+    return connect_and_close

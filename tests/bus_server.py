@@ -1,12 +1,13 @@
 """A bus server of either kind, and services under test on buses of their own."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import nats
+import pytest
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.nats.bus import NatsBus
@@ -14,7 +15,7 @@ from libs.common.bus.protocol import Bus
 from libs.common.contract.subjects import STREAM
 from libs.common.service.service import Dependencies
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import FlowFollower, run_during, wait_until_led, wait_until_ready
+from tests.bus_actors import NATS, FlowFollower, run_during, wait_until_led, wait_until_ready
 from tests.flow_actors import QUICK
 from tests.manual_clock import ManualClock
 from tests.service_flow import make_dependencies
@@ -92,3 +93,31 @@ async def run_service(
         async with run_during(service.run()):
             await (wait_until_ready if ready else wait_until_led)(service, bus)
             yield service
+
+
+FlowT = TypeVar("FlowT")
+
+
+OpenFlow = Callable[[str, Path], AbstractAsyncContextManager[FlowT]]
+
+
+def make_flow_fixture(open_flow: OpenFlow[FlowT]) -> Callable[..., AsyncIterator[FlowT]]:
+    """A fixture on the bus in memory."""
+
+    @pytest.fixture
+    async def flow(tmp_path: Path) -> AsyncIterator[FlowT]:
+        async with open_flow("memory", tmp_path) as running:
+            yield running
+
+    return flow
+
+
+def make_any_flow_fixture(open_flow: OpenFlow[FlowT]) -> Callable[..., AsyncIterator[FlowT]]:
+    """A fixture on each bus."""
+
+    @pytest.fixture(params=["memory", NATS])
+    async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FlowT]:
+        async with open_flow(request.param, tmp_path) as running:
+            yield running
+
+    return any_flow

@@ -79,8 +79,8 @@ def what_only_the_collector_finds() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """One control plane for the session: use names of your own, and clean up after you."""
-    async with ControlPlane.start(tmp_path_factory.mktemp("control-plane")) as running:
+    """One control plane for the session, which logs changed fields: use unique names, and clean up."""
+    async with ControlPlane.start(tmp_path_factory.mktemp("control-plane"), audit_fields=True) as running:
         yield running
 
 

@@ -183,6 +183,14 @@ def _asks(*sans: bytes) -> Callable[[], bytes]:
     return _fields(sans=sans)
 
 
+def _also_dns(name: str) -> Callable[[], bytes]:
+    return _asks(*OWN, encode_dns_name(name))
+
+
+def _also_ip(address: str | bytes) -> Callable[[], bytes]:
+    return _asks(*OWN, encode_ip(address))
+
+
 def _subject(*rdns: tuple[tuple[str, str], ...], tag: int = UTF8) -> Callable[[], bytes]:
     return _fields(subject=rdns, subject_tag=tag)
 
@@ -215,14 +223,12 @@ def _good() -> tuple[CsrCase, ...]:
         _case("approve", "name and address", _asks(*OWN), fine),
         _case("approve", "address only", _asks(encode_ip("10.0.0.5")), fine),
         _case("approve", "name only", _asks(encode_dns_name("web-1")), fine),
-        _case("approve", "both families", _asks(*OWN, encode_ip("fd00:7::5")), fine),
-        _case("approve", "a public address on the machine", _asks(*OWN, encode_ip("198.51.100.5")), fine),
-        _case("approve", "its full name", _asks(*OWN, encode_dns_name("web-1.example.com")), fine),
-        _case(
-            "approve", "its full name in capitals", _asks(*OWN, encode_dns_name("WEB-1.Example.COM")), fine
-        ),
-        _case("approve", "one name twice", _asks(*OWN, encode_dns_name("web-1")), fine),
-        _case("approve", "another Node only writes that address", _asks(*OWN, encode_ip("10.0.0.8")), fine),
+        _case("approve", "both families", _also_ip("fd00:7::5"), fine),
+        _case("approve", "a public address on the machine", _also_ip("198.51.100.5"), fine),
+        _case("approve", "its full name", _also_dns("web-1.example.com"), fine),
+        _case("approve", "its full name in capitals", _also_dns("WEB-1.Example.COM"), fine),
+        _case("approve", "one name twice", _also_dns("web-1"), fine),
+        _case("approve", "another Node only writes that address", _also_ip("10.0.0.8"), fine),
         _case(
             "approve",
             "RSA with key encipherment",
@@ -257,143 +263,85 @@ def _others_names() -> tuple[CsrCase, ...]:
             _asks(*OWN, encode_dns_name("db-1"), encode_ip("10.0.0.9")),
             theirs,
         ),
-        _case("deny", "the name of db-1 in capitals", _asks(*OWN, encode_dns_name("DB-1")), theirs),
-        _case(
-            "deny",
-            "the name of db-2, which it does not attest",
-            _asks(*OWN, encode_dns_name("db-2")),
-            "db-2's own name",
-        ),
-        _case("deny", "any other name", _asks(*OWN, encode_dns_name("vault.internal.example")), mine),
-        _case("deny", "a name below its own", _asks(*OWN, encode_dns_name("web-1.evil.example")), mine),
-        _case("deny", "the first label of nothing attested", _asks(*OWN, encode_dns_name("shared")), mine),
-        _case(
-            "wait",
-            "a name that db-1 attests, too",
-            _asks(*OWN, encode_dns_name("shared.example.com")),
-            "Node db-1, too",
-        ),
-        _case(
-            "wait",
-            "the address where db-1 answers, attested",
-            _asks(*OWN, encode_ip("10.0.0.9")),
-            "answers there",
-        ),
-        _case("deny", "the address where db-2 answers", _asks(*OWN, encode_ip("10.0.0.11")), "Node db-2's"),
+        _case("deny", "the name of db-1 in capitals", _also_dns("DB-1"), theirs),
+        _case("deny", "the name of db-2, which it does not attest", _also_dns("db-2"), "db-2's own name"),
+        _case("deny", "any other name", _also_dns("vault.internal.example"), mine),
+        _case("deny", "a name below its own", _also_dns("web-1.evil.example"), mine),
+        _case("deny", "the first label of nothing attested", _also_dns("shared"), mine),
+        _case("wait", "a name that db-1 attests, too", _also_dns("shared.example.com"), "Node db-1, too"),
+        _case("wait", "the address where db-1 answers, attested", _also_ip("10.0.0.9"), "answers there"),
+        _case("deny", "the address where db-2 answers", _also_ip("10.0.0.11"), "Node db-2's"),
         _case("deny", "that address alone", _asks(encode_ip("10.0.0.11")), "Node db-2's"),
-        _case(
-            "wait",
-            "an address that db-1 attests, too",
-            _asks(*OWN, encode_ip("10.0.0.77")),
-            "as its machine says",
-        ),
-        _case(
-            "wait",
-            "where a Node answered that is silent now",
-            _asks(*OWN, encode_ip("10.0.0.7")),
-            "Node old-1's",
-        ),
-        _case(
-            "wait", "of a Node that was never asked", _asks(*OWN, encode_ip("10.0.0.10")), "never been asked"
-        ),
-        _case(
-            "wait",
-            "an address that nobody has",
-            _asks(*OWN, encode_ip("10.0.0.99")),
-            "not on the machine of web-1",
-        ),
+        _case("wait", "an address that db-1 attests, too", _also_ip("10.0.0.77"), "as its machine says"),
+        _case("wait", "where a Node answered that is silent now", _also_ip("10.0.0.7"), "Node old-1's"),
+        _case("wait", "of a Node that was never asked", _also_ip("10.0.0.10"), "never been asked"),
+        _case("wait", "an address that nobody has", _also_ip("10.0.0.99"), "not on the machine of web-1"),
     )
 
 
 def _forbidden_names() -> tuple[CsrCase, ...]:
     bad, api_server = "is no host name", "is the API server's"
     return (
-        _case("deny", "a wildcard", _asks(*OWN, encode_dns_name("*.example.com")), "is a wildcard"),
-        _case("deny", "a wildcard for all", _asks(*OWN, encode_dns_name("*")), "is a wildcard"),
-        _case(
-            "deny", "a wildcard inside", _asks(*OWN, encode_dns_name("web-*.example.com")), "is a wildcard"
-        ),
-        _case("deny", "kubernetes", _asks(*OWN, encode_dns_name("kubernetes")), api_server),
-        _case(
-            "deny",
-            "kubernetes.default.svc",
-            _asks(*OWN, encode_dns_name("kubernetes.default.svc")),
-            api_server,
-        ),
-        _case(
-            "deny", "Kubernetes in capitals", _asks(*OWN, encode_dns_name("KUBERNETES.default")), api_server
-        ),
-        _case("deny", "kubernetes with a dot", _asks(*OWN, encode_dns_name("kubernetes.")), api_server),
+        _case("deny", "a wildcard", _also_dns("*.example.com"), "is a wildcard"),
+        _case("deny", "a wildcard for all", _also_dns("*"), "is a wildcard"),
+        _case("deny", "a wildcard inside", _also_dns("web-*.example.com"), "is a wildcard"),
+        _case("deny", "kubernetes", _also_dns("kubernetes"), api_server),
+        _case("deny", "kubernetes.default.svc", _also_dns("kubernetes.default.svc"), api_server),
+        _case("deny", "Kubernetes in capitals", _also_dns("KUBERNETES.default"), api_server),
+        _case("deny", "kubernetes with a dot", _also_dns("kubernetes."), api_server),
         _case(
             "deny",
             "the host name of the API server",
-            _asks(*OWN, encode_dns_name("api.prod.example.com")),
+            _also_dns("api.prod.example.com"),
             "'api.prod.example.com' is in the certificate of an API server",
         ),
-        _case(
-            "deny",
-            "a control plane's full name",
-            _asks(*OWN, encode_dns_name("CP-1.example.com")),
-            "API server",
-        ),
-        _case("deny", "a Service", _asks(*OWN, encode_dns_name("webhook.kube-system.svc")), "is a Service's"),
-        _case(
-            "deny",
-            "a Service by its full name",
-            _asks(*OWN, encode_dns_name("a.b.svc.cluster.local")),
-            "is a Service's",
-        ),
-        _case("deny", "localhost", _asks(*OWN, encode_dns_name("LocalHost")), "is every host's"),
+        _case("deny", "a control plane's full name", _also_dns("CP-1.example.com"), "API server"),
+        _case("deny", "a Service", _also_dns("webhook.kube-system.svc"), "is a Service's"),
+        _case("deny", "a Service by its full name", _also_dns("a.b.svc.cluster.local"), "is a Service's"),
+        _case("deny", "localhost", _also_dns("LocalHost"), "is every host's"),
         _case("deny", "a trailing dot", _asks(encode_dns_name("web-1."), encode_ip("10.0.0.5")), bad),
-        _case("deny", "a leading dot", _asks(*OWN, encode_dns_name(".web-1")), bad),
-        _case("deny", "an empty label", _asks(*OWN, encode_dns_name("web-1..example.com")), bad),
-        _case("deny", "an empty name", _asks(*OWN, encode_dns_name("")), bad),
-        _case("deny", "a space", _asks(*OWN, encode_dns_name("web-1 ")), bad),
-        _case("deny", "a NUL", _asks(*OWN, encode_dns_name("web-1\0.evil.example")), bad),
-        _case("deny", "a line break", _asks(*OWN, encode_dns_name("web-1\nweb-1")), bad),
-        _case("deny", "a URL", _asks(*OWN, encode_dns_name("https://web-1")), bad),
-        _case("deny", "a port", _asks(*OWN, encode_dns_name("web-1:10250")), bad),
-        _case("deny", "300 characters", _asks(*OWN, encode_dns_name(".".join(["a" * 59] * 5))), bad),
-        _case("deny", "a label of 64", _asks(*OWN, encode_dns_name("a" * 64)), bad),
-        _case("deny", "Unicode", _asks(*OWN, encode_dns_name("wéb-1")), bad, api=True),
-        _case("deny", "Cyrillic that looks the same", _asks(*OWN, encode_dns_name("wеb-1")), bad, api=True),
-        _case("deny", "Punycode", _asks(*OWN, encode_dns_name("xn--wb-1-bpa")), "is not attested"),
+        _case("deny", "a leading dot", _also_dns(".web-1"), bad),
+        _case("deny", "an empty label", _also_dns("web-1..example.com"), bad),
+        _case("deny", "an empty name", _also_dns(""), bad),
+        _case("deny", "a space", _also_dns("web-1 "), bad),
+        _case("deny", "a NUL", _also_dns("web-1\0.evil.example"), bad),
+        _case("deny", "a line break", _also_dns("web-1\nweb-1"), bad),
+        _case("deny", "a URL", _also_dns("https://web-1"), bad),
+        _case("deny", "a port", _also_dns("web-1:10250"), bad),
+        _case("deny", "300 characters", _also_dns(".".join(["a" * 59] * 5)), bad),
+        _case("deny", "a label of 64", _also_dns("a" * 64), bad),
+        _case("deny", "Unicode", _also_dns("wéb-1"), bad, api=True),
+        _case("deny", "Cyrillic that looks the same", _also_dns("wеb-1"), bad, api=True),
+        _case("deny", "Punycode", _also_dns("xn--wb-1-bpa"), "is not attested"),
         _case(
             "deny",
             "its address as a name",
             _asks(encode_dns_name("web-1"), encode_dns_name("10.0.0.5")),
             "is an address",
         ),
-        _case("deny", "an IPv6 address as a name", _asks(*OWN, encode_dns_name("fd00:7::5")), bad),
-        _case("deny", "an address in two numbers", _asks(*OWN, encode_dns_name("10.5")), "is an address"),
-        _case(
-            "deny", "an address in hexadecimal", _asks(*OWN, encode_dns_name("0x0a000005")), "is an address"
-        ),
+        _case("deny", "an IPv6 address as a name", _also_dns("fd00:7::5"), bad),
+        _case("deny", "an address in two numbers", _also_dns("10.5"), "is an address"),
+        _case("deny", "an address in hexadecimal", _also_dns("0x0a000005"), "is an address"),
     )
 
 
 def _forbidden_addresses() -> tuple[CsrCase, ...]:
     unreachable, odd = "not a unicast address that others can reach", "network"
     return (
-        _case("deny", "IPv4 inside IPv6", _asks(*OWN, encode_ip("::ffff:10.0.0.5")), "is IPv4-mapped"),
-        _case("deny", "db-2 inside IPv6", _asks(*OWN, encode_ip("::ffff:10.0.0.11")), "is IPv4-mapped"),
-        _case("deny", "loopback", _asks(*OWN, encode_ip("127.0.0.1")), unreachable),
-        _case("deny", "IPv6 loopback", _asks(*OWN, encode_ip("::1")), unreachable),
-        _case("deny", "link-local", _asks(*OWN, encode_ip("169.254.7.7")), unreachable),
-        _case("deny", "IPv6 link-local", _asks(*OWN, encode_ip("fe80::5")), unreachable),
-        _case("deny", "multicast", _asks(*OWN, encode_ip("224.0.0.1")), unreachable),
-        _case("deny", "unspecified", _asks(*OWN, encode_ip("0.0.0.0")), unreachable),
-        _case("deny", "IPv6 unspecified", _asks(*OWN, encode_ip("::")), unreachable),
-        _case("deny", "broadcast", _asks(*OWN, encode_ip("255.255.255.255")), unreachable),
-        _case(
-            "deny",
-            "the address of a Service",
-            _asks(*OWN, encode_ip("10.96.0.1")),
-            "10.96.0.1 is a Service's",
-        ),
-        _case("deny", "a network", _asks(*OWN, encode_ip(b"\x0a\0\0\0\xff\0\0\0")), odd, api=True),
-        _case("deny", "three bytes", _asks(*OWN, encode_ip(b"\x0a\0\0")), "can be read", api=True),
-        _case("deny", "no bytes", _asks(*OWN, encode_ip(b"")), "can be read", api=True),
+        _case("deny", "IPv4 inside IPv6", _also_ip("::ffff:10.0.0.5"), "is IPv4-mapped"),
+        _case("deny", "db-2 inside IPv6", _also_ip("::ffff:10.0.0.11"), "is IPv4-mapped"),
+        _case("deny", "loopback", _also_ip("127.0.0.1"), unreachable),
+        _case("deny", "IPv6 loopback", _also_ip("::1"), unreachable),
+        _case("deny", "link-local", _also_ip("169.254.7.7"), unreachable),
+        _case("deny", "IPv6 link-local", _also_ip("fe80::5"), unreachable),
+        _case("deny", "multicast", _also_ip("224.0.0.1"), unreachable),
+        _case("deny", "unspecified", _also_ip("0.0.0.0"), unreachable),
+        _case("deny", "IPv6 unspecified", _also_ip("::"), unreachable),
+        _case("deny", "broadcast", _also_ip("255.255.255.255"), unreachable),
+        _case("deny", "the address of a Service", _also_ip("10.96.0.1"), "10.96.0.1 is a Service's"),
+        _case("deny", "a network", _also_ip(b"\x0a\0\0\0\xff\0\0\0"), odd, api=True),
+        _case("deny", "three bytes", _also_ip(b"\x0a\0\0"), "can be read", api=True),
+        _case("deny", "no bytes", _also_ip(b""), "can be read", api=True),
     )
 
 
@@ -401,8 +349,8 @@ def _api_servers_addresses() -> tuple[CsrCase, ...]:
     """Which web-1 attests."""
     why = "is in the certificate of an API server, is no node IP at which the machine of web-1 answered"
     return (
-        _case("wait", "the address of an API server", _asks(*OWN, encode_ip("10.255.0.1")), why),
-        _case("wait", "the virtual IP of the API server", _asks(*OWN, encode_ip("10.255.0.10")), why),
+        _case("wait", "the address of an API server", _also_ip("10.255.0.1"), why),
+        _case("wait", "the virtual IP of the API server", _also_ip("10.255.0.10"), why),
     )
 
 
@@ -461,10 +409,7 @@ def _subjects() -> tuple[CsrCase, ...]:
             api=True,
         ),
         _case(
-            "deny",
-            "two common names",
-            _subject((IN_NODES,), ((CN, "system:node:db-1"),), (CN_OF_WEB,)),
-            name,
+            "deny", "two common names", _subject((IN_NODES,), ((CN, "system:node:db-1"),), (CN_OF_WEB,)), name
         ),
         _case("deny", "the same common name twice", _subject((IN_NODES,), (CN_OF_WEB,), (CN_OF_WEB,)), name),
         _case(

@@ -1,7 +1,8 @@
 """The flow of signing requests in memory: the watcher's events, and the events of a metadata under test."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusError, Message
@@ -35,21 +36,12 @@ class FailingBus(MemoryBus):
         self.refuses = False
         self._subjects = subjects
 
-    async def publish(
-        self,
-        event: Event,
-        *,
-        expected_sequence: int | None = None,
-        ttl_seconds: int | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> int:
+    async def publish(self, event: Event, **options: Any) -> int:
         if self.refuses:
             raise BusError("refused by the test")
         self._subjects.append(subject_of(event))  # before a reader can have the event
         try:
-            return await super().publish(
-                event, expected_sequence=expected_sequence, ttl_seconds=ttl_seconds, headers=headers
-            )
+            return await super().publish(event, **options)
         except BusError:
             self._subjects.remove(subject_of(event))
             raise

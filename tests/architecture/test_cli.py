@@ -27,6 +27,16 @@ def imported_services(source: Source) -> Iterator[str]:
         yield from (name for name in names if name.startswith(("services.", "libs.talos.")))
 
 
+def importers_of(modules: set[str], folder: str) -> set[str]:
+    """Modules below the folder that import from one of `modules`."""
+    return {
+        source.module
+        for source in sources(folder)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ImportFrom) and node.module in modules
+    }
+
+
 def test_the_command_imports_no_shell_module_of_a_service_except_for_queries_and_flags():
     offences = {
         (source.module, name)
@@ -113,13 +123,7 @@ def test_modules_that_explain_query_nothing():
         "cli.explain.node.from_cluster",
         "cli.explain.node.context_from_cluster",
     }
-    importers = {
-        source.module
-        for source in sources("cli")
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.ImportFrom) and node.module in gathering
-    }
-    assert importers == {
+    assert importers_of(gathering, "cli") == {
         "cli.explain.command",
         "cli.explain.csr.run_explain_csr",
         "cli.explain.csr.from_cluster",
@@ -156,13 +160,7 @@ def test_modules_that_assess_a_status_query_nothing():
         "cli.inside.flow_reader",
         "cli.cluster.pod_commands",
     }
-    importers = {
-        source.module
-        for source in sources("cli/status")
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.ImportFrom) and node.module in gathering
-    }
-    assert importers == {
+    assert importers_of(gathering, "cli/status") == {
         "cli.status.command",
         "cli.status.ipam.run_ipam_status",
         "cli.status.ipam.from_cluster",

@@ -1,6 +1,7 @@
 """The two API servers that one suite holds to the same behaviour; where they differ, the real is right."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,8 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.kube_loopback import LoopbackServer, open_api
+from tests.recorded_requests import RecordedRequests
 
 ApiServer = ControlPlane | SimApiServer
 
@@ -71,3 +74,17 @@ async def signing(signing_api_server: ApiServer) -> AsyncIterator[KubeletFleet]:
     """Requests as admin and as any node, where somebody signs."""
     async with KubeletFleet.start(signing_api_server) as running:
         yield running
+
+
+@pytest.fixture
+async def recorded() -> RecordedRequests:
+    """A scripted API server that records requests."""
+    return RecordedRequests()
+
+
+@pytest.fixture
+async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[KubeApi]:
+    """A client of that server."""
+    async with LoopbackServer.start() as server, open_api(server.url, tmp_path) as api:
+        server.answer = recorded.answer
+        yield api

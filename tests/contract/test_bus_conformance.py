@@ -33,7 +33,11 @@ from tests.bus_actors import (
     NODES,
     Recorder,
     Worker,
+    close_at_end,
+    consume_beside_parked,
+    consume_replaced,
     make_event,
+    provisioned,
     run_during,
     wait_until,
 )
@@ -60,20 +64,13 @@ async def bus_factory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
             async def connect(*, service: str) -> Bus:
                 return MemoryBus(memory)
 
-        async def closed_at_the_end(service: str = "watcher") -> Bus:
-            bus = await connect(service=service)
-            stack.push_async_callback(bus.close)
-            return bus
-
-        yield closed_at_the_end
+        yield close_at_end(stack, connect)
 
 
 @pytest.fixture
 async def bus(bus_factory: BusFactory) -> Bus:
     """A provisioned bus of the watcher."""
-    bus = await bus_factory("watcher")
-    await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    return bus
+    return await provisioned(await bus_factory("watcher"))
 
 
 def subject(name: str) -> str:
@@ -362,12 +359,7 @@ async def test_a_nak_brings_the_message_back_after_its_delay(bus: Bus):
 
 
 async def test_a_parked_message_that_is_replaced_never_comes_back(bus: Bus):
-    worker = Worker(lambda message: Nak(0.5, "down") if message.event == make_event(order=1) else Ack())
-    async with worker.consume(bus):
-        await bus.publish(make_event(order=1))
-        await wait_until(lambda: len(worker.finished) == 1)
-        await bus.publish(make_event(order=2))
-        await wait_until(lambda: len(worker.finished) == 2)
+    async with consume_replaced(bus) as worker:
         await asyncio.sleep(0.7)  # the delay of the parked one has passed: it had its chance to come back
         await bus.publish(make_event("after-the-delay"))
         await wait_until(lambda: len(worker.finished) == 3)
@@ -398,12 +390,8 @@ async def test_a_verdict_on_a_replaced_message_harms_nothing(bus: Bus, late: Dis
 
 
 async def test_many_parked_retries_do_not_starve_the_healthy(bus: Bus):
-    worker = Worker(lambda message: Nak(600.0, "down") if "parked" in message.subject else Ack())
-    async with worker.consume(bus, in_flight=4):
-        await asyncio.gather(*(bus.publish(make_event(f"parked-{n}")) for n in range(200)))
-        await wait_until(lambda: len(worker.finished) == 200, seconds=30)
-        await bus.publish(make_event("healthy"))
-        await wait_until(lambda: "healthy" in worker.list_names())
+    async with consume_beside_parked(bus, parked=200, in_flight=4):
+        pass  # it does not end before the healthy event is handled
 
 
 async def test_a_handler_that_does_not_end_is_cancelled_and_its_message_goes_to_others(

@@ -19,6 +19,8 @@ from tests.builders import (
     make_csr_enriched,
     make_csr_gone,
     make_csr_observed,
+    make_dead_letter,
+    make_decided,
     make_facts,
     make_leading,
     make_node,
@@ -76,26 +78,8 @@ SAMPLES: list[events.Event] = [
         observed_at=NOW,
     ),
     events.EnrichedCsrGone(stream_id=STREAM_ID, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
-    events.Decided(
-        service="labeler",
-        kind="node",
-        name="web-1",
-        uid="uid-1",
-        outcome="initialized",
-        reason="all written",
-        decided_at=NOW,
-        next_check_at=NOW,
-    ),
-    events.DeadLetter(
-        service="labeler",
-        kind="node",
-        name="web-1",
-        subject="talosccm.v1.flow.enriched.node.web-1",
-        sequence=4,
-        reason="not an event",
-        payload="{",
-        at=NOW,
-    ),
+    make_decided(uid="uid-1", outcome="initialized", reason="all written", decided_at=NOW, next_check_at=NOW),
+    make_dead_letter("web-1", reason="not an event"),
 ]
 
 

@@ -16,12 +16,10 @@ from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import list_options
 from libs.common.settings.reference_flags import CONTROLLERS, IGNORED_FLAGS, is_controller_selected
 from services.bootstrap.settings import BootstrapSettings
-from services.definitions import load_definitions
 from tests.contract.interface_shapes import flag_entries
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.integration.processes import a_process
-
-RUNS: tuple[ServiceDefinition[Any], ...] = load_definitions()
+from tests.service_definitions import DEFINITIONS
 
 
 def selected_by_name_alone(run: ServiceDefinition[Any]) -> str:
@@ -30,8 +28,8 @@ def selected_by_name_alone(run: ServiceDefinition[Any]) -> str:
 
 
 SETTINGS: dict[str, list[type[msgspec.Struct]]] = {
-    "services": [*(run.settings for run in RUNS), ProcessSettings],
-    **{f"services.{run.spec.service}": [run.settings, ProcessSettings] for run in RUNS},
+    "services": [*(run.settings for run in DEFINITIONS), ProcessSettings],
+    **{f"services.{run.spec.service}": [run.settings, ProcessSettings] for run in DEFINITIONS},
     "services.bootstrap": [BootstrapSettings],
 }
 PROBE = "tests.integration.process_under_test"
@@ -88,9 +86,9 @@ def test_the_controllers_are_unchanged():
             "names for --controllers": list(CONTROLLERS),
             "aliases": dict(ALIASES),
             "names in --cloud-config": list(NODE_CONTROLLER_NAMES),
-            "of service": {run.spec.service: selected_by_name_alone(run) for run in RUNS},
+            "of service": {run.spec.service: selected_by_name_alone(run) for run in DEFINITIONS},
             "in *": [name for name in CONTROLLERS if is_controller_selected(("*",), name)],
-            "services of the default": [run.spec.service for run in RUNS if run.spec.runs_by_default],
+            "services of the default": [run.spec.service for run in DEFINITIONS if run.spec.runs_by_default],
         },
     )
 

@@ -19,13 +19,12 @@ from libs.common.settings.read_settings import read_settings
 from libs.testbed.talos_pki import TalosPki
 from services.bootstrap.run import _make_store
 from services.bootstrap.settings import BootstrapSettings
-from services.definitions import load_definitions
 from tests.builders import NOW
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.kube_loopback import LoopbackServer, open_api
 from tests.recorded_requests import RecordedRequests
+from tests.service_definitions import DEFINITIONS
 
-ALL: Final[tuple[ServiceDefinition[Any], ...]] = load_definitions()
 COMMANDS: Final = (
     ("status",),
     ("status", "ipam"),
@@ -54,7 +53,7 @@ async def test_the_user_agent_and_identity_of_each_process(tmp_path: Path):
     found: dict[str, Any] = {}
     async with LoopbackServer.start() as server, open_api(server.url, tmp_path):
         server.answer = recorded.answer
-        for runs in (*((run,) for run in ALL), ALL):
+        for runs in (*((run,) for run in DEFINITIONS), DEFINITIONS):
             assembly = an_assembly(runs, tmp_path / "kubeconfig")
             name = runs[0].spec.service if len(runs) == 1 else "all services"
             found[name] = {"holder": masked(assembly._identity), "sends": None}

@@ -1,6 +1,5 @@
 """Secrets, ConfigMaps and Leases that services and the bootstrap write and read, with their content."""
 
-from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +11,6 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.lease_lock import LeaseLock
 from services.bootstrap.kubernetes_key_store import KubernetesKeyStore
 from services.bootstrap.resource_names import ResourceNames
-from services.bootstrap.server_config import NatsServerConfig
 from services.bootstrap.server_files import (
     ServerSpec,
     drop_old_authority,
@@ -25,9 +23,9 @@ from services.lifecycle.deletion_budget import LeaseDeletionBudget
 from services.lifecycle.deletion_limit import decode_deletions
 from services.lifecycle.settings import LifecycleSettings
 from services.watcher.settings import WatcherSettings
+from tests.bootstrap_actors import make_server_config
 from tests.builders import NOW
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.kube_loopback import LoopbackServer, open_api
 from tests.manual_clock import ManualClock
 from tests.recorded_requests import Document, RecordedRequests
 
@@ -49,33 +47,13 @@ PAGES = (
 )
 
 
-@pytest.fixture
-async def recorded() -> RecordedRequests:
-    return RecordedRequests()
-
-
-@pytest.fixture
-async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[KubeApi]:
-    async with LoopbackServer.start() as server, open_api(server.url, tmp_path) as api:
-        server.answer = recorded.answer
-        yield api
-
-
 async def test_the_bootstrap_makes_secrets_a_config_map_and_files_of_these_names(
     kube: KubeApi, recorded: RecordedRequests, tmp_path: Path
 ):
     store = KubernetesKeyStore(kube, NAMES.namespace, "a-release")
     kept = await ensure_installation_keys(store, NAMES, NOW)
-    server = NatsServerConfig(
-        name="nats-0",
-        listen_address="::",
-        client_port=4222,
-        route_port=6222,
-        monitor_port=8222,
-        routes=(),
-        files_dir=tmp_path / "out",
-        store_dir=tmp_path / "store",
-        store_bytes=1,
+    server = make_server_config(
+        name="nats-0", listen_address="::", files_dir=tmp_path / "out", store_dir=tmp_path, store_bytes=1
     )
     wanted = ServerSpec(server=server, tls_names=NAMES.list_hosts(), certificate_lifetime=timedelta(days=1))
     write_server_files(tmp_path / "out", wanted, kept, NOW)

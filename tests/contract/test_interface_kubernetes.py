@@ -1,12 +1,9 @@
 """Requests to Kubernetes that change Nodes and certificate requests, as an API server receives them."""
 
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node, NodeCondition
@@ -27,7 +24,6 @@ from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 from tests.builders import NOW, make_csr_enriched, make_facts, make_node
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, make_metadata_events
-from tests.kube_loopback import LoopbackServer, open_api
 from tests.lifecycle_cases import OTHERS, make_lost_node, make_unreachable
 from tests.node_plans import FactsPlanner, apply_plan, compile_one_rule, plan_for, to_document
 from tests.recorded_requests import RecordedRequests, without_texts
@@ -47,18 +43,6 @@ RULE = compile_one_rule(
     annotations='{"example.com/contact": "a & b <c>"}',
     taints='{"example.com/agent": "wait:NoSchedule"}',
 )
-
-
-@pytest.fixture
-async def recorded() -> RecordedRequests:
-    return RecordedRequests()
-
-
-@pytest.fixture
-async def kube(recorded: RecordedRequests, tmp_path: Path) -> AsyncIterator[KubeApi]:
-    async with LoopbackServer.start() as server, open_api(server.url, tmp_path) as api:
-        server.answer = recorded.answer
-        yield api
 
 
 def held(recorded: RecordedRequests, node: Node) -> Node:

@@ -18,7 +18,8 @@ from libs.common.contract import events
 from libs.common.contract.service_spec import Durable, PolicyRule, ServiceSpec
 from libs.common.contract.services import DURABLES, READER_USER, SERVICES
 from services.bootstrap.nats_permissions import SYSTEM_USER, build_system_permissions, list_forbidden_requests
-from services.bootstrap.server_config import NatsServerConfig, build_permissions_by_user, render_server_config
+from services.bootstrap.server_config import build_permissions_by_user, render_server_config
+from tests.bootstrap_actors import make_server_config
 from tests.builders import STREAM_ID, make_leading
 from tests.bus_actors import MAX_BYTES, run_during
 from tests.contract.interface_snapshot import assert_unchanged
@@ -191,17 +192,7 @@ def test_users_and_their_rights_are_unchanged():
 
 def test_the_configuration_of_a_server_is_unchanged():
     def config(**changes: Any) -> list[str]:
-        server = NatsServerConfig(
-            name="one",
-            listen_address="0.0.0.0",
-            client_port=4222,
-            route_port=6222,
-            monitor_port=8222,
-            routes=(),
-            files_dir=PurePosixPath("/etc/nats-generated"),
-            store_dir=PurePosixPath("/data"),
-            store_bytes=256 * 2**20,
-        )
+        server = make_server_config(name="one", files_dir=PurePosixPath("/etc/nats-generated"))
         keys = {user: f"KEY-OF-{user}" for user in (*build_permissions_by_user(), SYSTEM_USER)}
         text = render_server_config(msgspec.structs.replace(server, **changes), keys)
         return [line for line in text.splitlines() if not line.lstrip().startswith("#")]

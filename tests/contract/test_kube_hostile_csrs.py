@@ -8,7 +8,6 @@ from itertools import chain
 
 import msgspec
 import pytest
-from cryptography import x509
 
 from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
@@ -17,6 +16,7 @@ from libs.testbed.sim_apiserver.server import SimApiServer
 from services.csr.certificate_request import CertificateRequest, parse_request
 from tests.contract.conftest import ApiServer
 from tests.csr_cases import CASES, CsrCase
+from tests.integration.csr_cluster import names_in, request_case
 
 # Go reads these and cryptography does not, or reads them otherwise: the simulated server refuses them.
 NOT_SIMULATED = frozenset(
@@ -62,23 +62,9 @@ class Verdict(msgspec.Struct, frozen=True):
     outcome: SigningOutcome | None = None
 
 
-def names_in(outcome: SigningOutcome) -> tuple[list[str], list[str]]:
-    """DNS names and addresses in the certificate, each in their order."""
-    certificate = x509.load_pem_x509_certificate(outcome.certificate)
-    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return found.get_values_for_type(x509.DNSName), list(map(str, found.get_values_for_type(x509.IPAddress)))
-
-
 async def verdict_on(case: CsrCase, kubelets: KubeletFleet) -> Verdict:
     try:
-        name = await kubelets.file_request(
-            case.pem(),
-            user=case.username,
-            groups=case.groups,
-            usages=case.usages,
-            expiration_seconds=case.expiration_seconds,
-            signer=case.signer,
-        )
+        name = await request_case(kubelets, case)
     except RequestRejected as refused:
         return Verdict(f"{refused.response.status} {refused.response.body['message']}")
     try:

@@ -61,10 +61,24 @@ async def test_a_holder_that_renews_keeps_it_for_ever(lock: MakeLock):
         assert isinstance(await second.try_acquire_or_renew(), LeaseDenial)
 
 
-async def test_a_renewal_is_one_request(lock: MakeLock, api_server: ApiServer, name: str):
+async def one_holder(lock: MakeLock) -> tuple[ManualClock, LeaseLock]:
+    """A candidate that holds the Lease."""
     clock = ManualClock()
     first = lock("one", clock)
     await first.try_acquire_or_renew()
+    return clock, first
+
+
+async def two_candidates(lock: MakeLock) -> tuple[ManualClock, LeaseLock, LeaseLock]:
+    """A candidate that holds the Lease, and one that has seen that."""
+    clock, first = await one_holder(lock)
+    second = lock("two", clock)
+    await second.try_acquire_or_renew()
+    return clock, first, second
+
+
+async def test_a_renewal_is_one_request(lock: MakeLock, api_server: ApiServer, name: str):
+    _, first = await one_holder(lock)
     mark = api_server.audit_mark()
     await first.try_acquire_or_renew()
     counted = api_server.audit_counts(mark)
@@ -73,10 +87,7 @@ async def test_a_renewal_is_one_request(lock: MakeLock, api_server: ApiServer, n
 
 
 async def test_a_dead_holders_lease_is_taken_after_its_duration_and_counts_one_more_holder(lock: MakeLock):
-    clock = ManualClock()
-    first, second = lock("one", clock), lock("two", clock)
-    await first.try_acquire_or_renew()
-    await second.try_acquire_or_renew()
+    clock, _, second = await two_candidates(lock)
     clock.advance(14.9)
     assert isinstance(await second.try_acquire_or_renew(), LeaseDenial)
     clock.advance(0.2)
@@ -84,10 +95,7 @@ async def test_a_dead_holders_lease_is_taken_after_its_duration_and_counts_one_m
 
 
 async def test_whoever_cannot_renew_stops_leading_before_anybody_may_take_over(lock: MakeLock):
-    clock = ManualClock()
-    first, second = lock("one", clock), lock("two", clock)
-    await first.try_acquire_or_renew()
-    await second.try_acquire_or_renew()
+    clock, first, second = await two_candidates(lock)
     until = first.leading_until
     assert until == clock() + 10.0
     clock.advance(until - clock())
@@ -96,19 +104,14 @@ async def test_whoever_cannot_renew_stops_leading_before_anybody_may_take_over(l
 
 
 async def test_a_holder_that_comes_back_to_its_own_lease_leads_anew_and_says_so(lock: MakeLock):
-    clock = ManualClock()
-    first = lock("one", clock)
-    await first.try_acquire_or_renew()
+    clock, first = await one_holder(lock)
     clock.advance(60.0)
     assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
     assert first.is_leading
 
 
 async def test_a_former_holder_that_was_replaced_learns_it_at_once(lock: MakeLock):
-    clock = ManualClock()
-    first, second = lock("one", clock), lock("two", clock)
-    await first.try_acquire_or_renew()
-    await second.try_acquire_or_renew()
+    clock, first, second = await two_candidates(lock)
     clock.advance(16.0)
     await second.try_acquire_or_renew()
     assert await first.try_acquire_or_renew() == LeaseDenial(holder="two", seconds=15.0)
@@ -118,9 +121,7 @@ async def test_a_former_holder_that_was_replaced_learns_it_at_once(lock: MakeLoc
 async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lead(
     lock: MakeLock, api: KubeApi, name: str
 ):
-    clock = ManualClock()
-    first = lock("one", clock)
-    await first.try_acquire_or_renew()
+    clock, first = await one_holder(lock)
     written = await api.get_lease("kube-system", name)  # as if our own update had arrived after all
     spec = written.document["spec"] | {"renewTime": "2026-03-01T12:00:00.000000Z"}
     await api.update_lease("kube-system", name, written.document | {"spec": spec})
@@ -129,20 +130,14 @@ async def test_a_renewal_whose_answer_was_lost_does_not_cost_the_lead(
 
 
 async def test_a_released_lease_goes_to_the_next_one_at_once(lock: MakeLock):
-    clock = ManualClock()
-    first, second = lock("one", clock), lock("two", clock)
-    await first.try_acquire_or_renew()
-    await second.try_acquire_or_renew()
+    _, first, second = await two_candidates(lock)
     assert await first.release()
     assert not first.is_leading
     assert await second.try_acquire_or_renew() == LeaseGrant(transitions=1)
 
 
 async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
-    clock = ManualClock()
-    first, second = lock("one", clock), lock("two", clock)
-    await first.try_acquire_or_renew()
-    await second.try_acquire_or_renew()
+    clock, first, second = await two_candidates(lock)
     clock.advance(16.0)
     await second.try_acquire_or_renew()
     assert not await first.release()
@@ -153,9 +148,7 @@ async def test_a_release_never_takes_the_lease_from_another(lock: MakeLock):
 async def test_a_release_after_a_renewal_that_nobody_waited_for_still_releases(
     lock: MakeLock, api: KubeApi, name: str
 ):
-    clock = ManualClock()
-    first = lock("one", clock)
-    await first.try_acquire_or_renew()
+    _, first = await one_holder(lock)
     written = await api.get_lease("kube-system", name)
     await api.update_lease(
         "kube-system",
@@ -169,9 +162,7 @@ async def test_a_release_after_a_renewal_that_nobody_waited_for_still_releases(
 async def test_a_lease_that_somebody_deleted_is_made_again(
     lock: MakeLock, admin: KubeletFleet, name: str, api: KubeApi
 ):
-    clock = ManualClock()
-    first = lock("one", clock)
-    await first.try_acquire_or_renew()
+    _, first = await one_holder(lock)
     await admin.request("DELETE", f"{LEASES}/{name}")
     with pytest.raises(NotFound):
         await api.get_lease("kube-system", name)
@@ -181,9 +172,7 @@ async def test_a_lease_that_somebody_deleted_is_made_again(
 async def test_labels_that_a_person_put_on_the_lease_survive_us(
     lock: MakeLock, admin: KubeletFleet, name: str
 ):
-    clock = ManualClock()
-    first = lock("one", clock)
-    await first.try_acquire_or_renew()
+    _, first = await one_holder(lock)
     await admin.request(
         "PATCH",
         f"{LEASES}/{name}",

@@ -1,6 +1,5 @@
 """csr between a bus and an API server in memory: what it approves, and what it must not."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -23,7 +22,8 @@ from libs.common.observability import metrics
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from services.csr.rate_limiter import BURST
 from tests.builders import NOW, make_csr_enriched, make_facts, make_message, make_node
-from tests.bus_actors import NATS, wait_until
+from tests.bus_actors import wait_until
+from tests.bus_server import make_any_flow_fixture, make_flow_fixture
 from tests.csr_actors import CsrServiceFlow, make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
 from tests.manual_clock import ManualClock
@@ -31,19 +31,12 @@ from tests.service_flow import REFUSED
 
 SOON = 2.0  # a wait ends that soon after what it waits for
 HONEST = make_facts()
+BEFORE = make_node("old-1", uid="uid-old", ip="10.0.0.5")
 TAKEN_OVER = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 
 
-@pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
-    async with CsrServiceFlow.open("memory", tmp_path) as running:
-        yield running
-
-
-@pytest.fixture(params=["memory", NATS])
-async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
-    async with CsrServiceFlow.open(request.param, tmp_path) as running:
-        yield running
+flow = make_flow_fixture(CsrServiceFlow.open)
+any_flow = make_any_flow_fixture(CsrServiceFlow.open)
 
 
 def decided_by_somebody(request: SigningRequest) -> SigningRequest:
@@ -110,20 +103,23 @@ async def test_a_request_filed_during_an_outage_of_talos_waits_for_its_end(flow:
     assert flow.kube.patched == ["csr-1"]
 
 
+async def wait_for_the_node_before(flow: CsrServiceFlow) -> None:
+    """A request waits for the Node that answered at its address before, and is unreachable now."""
+    await flow.publish_unreachable(BEFORE, last_known=make_facts(node_name="old-1"))
+    await flow.enrich(make_node(), HONEST)
+    await flow.file_and_enrich(
+        make_serving_request(), facts=HONEST, node_uid="uid-1", answering_addresses=("10.0.0.5",)
+    )
+    assert "old-1" in (await flow.wait_for_decision("csr-1", "waiting")).reason
+
+
 async def test_what_waits_on_another_node_is_decided_when_that_changes_and_nobody_delivers_it_again(
     any_flow: CsrServiceFlow,
 ):
     flow = any_flow
-    before = make_node("old-1", uid="uid-old", ip="10.0.0.5")
     async with flow.run_csr():
-        # that is where it answered when it last did
-        await flow.publish_unreachable(before, last_known=make_facts(node_name="old-1"))
-        await flow.enrich(make_node(), HONEST)
-        await flow.file_and_enrich(
-            make_serving_request(), facts=HONEST, node_uid="uid-1", answering_addresses=("10.0.0.5",)
-        )
-        assert "old-1" in (await flow.wait_for_decision("csr-1", "waiting")).reason
-        await flow.publish_node_gone(before)
+        await wait_for_the_node_before(flow)
+        await flow.publish_node_gone(BEFORE)
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
 
@@ -132,15 +128,9 @@ async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_me
     any_flow: CsrServiceFlow,
 ):
     flow = any_flow
-    before = make_node("old-1", uid="uid-old", ip="10.0.0.5")
     async with flow.run_csr():
-        await flow.publish_unreachable(before, last_known=make_facts(node_name="old-1"))
-        await flow.enrich(make_node(), HONEST)
-        await flow.file_and_enrich(
-            make_serving_request(), facts=HONEST, node_uid="uid-1", answering_addresses=("10.0.0.5",)
-        )
-        await flow.wait_for_decision("csr-1", "waiting")
-    await flow.publish_node_gone(before)
+        await wait_for_the_node_before(flow)
+    await flow.publish_node_gone(BEFORE)
     async with flow.run_csr(seed=2):
         await flow.publish_leading()  # the stream's last Leading may be old: a live one is needed
         await flow.wait_for_decision("csr-1", "approved", seconds=RETRY_SECONDS / 2)
@@ -200,14 +190,23 @@ async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrServiceF
     assert flow.kube.patched == ["csr-new"]
 
 
+OLD_AND_NEW = (
+    make_serving_request("csr-old", age_seconds=60),
+    make_serving_request("csr-new", ips=("10.0.0.5", "10.0.0.99")),
+)
+
+
+async def file_old_and_new(flow: CsrServiceFlow) -> tuple[int, int]:
+    """A kubelet files an older and a newer request; the sequences of their events."""
+    await flow.enrich(make_node(), HONEST)
+    old, new = OLD_AND_NEW
+    return await flow.file_request(old), await flow.file_request(new)
+
+
 async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecided(flow: CsrServiceFlow):
-    old, new = (
-        make_serving_request("csr-old", age_seconds=60),
-        make_serving_request("csr-new", ips=("10.0.0.5", "10.0.0.99")),
-    )
+    old, new = OLD_AND_NEW
     async with flow.run_csr():
-        await flow.enrich(make_node(), HONEST)
-        first, second = await flow.file_request(old), await flow.file_request(new)
+        first, second = await file_old_and_new(flow)
         await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-old", "superseded")
         await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
@@ -220,13 +219,9 @@ async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecid
 async def test_an_older_request_whose_facts_were_dropped_is_answered_with_those_that_follow(
     flow: CsrServiceFlow,
 ):
-    old, new = (
-        make_serving_request("csr-old", age_seconds=60),
-        make_serving_request("csr-new", ips=("10.0.0.5", "10.0.0.99")),
-    )
+    old, new = OLD_AND_NEW
     async with flow.run_csr():
-        await flow.enrich(make_node(), HONEST)
-        first, second = await flow.file_request(old), await flow.file_request(new)
+        first, second = await file_old_and_new(flow)
         await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-new", "waiting")
         await flow.enrich_request(old, observed=first)

@@ -1,6 +1,5 @@
 """Requests of Nodes that the file has be another's: csr neither approves nor denies them."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
+from tests.bus_server import make_flow_fixture
 from tests.csr_actors import CsrServiceFlow, make_serving_request
 from tests.manual_clock import ManualClock
 from tests.service_flow import REFUSED
@@ -22,10 +22,7 @@ HONEST: Final = make_facts()
 EVIL: Final = make_serving_request(ips=("127.0.0.1",))  # denied wherever it is ours
 
 
-@pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
-    async with CsrServiceFlow.open("memory", tmp_path) as running:
-        yield running
+flow = make_flow_fixture(CsrServiceFlow.open)
 
 
 def by(text: str) -> dict[str, Any]:

@@ -1,10 +1,6 @@
 """What belongs to Services and to the API server is certified to no kubelet, known or not known yet."""
 
 import random
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
 
 from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.machine import AddressStatus
@@ -19,6 +15,7 @@ from services.csr.api_endpoint_watcher import (
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import NOW, make_facts, make_node
 from tests.bus_actors import wait_until
+from tests.bus_server import make_flow_fixture
 from tests.csr_actors import CsrServiceFlow, InMemoryRequests, make_serving_request
 from tests.csr_cases import API_SERVER
 from tests.manual_clock import ManualClock
@@ -27,10 +24,7 @@ SERVICE_ADDRESS = "10.96.0.1"
 ENDPOINT_NAME = "api.prod.example.com"
 
 
-@pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
-    async with CsrServiceFlow.open("memory", tmp_path) as running:
-        yield running
+flow = make_flow_fixture(CsrServiceFlow.open)
 
 
 async def test_a_service_address_waits_while_the_service_networks_are_not_known(flow: CsrServiceFlow):

@@ -1,13 +1,15 @@
 """csr approves nothing before metadata has reported on every machine: an unheard one may be a rival."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
+from libs.common.contract.node import Node
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until, wait_until_led
+from tests.bus_server import make_flow_fixture
 from tests.csr_actors import CsrServiceFlow, make_serving_request
 
 SOON = 2.0  # a wait ends that soon after what it waits for
@@ -25,10 +27,7 @@ WEBS = facts_of("web-1", "10.0.0.5", SHARED)
 DBS = facts_of("db-1", "10.0.0.9", SHARED)
 
 
-@pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[CsrServiceFlow]:
-    async with CsrServiceFlow.open("memory", tmp_path) as running:
-        yield running
+flow = make_flow_fixture(CsrServiceFlow.open)
 
 
 async def there_at_the_start(flow: CsrServiceFlow, *names: str) -> None:
@@ -93,13 +92,21 @@ async def test_a_further_report_does_not_change_the_message_of_a_waiting_request
         assert csr._reports.why_reports_missing() == first.reason
 
 
-async def test_an_unreachable_machine_keeps_nobody_waiting(flow: CsrServiceFlow):
+async def wait_with_contested(flow: CsrServiceFlow) -> None:
+    """The facts of web-1, and its request for an address that another Node may have, which waits."""
+    await flow.enrich(WEB, WEBS)
+    await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
+    await flow.wait_for_decision("csr-1", "waiting")
+
+
+@pytest.mark.parametrize("publish", [CsrServiceFlow.publish_unreachable, CsrServiceFlow.publish_node_gone])
+async def test_an_unreachable_machine_and_a_deleted_node_delay_no_request(
+    flow: CsrServiceFlow, publish: Callable[[CsrServiceFlow, Node], Awaitable[int]]
+):
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(ready=False):
-        await flow.enrich(WEB, WEBS)
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "waiting")
-        await flow.publish_unreachable(DB)
+        await wait_with_contested(flow)
+        await publish(flow, DB)
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
@@ -112,21 +119,9 @@ async def test_while_metadata_cannot_query_talos_no_machine_counts_as_reported(f
         cause = "such as db-1; metadata cannot query Talos: no talosconfig"
         waits = f"waits for metadata's first report on 2 machines, {cause}"
         await wait_until(lambda: csr.problems() == (waits,), "readiness gives the cause")
-        await flow.enrich(WEB, WEBS)
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "waiting")
+        await wait_with_contested(flow)
         assert flow.kube.patched == []
         await flow.publish_unreachable(DB)
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
-async def test_a_deleted_node_keeps_nobody_waiting(flow: CsrServiceFlow):
-    await there_at_the_start(flow, "web-1", "db-1")
-    async with flow.run_csr(ready=False):
-        await flow.enrich(WEB, WEBS)
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "waiting")
-        await flow.publish_node_gone(DB)
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
@@ -134,9 +129,7 @@ async def test_a_kubelet_that_keeps_changing_its_node_ip_keeps_nobody_waiting(fl
     await there_at_the_start(flow, "web-1")
     await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.9.0.1"))
     async with flow.run_csr(ready=False) as csr:
-        await flow.enrich(WEB, WEBS)
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "waiting")
+        await wait_with_contested(flow)
         await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.9.0.2"))
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
         assert csr.problems() == ()
@@ -147,9 +140,7 @@ async def test_a_kubelet_that_changes_its_node_ip_releases_no_rival(flow: CsrSer
     await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.9.0.1"))
     async with flow.run_csr(ready=False) as csr:
         await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.0.0.9"))
-        await flow.enrich(WEB, WEBS)
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "waiting")
+        await wait_with_contested(flow)
         assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
         assert flow.kube.patched == []
 
@@ -210,8 +201,6 @@ async def test_the_flag_opens_no_gate_for_what_a_machine_attests(flow: CsrServic
     """csr is told --without-talos, and metadata asks machines all the same."""
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(without_talos=True) as csr:
-        await flow.enrich(WEB, WEBS)
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "waiting")
+        await wait_with_contested(flow)
         assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
         assert flow.kube.patched == []

@@ -1,6 +1,5 @@
 """ipam between a bus and an API server in memory: who gets which blocks, and when nobody gets any."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,8 @@ from services.ipam.node_event_recorder import (
 from services.ipam.pages import NAME_PREFIX
 from services.ipam.pool_selection import Pool
 from tests.builders import NOW, make_cluster_networks, make_message, make_node_enriched
-from tests.bus_actors import NATS, wait_until, wait_until_led
+from tests.bus_actors import wait_until, wait_until_led
+from tests.bus_server import make_any_flow_fixture, make_flow_fixture
 from tests.ipam_actors import (
     PODS,
     IpamFlow,
@@ -43,16 +43,8 @@ SOON = 5.0  # so soon after there is room
 TWO_BLOCKS = ("10.244.0.0/23",)  # of /24
 
 
-@pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[IpamFlow]:
-    async with IpamFlow.open("memory", tmp_path) as running:
-        yield running
-
-
-@pytest.fixture(params=["memory", NATS])
-async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[IpamFlow]:
-    async with IpamFlow.open(request.param, tmp_path) as running:
-        yield running
+flow = make_flow_fixture(IpamFlow.open)
+any_flow = make_any_flow_fixture(IpamFlow.open)
 
 
 # ---- who gets which blocks

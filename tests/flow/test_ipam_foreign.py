@@ -1,14 +1,12 @@
 """Nodes that the file has be another's: ipam writes nothing for them, and gives what is theirs to nobody."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.controllers import NODE_IPAM
 from tests.bus_actors import wait_until
+from tests.bus_server import make_flow_fixture
 from tests.ipam_actors import IpamFlow, assert_disjoint, make_numbered_facts, make_numbered_node
 from tests.manual_clock import ManualClock
 
@@ -20,10 +18,7 @@ OURS, THEIRS = {"team": "a"}, {"team": "b"}
 TWO_BLOCKS = ("10.244.0.0/23",)  # of /24
 
 
-@pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[IpamFlow]:
-    async with IpamFlow.open("memory", tmp_path) as running:
-        yield running
+flow = make_flow_fixture(IpamFlow.open)
 
 
 def by(text: str) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """lifecycle between a bus and an API server: which Nodes it deletes and taints, and which never."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.services import LIFECYCLE, LIFECYCLE_LEASE_NAME
@@ -18,7 +17,8 @@ from libs.testbed.service_processes import grant_permissions
 from libs.testbed.sim_apiserver.faults import EmptyClose
 from services.lifecycle.deletion_limit import ANNOTATION
 from tests.builders import make_facts
-from tests.bus_actors import NATS, wait_until, wait_until_ready
+from tests.bus_actors import wait_until, wait_until_ready
+from tests.bus_server import make_any_flow_fixture, make_flow_fixture
 from tests.lifecycle_actors import GRACE, LEASE, NODES, LifecycleFlow
 from tests.lifecycle_cases import make_answering, make_foreign_machine
 
@@ -29,16 +29,8 @@ A_YEAR = 366 * 86400.0
 UUIDS = [f"{number:08x}-5b4a-4392-a1b0-c9d8e7f60514" for number in range(1, 20)]
 
 
-@pytest.fixture
-async def flow(tmp_path: Path) -> AsyncIterator[LifecycleFlow]:
-    async with LifecycleFlow.open("memory", tmp_path) as running:
-        yield running
-
-
-@pytest.fixture(params=["memory", NATS])
-async def any_flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LifecycleFlow]:
-    async with LifecycleFlow.open(request.param, tmp_path) as running:
-        yield running
+flow = make_flow_fixture(LifecycleFlow.open)
+any_flow = make_any_flow_fixture(LifecycleFlow.open)
 
 
 # ---- what is deleted

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import nats
 import pytest
@@ -19,7 +20,7 @@ from libs.testbed.nats_server import NatsServer
 from services.watcher.kinds import NODE
 from services.watcher.work_queue import COOLDOWN_SECONDS, compute_cooldown
 from tests.builders import make_leading, make_node, make_request
-from tests.bus_actors import MAX_BYTES, run_during, wait_until
+from tests.bus_actors import MAX_BYTES, close_at_end, run_during, wait_until
 from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
 
 CROWD = 500
@@ -31,12 +32,22 @@ Connect = Callable[..., Awaitable[Bus]]
 async def connect(nats_server: NatsServer) -> AsyncIterator[Connect]:
     async with AsyncExitStack() as stack:
 
-        async def connected(service: str = "watcher") -> Bus:
-            bus = await NatsBus.connect((nats_server.url,), service=service)
-            stack.push_async_callback(bus.close)
-            return bus
+        async def connect(*, service: str) -> NatsBus:
+            return await NatsBus.connect((nats_server.url,), service=service)
 
-        yield connected
+        yield close_at_end(stack, connect)
+
+
+@asynccontextmanager
+async def follow_watcher(
+    connect: Connect, script: ScriptedNodes, **settings: Any
+) -> AsyncIterator[WatcherFlow]:
+    """A watcher on that script, and the flow that it publishes, from the first snapshot on."""
+    watcher = make_watcher(await connect(), script.source, **settings)
+    flow = WatcherFlow()
+    async with run_during(watcher.run()), flow.follow(await connect("flow")):
+        await flow.wait_for(lambda f: f.snapshots())
+        yield flow
 
 
 def nodes(count: int) -> list:
@@ -63,12 +74,7 @@ async def test_from_nothing_it_provisions_leads_says_everything_and_then_that_th
 
 async def test_news_are_said_and_heartbeats_are_not(connect: Connect):
     script = ScriptedNodes(*nodes(3))
-    flow = WatcherFlow()
-    async with (
-        run_during(make_watcher(await connect(), script.source).run()),
-        flow.follow(await connect("flow")),
-    ):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(connect, script) as flow:
         for beat in range(20):
             pressure = NodeCondition(type="MemoryPressure", status="False", message=f"beat {beat}")
             script.put(make_node("n-1.example", uid="uid-1", conditions=(pressure,)))
@@ -89,12 +95,7 @@ async def test_news_are_said_and_heartbeats_are_not(connect: Connect):
 
 async def test_a_node_that_is_deleted_and_comes_again_ends_as_the_new_one(connect: Connect):
     script = ScriptedNodes(make_node("web-1", uid="old"))
-    flow = WatcherFlow()
-    async with (
-        run_during(make_watcher(await connect(), script.source).run()),
-        flow.follow(await connect("flow")),
-    ):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(connect, script) as flow:
         script.delete("web-1")
         script.put(make_node("web-1", uid="new"))
         await flow.wait_for(lambda f: f.uid("web-1") == "new")
@@ -250,12 +251,7 @@ async def test_without_a_lease_the_later_one_leads_until_it_is_silent(
 
 async def test_a_list_after_a_gap_says_what_changed_and_who_went_in_it_and_nothing_else(connect: Connect):
     script = ScriptedNodes(*nodes(10))
-    flow = WatcherFlow()
-    async with (
-        run_during(make_watcher(await connect(), script.source).run()),
-        flow.follow(await connect("flow")),
-    ):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(connect, script) as flow:
         said = len(flow.nodes())
         listeners, script._listeners = script._listeners, []  # the watch is deaf
         script.delete("n-0.example")
@@ -292,12 +288,7 @@ async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect
 
 async def test_an_unreadable_node_is_neither_said_nor_said_to_be_gone(connect: Connect):
     script = ScriptedNodes(*nodes(3))
-    flow = WatcherFlow()
-    async with (
-        run_during(make_watcher(await connect(), script.source).run()),
-        flow.follow(await connect("flow")),
-    ):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(connect, script) as flow:
         del script.objects["n-1.example"]
         del script.objects["n-2.example"]
         script.unreadable = ("n-1.example",)
@@ -349,12 +340,7 @@ async def test_a_replaced_leader_cannot_overwrite_who_leads(connect: Connect):
 
 async def test_news_leave_at_once(connect: Connect):
     script = ScriptedNodes(*nodes(50))
-    flow = WatcherFlow()
-    async with (
-        run_during(make_watcher(await connect(), script.source).run()),
-        flow.follow(await connect("flow")),
-    ):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(connect, script) as flow:
         loop = asyncio.get_running_loop()
         delays = []
         for i in range(50):
@@ -372,12 +358,7 @@ async def test_what_changes_a_joining_node_again_and_again_is_said_together_and_
     connect: Connect,
 ):
     script = ScriptedNodes(*nodes(1))
-    flow = WatcherFlow()
-    async with (
-        run_during(make_watcher(await connect(), script.source).run()),
-        flow.follow(await connect("flow")),
-    ):
-        await flow.wait_for(lambda f: f.snapshots())
+    async with follow_watcher(connect, script) as flow:
         script.put(make_node("joins", uid="uid-j"))
         await flow.wait_for(lambda f: f.last("joins") is not None, "its first word")
         for change in range(20):

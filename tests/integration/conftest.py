@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import nats
 import pytest
@@ -17,7 +17,8 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ServiceProcesses
-from tests.bus_actors import MAX_BYTES, NODES
+from tests.bus_actors import close_at_end, provisioned
+from tests.integration.service_cluster import ServiceCluster, open_separate, open_simulated
 
 ConnectBus = Callable[..., Awaitable[NatsBus]]
 StartServices = Callable[..., Awaitable[ServiceProcesses]]
@@ -44,30 +45,26 @@ async def connect_bus(nats_server: NatsServer) -> AsyncIterator[ConnectBus]:
     async with AsyncExitStack() as stack:
 
         async def connect(
-            service: str = "watcher",
             *,
+            service: str,
             servers: tuple[str, ...] = (),
             timing: Timeouts = QUICK,
             **options: object,
         ) -> NatsBus:
-            bus = await NatsBus.connect(
+            return await NatsBus.connect(
                 servers or (nats_server.url,),
                 service=service,
                 timing=timing,
                 **options,  # type: ignore[arg-type]  # what connect takes
             )
-            stack.push_async_callback(bus.close)
-            return bus
 
-        yield connect
+        yield close_at_end(stack, connect)
 
 
 @pytest.fixture
 async def nats_bus(connect_bus: ConnectBus) -> NatsBus:
     """The watcher's bus, provisioned."""
-    bus = await connect_bus("watcher")
-    await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    return bus
+    return await provisioned(await connect_bus("watcher"))
 
 
 @pytest.fixture
@@ -78,24 +75,26 @@ async def start_services(
     machines: MachineFleet,
     nats_server: NatsServer,
 ) -> AsyncIterator[StartServices]:
-    """`await start_services(all_in_one=True)`: our processes, ready; ended at the end."""
+    """`await start_services(all_in_one=True)`: our processes, ready; stopped at the end."""
     async with AsyncExitStack() as stack:
+        cluster = ServiceCluster(
+            stack=stack, server=control_plane, kubelets=kubelets, machines=machines, run_dir=tmp_path
+        )
+        yield partial(cluster.serve, nats_url=nats_server.url)
 
-        async def start(**options: Any) -> ServiceProcesses:
-            services = await stack.enter_async_context(
-                ServiceProcesses.start(
-                    tmp_path / "services",
-                    control_plane,
-                    kubelets,
-                    nats_url=nats_server.url,
-                    talosconfig=machines.write_talosconfig(),
-                    **options,
-                )
-            )
-            await services.wait_until_ready()
-            return services
 
-        yield start
+@pytest.fixture
+async def simulated_cluster(tmp_path: Path, machines: MachineFleet) -> AsyncIterator[ServiceCluster]:
+    """A simulated API server and kubelets; a test starts our services on them."""
+    async with open_simulated(tmp_path, machines) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def separate_cluster(tmp_path: Path) -> AsyncIterator[ServiceCluster]:
+    """A simulated API server with kubelets and simulated machines of its own."""
+    async with open_separate(tmp_path) as cluster:
+        yield cluster
 
 
 @asynccontextmanager

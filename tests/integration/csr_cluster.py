@@ -109,17 +109,22 @@ async def anybody_may_ask(kubelets: KubeletFleet) -> AsyncIterator[None]:
             await kubelets.request("DELETE", f"{get_collection_path(manifest)}/{name}")
 
 
+async def request_case(kubelets: KubeletFleet, case: CsrCase) -> str:
+    """Create the request of a case; its name. Raises RequestRejected."""
+    return await kubelets.file_request(
+        case.pem(),
+        user=case.username,
+        groups=case.groups,
+        usages=case.usages,
+        expiration_seconds=case.expiration_seconds,
+        signer=case.signer,
+    )
+
+
 async def file_case(kubelets: KubeletFleet, case: CsrCase) -> str:
-    """The request's name, "" if the API server refuses it as the table says, or as nobody's who could be."""
+    """The request's name, "" if the API server rejects it as the table expects."""
     try:
-        name = await kubelets.file_request(
-            case.pem(),
-            user=case.username,
-            groups=case.groups,
-            usages=case.usages,
-            expiration_seconds=case.expiration_seconds,
-            signer=case.signer,
-        )
+        name = await request_case(kubelets, case)
     except RequestRejected:
         assert case.refused_by_api is not False, case.name
         return ""

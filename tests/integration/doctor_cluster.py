@@ -5,6 +5,7 @@ import copy
 import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -81,32 +82,23 @@ def kube_controller_manager(*flags: str) -> Manifest:
     }
 
 
+@dataclass(kw_only=True)
 class Installed:
-    """The installation, and an operator who asks what is the matter with it."""
+    """An installation, and an operator who runs `doctor` on it."""
 
-    def __init__(
-        self,
-        home: Path,
-        server: ControlPlane,
-        *,
-        api: ApiServer,
-        admin: KubeletFleet,
-        bus: NatsBus,
-        nats: NatsServer,
-    ) -> None:
-        self.home = home
-        self.server = server
-        self.api = api
-        self.admin = admin
-        self._bus = bus
-        self._nats = nats
-        self._epoch = 0
+    home: Path
+    server: ControlPlane
+    api: ApiServer
+    admin: KubeletFleet
+    bus: NatsBus
+    nats: NatsServer
+    epoch: int = 0
 
     async def lead(self) -> None:
         """The watcher says that it leads, as it does every few seconds."""
-        self._epoch += 1
-        await self._bus.publish(
-            Leading(stream_id=self._bus.stream_id, epoch=self._epoch, holder=f"{PREFIX}-watcher-0")
+        self.epoch += 1
+        await self.bus.publish(
+            Leading(stream_id=self.bus.stream_id, epoch=self.epoch, holder=f"{PREFIX}-watcher-0")
         )
 
     async def seen(self, *only: str, kubeconfig: Path | None = None) -> InstallationSnapshot:
@@ -127,7 +119,7 @@ class Installed:
     @property
     def nats_url(self) -> str:
         """Where NATS is, for whoever is inside."""
-        return self._nats.url
+        return self.nats.url
 
     async def request(self, method: str, path: str, body: Any = None) -> HttpResponse:
         """As admin; it is done."""
@@ -186,7 +178,7 @@ async def installed(folder: Path, machines: MachineFleet) -> AsyncIterator[Insta
         kubelet = await stack.enter_async_context(ExecKubelet.start("cp-1", certificate, key, admin))
         home = folder / "home"
         home.mkdir()
-        cluster = Installed(home, server, api=api, admin=admin, bus=bus, nats=nats)
+        cluster = Installed(home=home, server=server, api=api, admin=admin, bus=bus, nats=nats)
         await stack.enter_async_context(api.with_talos_accounts())
         await _install(cluster)
         stack.push_async_callback(machines.delete_machines, *await _nodes(cluster, machines))

@@ -22,6 +22,7 @@ from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import ServiceProcesses
 from tests.bus_actors import wait_until
 from tests.integration.conftest import operating
+from tests.integration.service_cluster import run_services
 
 NODES = "/api/v1/nodes"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -249,19 +250,18 @@ async def a_cluster(
         stack.push_async_callback(cluster.leave)
         await cluster.join(make_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
         cluster.services = await stack.enter_async_context(
-            ServiceProcesses.start(
+            run_services(
                 run_dir / "services",
                 control_plane,
                 kubelets,
+                machines,
                 nats_url=cluster.nats.url,
-                talosconfig=machines.write_talosconfig(),
                 wirings=WIRINGS,
                 flags=["--controllers=cloud-node,cloud-node-lifecycle", *PATIENT],
                 own_flags={name: [*QUICK, *flags] for name in ("lifecycle", "all-in-one")},
                 **options,
             )
         )
-        await cluster.services.wait_until_ready()
         await cluster.join(make_machine("life-well", "10.240.0.2"))
         await cluster.until_usable(CONTROL_PLANE, "life-well")
         yield cluster

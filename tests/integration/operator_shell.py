@@ -1,32 +1,30 @@
-"""An operator's cluster, and a shell in which `talos-ccm` is called."""
+"""A shell in which an operator calls `talos-ccm`."""
 
 import asyncio
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
-from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.integration.service_cluster import ApiServer, ServiceCluster
 
 _SECONDS = 60
 
-Server = SimApiServer | ControlPlane
-
 
 class CommandResult(NamedTuple):
-    """What a command said, and how it ended."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
     err: str
 
 
-async def talos_ccm(home: Path, server: Server, *arguments: str, **environment: str) -> CommandResult:
-    """Run the command in `home`, where kubectl would work; `environment` is added to what it needs."""
+async def talos_ccm(home: Path, server: ApiServer, *arguments: str, **environment: str) -> CommandResult:
+    """Run the command in `home`, where kubectl would work, with `environment` added."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cli", *arguments),
         cwd=home,
@@ -47,18 +45,22 @@ async def talos_ccm(home: Path, server: Server, *arguments: str, **environment: 
     return CommandResult(process.returncode, out.decode(), err.decode())
 
 
+@dataclass
 class Cluster:
-    """An operator's cluster, and a shell in which kubectl and talosctl would work."""
+    """A cluster, and a shell in which kubectl and talosctl would work."""
 
-    def __init__(
-        self, explained: str, home: Path, server: Server, machines: MachineFleet, kubelets: KubeletFleet
-    ) -> None:
-        """`explained` is what `explain` explains: "csr", "node"."""
-        self._explained = explained
-        self.home = home
-        self.server = server
-        self.machines = machines
-        self.kubelets = kubelets
+    kind: str  # the object of `explain`: "csr", "node"
+    home: Path
+    server: ApiServer
+    machines: MachineFleet
+    kubelets: KubeletFleet
+
+    @classmethod
+    def of(cls, kind: str, cluster: ServiceCluster) -> "Cluster":
+        """A shell in a home directory of its own."""
+        home = cluster.run_dir / "home"
+        home.mkdir()
+        return cls(kind, home, cluster.server, cluster.machines, cluster.kubelets)
 
     async def join(self, *machines: SimMachineFacts) -> None:
         await self.machines.put_machines(*machines)
@@ -69,10 +71,16 @@ class Cluster:
 
     async def explain(self, *arguments: str, **environment: str) -> CommandResult:
         environment = {"TALOSCONFIG": str(self.machines.write_talosconfig()), **environment}
-        return await talos_ccm(self.home, self.server, "explain", self._explained, *arguments, **environment)
+        return await talos_ccm(self.home, self.server, "explain", self.kind, *arguments, **environment)
 
     async def explained(self, *arguments: str) -> Any:
-        """What it says to programs."""
-        said = await self.explain(*arguments, "-o", "json")
-        assert said.err == ""
-        return json.loads(said.out)
+        """The JSON output of `explain`."""
+        result = await self.explain(*arguments, "-o", "json")
+        assert result.err == ""
+        return json.loads(result.out)
+
+
+def assert_refused(result: CommandResult, words: str) -> None:
+    """The command exits with status 2 and an error that contains these words."""
+    assert (result.status, result.out) == (2, "")
+    assert words in result.err

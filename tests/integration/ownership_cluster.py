@@ -20,9 +20,9 @@ from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS, read_outcome
 from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import LEASE, PATIENT, QUICK, Cluster
+from tests.integration.service_cluster import MEMORY, run_services
 
 A, B, NATIVE = ALL_IN_ONE, "another-talos-ccm", NativeCcm.USER
-IN_ONE_PROCESS = {"nats_url": "", "all_in_one": True, "bus": "memory"}
 POD_CIDRS = ("--cluster-cidr=10.184.0.0/16", "--service-cluster-ip-range=10.184.255.0/24")
 
 
@@ -49,21 +49,20 @@ async def running(
     nats: NatsServer | None = None,
 ) -> AsyncIterator[ServiceProcesses]:
     """All of ours, ready, whose file says which Nodes are their own; without a NATS in one process."""
-    form: dict[str, Any] = {"nats_url": nats.url} if nats else IN_ONE_PROCESS
+    form: dict[str, Any] = {"nats_url": nats.url} if nats else MEMORY
     config = run_dir / f"{instance}.yaml"
     config.write_bytes(msgspec.yaml.encode({"ownership": ownership}))
-    async with ServiceProcesses.start(
+    async with run_services(
         run_dir / instance,
         own,
         cluster.kubelets,
-        talosconfig=cluster.machines.write_talosconfig(),
+        cluster.machines,
         flags=[f"--cloud-config={config}", f"--controllers={controllers}", *PATIENT, *flags],
         own_flags={"all-in-one": QUICK, "lifecycle": QUICK},
         wirings=SERVICES,
         instance=instance,
         **form,
     ) as services:
-        await services.wait_until_ready()
         yield services
 
 

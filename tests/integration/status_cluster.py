@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from libs.common.contract.services import DEFAULT_SERVICES, IPAM
@@ -16,6 +17,7 @@ from libs.testbed.service_processes import ServiceProcesses
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
 from tests.integration.operator_shell import CommandResult, talos_ccm
+from tests.integration.service_cluster import run_services
 
 NAMESPACE = "status-tests"
 INSTANCE = "status"
@@ -27,21 +29,19 @@ NETWORKS = ("--cluster-cidr=10.244.0.0/16", "--service-cluster-ip-range=10.96.0.
 PORTED = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
 
 
+@dataclass
 class Installed:
-    """It, and a shell in which kubectl would work."""
+    """An installation, and a shell in which kubectl would work."""
 
-    def __init__(
-        self, home: Path, server: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
-    ) -> None:
-        self.home = home
-        self.server = server
-        self.kubelets = kubelets
-        self.machines = machines
-        self.services: ServiceProcesses
-        self.nats: BootstrapInstallation
-        self.node: ExecKubelet
-        self._joined: list[str] = []
-        self._machines: list[str] = []
+    home: Path
+    server: ControlPlane
+    kubelets: KubeletFleet
+    machines: MachineFleet
+    services: ServiceProcesses = field(init=False)
+    nats: BootstrapInstallation = field(init=False)
+    node: ExecKubelet = field(init=False)
+    _joined: list[str] = field(default_factory=list)
+    _machines: list[str] = field(default_factory=list)
 
     async def status(self, *arguments: str, **environment: str) -> CommandResult:
         where = (f"--namespace={NAMESPACE}", LEASE)
@@ -109,19 +109,18 @@ async def installed(
             each.service: made.nats.nats_flags(each.service) for each in WIRINGS
         }
         made.services = await stack.enter_async_context(
-            ServiceProcesses.start(
+            run_services(
                 run_dir / "services",
                 server,
                 kubelets,
+                machines,
                 nats_url=made.nats.url,
-                talosconfig=machines.write_talosconfig(),
                 wirings=WIRINGS,
                 own_flags=own_flags,
                 flags=["--allocate-node-cidrs", *NETWORKS],
                 instance=INSTANCE,
             )
         )
-        await made.services.wait_until_ready()
         await _namespace(kubelets)
         certificate, key = server.issue_serving_certificate("status-kubelet", ["127.0.0.1"])
         made.node = await stack.enter_async_context(

@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,11 @@ from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
-from libs.testbed.service_processes import ServiceProcesses
 from tests.bus_actors import wait_until
 from tests.collector import run_collector
 from tests.integration.conftest import StartServices
 from tests.integration.processes import AT_ONCE_SECONDS, NOWHERE, ROOT, a_process
+from tests.integration.service_cluster import MEMORY
 from tests.integration.test_process import KUBECONFIG
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{WATCHER_LEASE_NAME}"
@@ -127,38 +126,22 @@ async def test_it_ends_when_it_loses_its_lease(start_services: StartServices, ku
 
 
 async def test_a_second_replica_on_its_own_memory_stands_by_ready_and_goes_on_when_the_first_ends(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
+    start_services: StartServices, kubelets: KubeletFleet, machines: MachineFleet
 ):
     before, after = (
         make_machine(f"{when}-takeover.example.com", f"10.210.0.{n}", platform="metal")
         for n, when in ((3, "before"), (4, "after"))
     )
     await machines.put_machines(before, after)
-    async with AsyncExitStack() as stack:
-
-        async def replica(name: str) -> ServiceProcesses:
-            starting = ServiceProcesses.start(
-                tmp_path / name,
-                control_plane,
-                kubelets,
-                nats_url="",
-                talosconfig=machines.write_talosconfig(),
-                all_in_one=True,
-                bus="memory",
-            )
-            services = await stack.enter_async_context(starting)
-            await services.wait_until_ready()
-            return services
-
-        first = await replica("first")
-        second = await replica("second")
-        assert "standing by, another watcher leads" in second.children["all-in-one"].log.read_text()
-        await kubelets.join(SimKubelet.of_machine(before))
-        await wait_until(lambda: _initialized(kubelets, before.name), "initialized by the first", 30)
-        await first.children["all-in-one"].stop(30)
-        await kubelets.join(SimKubelet.of_machine(after))
-        await wait_until(lambda: _initialized(kubelets, after.name), "initialized by the second", 30)
-        assert "[+]labeler ok" in await second.fetch_page("all-in-one", "/readyz?verbose")
+    first = await start_services("first", **MEMORY)
+    second = await start_services("second", **MEMORY)
+    assert "standing by, another watcher leads" in second.children["all-in-one"].log.read_text()
+    await kubelets.join(SimKubelet.of_machine(before))
+    await wait_until(lambda: _initialized(kubelets, before.name), "initialized by the first", 30)
+    await first.children["all-in-one"].stop(30)
+    await kubelets.join(SimKubelet.of_machine(after))
+    await wait_until(lambda: _initialized(kubelets, after.name), "initialized by the second", 30)
+    assert "[+]labeler ok" in await second.fetch_page("all-in-one", "/readyz?verbose")
     for machine in (before, after):
         await kubelets.delete_node(machine.name)
         await machines.delete_machines(machine.id)

@@ -10,15 +10,15 @@ import pytest
 from libs.common.contract.services import CSR
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, trim_signing_request
 from libs.common.kube.api import KubeApi
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.service_permissions import get_user_name
-from libs.testbed.service_processes import grant_permissions
 from libs.testbed.signing_requests import CSRS
 from tests.bus_actors import wait_until
 from tests.csr_actors import CsrServiceFlow
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, CsrCase
+from tests.integration.csr_cluster import request_case
+from tests.integration.service_api import open_api_of
 from tests.manual_clock import ManualClock
 
 OUTCOMES = {"approve": "approved", "deny": "denied", "wait": "waiting", "ignore": "ignored"}
@@ -27,11 +27,8 @@ OUTCOMES = {"approve": "approved", "deny": "denied", "wait": "waiting", "ignore"
 @pytest.fixture
 async def kube(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[KubeApi]:
     """As csr's own user."""
-    await grant_permissions(kubelets)
-    config = load_kube_config(control_plane.kubeconfig(get_user_name(CSR)), {})
-    api = KubeApi(config, user_agent="talos-ccm/test", instance="test")
-    yield api
-    await api.close()
+    async with open_api_of(CSR, control_plane, kubelets) as api:
+        yield api
 
 
 async def held(kubelets: KubeletFleet, name: str) -> SigningRequest:
@@ -47,13 +44,7 @@ def can_be_filed(case: CsrCase) -> bool:
 async def filed(kubelets: KubeletFleet, case: CsrCase) -> SigningRequest | None:
     """As Kubernetes holds it; None if the API server refuses it by itself."""
     try:
-        name = await kubelets.file_request(
-            case.pem(),
-            user=case.username,
-            groups=case.groups,
-            usages=case.usages,
-            expiration_seconds=case.expiration_seconds,
-        )
+        name = await request_case(kubelets, case)
     except RequestRejected:
         return None
     return await held(kubelets, name)

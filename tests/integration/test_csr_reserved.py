@@ -15,10 +15,11 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import Address, MachineFleet, Platform, SimMachineFacts
-from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import SigningOutcome
 from tests.bus_actors import wait_until
+from tests.integration.conftest import StartServices
 from tests.integration.csr_cluster import names_in, state_of
+from tests.integration.service_cluster import MEMORY
 
 SERVICE_ADDRESS, ENDPOINT_NAME, VIRTUAL_IP = "10.96.0.1", "api.prod.example.com", "10.255.0.10"
 PUBLIC, FULL_NAME = "203.0.113.1", "cp-1.example.com"  # of the control plane whose API server answers
@@ -85,7 +86,7 @@ async def label_as_control_plane(kubelets: KubeletFleet, name: str) -> None:
 
 @pytest.fixture
 async def cluster(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet
+    tmp_path: Path, start_services: StartServices, kubelets: KubeletFleet
 ) -> AsyncIterator[Cluster]:
     """All have joined, csr runs on the memory bus, and no control plane reports the Service networks."""
     async with AsyncExitStack() as stack:
@@ -99,19 +100,7 @@ async def cluster(
             stack.push_async_callback(kubelets.delete_node, each.name)
         for each in (CP_1, CP_2):
             await label_as_control_plane(kubelets, each.name)
-        services = await stack.enter_async_context(
-            ServiceProcesses.start(
-                tmp_path / "services",
-                control_plane,
-                kubelets,
-                nats_url="",
-                talosconfig=machines.write_talosconfig(),
-                all_in_one=True,
-                bus="memory",
-                service_networks="",
-            )
-        )
-        await services.wait_until_ready()
+        await start_services(**MEMORY, talosconfig=machines.write_talosconfig(), service_networks="")
         yield Cluster(kubelets, machines)
 
 

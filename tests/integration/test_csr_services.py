@@ -1,86 +1,47 @@
 """A node's way to the certificate that its kubelet serves with, through our processes as they are run."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
 
 from libs.testbed.child_process import ChildProcess
-from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.kubelets import SimKubelet
+from libs.testbed.machine_fleet import make_machine
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS
-from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
+from tests.integration.service_cluster import FORMS, MEMORY, ServiceCluster
 
 COUNT = 5
 
 
-class Cluster:
-    """A simulated API server, kubelets and machines; our services are started on it."""
-
-    def __init__(
-        self,
-        stack: AsyncExitStack,
-        server: SimApiServer,
-        kubelets: KubeletFleet,
-        machines: MachineFleet,
-        run_dir: Path,
-    ) -> None:
-        self.server = server
-        self.kubelets = kubelets
-        self._stack = stack
-        self._machines = machines
-        self._run_dir = run_dir
-
-    async def serve(self, **options: Any) -> ServiceProcesses:
-        """Our services, ready."""
-        starting = ServiceProcesses.start(
-            self._run_dir / "services",
-            self.server,
-            self.kubelets,
-            talosconfig=self._machines.write_talosconfig(),
-            **options,
-        )
-        services = await self._stack.enter_async_context(starting)
-        await services.wait_until_ready()
-        return services
-
-    async def machine(self, name: str, ip: str) -> SimKubelet:
-        """A machine that answers, and the kubelet on it."""
-        machine = make_machine(name, ip, platform="metal")
-        await self._machines.put_machines(machine)
-        self._stack.push_async_callback(self._machines.delete_machines, machine.id)
-        return SimKubelet.of_machine(machine)
-
-    def approvals(self, mark: int) -> Counter[tuple[str, bool]]:
-        """Requests for approvals, by user and whether they succeeded."""
-        done = self.server.audit_counts(mark).items()
-        wanted = "certificatesigningrequests/approval"
-        return Counter({(r.user, r.succeeded): n for r, n in done if r.resource == wanted})
-
-
 @pytest.fixture
-async def cluster(tmp_path: Path, machines: MachineFleet) -> AsyncIterator[Cluster]:
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
-        yield Cluster(stack, server, kubelets, machines, tmp_path)
+def cluster(simulated_cluster: ServiceCluster) -> ServiceCluster:
+    return simulated_cluster
 
 
-@pytest.mark.parametrize(
-    "form", [{"all_in_one": True, "bus": "memory"}, {}], ids=["all-in-one-memory", "separate-processes"]
-)
+async def start_machine(cluster: ServiceCluster, name: str, ip: str) -> SimKubelet:
+    """A machine that answers, and its kubelet, which has not joined."""
+    machine = make_machine(name, ip, platform="metal")
+    await cluster.put_machines(machine)
+    return SimKubelet.of_machine(machine)
+
+
+def count_approvals(cluster: ServiceCluster, mark: int) -> Counter[tuple[str, bool]]:
+    """Requests for approvals, by user and whether they succeeded."""
+    done = cluster.server.audit_counts(mark).items()
+    wanted = "certificatesigningrequests/approval"
+    return Counter({(r.user, r.succeeded): n for r, n in done if r.resource == wanted})
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 async def test_a_node_that_joins_gets_the_certificate_that_it_asks_for(
-    cluster: Cluster, nats_server: NatsServer, form: dict[str, Any]
+    cluster: ServiceCluster, nats_server: NatsServer, form: dict[str, Any]
 ):
-    await cluster.serve(nats_url=nats_server.url, **form)
-    joining = [await cluster.machine(f"serving-{n}", f"10.221.0.{n}") for n in range(1, COUNT + 1)]
+    await cluster.serve(**{"nats_url": nats_server.url} | form)
+    joining = [await start_machine(cluster, f"serving-{n}", f"10.221.0.{n}") for n in range(1, COUNT + 1)]
     mark = cluster.server.audit_mark()
     await cluster.kubelets.join_all(joining)
     names = [await cluster.kubelets.request_certificate(kubelet) for kubelet in joining]
@@ -92,22 +53,22 @@ async def test_a_node_that_joins_gets_the_certificate_that_it_asks_for(
         assert [str(ip) for ip in sans.get_values_for_type(x509.IPAddress)] == list(kubelet.ips)
         assert outcome.conditions["Approved"]["reason"] == "Approved by TalosCloudControllerManager"
     user = "talos-ccm" if form else "talos-ccm-csr"
-    assert cluster.approvals(mark) == {(user, True): COUNT}
+    assert count_approvals(cluster, mark) == {(user, True): COUNT}
 
 
-async def test_a_request_that_comes_before_its_node_is_issued_once_the_node_is_there(cluster: Cluster):
-    await cluster.serve(nats_url="", all_in_one=True, bus="memory")
-    kubelet = await cluster.machine("serving-early", "10.221.1.1")
+async def test_a_request_that_comes_before_its_node_is_issued_once_the_node_is_there(cluster: ServiceCluster):
+    await cluster.serve(**MEMORY)
+    kubelet = await start_machine(cluster, "serving-early", "10.221.1.1")
     name = await cluster.kubelets.request_certificate(kubelet)
     await cluster.kubelets.join(kubelet)
     outcome = await cluster.kubelets.wait_for_outcome(name, seconds=30)
     assert outcome.certificate
 
 
-async def test_another_nodes_address_is_not_certified(cluster: Cluster):
-    services = await cluster.serve(nats_url="", all_in_one=True, bus="memory")
-    honest = await cluster.machine("serving-honest", "10.221.2.1")
-    thief = await cluster.machine("serving-thief", "10.221.2.2")
+async def test_another_nodes_address_is_not_certified(cluster: ServiceCluster):
+    services = await cluster.serve(**MEMORY)
+    honest = await start_machine(cluster, "serving-honest", "10.221.2.1")
+    thief = await start_machine(cluster, "serving-thief", "10.221.2.2")
     await cluster.kubelets.join_all([honest, thief])
     name = await cluster.kubelets.request_certificate(thief, ips=["10.221.2.2", "10.221.2.1"])
     outcome = await cluster.kubelets.wait_for_outcome(name, seconds=30)
@@ -117,15 +78,13 @@ async def test_another_nodes_address_is_not_certified(cluster: Cluster):
     assert 'talosccm_csr_approval_count{status="deny"} 1.0' in page
 
 
-async def test_without_the_controller_no_request_is_looked_at(cluster: Cluster):
-    services = await cluster.serve(
-        nats_url="", all_in_one=True, bus="memory", flags=["--controllers=cloud-node"]
-    )
+async def test_without_the_controller_no_request_is_looked_at(cluster: ServiceCluster):
+    services = await cluster.serve(**MEMORY, flags=["--controllers=cloud-node"])
     report = await services.fetch_page("all-in-one", "/readyz?verbose")
     assert "[+]labeler ok" in report
     assert "csr" not in report
     mark = cluster.server.audit_mark()
-    kubelet = await cluster.machine("serving-nobody", "10.221.3.1")
+    kubelet = await start_machine(cluster, "serving-nobody", "10.221.3.1")
     await cluster.kubelets.join(kubelet)
     name = await cluster.kubelets.request_certificate(kubelet)
     await wait_until(lambda: _is_initialized(services.children["all-in-one"], kubelet.name), "it is usable")
@@ -135,14 +94,12 @@ async def test_without_the_controller_no_request_is_looked_at(cluster: Cluster):
     assert not any("certificatesigningrequests" in resource for resource in ours)
 
 
-async def test_requests_alone_leave_nodes_alone(cluster: Cluster):
-    services = await cluster.serve(
-        nats_url="", all_in_one=True, bus="memory", flags=["--controllers=node-csr-approval"]
-    )
+async def test_requests_alone_leave_nodes_alone(cluster: ServiceCluster):
+    services = await cluster.serve(**MEMORY, flags=["--controllers=node-csr-approval"])
     report = await services.fetch_page("all-in-one", "/readyz?verbose")
     assert "[+]csr ok" in report
     assert "labeler" not in report
-    kubelet = await cluster.machine("serving-alone", "10.221.4.1")
+    kubelet = await start_machine(cluster, "serving-alone", "10.221.4.1")
     await cluster.kubelets.join(kubelet)
     name = await cluster.kubelets.request_certificate(kubelet)
     assert (await cluster.kubelets.wait_for_outcome(name, seconds=30)).certificate

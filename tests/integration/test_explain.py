@@ -1,7 +1,5 @@
 """`talos-ccm explain csr`: Kubernetes and machines are read, nothing is written, and csr does the same."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -9,12 +7,10 @@ import pytest
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
-from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS, make_request_pem
-from libs.testbed.sim_apiserver.server import SimApiServer
-from libs.testbed.sim_machines import client as sim_machines
 from tests.bus_actors import wait_until
-from tests.integration.operator_shell import Cluster
+from tests.integration.operator_shell import Cluster, assert_refused
+from tests.integration.service_cluster import MEMORY, ServiceCluster, run_services
 
 _SECONDS = 60
 ONE, TWO, THREE = (make_machine(f"asks-{number}", f"10.231.0.{number}") for number in (1, 2, 3))
@@ -23,16 +19,9 @@ HEAD = make_machine("asks-head", "10.231.255.1", control_plane=True)  # which re
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """On simulated parts of their own."""
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
-        machines = await stack.enter_async_context(sim_machines.start_machines(tmp_path / "talos"))
-        home = tmp_path / "home"
-        home.mkdir()
-        await machines.put_machines(HEAD)
-        yield Cluster("csr", home, server, machines, kubelets)
+async def cluster(separate_cluster: ServiceCluster) -> Cluster:
+    await separate_cluster.machines.put_machines(HEAD)
+    return Cluster.of("csr", separate_cluster)
 
 
 async def test_a_good_request_would_be_approved_and_nothing_is_written(cluster: Cluster):
@@ -160,15 +149,13 @@ async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
 async def test_what_cannot_be_asked_is_said_with_what_to_do(
     cluster: Cluster, arguments: tuple[str, ...], environment: dict[str, str], words: str
 ):
-    said = await cluster.explain(*arguments, **environment)
-    assert (said.status, said.out) == (2, "")
-    assert words in said.err
+    assert_refused(await cluster.explain(*arguments, **environment), words)
 
 
 async def test_who_may_not_list_requests_is_told_so(cluster: Cluster):
-    said = await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("nobody")))
-    assert said.status == 2
-    assert "forbidden" in said.err
+    assert_refused(
+        await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("nobody"))), "forbidden"
+    )
 
 
 async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: Cluster):
@@ -190,16 +177,9 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: 
     ]  # fmt: skip
     assert said[4][0] == "superseded"
     assert said[5] == ("pending", "approve")
-    async with ServiceProcesses.start(
-        tmp_path / "services",
-        cluster.server,
-        cluster.kubelets,
-        nats_url="",
-        talosconfig=cluster.machines.write_talosconfig(),
-        all_in_one=True,
-        bus="memory",
-    ) as services:
-        await services.wait_until_ready()
+    async with run_services(
+        tmp_path / "services", cluster.server, cluster.kubelets, cluster.machines, **MEMORY
+    ):
         conditions: dict[str, list[str]] = {}
 
         async def as_told() -> bool:

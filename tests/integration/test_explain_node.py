@@ -1,7 +1,5 @@
 """`talos-ccm explain node`: Kubernetes, machines and NATS are read, nothing is written, services agree."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,9 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine, make_member
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.service_processes import ServiceProcesses
-from libs.testbed.sim_apiserver.server import SimApiServer
-from libs.testbed.sim_machines import client as sim_machines
 from tests.bus_actors import wait_until
-from tests.integration.operator_shell import Cluster
+from tests.integration.operator_shell import Cluster, assert_refused
+from tests.integration.service_cluster import ServiceCluster, run_services
 
 _SECONDS = 180  # lifecycle wants three looks, which may come a minute apart
 ONE, TWO, THREE = (make_machine(f"shows-{number}", f"10.232.0.{number}") for number in (1, 2, 3))
@@ -29,17 +25,10 @@ NOW_SUFFICES = "--lifecycle-not-ready-time=1ms"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """On simulated parts of their own."""
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
-        machines = await stack.enter_async_context(sim_machines.start_machines(tmp_path / "talos"))
-        home = tmp_path / "home"
-        home.mkdir()
-        made = Cluster("node", home, server, machines, kubelets)
-        await lead(made)
-        yield made
+async def cluster(separate_cluster: ServiceCluster) -> Cluster:
+    made = Cluster.of("node", separate_cluster)
+    await lead(made)
+    return made
 
 
 async def lead(cluster: Cluster) -> None:
@@ -101,7 +90,8 @@ async def test_a_machine_that_is_silent_is_told_and_proves_nothing(cluster: Clus
     assert "Lifecycle would keep it" in said.out
 
 
-async def test_another_machine_in_its_place_is_proof_as_far_as_one_look_can_be(cluster: Cluster):
+async def replace_first_of_three(cluster: Cluster) -> None:
+    """Three initialized Nodes; the machine of the first is replaced by `newcomer`, which joins."""
     await cluster.join(ONE, TWO, THREE)
     for machine in (ONE, TWO, THREE):
         await initialized(cluster, machine)
@@ -109,6 +99,10 @@ async def test_another_machine_in_its_place_is_proof_as_far_as_one_look_can_be(c
     newcomer = make_machine("newcomer", "10.232.0.1")
     await replace(cluster, ONE, newcomer)
     await cluster.kubelets.join(SimKubelet.of_machine(newcomer))
+
+
+async def test_another_machine_in_its_place_is_proof_as_far_as_one_look_can_be(cluster: Cluster):
+    await replace_first_of_three(cluster)
     told = await cluster.explained("shows-1", NOW_SUFFICES)
     assert told["lifecycle"]["outcome"] == "deletable"
     assert any("answers the machine of newcomer with another UUID" in text for text in texts(told, "has"))
@@ -188,15 +182,13 @@ async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
 async def test_what_cannot_be_asked_is_said_with_what_to_do(
     cluster: Cluster, environment: dict[str, str], words: str
 ):
-    said = await cluster.explain("none", **environment)
-    assert (said.status, said.out) == (2, "")
-    assert words in said.err
+    assert_refused(await cluster.explain("none", **environment), words)
 
 
 async def test_who_may_not_list_nodes_is_told_so(cluster: Cluster):
-    said = await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("nobody")))
-    assert said.status == 2
-    assert "forbidden" in said.err
+    assert_refused(
+        await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("nobody"))), "forbidden"
+    )
 
 
 async def test_a_nats_that_is_not_there_is_the_cause_and_the_rest_is_told(cluster: Cluster):
@@ -219,24 +211,18 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
     tmp_path: Path, cluster: Cluster, nats_server: NatsServer
 ):
     """A node that joins, and one whose machine is gone; lifecycle runs dry, with short terms."""
-    await cluster.join(ONE, TWO, THREE)
-    for machine in (ONE, TWO, THREE):
-        await initialized(cluster, machine)
-    await cluster.kubelets.set_unreachable("shows-1")
-    newcomer = make_machine("newcomer", "10.232.0.1")
-    await replace(cluster, ONE, newcomer)
-    await cluster.kubelets.join(SimKubelet.of_machine(newcomer))
+    await replace_first_of_three(cluster)
     before = {name: await cluster.explained(name, NOW_SUFFICES) for name in ("newcomer", "shows-1")}
     assert before["newcomer"]["labeler"]["outcome"] == "initialized"
     assert before["shows-1"]["lifecycle"]["outcome"] == "deletable"
     await cluster.kubelets.request("DELETE", f"{LEASES}/{WATCHER_LEASE_NAME}")
     nats, terms = f"--nats-url={nats_server.url}", ("not-ready-time", "evidence-time", "start-grace")
-    async with ServiceProcesses.start(
+    async with run_services(
         tmp_path / "services",
         cluster.server,
         cluster.kubelets,
+        cluster.machines,
         nats_url=nats_server.url,
-        talosconfig=cluster.machines.write_talosconfig(),
         all_in_one=True,
         flags=(
             "--controllers=*,cloud-node-lifecycle",
@@ -244,8 +230,7 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
             *(f"--lifecycle-{term}=1s" for term in terms),
         ),
         wirings=(*DEFAULT_SERVICES, LIFECYCLE),
-    ) as services:
-        await services.wait_until_ready()
+    ):
         for name, service, outcome in (
             ("newcomer", "labeler", "initialized"),
             ("shows-1", "lifecycle", "would-delete"),

@@ -13,9 +13,10 @@ from cli.inside.flow_client import FlowQuery, query_flow
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable, decode_result
 from libs.common.bus.delivery import Ack
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.contract.events import DeadLetter, Decided, Leading
+from libs.common.contract.events import DeadLetter, Leading
 from libs.common.contract.services import DURABLES
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.builders import make_decided
 from tests.bus_actors import MAX_BYTES, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus
 
@@ -74,10 +75,7 @@ async def test_the_last_words_about_an_object_are_seen_and_who_leads(
     metadata = await connect_bus("metadata", **nats.bus_options("metadata"))
     labeler = await connect_bus("labeler", **nats.bus_options("labeler"))
     word = make_event("web-1")
-    said = Decided(
-        service="labeler",
-        kind="node",
-        name="web-1",
+    said = make_decided(
         outcome="blocked",
         reason="no address",
         decided_at=datetime.now(UTC),

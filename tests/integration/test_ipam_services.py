@@ -1,6 +1,5 @@
 """Pod CIDRs through our processes as they are run: disjoint, one of each family, whoever gives them."""
 
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from ipaddress import ip_network
 from itertools import combinations
@@ -9,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.common.contract.subjects import STREAM
 from libs.testbed.control_plane.control_plane import ControlPlane
@@ -17,11 +15,11 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ServiceProcesses
-from libs.testbed.sim_apiserver.server import SimApiServer
 from services.ipam.pages import NAME_PREFIX
 from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices, operating
 from tests.integration.processes import a_process
+from tests.integration.service_cluster import FORMS, ServiceCluster
 
 COUNT = 50
 PODS = ("10.244.0.0/16", "fd00:10:244::/48")
@@ -32,69 +30,33 @@ FLAGS = [
 ]
 
 
-class Cluster:
-    """A simulated API server, kubelets and machines; our services are started on it."""
+async def serve(cluster: ServiceCluster, name: str = "services", **options: Any) -> ServiceProcesses:
+    """Start our services with ipam."""
+    return await cluster.serve(name, **({"wirings": (*DEFAULT_SERVICES, IPAM), "flags": FLAGS} | options))
 
-    def __init__(
-        self,
-        stack: AsyncExitStack,
-        server: SimApiServer,
-        kubelets: KubeletFleet,
-        machines: MachineFleet,
-        run_dir: Path,
-    ) -> None:
-        self.server = server
-        self.kubelets = kubelets
-        self._stack = stack
-        self._machines = machines
-        self._run_dir = run_dir
 
-    async def serve(self, name: str = "services", **options: Any) -> ServiceProcesses:
-        """Our services with ipam among them, ready."""
-        starting = ServiceProcesses.start(
-            self._run_dir / name,
-            self.server,
-            self.kubelets,
-            talosconfig=self._machines.write_talosconfig(),
-            wirings=(*DEFAULT_SERVICES, IPAM),
-            **({"flags": FLAGS} | options),
-        )
-        services = await self._stack.enter_async_context(starting)
-        await services.wait_until_ready()
-        return services
+async def join(cluster: ServiceCluster, first: int, count: int) -> None:
+    """Start that many machines with a kubelet on each."""
+    numbers = range(first, first + count)
+    await cluster.join(*(make_machine(f"pods-{n}", f"10.230.{n // 250}.{n % 250 + 1}") for n in numbers))
 
-    async def join(self, first: int, count: int) -> None:
-        """That many machines, and a kubelet on each."""
-        some = [
-            make_machine(f"pods-{n}", f"10.230.{n // 250}.{n % 250 + 1}") for n in range(first, first + count)
-        ]
-        await self._machines.put_machines(*some)
-        self._stack.push_async_callback(self._machines.delete_machines, *(machine.id for machine in some))
-        await self.kubelets.join_all(SimKubelet.of_machine(machine) for machine in some)
 
-    async def pod_cidrs(self) -> dict[str, tuple[str, ...]]:
-        """By node."""
-        nodes = (await self.kubelets.request("GET", "/api/v1/nodes")).body["items"]
-        return {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in nodes}
+async def get_pod_cidrs(cluster: ServiceCluster) -> dict[str, tuple[str, ...]]:
+    """Pod CIDRs by Node name."""
+    nodes = await cluster.list_nodes()
+    return {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in nodes}
 
-    async def usable(self, count: int) -> None:
-        """Return when that many nodes are initialized."""
 
-        async def initialized() -> bool:
-            nodes = (await self.kubelets.request("GET", "/api/v1/nodes")).body["items"]
-            taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
-            return len(nodes) == count and UNINITIALIZED_TAINT not in taints
+async def wait_for_pod_cidrs(
+    cluster: ServiceCluster, count: int, seconds: float = 40.0
+) -> dict[str, tuple[str, ...]]:
+    """The pod CIDRs by Node name, once that many Nodes have some."""
 
-        await wait_until(initialized, "all usable", 40.0)
+    async def have_pod_cidrs() -> bool:
+        return sum(map(bool, (await get_pod_cidrs(cluster)).values())) == count
 
-    async def all_served(self, count: int, seconds: float = 40.0) -> dict[str, tuple[str, ...]]:
-        """Their pod CIDRs, as soon as that many nodes have them."""
-
-        async def served() -> bool:
-            return sum(map(bool, (await self.pod_cidrs()).values())) == count
-
-        await wait_until(served, f"{count} nodes have pod CIDRs", seconds)
-        return await self.pod_cidrs()
+    await wait_until(have_pod_cidrs, f"{count} nodes have pod CIDRs", seconds)
+    return await get_pod_cidrs(cluster)
 
 
 def assert_disjoint(given: dict[str, tuple[str, ...]]) -> None:
@@ -111,23 +73,18 @@ def assert_disjoint(given: dict[str, tuple[str, ...]]) -> None:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, machines: MachineFleet) -> AsyncIterator[Cluster]:
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
-        yield Cluster(stack, server, kubelets, machines, tmp_path)
+def cluster(simulated_cluster: ServiceCluster) -> ServiceCluster:
+    return simulated_cluster
 
 
-@pytest.mark.parametrize(
-    "form", [{"all_in_one": True, "bus": "memory"}, {}], ids=["all-in-one-memory", "separate-processes"]
-)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 async def test_nodes_that_join_get_disjoint_pod_cidrs_of_both_families(
-    cluster: Cluster, nats_server: NatsServer, form: dict[str, Any]
+    cluster: ServiceCluster, nats_server: NatsServer, form: dict[str, Any]
 ):
-    await cluster.serve(nats_url=nats_server.url, **form)
+    await serve(cluster, **{"nats_url": nats_server.url} | form)
     mark = cluster.server.audit_mark()
-    await cluster.join(0, COUNT)
-    assert_disjoint(await cluster.all_served(COUNT))
+    await join(cluster, 0, COUNT)
+    assert_disjoint(await wait_for_pod_cidrs(cluster, COUNT))
     done = cluster.server.audit_counts(mark)
     writes = sum(n for r, n in done.items() if r.resource == "configmaps" and r.verb in ("create", "update"))
     assert writes <= COUNT, "Nodes share writes"
@@ -136,20 +93,22 @@ async def test_nodes_that_join_get_disjoint_pod_cidrs_of_both_families(
     )
 
 
-async def test_without_being_asked_for_nobody_gets_pod_cidrs(cluster: Cluster, nats_server: NatsServer):
-    services = await cluster.serve(nats_url=nats_server.url, all_in_one=True, bus="memory", flags=[])
-    await cluster.join(0, 3)
+async def test_without_being_asked_for_nobody_gets_pod_cidrs(
+    cluster: ServiceCluster, nats_server: NatsServer
+):
+    services = await serve(cluster, nats_url=nats_server.url, all_in_one=True, bus="memory", flags=[])
+    await join(cluster, 0, 3)
     report = await services.fetch_page("all-in-one", "/readyz?verbose")
     assert "labeler ok" in report
     assert "ipam" not in report
-    await cluster.usable(3)
-    assert not any((await cluster.pod_cidrs()).values())
+    await cluster.wait_until_initialized(3, 40)
+    assert not any((await get_pod_cidrs(cluster)).values())
 
 
 async def test_three_replicas_share_the_work_and_two_of_them_finish_it_when_one_is_killed(
-    cluster: Cluster, nats_server: NatsServer, tmp_path: Path
+    cluster: ServiceCluster, nats_server: NatsServer, tmp_path: Path
 ):
-    services = await cluster.serve(nats_url=nats_server.url)
+    services = await serve(cluster, nats_url=nats_server.url)
     async with AsyncExitStack() as stack:
         for _ in range(2):
             replica = a_process(
@@ -160,34 +119,34 @@ async def test_three_replicas_share_the_work_and_two_of_them_finish_it_when_one_
                 *FLAGS,
             )
             await (await stack.enter_async_context(replica)).serves()
-        await cluster.join(0, COUNT)
+        await join(cluster, 0, COUNT)
         await services.children["ipam"].kill()
-        await cluster.join(COUNT, COUNT)
-        assert_disjoint(await cluster.all_served(2 * COUNT, seconds=90.0))
+        await join(cluster, COUNT, COUNT)
+        assert_disjoint(await wait_for_pod_cidrs(cluster, 2 * COUNT, seconds=90.0))
 
 
 async def test_nats_that_loses_everything_in_the_middle_leads_to_no_second_block(
-    cluster: Cluster, nats_server: NatsServer
+    cluster: ServiceCluster, nats_server: NatsServer
 ):
-    await cluster.serve(nats_url=nats_server.url)
-    await cluster.join(0, 20)
+    await serve(cluster, nats_url=nats_server.url)
+    await join(cluster, 0, 20)
     async with operating(nats_server) as operator:
         await operator.delete_stream(STREAM)
-    await cluster.join(20, 20)
-    given = await cluster.all_served(40, seconds=90.0)
+    await join(cluster, 20, 20)
+    given = await wait_for_pod_cidrs(cluster, 40, seconds=90.0)
     assert_disjoint(given)
 
 
 async def test_a_process_that_is_killed_in_the_middle_finds_its_claims_when_it_starts_again(
-    cluster: Cluster, nats_server: NatsServer
+    cluster: ServiceCluster, nats_server: NatsServer
 ):
-    services = await cluster.serve(nats_url=nats_server.url, all_in_one=True, bus="memory")
-    await cluster.join(0, 20)
+    services = await serve(cluster, nats_url=nats_server.url, all_in_one=True, bus="memory")
+    await join(cluster, 0, 20)
     await services.children["all-in-one"].kill()
-    before = {name: cidrs for name, cidrs in (await cluster.pod_cidrs()).items() if cidrs}
+    before = {name: cidrs for name, cidrs in (await get_pod_cidrs(cluster)).items() if cidrs}
     services.restart("all-in-one")
-    await cluster.join(20, 20)
-    given = await cluster.all_served(40, seconds=90.0)
+    await join(cluster, 20, 20)
+    given = await wait_for_pod_cidrs(cluster, 40, seconds=90.0)
     assert_disjoint(given)
     assert before.items() <= given.items()
 

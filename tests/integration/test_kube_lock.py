@@ -69,6 +69,14 @@ def a_lock(api: KubeApi, identity: str = "one", duration_seconds: int = 2) -> Le
     )
 
 
+async def holder_and_standby(api: KubeApi) -> tuple[LeaseLock, LeaseLock]:
+    """One that holds the Lease, and one that has seen that."""
+    holder, standby = a_lock(api, "holder"), a_lock(api, "standby")
+    await holder.try_acquire_or_renew()
+    await standby.try_acquire_or_renew()
+    return holder, standby
+
+
 async def test_a_hung_server_costs_the_lead_at_the_renew_deadline_and_no_call_outlasts_it(
     leases: tuple[LeaseServer, KubeApi],
 ):
@@ -151,9 +159,7 @@ async def test_a_report_is_new_when_it_changes_and_an_old_one_counts_for_nothing
     leases: tuple[LeaseServer, KubeApi],
 ):
     _, api = leases
-    holder, standby = a_lock(api, "holder"), a_lock(api, "standby")
-    await holder.try_acquire_or_renew()
-    await standby.try_acquire_or_renew()
+    holder, standby = await holder_and_standby(api)
     await standby.report_standby()
     assert isinstance(await holder.try_acquire_or_renew(), LeaseGrant)
     assert time.monotonic() - holder.reported_at < 1.0
@@ -191,9 +197,7 @@ async def test_only_a_holder_that_writes_that_it_reads_reports_gets_one(
     leases: tuple[LeaseServer, KubeApi],
 ):
     server, api = leases
-    holder, standby = a_lock(api, "holder"), a_lock(api, "standby")
-    await holder.try_acquire_or_renew()
-    await standby.try_acquire_or_renew()
+    holder, standby = await holder_and_standby(api)
     assert (standby.holder_reads_reports, holder.holder_reads_reports) == (True, False)
     assert server.lease is not None
     server.lease["spec"]["holderIdentity"] = "reference"  # client-go keeps the annotations of others

@@ -10,7 +10,7 @@ import pytest
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.common.contract.node_patch import NodeChanges, build_node_patch, build_status_patch
 from libs.common.kube.api import KubeApi
-from libs.common.kube.errors import FenceFailed, NotFound
+from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.kube.events import ObjectEvent, node_reference
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
@@ -112,14 +112,19 @@ async def test_a_key_that_has_changed_since_fails_the_fence_and_changes_nothing(
     assert (after.labels["a"], after.spec.provider_id) == ("theirs", "")
 
 
+async def assert_patches_raise(error: type[KubeError], kube: Any, node: Node) -> None:
+    """Neither the status nor the Node is patched."""
+    with pytest.raises(error):
+        await kube.patch_node_status(node.name, build_status_patch(node, addresses=DUAL, now=NOW))
+    with pytest.raises(error):
+        await kube.patch_node(node.name, build_node_patch(node, NodeChanges(labels={"a": "b"})))
+
+
 async def test_another_uid_fails_both_fences(server: Server):
     kube, create = server
     node = await create()
     another = make_node(node.name, uid="another")
-    with pytest.raises(FenceFailed):
-        await kube.patch_node_status(node.name, build_status_patch(another, addresses=DUAL, now=NOW))
-    with pytest.raises(FenceFailed):
-        await kube.patch_node(node.name, build_node_patch(another, NodeChanges(labels={"a": "b"})))
+    await assert_patches_raise(FenceFailed, kube, another)
 
 
 async def test_a_node_that_does_not_exist_is_not_found(server: Server):
@@ -127,10 +132,7 @@ async def test_a_node_that_does_not_exist_is_not_found(server: Server):
     nobody = make_node("conform-nobody")
     with pytest.raises(NotFound):
         await kube.get_node(nobody.name)
-    with pytest.raises(NotFound):
-        await kube.patch_node_status(nobody.name, build_status_patch(nobody, addresses=DUAL, now=NOW))
-    with pytest.raises(NotFound):
-        await kube.patch_node(nobody.name, build_node_patch(nobody, NodeChanges(labels={"a": "b"})))
+    await assert_patches_raise(NotFound, kube, nobody)
 
 
 async def test_an_event_is_told_once_in_a_minute(server: Server):

@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,15 +19,14 @@ from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT, Node
 from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
-from libs.testbed.service_processes import grant_permissions
 from tests.address_cases import CASES, AddressCase
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
+from tests.integration.service_api import open_api_of
 from tests.labeler_actors import run_labeler
 from tests.manual_clock import ManualClock
 from tests.node_plans import exclude_record_label
@@ -45,23 +45,16 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     after: Node
 
 
+@dataclass
 class Fleet:
-    """Nodes that have joined, and what the labeler made of them."""
+    """Nodes that have joined, and the labeler's results on them."""
 
-    def __init__(
-        self,
-        control_plane: ControlPlane,
-        kubelets: KubeletFleet,
-        kube: KubeApi,
-        flow: FlowActor,
-        clock: ManualClock,
-    ) -> None:
-        self.control_plane = control_plane
-        self.clock = clock
-        self.kubelets = kubelets
-        self.kube = kube
-        self.flow = flow
-        self.names: list[str] = []
+    control_plane: ControlPlane
+    kubelets: KubeletFleet
+    kube: KubeApi
+    flow: FlowActor
+    clock: ManualClock
+    names: list[str] = field(default_factory=list)
 
     async def join(self, name: str, *, provided: str) -> Node:
         """A kubelet joins; the Node as the watcher would see it."""
@@ -114,10 +107,7 @@ async def a_fleet(
     flow: tuple[FlowActor, str],
     **settings: Any,
 ) -> Fleet:
-    await grant_permissions(kubelets)
-    config = load_kube_config(control_plane.kubeconfig(USER), {})
-    kube = KubeApi(config, user_agent="talos-ccm/test", instance="test")
-    stack.push_async_callback(kube.close)
+    kube = await stack.enter_async_context(open_api_of(LABELER, control_plane, kubelets))
     running, url = flow
     clock = ManualClock(datetime.now(UTC))
     await stack.enter_async_context(run_labeler(url, kube, clock=clock, **settings))

@@ -13,11 +13,8 @@ from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
 from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
-from libs.testbed.service_permissions import get_user_name
-from libs.testbed.service_processes import grant_permissions
 from services.labeler.blocker import describe_failed_write
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
@@ -25,6 +22,7 @@ from services.labeler.node_writer import NodeWriter
 from services.labeler.plan import ClusterConfig
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
+from tests.integration.service_api import open_api_of
 from tests.node_plans import FactsPlanner, compile_one_rule, decode_record_annotation
 from tests.node_webhook import DenialReason, NodeWebhook, run_node_webhook
 
@@ -40,11 +38,8 @@ CASES = {
 
 @pytest.fixture
 async def kube(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[KubeApi]:
-    await grant_permissions(kubelets)
-    config = load_kube_config(control_plane.kubeconfig(get_user_name(LABELER)), {})
-    api = KubeApi(config, user_agent="talos-ccm/test", instance="test")
-    yield api
-    await api.close()
+    async with open_api_of(LABELER, control_plane, kubelets) as api:
+        yield api
 
 
 def planner(name: str, config: ClusterConfig) -> FactsPlanner:
@@ -182,13 +177,19 @@ async def denies(kubelets: KubeletFleet, webhook: NodeWebhook, name: str) -> Non
     """The API server asks the webhook: it takes a new one up after a moment."""
     webhook.find_denial_reason = lambda node: "not now"
 
-    async def denied() -> bool:
-        body = {"metadata": {"annotations": {"example.com/probe": "1"}}}
+    await wait_until_patch_returns(403, kubelets, name, "example.com/probe")
+
+
+async def wait_until_patch_returns(status: int, kubelets: KubeletFleet, name: str, annotation: str) -> None:
+    """Return once a dry-run patch of that annotation returns that status."""
+
+    async def is_answered() -> bool:
+        body = {"metadata": {"annotations": {annotation: "1"}}}
         path = f"/api/v1/nodes/{name}?dryRun=All"
         answer = await kubelets.request("PATCH", path, body=body, content_type=MERGE)
-        return answer.status == 403
+        return answer.status == status
 
-    await wait_until(denied, "the API server asks the webhook")
+    await wait_until(is_answered, f"a patch of {annotation} returns {status}")
 
 
 @asynccontextmanager
@@ -212,20 +213,8 @@ async def policy_against_notes(kubelets: KubeletFleet, node: str) -> AsyncIterat
             body = {"apiVersion": group, "kind": kind, "metadata": {"name": node}, "spec": spec}
             created = await kubelets.request("POST", f"/apis/{group}/{kinds[kind]}", body=body)
             assert created.status == 201, created
-        await denies_notes(kubelets, node)
+        await wait_until_patch_returns(422, kubelets, node, "example.com/note")
         yield
     finally:
         for resource in kinds.values():
             await kubelets.request("DELETE", f"/apis/{group}/{resource}/{node}")
-
-
-async def denies_notes(kubelets: KubeletFleet, name: str) -> None:
-    """The API server obeys the policy: it takes a new one up after a moment."""
-
-    async def denied() -> bool:
-        body = {"metadata": {"annotations": {"example.com/note": "1"}}}
-        path = f"/api/v1/nodes/{name}?dryRun=All"
-        answer = await kubelets.request("PATCH", path, body=body, content_type=MERGE)
-        return answer.status == 422
-
-    await wait_until(denied, "the API server obeys the policy")

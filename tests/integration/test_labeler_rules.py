@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,16 +21,15 @@ from libs.common.contract.node import (
 )
 from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
-from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
-from libs.testbed.service_processes import grant_permissions
 from services.labeler.plan.ownership_record import ManagedFields, compute_digest, encode_managed_fields
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
+from tests.integration.service_api import open_api_of
 from tests.labeler_actors import run_labeler
 from tests.manual_clock import ManualClock
 from tests.node_plans import decode_record_annotation
@@ -66,18 +66,16 @@ FORGED = encode_managed_fields(
 ONE_WRITE = ({"nodes": 1}, {"nodes": 2})
 
 
+@dataclass
 class Site:
-    """A real API server, and labelers that run one after the other, each with rules of its own."""
+    """A real API server, and labelers that run one after the other, each with its own rules."""
 
-    def __init__(
-        self, control_plane: ControlPlane, kubelets: KubeletFleet, kube: KubeApi, flow: FlowActor, url: str
-    ):
-        self.control_plane = control_plane
-        self.kubelets = kubelets
-        self.kube = kube
-        self.flow = flow
-        self.url = url
-        self.names: list[str] = []
+    control_plane: ControlPlane
+    kubelets: KubeletFleet
+    kube: KubeApi
+    flow: FlowActor
+    url: str
+    names: list[str] = field(default_factory=list)
 
     async def join(self, name: str, **kubelet: Any) -> Node:
         self.names.append(name)
@@ -135,12 +133,9 @@ async def site(
     control_plane: ControlPlane, kubelets: KubeletFleet, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
-        await grant_permissions(kubelets)
         server = await stack.enter_async_context(NatsServer.start(tmp_path_factory.mktemp("rules-nats")))
         flow = await stack.enter_async_context(FlowActor.open_led(server.url))
-        config = load_kube_config(control_plane.kubeconfig(USER), {})
-        kube = KubeApi(config, user_agent="talos-ccm/test", instance="test")
-        stack.push_async_callback(kube.close)
+        kube = await stack.enter_async_context(open_api_of(LABELER, control_plane, kubelets))
         site = Site(control_plane, kubelets, kube, flow, server.url)
         yield site
         await asyncio.gather(*(kubelets.delete_node(name) for name in site.names))

@@ -87,17 +87,9 @@ class Reference:
             assert answer.status == 200, answer
 
 
-@pytest.fixture(scope="module")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """A control plane whose log tells who wrote what."""
-    run_dir = tmp_path_factory.mktemp("migration-control-plane")
-    async with ControlPlane.start(run_dir, audit_fields=True) as running:
-        yield running
-
-
 @asynccontextmanager
-async def reference_of(own: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[Reference]:
-    api = KubeApi(load_kube_config(own.kubeconfig(), {}), user_agent="reference")
+async def reference_of(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[Reference]:
+    api = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="reference")
     try:
         yield Reference(api, kubelets)
     finally:
@@ -110,21 +102,21 @@ def machine(name: str, number: int) -> SimMachineFacts:
     )
 
 
-def written(own: ControlPlane, since: int) -> Counter[tuple[str, str]]:
+def written(control_plane: ControlPlane, since: int) -> Counter[tuple[str, str]]:
     """What ours has asked to write, of whatever kind."""
     counts: Counter[tuple[str, str]] = Counter()
-    for request, count in own.audit_counts(since).items():
+    for request, count in control_plane.audit_counts(since).items():
         if request.user.startswith(ALL_IN_ONE) and request.verb in WRITES:
             counts[request.verb, request.resource] += count
     return counts
 
 
-async def looks_at_the_lease(own: ControlPlane) -> None:
+async def looks_at_the_lease(control_plane: ControlPlane) -> None:
     """Return when ours has asked several times who leads: by then it would have written what it writes."""
-    since = own.audit_mark()
+    since = control_plane.audit_mark()
 
     def looked() -> bool:
-        asked = {r: n for r, n in own.audit_counts(since).items() if r.user.startswith(ALL_IN_ONE)}
+        asked = {r: n for r, n in control_plane.audit_counts(since).items() if r.user.startswith(ALL_IN_ONE)}
         return sum(n for r, n in asked.items() if (r.verb, r.resource) == ("get", "leases")) >= LOOKS
 
     await wait_until(looked, "ours looks at the Lease of another")
@@ -154,23 +146,23 @@ async def seconds_between_renewal_and_takeover(kubelets: KubeletFleet, renewed: 
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_lease_and_gives_back_at_once(
-    form: str, own: ControlPlane, tmp_path: Path, machines: MachineFleet, nats_server: NatsServer
+    form: str, control_plane: ControlPlane, tmp_path: Path, machines: MachineFleet, nats_server: NatsServer
 ):
     names = ("done-by-it", "left-over", "after-it", "back-again")
     there = [machine(f"{form}-{name}", n) for n, name in enumerate(names, 1 + 10 * list(FORMS).index(form))]
     done, left, after, back = there
     async with AsyncExitStack() as stack:
-        kubelets = await stack.enter_async_context(KubeletFleet.start(own))
-        reference = await stack.enter_async_context(reference_of(own, kubelets))
+        kubelets = await stack.enter_async_context(KubeletFleet.start(control_plane))
+        reference = await stack.enter_async_context(reference_of(control_plane, kubelets))
         await kubelets.request("DELETE", LEASE)
         await machines.put_machines(*there)
         stack.push_async_callback(machines.delete_machines, *(each.id for each in there))
-        since = own.audit_mark()
+        since = control_plane.audit_mark()
         async with run_during(reference.lead()):
             await asyncio.wait_for(reference.holds.wait(), 10)
             services = await stack.enter_async_context(
                 ServiceProcesses.start(
-                    tmp_path / "services", own, kubelets,
+                    tmp_path / "services", control_plane, kubelets,
                     nats_url=nats_server.url, talosconfig=machines.write_talosconfig(), **FORMS[form],
                 )
             )  # fmt: skip
@@ -181,8 +173,8 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
             await reference.initialise(done)
             await kubelets.join(SimKubelet.of_machine(left))  # the reference ends before it comes to this one
             certificate = await kubelets.request_certificate(SimKubelet.of_machine(left))
-            await looks_at_the_lease(own)
-            assert not written(own, since)
+            await looks_at_the_lease(control_plane)
+            assert not written(control_plane, since)
         renewed = (await kubelets.request("GET", LEASE)).body["spec"]["renewTime"]
 
         await wait_until(lambda: is_initialised(kubelets, left.name), "ours goes on", 60)
@@ -191,9 +183,12 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
         await kubelets.join(SimKubelet.of_machine(after))
         await wait_until(lambda: is_initialised(kubelets, after.name), "and with the next one", 30)
         for each in (left, after):
-            await wait_until(lambda n=each.name: writes_of(own, since, n) == A_JOIN, "the Event comes last")  # type: ignore[misc]
-        assert writes_of(own, since, certificate) == AN_APPROVAL
-        what_the_reference_wrote_stays(own, done.name)
+            await wait_until(
+                lambda n=each.name: writes_of(control_plane, since, n) == A_JOIN,  # type: ignore[misc]
+                "the Event comes last",
+            )
+        assert writes_of(control_plane, since, certificate) == AN_APPROVAL
+        what_the_reference_wrote_stays(control_plane, done.name)
 
         async with run_during(reference.lead()):
             assert isinstance(await reference.lock.try_acquire_or_renew(), LeaseDenial)
@@ -203,29 +198,29 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
             await asyncio.wait_for(reference.holds.wait(), LEASE_SECONDS)
             assert (datetime.now(UTC) - began).total_seconds() < LEASE_SECONDS - 5  # released, not outlived
             await wait_until(lambda: is_silent(nats_server), "who hears the last word of ours may write", 12)
-            since = own.audit_mark()
+            since = control_plane.audit_mark()
             for name in list(services.children):
                 services.restart(name)
             await kubelets.join(SimKubelet.of_machine(back))
-            await looks_at_the_lease(own)
-            assert not written(own, since)
+            await looks_at_the_lease(control_plane)
+            assert not written(control_plane, since)
             assert not await is_initialised(kubelets, back.name)
             await asyncio.gather(*(child.stop(30) for child in services.children.values()))
-            assert not written(own, since)  # who never led releases nothing
+            assert not written(control_plane, since)  # who never led releases nothing
         for each in there:
             await kubelets.delete_node(each.name)
         await kubelets.request("DELETE", f"{CSRS}/{certificate}")
 
 
-def writes_of(own: ControlPlane, since: int, about: str) -> Counter[tuple[str, str, str]]:
-    mine = [each for each in own.list_node_writes(since) if each.user.startswith(ALL_IN_ONE)]
+def writes_of(control_plane: ControlPlane, since: int, about: str) -> Counter[tuple[str, str, str]]:
+    mine = [each for each in control_plane.list_node_writes(since) if each.user.startswith(ALL_IN_ONE)]
     assert all(each.code < 300 for each in mine), mine
     return Counter((each.verb, each.resource, each.reason) for each in mine if each.about == about)
 
 
-def what_the_reference_wrote_stays(own: ControlPlane, node: str) -> None:
+def what_the_reference_wrote_stays(control_plane: ControlPlane, node: str) -> None:
     """Ours adds what the reference had not written, and its record; it changes nothing."""
-    changes = [change for change in own.list_node_changes() if change.node == node]
+    changes = [change for change in control_plane.list_node_changes() if change.node == node]
     by_reference = {change.field for change in changes if change.user == "admin"}
     by_ours = {change.field for change in changes if change.user.startswith(ALL_IN_ONE)}
     assert {"spec.providerID", "status.addresses"} <= by_reference

@@ -12,7 +12,15 @@ from libs.common.bus.protocol import Message, UnreadablePayload
 from libs.common.contract.events import DeadLetter
 from libs.common.contract.subjects import DEAD_LETTERS, ENRICHED_NODE, STREAM
 from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import MAX_BYTES, NODES, Worker, make_event, wait_until
+from tests.bus_actors import (
+    MAX_BYTES,
+    NODES,
+    Worker,
+    consume_beside_parked,
+    consume_replaced,
+    make_event,
+    wait_until,
+)
 from tests.integration.conftest import ConnectBus, operating, put_raw
 
 
@@ -55,14 +63,11 @@ async def test_bytes_that_are_no_event_reach_the_handler_and_end_as_a_dead_lette
 async def test_two_thousand_parked_retries_do_not_starve_the_healthy(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
-    worker = Worker(lambda message: Nak(600.0, "down") if "parked" in message.subject else Ack())
-    async with worker.consume(nats_bus, in_flight=16):
-        await asyncio.gather(*(nats_bus.publish(make_event(f"parked-{n}")) for n in range(2000)))
-        await wait_until(lambda: len(worker.finished) == 2000, seconds=30)
-        await nats_bus.publish(make_event("healthy"))
-        await wait_until(lambda: "healthy" in worker.list_names())
-        async with operating(nats_server) as operator:
-            assert (await operator.consumer_info(STREAM, NODES.name)).num_ack_pending >= 2000
+    async with (
+        consume_beside_parked(nats_bus, parked=2000, in_flight=16),
+        operating(nats_server) as operator,
+    ):
+        assert (await operator.consumer_info(STREAM, NODES.name)).num_ack_pending >= 2000
 
 
 async def test_a_parked_retry_survives_the_death_of_the_server(nats_bus: NatsBus, nats_server: NatsServer):
@@ -81,12 +86,7 @@ async def test_a_parked_retry_survives_the_death_of_the_server(nats_bus: NatsBus
 
 
 async def test_a_parked_message_that_is_replaced_never_comes_back(nats_bus: NatsBus, nats_server: NatsServer):
-    worker = Worker(lambda message: Nak(0.5, "down") if message.event == make_event(order=1) else Ack())
-    async with worker.consume(nats_bus):
-        await nats_bus.publish(make_event(order=1))
-        await wait_until(lambda: len(worker.finished) == 1)
-        await nats_bus.publish(make_event(order=2))
-        await wait_until(lambda: len(worker.finished) == 2)
+    async with consume_replaced(nats_bus) as worker:
         await wait_until(lambda: settled(nats_server))
         after = make_event("after-the-delay")
         await asyncio.sleep(0.7)  # the delay of the parked one has passed: it had its chance to come back

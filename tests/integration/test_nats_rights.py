@@ -1,9 +1,7 @@
 """NATS as the bootstrap configures it: everybody can do their part there, and nobody anything else."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,20 +12,18 @@ from cli.inside.flow_reader import query_nats
 from cli.inside.flow_snapshot import FlowObject
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.protocol import BusError, BusHooks
-from libs.common.contract.events import Decided
-from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import DURABLES, SERVICES
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE, STREAM, subject_of
 from libs.common.observability import metrics
 from libs.common.service.observers import bus_hooks
-from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, make_machine
-from libs.testbed.service_processes import ServiceProcesses
-from libs.testbed.sim_apiserver.server import SimApiServer
+from libs.testbed.kubelets import SimKubelet
+from libs.testbed.machine_fleet import make_machine
 from services.bootstrap.resource_names import KEY_USERS
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.builders import make_decided
 from tests.bus_actors import MAX_BYTES, Recorder, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus
+from tests.integration.service_cluster import ServiceCluster
 
 USERS = (*KEY_USERS, "system")
 POD_CIDRS = [
@@ -50,63 +46,49 @@ async def nats_as_installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 
 async def test_every_service_does_its_work_with_its_own_key_and_is_refused_nothing(
-    nats_as_installed: BootstrapInstallation, machines: MachineFleet, tmp_path: Path
+    nats_as_installed: BootstrapInstallation, simulated_cluster: ServiceCluster
 ):
-    async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(KubeletFleet.start(api))
-        services = await stack.enter_async_context(
-            ServiceProcesses.start(
-                tmp_path / "services",
-                api,
-                kubelets,
-                nats_url=nats_as_installed.url,
-                talosconfig=machines.write_talosconfig(),
-                flags=POD_CIDRS,
-                own_flags={
-                    wiring.service: nats_as_installed.nats_flags(wiring.service) for wiring in SERVICES
-                },
-                wirings=SERVICES,
-            )
-        )
-        await services.wait_until_ready()
-        await join(stack, kubelets, machines, first=1)
-        await until_usable(kubelets, COUNT)
-        await nats_as_installed.server.wipe()  # stream and durables are made anew, with the same rights
-        await join(stack, kubelets, machines, first=1 + COUNT)
-        await kubelets.delete_node("rights-1")
-        await until_usable(kubelets, 2 * COUNT - 1)
-        await services.wait_until_ready()
-        assert 'talosccm_queue_pending{durable="labeler-nodes"}' in await services.fetch_page(
-            "watcher", "/metrics"
-        )
-        for wiring in SERVICES:
-            page = await services.fetch_page(wiring.service, "/metrics")
-            assert "talosccm_nats_permission_violations_total 0.0" in page, wiring.service
-            assert f'talosccm_nats_connected{{service="{wiring.service}"}} 1.0' in page
+    cluster = simulated_cluster
+    services = await cluster.serve(
+        nats_url=nats_as_installed.url,
+        flags=POD_CIDRS,
+        own_flags={wiring.service: nats_as_installed.nats_flags(wiring.service) for wiring in SERVICES},
+        wirings=SERVICES,
+    )
+    await join_with_certificates(cluster, first=1)
+    await wait_for_pod_cidrs(cluster, COUNT)
+    await nats_as_installed.server.wipe()  # stream and durables are created again, with the same rights
+    await join_with_certificates(cluster, first=1 + COUNT)
+    await cluster.kubelets.delete_node("rights-1")
+    await wait_for_pod_cidrs(cluster, 2 * COUNT - 1)
+    await services.wait_until_ready()
+    metrics_page = await services.fetch_page("watcher", "/metrics")
+    assert 'talosccm_queue_pending{durable="labeler-nodes"}' in metrics_page
+    for wiring in SERVICES:
+        page = await services.fetch_page(wiring.service, "/metrics")
+        assert "talosccm_nats_permission_violations_total 0.0" in page, wiring.service
+        assert f'talosccm_nats_connected{{service="{wiring.service}"}} 1.0' in page
     assert "Violation" not in nats_as_installed.server.child.log.read_text()
 
 
-async def join(stack: AsyncExitStack, kubelets: KubeletFleet, machines: MachineFleet, *, first: int) -> None:
-    """Some machines, whose kubelets join and are given the certificates that they ask for."""
+async def join_with_certificates(cluster: ServiceCluster, *, first: int) -> None:
+    """COUNT machines, whose kubelets join and get the certificates that they request."""
     some = [make_machine(f"rights-{n}", f"10.241.0.{n}") for n in range(first, first + COUNT)]
-    await machines.put_machines(*some)
-    stack.push_async_callback(machines.delete_machines, *(machine.id for machine in some))
-    joining = [SimKubelet.of_machine(machine) for machine in some]
-    await kubelets.join_all(joining)
-    names = [await kubelets.request_certificate(kubelet) for kubelet in joining]
+    await cluster.join(*some)
+    kubelets = cluster.kubelets
+    names = [await kubelets.request_certificate(SimKubelet.of_machine(machine)) for machine in some]
     for name in names:
         assert (await kubelets.wait_for_outcome(name, seconds=60)).certificate
 
 
-async def until_usable(kubelets: KubeletFleet, count: int) -> None:
-    async def usable() -> bool:
-        nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
-        taints = {taint["key"] for node in nodes for taint in node["spec"].get("taints", [])}
-        served = all(node["spec"].get("podCIDRs") for node in nodes)
-        return len(nodes) == count and UNINITIALIZED_TAINT not in taints and served
+async def wait_for_pod_cidrs(cluster: ServiceCluster, count: int) -> None:
+    """Return once that many Nodes are initialized and each has pod CIDRs."""
+    await cluster.wait_until_initialized(count, 60)
 
-    await wait_until(usable, f"{count} usable nodes with pod CIDRs", 60)
+    async def have_pod_cidrs() -> bool:
+        return all(node["spec"].get("podCIDRs") for node in await cluster.list_nodes())
+
+    await wait_until(have_pod_cidrs, f"{count} Nodes have pod CIDRs", 60)
 
 
 async def test_who_only_looks_follows_the_flow_and_reads_what_was_decided(
@@ -146,10 +128,7 @@ async def test_explain_reads_what_was_decided_with_the_readers_key(
     watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     labeler = await connect_bus("labeler", **nats_as_installed.bus_options("labeler"))
-    said = Decided(
-        service="labeler",
-        kind="node",
-        name="web-1",
+    said = make_decided(
         outcome="waits",
         reason="r",
         decided_at=datetime.now(UTC),

@@ -28,17 +28,9 @@ from tests.integration.ownership_cluster import (
 )
 
 
-@pytest.fixture(scope="module")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """A control plane whose log tells who wrote what."""
-    run_dir = tmp_path_factory.mktemp("ownership-control-plane")
-    async with ControlPlane.start(run_dir, audit_fields=True) as running:
-        yield running
-
-
 @pytest.fixture
-async def cluster(own: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with nobody_yet(own, tmp_path) as running:
+async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with nobody_yet(control_plane, tmp_path) as running:
         yield running
 
 
@@ -77,9 +69,9 @@ async def until_served(cluster: Cluster, machines: dict[str, SimMachineFacts]) -
 
 
 async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other(
-    own: ControlPlane, cluster: Cluster, tmp_path: Path
+    control_plane: ControlPlane, cluster: Cluster, tmp_path: Path
 ):
-    since = own.audit_mark()
+    since = control_plane.audit_mark()
     teams = {team: team_machines(team, net) for net, team in enumerate("ab")}
     nobodys = make_machine("two-nobodys", "10.242.9.1")
     everything = "*,node-ipam-controller,cloud-node-lifecycle"
@@ -87,8 +79,8 @@ async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other
     of_a: dict[str, Any] = {"ownership": of_team("a"), "controllers": everything}
     of_b: dict[str, Any] = {"ownership": of_team("b"), "controllers": everything, "instance": B}
     async with (
-        running(own, cluster, tmp_path, **of_a, flags=POD_CIDRS),
-        running(own, cluster, tmp_path, **of_b, flags=POD_CIDRS),
+        running(control_plane, cluster, tmp_path, **of_a, flags=POD_CIDRS),
+        running(control_plane, cluster, tmp_path, **of_b, flags=POD_CIDRS),
     ):
         await cluster.join(nobodys, labels={"team": "c"})
         for team, machines in teams.items():
@@ -105,11 +97,11 @@ async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other
         assert await is_untouched(cluster, requests["two-nobodys"])
 
     assert not [pair for pair in combinations(map(ip_network, blocks), 2) if pair[0].overlaps(pair[1])]
-    wrote = {user: written_by(own, user, since) for user in (A, B)}
+    wrote = {user: written_by(control_plane, user, since) for user in (A, B)}
     members = {team: {machine.name for machine in machines.values()} for team, machines in teams.items()}
     assert wrote[A] == members["a"] | {CONTROL_PLANE, "two-a-next", requests["two-a-cloud"]}
     assert wrote[B] == members["b"] | {"two-b-next", requests["two-b-cloud"]}
-    fields = writers_of_fields(own, cluster.joined)
+    fields = writers_of_fields(control_plane, cluster.joined)
     assert {len(users) for users in fields.values()} == {1}
 
 
@@ -119,7 +111,7 @@ async def zone_is(cluster: Cluster, name: str, zone: str) -> bool:
 
 
 async def test_a_node_that_gets_the_label_of_the_other_is_written_by_the_other_from_then_on(
-    own: ControlPlane, cluster: Cluster, tmp_path: Path
+    control_plane: ControlPlane, cluster: Cluster, tmp_path: Path
 ):
     moving = make_machine("moving", "10.242.7.1", platform="hcloud", zone="z1")
     assert moving.platform is not None
@@ -127,8 +119,8 @@ async def test_a_node_that_gets_the_label_of_the_other_is_written_by_the_other_f
     of_a: dict[str, Any] = {"ownership": of_team("a"), "controllers": "*"}
     of_b: dict[str, Any] = {"ownership": of_team("b"), "controllers": "*", "instance": B}
     async with (
-        running(own, cluster, tmp_path, **of_a) as cluster.services,
-        running(own, cluster, tmp_path, **of_b),
+        running(control_plane, cluster, tmp_path, **of_a) as cluster.services,
+        running(control_plane, cluster, tmp_path, **of_b),
     ):
         await cluster.join(moving, labels={"team": "a"})
         await cluster.until_usable(moving.name)
@@ -136,8 +128,8 @@ async def test_a_node_that_gets_the_label_of_the_other_is_written_by_the_other_f
         relabelled = {"metadata": {"labels": {"team": "b"}}}
         await cluster.kubelets.request("PATCH", f"{NODES}/{moving.name}", body=relabelled, content_type=MERGE)
         await cluster.until_said("all-in-one", f"node={moving.name}", "outcome=not-ours")
-        since = own.audit_mark()
+        since = control_plane.audit_mark()
         await cluster.change(moving.name, platform=msgspec.structs.replace(moving.platform, zone="z2"))
         await wait_until(lambda: zone_is(cluster, moving.name, "z2"), "in its new zone", 60)
-    assert written_by(own, A, since) == set()
-    assert written_by(own, B, since) == {moving.name}
+    assert written_by(control_plane, A, since) == set()
+    assert written_by(control_plane, B, since) == {moving.name}

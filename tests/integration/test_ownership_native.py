@@ -30,17 +30,9 @@ from tests.integration.ownership_cluster import (
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
 
 
-@pytest.fixture(scope="module")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """A control plane whose log tells who wrote what."""
-    run_dir = tmp_path_factory.mktemp("native-beside-control-plane")
-    async with ControlPlane.start(run_dir, audit_fields=True) as running:
-        yield running
-
-
 @pytest.fixture
-async def cluster(own: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with nobody_yet(own, tmp_path) as running:
+async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with nobody_yet(control_plane, tmp_path) as running:
         yield running
 
 
@@ -73,9 +65,9 @@ async def until_shut_down_and_gone(cluster: Cluster, native: NativeCcm, name: st
 
 @pytest.mark.parametrize("apart", [False, True], ids=["all-in-one-memory", "separate-processes"])
 async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_the_others(
-    own: ControlPlane, cluster: Cluster, nats_server: NatsServer, tmp_path: Path, *, apart: bool
+    control_plane: ControlPlane, cluster: Cluster, nats_server: NatsServer, tmp_path: Path, *, apart: bool
 ):
-    since = own.audit_mark()
+    since = control_plane.audit_mark()
     clouds = [make_machine(f"apart-cloud-{n}", f"10.243.0.{n}", platform="hcloud") for n in range(1, 4)]
     metals = [make_machine(f"apart-metal-{n}", f"10.243.1.{n}") for n in range(1, 4)]
     silent = clouds[2]
@@ -85,9 +77,9 @@ async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_t
     ours |= {"nats": nats_server} if apart else {}
     instances = [instance_of(machine) for machine in clouds]
     async with (
-        running(own, cluster, tmp_path, **ours, flags=POD_CIDRS),
+        running(control_plane, cluster, tmp_path, **ours, flags=POD_CIDRS),
         NativeCcm.start(
-            tmp_path / "native", own, scheme="hcloud", instances=instances, monitor_seconds=0.5
+            tmp_path / "native", control_plane, scheme="hcloud", instances=instances, monitor_seconds=0.5
         ) as native,
     ):
         await cluster.machines.put_machines(silent)
@@ -110,15 +102,15 @@ async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_t
         await cluster.until_deleted(metals[1].name)
         await cluster.until_usable("apart-metal-next")
 
-    wrote = {user: written_by(own, user, since) for user in (A, NATIVE)}
+    wrote = {user: written_by(control_plane, user, since) for user in (A, NATIVE)}
     ours_alone = {CONTROL_PLANE, "apart-metal-next", requests[metals[0].name]}
     assert wrote[A] == {machine.name for machine in metals} | ours_alone
     assert wrote[NATIVE] == {machine.name for machine in clouds}
-    assert {len(users) for users in writers_of_fields(own, cluster.joined).values()} == {1}
+    assert {len(users) for users in writers_of_fields(control_plane, cluster.joined).values()} == {1}
 
 
 async def test_beside_a_native_manager_that_only_deletes_the_provider_id_is_the_natives_and_ours_the_labels(
-    own: ControlPlane, cluster: Cluster, tmp_path: Path
+    control_plane: ControlPlane, cluster: Cluster, tmp_path: Path
 ):
     whole = make_machine("both-cloud", "10.244.200.1", platform="hcloud")
     late = make_machine("both-late", "10.244.200.2", platform="hcloud")
@@ -127,10 +119,10 @@ async def test_beside_a_native_manager_that_only_deletes_the_provider_id_is_the_
     instances = [instance_of(whole), instance_of(late)]
     await cluster.join(make_machine(CONTROL_PLANE, "10.244.200.8", control_plane=True, platform="hcloud"))
     async with (
-        running(own, cluster, tmp_path, **ours),
+        running(control_plane, cluster, tmp_path, **ours),
         NativeCcm.start(
             tmp_path / "native",
-            own,
+            control_plane,
             scheme="hcloud",
             instances=instances,
             controllers=[NODE_LIFECYCLE],
@@ -152,7 +144,7 @@ async def test_beside_a_native_manager_that_only_deletes_the_provider_id_is_the_
         assert await provider_id(cluster, metal.name) == ""
         await until_shut_down_and_gone(cluster, native, whole.name)
 
-    fields = writers_of_fields(own, {whole.name, late.name, metal.name})
+    fields = writers_of_fields(control_plane, {whole.name, late.name, metal.name})
     assert {len(users) for users in fields.values()} == {1}
     of_native = {field for (_, field), users in fields.items() if users == {NATIVE}}
     assert of_native == {f"spec.taints[{SHUTDOWN}].{part}" for part in ("key", "effect")}

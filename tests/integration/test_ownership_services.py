@@ -1,7 +1,5 @@
 """Ours and theirs through our processes as they are run: of a Node that is another's nothing is written."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,12 +8,12 @@ import pytest
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.machine_fleet import make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS
-from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
+from tests.integration.service_cluster import FORMS, ServiceCluster
 
 FLAGS: Final = [
     "--allocate-node-cidrs",
@@ -68,33 +66,24 @@ class Cluster:
         return str((await self.kubelets.request("GET", path)).body["items"])
 
 
-@pytest.fixture(params=["all-in-one-memory", "separate-processes"])
+@pytest.fixture(params=FORMS)
 async def cluster(
-    request: pytest.FixtureRequest, tmp_path: Path, machines: MachineFleet, nats_server: NatsServer
-) -> AsyncIterator[tuple[Cluster, ServiceProcesses]]:
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    simulated_cluster: ServiceCluster,
+    nats_server: NatsServer,
+) -> tuple[Cluster, ServiceProcesses]:
     some = [make_machine("ours-1", "10.231.0.1"), make_machine("theirs-1", "10.231.0.2")]
-    form = {"all_in_one": True, "bus": "memory"} if request.param == "all-in-one-memory" else {}
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
-        there = Cluster(kubelets, tmp_path / "ccm.yaml")
-        there.own("ours-1")
-        starting = ServiceProcesses.start(
-            tmp_path / "services",
-            server,
-            kubelets,
-            nats_url=nats_server.url,
-            talosconfig=machines.write_talosconfig(),
-            wirings=(*DEFAULT_SERVICES, IPAM),
-            flags=[*FLAGS, f"--cloud-config={there.file}"],
-            **form,  # type: ignore[arg-type]  # by name
-        )
-        services = await stack.enter_async_context(starting)
-        await services.wait_until_ready()
-        await machines.put_machines(*some)
-        stack.push_async_callback(machines.delete_machines, *(machine.id for machine in some))
-        await there.join(*(SimKubelet.of_machine(machine) for machine in some), SILENT)
-        yield there, services
+    there = Cluster(simulated_cluster.kubelets, tmp_path / "ccm.yaml")
+    there.own("ours-1")
+    services = await simulated_cluster.serve(
+        wirings=(*DEFAULT_SERVICES, IPAM),
+        flags=[*FLAGS, f"--cloud-config={there.file}"],
+        **{"nats_url": nats_server.url} | FORMS[request.param],
+    )
+    await simulated_cluster.put_machines(*some)
+    await there.join(*(SimKubelet.of_machine(machine) for machine in some), SILENT)
+    return there, services
 
 
 async def left_alone(services: ServiceProcesses, service: str, node: str) -> None:

@@ -5,11 +5,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,12 +17,12 @@ from cli.render.node_changes import diff_nodes
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.kubelets import ApiServer, KubeletFleet, SimKubelet
+from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
-from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
-from libs.testbed.sim_machines import client as sim_machines
 from tests.bus_actors import wait_until
+from tests.integration.operator_shell import CommandResult
+from tests.integration.service_cluster import MEMORY, ApiServer, ServiceCluster, run_services
 
 _SECONDS = 60
 FIFTY = [
@@ -68,32 +67,28 @@ transformations:
 """
 
 
-class RenderResult(NamedTuple):
-    """What a command said, and how it ended."""
-
-    status: int
-    out: str
-    err: str
-
-
+@dataclass
 class Operator:
-    """Somebody at a shell, with a kubeconfig and a talosconfig where kubectl and talosctl look for them."""
+    """A shell with a kubeconfig and a talosconfig where kubectl and talosctl look for them."""
 
-    def __init__(
-        self, home: Path, api_server: ApiServer, machines: MachineFleet, kubelets: KubeletFleet
-    ) -> None:
-        self.home = home
-        self.api_server = api_server
-        self.machines = machines
-        self.kubelets = kubelets
-        self.environment = {
-            "HOME": str(home),
+    home: Path
+    api_server: ApiServer
+    machines: MachineFleet
+    kubelets: KubeletFleet
+
+    def __post_init__(self) -> None:
+        (self.home / "rules.yaml").write_text(RULES)
+        (self.home / "changed.yaml").write_text(CHANGED)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of every command."""
+        return {
+            "HOME": str(self.home),
             "PATH": os.environ["PATH"],
-            "KUBECONFIG": str(api_server.kubeconfig()),  # type: ignore[attr-defined]  # both kinds have it
-            "TALOSCONFIG": str(machines.write_talosconfig()),
+            "KUBECONFIG": str(self.api_server.kubeconfig()),
+            "TALOSCONFIG": str(self.machines.write_talosconfig()),
         }
-        (home / "rules.yaml").write_text(RULES)
-        (home / "changed.yaml").write_text(CHANGED)
 
     async def join(self, *machines: SimMachineFacts) -> None:
         """These machines run, and their kubelets register."""
@@ -110,14 +105,14 @@ class Operator:
             stderr=asyncio.subprocess.PIPE,
         )
 
-    async def render(self, *arguments: str | Path, **environment: str) -> RenderResult:
+    async def render(self, *arguments: str | Path, **environment: str) -> CommandResult:
         """Run it to its end."""
         process = await self.start(*arguments, **environment)
         async with asyncio.timeout(_SECONDS):
             out, err = await process.communicate()
         assert process.returncode is not None
         assert b"Traceback" not in err, err.decode()
-        return RenderResult(process.returncode, out.decode(), err.decode())
+        return CommandResult(process.returncode, out.decode(), err.decode())
 
     async def render_json(self, *arguments: str | Path) -> Any:
         """What it says to programs."""
@@ -127,15 +122,10 @@ class Operator:
 
 
 @pytest.fixture
-async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
-    """On simulated parts of their own."""
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
-        machines = await stack.enter_async_context(sim_machines.start_machines(tmp_path / "talos"))
-        home = tmp_path / "home"
-        home.mkdir()
-        yield Operator(home, server, machines, kubelets)
+def operator(separate_cluster: ServiceCluster, tmp_path: Path) -> Operator:
+    home = tmp_path / "home"
+    home.mkdir()
+    return Operator(home, separate_cluster.server, separate_cluster.machines, separate_cluster.kubelets)
 
 
 def requests_since(server: SimApiServer, mark: int) -> set[str]:
@@ -286,17 +276,14 @@ async def test_what_is_shown_is_what_the_services_then_do(tmp_path: Path, operat
     before = await nodes_of(operator)
     told = await operator.render_json("rules.yaml", "--all-nodes")
     assert all(node["changes"] for node in told["nodes"])
-    async with ServiceProcesses.start(
+    async with run_services(
         tmp_path / "services",
-        operator.api_server,  # type: ignore[arg-type]  # both kinds are one
+        operator.api_server,
         operator.kubelets,
-        nats_url="",
-        talosconfig=operator.machines.write_talosconfig(),
-        all_in_one=True,
-        bus="memory",
+        operator.machines,
+        **MEMORY,
         flags=[f"--cloud-config={rules}"],
-    ) as services:
-        await services.wait_until_ready()
+    ):
         await until_as_predicted(operator, before, told)
         before = await nodes_of(operator)
         told = await operator.render_json("changed.yaml", "--against", "rules.yaml", "--all-nodes")

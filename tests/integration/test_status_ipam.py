@@ -1,8 +1,6 @@
 """`talos-ccm status ipam`: what ipam has done is told as it is, conflicts are found, nothing is written."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +8,12 @@ import pytest
 
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, make_machine
-from libs.testbed.service_processes import ServiceProcesses
-from libs.testbed.sim_apiserver.server import SimApiServer
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.machine_fleet import make_machine
 from services.ipam.pages import NAME_PREFIX
 from tests.bus_actors import wait_until
-from tests.integration.operator_shell import CommandResult, Server, talos_ccm
+from tests.integration.operator_shell import CommandResult, talos_ccm
+from tests.integration.service_cluster import MEMORY, ApiServer, ServiceCluster
 
 _SECONDS = 60
 COUNT = 5
@@ -35,7 +32,7 @@ CONFIG_MAPS = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 class Cluster:
     """A cluster in which ipam runs, and a shell in which kubectl would work."""
 
-    def __init__(self, home: Path, server: Server, kubelets: KubeletFleet) -> None:
+    def __init__(self, home: Path, server: ApiServer, kubelets: KubeletFleet) -> None:
         self.home = home
         self.server = server
         self.kubelets = kubelets
@@ -57,38 +54,18 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, machines: MachineFleet) -> AsyncIterator[Cluster]:
+async def cluster(simulated_cluster: ServiceCluster, tmp_path: Path) -> Cluster:
     """All in one process with ipam, and nodes that have their pod CIDRs."""
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(SimApiServer.start(tmp_path / "api"))
-        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
-        starting = ServiceProcesses.start(
-            tmp_path / "services",
-            server,
-            kubelets,
-            nats_url="",
-            talosconfig=machines.write_talosconfig(),
-            all_in_one=True,
-            bus="memory",
-            flags=FLAGS,
-            wirings=(*DEFAULT_SERVICES, IPAM),
-        )
-        services = await stack.enter_async_context(starting)
-        await services.wait_until_ready()
-        some = [make_machine(f"status-{n}", f"10.229.0.{n + 1}") for n in range(COUNT)]
-        await machines.put_machines(*some)
-        stack.push_async_callback(machines.delete_machines, *(machine.id for machine in some))
-        await kubelets.join_all(SimKubelet.of_machine(machine) for machine in some)
-        home = tmp_path / "home"
-        home.mkdir()
-        cluster = Cluster(home, server, kubelets)
+    await simulated_cluster.serve(**MEMORY, flags=FLAGS, wirings=(*DEFAULT_SERVICES, IPAM))
+    await simulated_cluster.join(*(make_machine(f"status-{n}", f"10.229.0.{n + 1}") for n in range(COUNT)))
+    home = tmp_path / "home"
+    home.mkdir()
 
-        async def served() -> bool:
-            nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
-            return sum("podCIDRs" in node["spec"] for node in nodes) == COUNT
+    async def served() -> bool:
+        return sum("podCIDRs" in node["spec"] for node in await simulated_cluster.list_nodes()) == COUNT
 
-        await wait_until(served, "all have pod CIDRs", _SECONDS)
-        yield cluster
+    await wait_until(served, "all have pod CIDRs", _SECONDS)
+    return Cluster(home, simulated_cluster.server, simulated_cluster.kubelets)
 
 
 async def test_what_ipam_gave_is_told_as_it_is_and_nothing_is_written(cluster: Cluster):

@@ -13,15 +13,14 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from libs.common.contract.services import DEFAULT_SERVICES, IPAM, LABELER
-from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.kubelets import SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import ServiceProcesses
-from libs.testbed.sim_apiserver.server import SimApiServer
-from libs.testbed.sim_machines import client as sim_machines
 from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster, CommandResult
+from tests.integration.service_cluster import open_separate
 
 _SECONDS = 90
 POOL: Final = "10.244.0.0/24"
@@ -86,31 +85,24 @@ async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck
     file = home / "ccm-config.yaml"
     file.write_text(FILE)
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(SimApiServer.start(home / "api"))
-        kubelets = await stack.enter_async_context(KubeletFleet.start(server))
-        machines = await stack.enter_async_context(sim_machines.start_machines(home / "talos"))
+        cluster = await stack.enter_async_context(open_separate(home))
         nats = await stack.enter_async_context(NatsServer.start(home / "nats"))
-        services = await stack.enter_async_context(
-            ServiceProcesses.start(
-                home / "services",
-                server,
-                kubelets,
-                nats_url=nats.url,
-                talosconfig=machines.write_talosconfig(home / "talosconfig"),
-                flags=(f"--cloud-config={file}",),
-                own_flags={
-                    "ipam": (
-                        "--allocate-node-cidrs",
-                        f"--cluster-cidr={POOL}",
-                        "--node-cidr-mask-size=26",
-                        "--service-cluster-ip-range=10.96.0.0/12",
-                    )
-                },
-                wirings=(*DEFAULT_SERVICES, IPAM),
-            )
+        talosconfig = cluster.machines.write_talosconfig(home / "talosconfig")
+        services = await cluster.serve(
+            nats_url=nats.url,
+            talosconfig=talosconfig,
+            flags=(f"--cloud-config={file}",),
+            own_flags={
+                "ipam": (
+                    "--allocate-node-cidrs",
+                    f"--cluster-cidr={POOL}",
+                    "--node-cidr-mask-size=26",
+                    "--service-cluster-ip-range=10.96.0.0/12",
+                )
+            },
+            wirings=(*DEFAULT_SERVICES, IPAM),
         )
-        await services.wait_until_ready()
-        yield Stuck(Cluster("node", home, server, machines, kubelets), services, nats, home / "talosconfig")
+        yield Stuck(Cluster.of("node", cluster), services, nats, talosconfig)
 
 
 # ---- its kubelet
@@ -283,24 +275,19 @@ async def without(stuck: Stuck, service: str) -> AsyncIterator[None]:
         await stuck.services.wait_until_ready(_SECONDS)
 
 
-async def test_metadata_does_not_run(stuck: Stuck):
-    async with without(stuck, "metadata"):
-        await stuck.join("unasked", "10.233.0.12")
-        await stuck.told(
-            "unasked",
-            "metadata has said nothing of its machine: ",
-            "app.kubernetes.io/component=metadata",
-        )
-
-
-async def test_the_labeler_does_not_run(stuck: Stuck):
-    async with without(stuck, "labeler"):
-        await stuck.join("unwritten", "10.233.0.13")
-        await stuck.told(
-            "unwritten",
-            "Its machine has answered, and the labeler has not carried it out: ",
-            "app.kubernetes.io/component=labeler",
-        )
+@pytest.mark.parametrize(
+    ("service", "ip", "cause"),
+    [
+        ("metadata", "10.233.0.12", "metadata has said nothing of its machine: "),
+        ("labeler", "10.233.0.13", "Its machine has answered, and the labeler has not carried it out: "),
+        ("watcher", "10.233.0.15", "No watcher leads, so nothing moves: the Lease "),
+    ],
+)
+async def test_a_service_does_not_run(stuck: Stuck, service: str, ip: str, cause: str):
+    name = f"without-{service}"
+    async with without(stuck, service):
+        await stuck.join(name, ip)
+        await stuck.told(name, cause, f"app.kubernetes.io/component={service}")
 
 
 async def test_kubernetes_refuses_what_the_labeler_writes(stuck: Stuck):
@@ -327,16 +314,6 @@ async def _rights_of_labeler(stuck: Stuck) -> tuple[str, Any]:
     kept = {key: value for key, value in found.items() if key in ("roleRef", "subjects")}
     body = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": metadata}
     return f"{bindings}/{metadata['name']}", body | kept
-
-
-async def test_no_watcher_leads(stuck: Stuck):
-    async with without(stuck, "watcher"):
-        await stuck.join("unseen", "10.233.0.15")
-        await stuck.told(
-            "unseen",
-            "No watcher leads, so nothing moves: the Lease ",
-            "app.kubernetes.io/component=watcher",
-        )
 
 
 async def test_nats_does_not_run(stuck: Stuck):

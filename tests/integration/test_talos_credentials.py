@@ -79,13 +79,21 @@ async def test_an_open_watch_outlives_the_certificate_that_it_was_opened_with(
         await rotating.change_machine("rotating-1", name="rotating-1")
 
 
-async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_then_none(
-    rotating: MachineFleet, tmp_path: Path
-):
-    config = rotating.write_talosconfig(tmp_path / "config")
+@asynccontextmanager
+async def asking_before_rotation(rotating: MachineFleet, config: Path) -> AsyncIterator[TalosApi]:
+    """A client that has queried a machine; then the CA is replaced, and `config` still has the old one."""
+    rotating.write_talosconfig(config)
     async with asking(config, recheck_seconds=3600) as api:
         await api.fetch_facts(IP, deadline_seconds=5)
         rotating.pki.rotate()
+        yield api
+
+
+async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_then_none(
+    rotating: MachineFleet, tmp_path: Path
+):
+    config = tmp_path / "config"
+    async with asking_before_rotation(rotating, config) as api:
         await rotating.cut_endpoint(0)
         await rotating.restore_endpoint(0)
         fault = await query_fault(api, IP)
@@ -99,10 +107,8 @@ async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_th
 async def test_many_looks_that_meet_a_replaced_ca_all_use_the_new_file(
     rotating: MachineFleet, tmp_path: Path
 ):
-    config = rotating.write_talosconfig(tmp_path / "config")
-    async with asking(config, recheck_seconds=3600) as api:
-        await api.fetch_facts(IP, deadline_seconds=5)
-        rotating.pki.rotate()
+    config = tmp_path / "config"
+    async with asking_before_rotation(rotating, config) as api:
         rotating.write_talosconfig(config)
         await rotating.cut_endpoint(0)
         await rotating.restore_endpoint(0)

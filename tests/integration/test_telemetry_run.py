@@ -10,15 +10,14 @@ import aiohttp
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
-from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import SERVICES
-from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.kubelets import SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ServiceProcesses
-from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
 from tests.collector import OtlpCollector, get_attributes, run_collector
+from tests.integration.service_cluster import open_simulated
 
 FIRST = "journey-1.example.com"
 FLEET = 200
@@ -69,15 +68,11 @@ async def told(
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         nats = await enter(NatsServer.start(run_dir / "nats"))
-        server = await enter(SimApiServer.start(run_dir / "api"))
-        kubelets = await enter(KubeletFleet.start(server))
         collector = await enter(run_collector())
-        starting = ServiceProcesses.start(
-            run_dir / "services",
-            server,
-            kubelets,
+        cluster = await enter(open_simulated(run_dir, machines))
+        kubelets = cluster.kubelets
+        services = await cluster.serve(
             nats_url=nats.url,
-            talosconfig=machines.write_talosconfig(),
             wirings=SERVICES,
             flags=["--logging-format=json"],
             own_flags={
@@ -85,17 +80,13 @@ async def told(
             },
             env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},
         )
-        services = await enter(starting)
-        await services.wait_until_ready()
         await machines.put_machines(first)
         await kubelets.join(SimKubelet.of_machine(first))
         csr = await kubelets.request_certificate(SimKubelet.of_machine(first))
         await kubelets.wait_for_outcome(csr, seconds=60)
-        await until_usable(kubelets, 1)
-        await machines.put_machines(*fleet)
-        stack.push_async_callback(machines.delete_machines, *(machine.id for machine in fleet))
-        await kubelets.join_all(SimKubelet.of_machine(machine) for machine in fleet)
-        await until_usable(kubelets, 1 + FLEET)
+        await cluster.wait_until_initialized(1, 120)
+        await cluster.join(*fleet)
+        await cluster.wait_until_initialized(1 + FLEET, 120)
         await machines.delete_machines(first.id)
         await wait_until(lambda: is_kept(services), "lifecycle has looked at it", 90)
         await wait_until(lambda: is_exported(collector, csr), "both journeys are exported", 60)
@@ -105,15 +96,6 @@ async def told(
         yield TelemetryRun(
             collector, csr, pages, {name: lines_of(services, name) for name in services.children}
         )
-
-
-async def until_usable(kubelets: KubeletFleet, count: int) -> None:
-    async def all_usable() -> bool:
-        nodes = (await kubelets.request("GET", "/api/v1/nodes")).body["items"]
-        taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
-        return len(nodes) == count and UNINITIALIZED_TAINT not in taints
-
-    await wait_until(all_usable, f"{count} are usable", 120)
 
 
 async def open_metrics(port: int) -> str:

@@ -14,29 +14,16 @@ from tests.bus_actors import wait_until
 
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 HERE = CloudInstance(
-    name="native-1",
-    provider_id="hcloud://1",
-    instance_type="cx22",
-    zone="fsn1-dc14",
-    region="fsn1",
-    internal_ips=("10.0.0.5",),
-    external_ips=("203.0.113.5",),
-)
+    name="native-1", provider_id="hcloud://1", instance_type="cx22", zone="fsn1-dc14", region="fsn1",
+    internal_ips=("10.0.0.5",), external_ips=("203.0.113.5",),
+)  # fmt: skip
 USER = NativeCcm.USER
 
 
-@pytest.fixture(scope="module")
-async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """A control plane whose log tells who changed what; nobody else may delete its Nodes."""
-    run_dir = tmp_path_factory.mktemp("native-control-plane")
-    async with ControlPlane.start(run_dir, audit_fields=True) as running:
-        yield running
-
-
 @pytest.fixture
-async def joined(own: ControlPlane) -> AsyncIterator[KubeletFleet]:
+async def joined(control_plane: ControlPlane) -> AsyncIterator[KubeletFleet]:
     """One Node of that cloud, one of no cloud, and one that another cloud has initialized."""
-    async with KubeletFleet.start(own) as kubelets:
+    async with KubeletFleet.start(control_plane) as kubelets:
         names = ("native-1", "native-metal", "native-other")
         for name in names:
             await kubelets.join(SimKubelet(name=name))
@@ -73,9 +60,10 @@ async def until_initialized(kubelets: KubeletFleet, name: str) -> dict[str, Any]
 
 
 async def test_it_initializes_its_own_node_and_writes_to_no_other(
-    own: ControlPlane, joined: KubeletFleet, tmp_path: Path
+    control_plane: ControlPlane, joined: KubeletFleet, tmp_path: Path
 ):
-    async with NativeCcm.start(tmp_path / "native", own, scheme="hcloud", instances=[HERE]):
+    since = control_plane.audit_mark()
+    async with NativeCcm.start(tmp_path / "native", control_plane, scheme="hcloud", instances=[HERE]):
         found = await until_initialized(joined, "native-1")
     assert found["spec"]["providerID"] == "hcloud://1"
     labels = found["metadata"]["labels"]
@@ -83,18 +71,24 @@ async def test_it_initializes_its_own_node_and_writes_to_no_other(
     assert labels["topology.kubernetes.io/region"] == "fsn1"
     assert labels["node.kubernetes.io/instance-type"] == "cx22"
     assert {"type": "ExternalIP", "address": "203.0.113.5"} in found["status"]["addresses"]
-    fields = {change.field for change in own.list_node_changes() if change.user == USER}
+    fields = {
+        change.field
+        for change in control_plane.list_node_changes()
+        if (change.user, change.node) == (USER, "native-1")
+    }
     assert {"spec.providerID", "status.addresses", "metadata.labels[topology.kubernetes.io/zone]"} <= fields
     assert f"spec.taints[{UNINITIALIZED_TAINT}:NoSchedule].key" in fields
-    assert {write.about for write in own.list_node_writes() if write.user == USER} == {"native-1"}
+    assert {write.about for write in control_plane.list_node_writes(since) if write.user == USER} == {
+        "native-1"
+    }
     assert UNINITIALIZED_TAINT in taints(await node(joined, "native-metal"))
 
 
 async def test_it_taints_what_is_switched_off_and_deletes_what_is_gone_but_nothing_while_its_cloud_is_silent(
-    own: ControlPlane, joined: KubeletFleet, tmp_path: Path
+    control_plane: ControlPlane, joined: KubeletFleet, tmp_path: Path
 ):
     async with NativeCcm.start(
-        tmp_path / "native", own, scheme="hcloud", instances=[HERE], monitor_seconds=0.2
+        tmp_path / "native", control_plane, scheme="hcloud", instances=[HERE], monitor_seconds=0.2
     ) as native:
         await until_initialized(joined, "native-1")
         for name in ("native-1", "native-other"):
@@ -115,13 +109,13 @@ async def test_it_taints_what_is_switched_off_and_deletes_what_is_gone_but_nothi
 
         native.fail_api()
         native.terminate("native-1")
-        since = own.audit_mark()
+        since = control_plane.audit_mark()
         await joined.set_not_ready("native-1")
         asked = native.child.log.stat().st_size
         await wait_until(
             lambda: native.child.log.read_bytes()[asked:].count(b"does not answer") >= 3, "asked in vain"
         )
-        assert not [write for write in own.list_node_writes(since) if write.user == USER]
+        assert not [write for write in control_plane.list_node_writes(since) if write.user == USER]
 
         native.restore_api()
 
@@ -130,7 +124,9 @@ async def test_it_taints_what_is_switched_off_and_deletes_what_is_gone_but_nothi
 
         await wait_until(is_gone, "deleted", 60)
     deleted = [
-        write.about for write in own.list_node_writes() if write.user == USER and write.verb == "delete"
+        write.about
+        for write in control_plane.list_node_writes(since)
+        if write.user == USER and write.verb == "delete"
     ]
     assert deleted == ["native-1"]
     assert (await joined.request("GET", "/api/v1/nodes/native-other")).status == 200

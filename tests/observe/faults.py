@@ -85,7 +85,7 @@ async def no_signer(watched: ObservedCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def unreadable_message(watched: ObservedCluster) -> AsyncIterator[None]:
-    await watched.publish_as("metadata", {f"{ENRICHED_NODE}.unknown": b"\xff{no event"})
+    await watched.bus.publish_as("metadata", {f"{ENRICHED_NODE}.unknown": b"\xff{no event"})
     yield  # the dead letter stays until the stream is emptied
 
 
@@ -93,7 +93,7 @@ async def unreadable_message(watched: ObservedCluster) -> AsyncIterator[None]:
 async def flooded_stream(watched: ObservedCluster) -> AsyncIterator[None]:
     """An attacker with labeler's key publishes junk."""
     junk = {f"{DECIDED}.labeler.node.junk-{n}": bytes(_MEGABYTE) for n in range(58)}  # of 64 MiB
-    await watched.publish_as("labeler", junk)
+    await watched.bus.publish_as("labeler", junk)
     yield
     await watched.bus.server.wipe()  # the fix in its runbook
     await watched.services.wait_until_ready()

@@ -1,7 +1,7 @@
 """A cluster with all services, an installed NATS and a real Prometheus that evaluates the alerts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,6 @@ from tests.architecture.sources import ROOT
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, Cluster
-from tests.observe.running_fleet import publish_as
 from tests.observe.shortened import shortened
 
 RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
@@ -148,10 +147,6 @@ class ObservedCluster:
             return all(up.get(name, False) is answers for name, answers in wanted.items())
 
         await wait_until(scraped, f"scraped: {wanted}", _CALM_SECONDS)
-
-    async def publish_as(self, user: str, messages: Mapping[str, bytes]) -> None:
-        """Publish bytes by subject, with that user's key."""
-        await publish_as(self.bus, user, messages)
 
 
 @asynccontextmanager

@@ -1,13 +1,10 @@
 """Data for every panel: all services, nodes that join, and one fault of each kind, scraped by Prometheus."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import nats
-
-from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
@@ -79,7 +76,7 @@ class Fleet:
         self._server.faults.inject(TooManyRequestsFault(), verb="patch", resource="nodes", times=3)
         await self._cluster.join(make_machine("seen-late", "10.240.0.62"))
         for name in ("bad-1", "bad-2"):
-            await publish_as(self._bus, "metadata", {f"{ENRICHED_NODE}.{name}": b"\xff{no event"})
+            await self._bus.publish_as("metadata", {f"{ENRICHED_NODE}.{name}": b"\xff{no event"})
         await self._cluster.replace("seen-10", "seen-successor")
 
     async def until(self, promql: str, least: float, seconds: float = LONG_SECONDS) -> None:
@@ -90,20 +87,6 @@ class Fleet:
             return bool(found) and found[0].value >= least
 
         await wait_until(is_reached, promql, seconds)
-
-
-async def publish_as(bus: BootstrapInstallation, user: str, messages: Mapping[str, bytes]) -> None:
-    """Publish bytes by subject, with that user's key."""
-    access: NatsAccess = bus.nats_access(user)
-    client = await nats.connect(
-        bus.url, nkeys_seed_str=access.read_seed(), tls=access.tls_context(), allow_reconnect=False
-    )
-    try:
-        for subject, payload in messages.items():
-            await client.publish(subject, payload)  # the key may not receive the stream's response
-            await client.flush()
-    finally:
-        await client.close()
 
 
 @asynccontextmanager

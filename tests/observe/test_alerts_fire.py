@@ -10,14 +10,8 @@ from tests.bus_actors import wait_until
 from tests.observe.fault_runs import fires_exactly_its_alert
 from tests.observe.fault_table import OF_MACHINES, ONLY_BY_PROMTOOL, STALLED, TRIED
 from tests.observe.faults import Fault, no_consumer
-from tests.observe.observed_cluster import RULES, ObservedCluster, a_watched_cluster
+from tests.observe.observed_cluster import RULES, ObservedCluster
 from tests.observe.shortened import DURATION, shortened, without_durations
-
-
-@pytest.fixture(scope="module")
-async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ObservedCluster]:
-    async with a_watched_cluster(tmp_path_factory.mktemp("watched")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

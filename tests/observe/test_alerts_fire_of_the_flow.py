@@ -8,13 +8,7 @@ import pytest
 from tests.observe.fault_runs import fires_exactly_its_alert
 from tests.observe.fault_table import LAST, OF_KEYS, OF_OUTAGES, STALE
 from tests.observe.faults import Fault, rejected_watch
-from tests.observe.observed_cluster import ObservedCluster, a_watched_cluster
-
-
-@pytest.fixture(scope="module")
-async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ObservedCluster]:
-    async with a_watched_cluster(tmp_path_factory.mktemp("watched-flow")) as running:
-        yield running
+from tests.observe.observed_cluster import ObservedCluster
 
 
 @pytest.fixture(scope="module")

@@ -100,17 +100,18 @@ def test_a_comparison_starts_with_the_differences_of_environment_and_options():
 @pytest.mark.parametrize(
     ("wanted", "title", "difference"),
     [
-        (BenchOptions(certificates=True), "each requests its certificate", "certificates"),
-        (BenchOptions(pod_cidrs=True), "each gets pod CIDRs", "pod CIDRs"),
+        (BenchOptions(certificates=True), "each requests its certificate", "certificates differ"),
+        (BenchOptions(pod_cidrs=True), "each gets pod CIDRs", "pod CIDRs differ"),
     ],
 )
-def test_a_burst_with_more_work_says_so_in_its_title_and_in_a_comparison(
+def test_an_option_of_the_joins_is_in_the_title_and_in_a_comparison(
     wanted: BenchOptions, title: str, difference: str
 ):
-    shown = text_of(render_results(results(a_burst(s=1.0), wanted=wanted)))
+    burst = results(a_burst(s=1.0), wanted=wanted)
+    shown = text_of(render_results(burst))
     assert f"1000 nodes join, 64 at a time, {title}" in " ".join(shown.split())
-    compared = text_of(render_comparison(results(a_burst(s=1.0)), results(a_burst(s=1.0), wanted=wanted)))
-    assert f"{difference} differ: False then, True now" in compared
+    compared = text_of(render_comparison(results(a_burst(s=1.0)), burst))
+    assert f"{difference}: False then, True now" in compared
 
 
 def test_two_results_without_a_common_scenario_are_not_compared():

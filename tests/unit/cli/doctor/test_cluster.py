@@ -291,7 +291,9 @@ def test_a_missing_stream_missing_durables_and_a_silent_leader_are_told():
 
 def test_a_service_that_takes_no_part_is_told_and_one_that_is_not_installed_is_not():
     services = tuple(
-        msgspec.structs.replace(one, is_present=False, why="no client pulls") if one.service == "labeler" else one
+        msgspec.structs.replace(one, is_present=False, why="no client pulls")
+        if one.service == "labeler"
+        else one
         for one in make_flow_snapshot().services
     )
     told = format_observations("nats", make_snapshot(flow=make_flow_snapshot(services=services)))

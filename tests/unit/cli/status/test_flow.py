@@ -349,7 +349,9 @@ def test_without_the_right_to_list_pods_the_consumers_tell_who_is_there():
 
 def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
     services = tuple(
-        msgspec.structs.replace(one, is_present=False, why="no client pulls") if one.service == "labeler" else one
+        msgspec.structs.replace(one, is_present=False, why="no client pulls")
+        if one.service == "labeler"
+        else one
         for one in FLOW.services
     )
     flow = msgspec.structs.replace(FLOW, services=services)

@@ -1,7 +1,5 @@
 """A server's configuration follows the wiring: whoever declares more may more, and nobody else."""
 
-from pathlib import PurePath
-
 import msgspec
 import pytest
 
@@ -15,20 +13,11 @@ from services.bootstrap.nats_permissions import (
     build_system_permissions,
 )
 from services.bootstrap.resource_names import KEY_USERS, ResourceNames
-from services.bootstrap.server_config import NatsServerConfig, build_permissions_by_user, render_server_config
+from services.bootstrap.server_config import build_permissions_by_user, render_server_config
+from tests.bootstrap_actors import make_server_config
 
 KEYS = {user: f"U{user.upper()}" for user in (*KEY_USERS, SYSTEM_USER)}
-SERVER = NatsServerConfig(
-    name="ccm-nats-0",
-    listen_address="0.0.0.0",
-    client_port=4222,
-    route_port=6222,
-    monitor_port=8222,
-    routes=(),
-    files_dir=PurePath("/etc/nats"),
-    store_dir=PurePath("/data"),
-    store_bytes=2**28,
-)
+SERVER = make_server_config()
 
 
 @pytest.mark.parametrize("wiring", SERVICES, ids=lambda wiring: wiring.service)

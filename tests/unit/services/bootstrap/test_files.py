@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +13,6 @@ from libs.common.settings.read_settings import SettingsError, read_settings
 from services.bootstrap.directory_key_store import DirectoryKeyStore, write_file
 from services.bootstrap.policy_rules import list_policy_rules
 from services.bootstrap.resource_names import ResourceNames
-from services.bootstrap.server_config import NatsServerConfig
 from services.bootstrap.server_files import (
     InvalidSecretError,
     ServerSpec,
@@ -22,21 +21,12 @@ from services.bootstrap.server_files import (
 )
 from services.bootstrap.server_reconciler import ServerReconciler
 from services.bootstrap.settings import BootstrapSettings
+from tests.bootstrap_actors import make_server_config
 from tests.bus_actors import wait_until
 
 NAMES = ResourceNames(namespace="kube-system", prefix="ccm")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SERVER = NatsServerConfig(
-    name="ccm-nats-0",
-    listen_address="127.0.0.1",
-    client_port=4222,
-    route_port=6222,
-    monitor_port=0,
-    routes=(),
-    files_dir=PurePath("/etc/nats"),
-    store_dir=PurePath("/data"),
-    store_bytes=2**28,
-)
+SERVER = make_server_config(listen_address="127.0.0.1", monitor_port=0)
 
 
 def test_a_file_is_replaced_whole_for_its_owner_alone_and_only_if_it_differs(tmp_path: Path):

@@ -162,11 +162,8 @@ def test_a_message_that_would_fill_the_stream_is_refused_and_changes_nothing():
 @pytest.mark.parametrize(
     ("filter_subject", "subject", "named"),
     [
-        ("a.b.>", "a.b.c", True),
-        ("a.b.>", "a.b.c.d", True),
-        ("a.b.>", "a.b", False),
-        ("a.b.>", "a.b.", False),
-        ("a.b.>", "a.bc.d", False),
+        *(("a.b.>", subject, True) for subject in ("a.b.c", "a.b.c.d")),
+        *(("a.b.>", subject, False) for subject in ("a.b", "a.b.", "a.bc.d")),
         ("a.b", "a.b", True),
         ("a.b", "a.b.c", False),
     ],

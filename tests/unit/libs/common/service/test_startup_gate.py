@@ -168,14 +168,12 @@ def test_a_fault_of_our_access_to_talos_is_no_report(heard, kind: FaultKind, ste
 @pytest.mark.parametrize(
     ("kind", "step"),
     [
-        ("refused", "PlatformMetadata"),
-        ("timeout", "PlatformMetadata"),
         ("certificate", "PlatformMetadata"),  # between the endpoint and that machine
-        ("not_found", "PlatformMetadata"),
-        ("wrong_machine", "PlatformMetadata"),
-        ("invalid", "PlatformMetadata"),
         ("bad_node_ip", "provided-node-ip"),
-        ("internal", "PlatformMetadata"),
+        *(
+            (kind, "PlatformMetadata")
+            for kind in ("refused", "timeout", "not_found", "wrong_machine", "invalid", "internal")
+        ),
     ],
 )
 def test_a_fault_of_one_machine_is_a_report(heard, kind: FaultKind, step: str):
