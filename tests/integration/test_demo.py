@@ -21,7 +21,7 @@ from cli.__main__ import main
 
 _SECONDS = 90
 _ROOT = Path(__file__).parents[2]
-_STAYS = "The cluster stays up"
+_STAYS = "The cluster runs until Ctrl-C"
 
 
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: a user's terminal
@@ -127,7 +127,7 @@ def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(t
         (explain,) = re.findall(r"talos-ccm (explain node .+)", demo.said())
         explained = CliRunner().invoke(main, explain.split())
         assert explained.exit_code == 0, explained.output
-        assert " is well: initialized and ready\n" in explained.output
+        assert " is healthy: initialized and ready\n" in explained.output
         (logs,) = re.findall(r"tail -f (\S+)/\*", demo.said())
         assert [log.name for log in Path(logs).glob("*.log")] == ["all-in-one.log"]
         (metrics,) = re.findall(r"all-in-one +curl (\S+)", demo.said())
@@ -238,8 +238,8 @@ def _mistaken_rules(directory: Path) -> str:
         (lambda _: ["--nodes=100000"], "100000 is not in the range"),
         (lambda _: ["--patience=0"], "0.0 is not in the range"),
         (lambda _: ["--bus=kafka"], "'kafka' is not one of 'nats', 'memory'"),
-        (lambda _: ["--bus=memory", "--separate"], "--bus memory with --separate"),
-        (lambda directory: [_an_earlier_run(directory)], "not empty; name a new directory"),
+        (lambda _: ["--bus=memory", "--separate"], "--bus memory conflicts with --separate"),
+        (lambda directory: [_an_earlier_run(directory)], "not empty; use a new directory"),
         (lambda directory: [_mistaken_rules(directory)], 'line 1: the file has no key "transformation"'),
     ],
     ids=lambda case: case if isinstance(case, str) else "",

@@ -73,7 +73,7 @@ async def test_a_healthy_installation_is_told_to_be_well_and_nothing_is_written(
     assert (said.status, said.err) == (0, ""), said.out
     assert f"{len(CHECK_NAMES)} ok, 0 wrong, 0 unknown" in said.out
     assert "role os:reader" in said.out
-    assert "asked machines answer: cp-1, doctor-0, doctor-1" in said.out
+    assert "queried machines answer: cp-1, doctor-0, doctor-1" in said.out
     written = {
         (request.verb, request.resource)
         for request in cluster.server.audit_counts(mark)
@@ -208,9 +208,9 @@ async def test_in_the_watchers_pod_it_tells_what_the_watcher_may_see(cluster: In
         for check in json.loads(said.out)["checks"]
     }
     assert states["rights"] == {"ok", "unknown"}
-    assert "1 ServiceAccounts have the 7 rights" in said.out
+    assert "1 ServiceAccounts have their 7 required permissions" in said.out
     assert states["kubelets"] == {"ok"}
-    assert "what NATS holds is not known" not in said.out
+    assert "the state of NATS is unknown" not in said.out
 
 
 async def test_the_role_of_the_page_suffices(cluster: Installed):

@@ -69,9 +69,7 @@ async def test_a_role_that_talos_refuses_is_told(
     fleet: MachineFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = fleet.write_talosconfig(tmp_path / "config", roles=["os:etcd:backup:not"])
-    assert "has the roles os:etcd:backup:not, and os:reader is needed" in told(
-        await looked(monkeypatch, path)
-    )
+    assert "has the roles os:etcd:backup:not, but needs os:reader" in told(await looked(monkeypatch, path))
 
 
 async def test_a_certificate_that_has_expired_and_a_file_that_is_missing_or_spoilt_are_told(

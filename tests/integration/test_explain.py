@@ -108,7 +108,7 @@ async def test_a_machine_that_is_silent_is_told_with_what_ends_the_wait(cluster:
     said = await cluster.explain(name)
     assert said.status == 1
     assert "waits    unreachable" in said.out
-    assert "Let metadata reach the Talos API" in said.out
+    assert "Make the Talos API (port 50000) of " in said.out
 
 
 async def test_a_request_of_another_signer_is_none_of_ours_and_no_machine_is_asked(cluster: Cluster):
@@ -141,7 +141,7 @@ async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
 @pytest.mark.parametrize(
     ("arguments", "environment", "words"),
     [
-        (("none",), {}, "there is no CertificateSigningRequest none"),
+        (("none",), {}, "CertificateSigningRequest none not found"),
         (("none", "--node"), {}, "no request for a serving certificate of node none"),
         (("none",), {"KUBECONFIG": ""}, "cannot access the Kubernetes API: no API server is configured"),
     ],

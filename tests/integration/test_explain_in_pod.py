@@ -79,13 +79,13 @@ async def test_what_the_services_said_comes_from_the_watchers_pod_and_stands_in_
             "does not answer the Talos API: PlatformMetadata at cp for 10.234.0.1: no answer within 5 s."
         )
         assert fix.endswith("talosctl -n 10.234.0.1 version.")
-        assert "so it told metadata at " in said.out
+        assert "reported by metadata at " in said.out
     await nats_server.kill()
     said = await explain(tmp_path, control_plane)
-    assert "\nCause         NATS does not answer, so no service hears of it: NATS at " in said.out
+    assert "\nCause         NATS does not answer, so no service receives events: NATS at " in said.out
     await in_pod.delete_pod(kubelets, namespace=NAMESPACE, name="explained-watcher")
     said = await explain(tmp_path, control_plane)
-    assert "  unknown: there is no pod with the labels " in said.out
+    assert "  unknown: no pod with the labels " in said.out
 
 
 async def test_a_pod_that_crashes_is_named_and_the_charts_own_file_is_read(
@@ -116,6 +116,6 @@ async def test_a_pod_that_crashes_is_named_and_the_charts_own_file_is_read(
         await kubelets.request("DELETE", f"{maps}/explained")
     assert "pod explained-watcher is not ready: watcher: CrashLoopBackOff" in said.out
     assert (
-        "Cause         The --cloud-config file has mistakes and is not obeyed: ConfigMap default/explained"
+        "Cause         The --cloud-config file is invalid and has no effect: ConfigMap default/explained"
         in said.out
     )

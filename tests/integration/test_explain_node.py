@@ -138,7 +138,7 @@ async def test_whose_the_node_is_stands_in_the_file(cluster: Cluster):
     said = await cluster.explain("shows-1", f"--cloud-config={file}")
     assert said.status == 1
     assert "foreign  cloud-node " in said.out
-    assert "ours     certificatesigningrequest-approving-controller" in said.out
+    assert "managed  certificatesigningrequest-approving-controller" in said.out
     assert "Lifecycle would ignore it" in said.out
     file.write_text("ownership: {nodeSelectors: []}\n")
     refused = await cluster.explain("shows-1", f"--cloud-config={file}")
@@ -196,7 +196,7 @@ async def test_a_nats_that_is_not_there_is_the_cause_and_the_rest_is_told(cluste
     said = await cluster.explain("shows-1", "--nats-url=nats://127.0.0.1:1")
     assert (said.status, said.err) == (1, "")
     assert said.out.splitlines()[1].startswith(
-        "Cause         NATS does not answer, so no service hears of it: "
+        "Cause         NATS does not answer, so no service receives events: "
     )
     assert "Last messages of the services\n  unknown: NATS does not answer: " in said.out
 

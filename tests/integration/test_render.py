@@ -219,7 +219,7 @@ async def test_who_may_not_list_nodes_is_told_so(operator: Operator):
     nobody = str(server.kubeconfig("nobody"))
     said = await operator.render("rules.yaml", "--all-nodes", KUBECONFIG=nobody)
     assert said.status == 2
-    assert "the Kubernetes API does not give its Nodes: " in said.err
+    assert "the Kubernetes API request failed: " in said.err
     assert "forbidden" in said.err
 
 

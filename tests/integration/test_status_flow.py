@@ -93,7 +93,7 @@ async def test_who_may_only_list_nodes_is_told_what_is_missing(cluster: Installe
     said = await cluster.status(**as_user)
     assert said.status in (1, 2)
     assert "CSRs: list certificatesigningrequests: 403" in said.out
-    assert "needs to list pods in status-tests" in said.out
+    assert "this requires permission to list pods in status-tests" in said.out
     assert "\nCSRs          unknown\n" in said.out
     stranger = {"KUBECONFIG": str(cluster.server.kubeconfig("status-stranger"))}
     said = await cluster.status(**stranger)

@@ -95,7 +95,7 @@ async def test_without_flags_the_claims_tell_what_they_can(cluster: Cluster):
         ["?", "10.240.0.0/12", "/24", "?", "5", "?", "0"],
         ["?", "fd00:10:244::/48", "/96", "?", "5", "?", "0"],
     ]
-    assert "How many blocks there are is not known: give --cluster-cidr" in said.out
+    assert "The number of blocks is unknown: set --cluster-cidr" in said.out
 
 
 async def test_pools_of_the_config_file_are_those_of_ipam(cluster: Cluster):
@@ -142,7 +142,7 @@ async def test_what_somebody_else_gave_is_a_conflict(cluster: Cluster):
     said = await cluster.status(*AS_IPAM)
     assert said.status == 1
     assert f"Node status-0 has {taken}, Node twice has {taken}" in said.out
-    assert "Node wide has 11.0.0.0/8: it is wider than /12" in said.out
+    assert "Node wide has 11.0.0.0/8: it is larger than /12" in said.out
     assert sorted(conflict["kind"] for conflict in (await cluster.told())["conflicts"]) == ["odd", "overlap"]
 
 

@@ -122,7 +122,7 @@ async def test_a_kubelet_that_gives_no_address(stuck: Stuck):
     await stuck.cluster.kubelets.join(SimKubelet(name="no-ip", ips=("10.233.0.2",), provided_node_ip=""))
     await stuck.told(
         "no-ip",
-        "It has the taint, and no annotation alpha.kubernetes.io/provided-node-ip",
+        "It has the taint but no annotation alpha.kubernetes.io/provided-node-ip",
         "Set cluster.externalCloudProvider.enabled: true",
     )
 
@@ -153,7 +153,9 @@ async def test_a_role_that_talos_refuses(stuck: Stuck):
     await stuck.cluster.machines.put_machines(machine)
     await stuck.cluster.machines.set_faults(machine.id, permission_denied=True)
     await stuck.cluster.kubelets.join(SimKubelet.of_machine(machine))
-    await stuck.told("refused", "Talos refuses the role that it is asked with", "allowedRoles: [os:reader]")
+    await stuck.told(
+        "refused", "Talos rejects the role of metadata's credential", "allowedRoles: [os:reader]"
+    )
 
 
 async def test_another_machine_at_its_address(stuck: Stuck):
@@ -185,7 +187,7 @@ async def test_a_rule_that_fails(stuck: Stuck):
     await stuck.join("by-rule", "10.233.0.7")
     await stuck.told(
         "by-rule",
-        "A rule of --cloud-config should give its providerID, and fails: ",
+        "A rule of --cloud-config should set its providerID but fails: ",
         "talos-ccm render FILE --from-cluster by-rule",
     )
 
@@ -193,7 +195,10 @@ async def test_a_rule_that_fails(stuck: Stuck):
 async def test_a_node_of_others(stuck: Stuck):
     await stuck.join("theirs", "10.233.0.8", labels={"team": "others"})
     await stuck.told(
-        "theirs", "The labeler leaves it alone: ownership.nodeSelector", "correct ownership", what="another's"
+        "theirs",
+        "The labeler does not manage it: ownership.nodeSelector",
+        "correct ownership",
+        what="managed by another controller",
     )
 
 
@@ -207,8 +212,8 @@ async def test_a_node_that_another_controller_has(stuck: Stuck):
     await stuck.told(
         "hetzner",
         "belongs to another cloud controller manager",
-        "Let one controller have it",
-        what="another's",
+        "stop the other one",
+        what="managed by another controller",
     )
 
 
@@ -221,8 +226,8 @@ async def test_a_certificate_that_is_denied(stuck: Stuck):
     name = await stuck.cluster.kubelets.request_certificate(kubelet, dns=("kubernetes",))
     said = await stuck.told(
         "asks-much",
-        f"The serving certificate {name} is denied, so logs and exec fail on it once it has no older one: ",
-        f"talos-ccm explain csr {name} says what to correct",
+        f"The serving certificate {name} is denied. kubectl logs and exec fail on the Node once it has no older certificate: ",
+        f"See what to correct: talos-ccm explain csr {name}",
         what="without a serving certificate",
     )
     assert "  csr         certificate denied\n" in said.out
@@ -244,7 +249,7 @@ async def test_no_pod_cidr_is_left(stuck: Stuck):
     await stuck.told(
         without[0],
         f"no free IPv4 block of /26 in {POOL}",
-        "talos-ccm status ipam shows its pools",
+        "pools: talos-ccm status ipam",
         what="without a pod CIDR",
     )
 
@@ -254,7 +259,7 @@ async def test_a_node_that_all_have_done_their_part_for_is_well(stuck: Stuck):
     await stuck.join("fine", "10.233.0.11")
 
     async def is_well() -> bool:
-        return "fine" in (await stuck.explain("fine")).out.splitlines()[0]
+        return "fine is healthy" in (await stuck.explain("fine")).out.splitlines()[0]
 
     await wait_until(is_well, "it is told", _SECONDS)
     told = (await stuck.explain("fine")).out
@@ -278,9 +283,9 @@ async def without(stuck: Stuck, service: str) -> AsyncIterator[None]:
 @pytest.mark.parametrize(
     ("service", "ip", "cause"),
     [
-        ("metadata", "10.233.0.12", "metadata has said nothing of its machine: "),
-        ("labeler", "10.233.0.13", "Its machine has answered, and the labeler has not carried it out: "),
-        ("watcher", "10.233.0.15", "No watcher leads, so nothing moves: the Lease "),
+        ("metadata", "10.233.0.12", "metadata has published nothing about its machine: "),
+        ("labeler", "10.233.0.13", "Its machine has answered, but the labeler has not written the Node: "),
+        ("watcher", "10.233.0.15", "No watcher leads, so no Node is processed: the Lease "),
     ],
 )
 async def test_a_service_does_not_run(stuck: Stuck, service: str, ip: str, cause: str):
@@ -297,8 +302,8 @@ async def test_kubernetes_refuses_what_the_labeler_writes(stuck: Stuck):
         await stuck.join("unpermitted", "10.233.0.14")
         await stuck.told(
             "unpermitted",
-            "Kubernetes does not take what the labeler writes on it: ",
-            "helm upgrade grants the rights",
+            "Kubernetes rejects the labeler's writes: ",
+            "restore the permissions with helm upgrade",
         )
     finally:
         await stuck.cluster.kubelets.request("POST", path.rpartition("/")[0], body=rights)
@@ -322,7 +327,7 @@ async def test_nats_does_not_run(stuck: Stuck):
         await stuck.join("unheard", "10.233.0.16")
         await stuck.told(
             "unheard",
-            "NATS does not answer, so no service hears of it: ",
+            "NATS does not answer, so no service receives events: ",
             "app.kubernetes.io/component=nats",
         )
     finally:
@@ -340,6 +345,6 @@ async def test_the_certificate_for_talos_has_expired(stuck: Stuck):
     await stuck.join("expired", "10.233.0.17")
     await stuck.told(
         "expired",
-        "Talos does not take the certificate",
+        "Talos rejects the client certificate of metadata",
         "kubectl -n kube-system describe serviceaccounts.talos.dev",
     )
