@@ -226,7 +226,8 @@ async def test_a_certificate_that_is_denied(stuck: Stuck):
     name = await stuck.cluster.kubelets.request_certificate(kubelet, dns=("kubernetes",))
     said = await stuck.told(
         "asks-much",
-        f"The serving certificate {name} is denied. kubectl logs and exec fail on the Node once it has no older certificate: ",
+        f"The serving certificate {name} is denied. kubectl logs and exec fail on the Node once it has no "
+        "older certificate: ",
         f"See what to correct: talos-ccm explain csr {name}",
         what="without a serving certificate",
     )

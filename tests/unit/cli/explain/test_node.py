@@ -120,7 +120,7 @@ SILENCE: Final = fault("timeout", "no answer within 5 s")
 ANOTHER: Final = MachineFault(
     kind="wrong_machine",
     step="Nodename",
-    message="the machine at 10.0.0.5 has the node name web-9, not web-5, and its systemUUID differs too",
+    message="the machine at 10.0.0.5 has node name web-9, not web-5, and its systemUUID is not its either",
 )
 REPLACED: Final = (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=NEW, queried_at=NOW),)
 
