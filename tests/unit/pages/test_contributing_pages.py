@@ -64,3 +64,25 @@ def test_the_steps_of_a_page_give_what_it_promises(tree: TreeCopy, walk: Walk):
 def test_no_step_of_a_page_can_be_left_out(tree: TreeCopy, walk: Walk, left_out: int):
     steps = walk.steps
     assert find_fault(tree, walk, (*steps[:left_out], *steps[left_out + 1 :]))
+
+
+def test_a_new_service_is_behind_the_walls_at_once(tree: TreeCopy):
+    tree.apply(WALKS["service"].steps)
+    check = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    assert tree.run("-c", check).returncode == 0
+    service = tree.root / "services" / "auditor" / "service.py"
+    service.write_text(service.read_text() + "\nfrom services.csr import decide\n")
+    broken = tree.run("-c", check)
+    assert "services.auditor is not allowed to import services.csr" in broken.stdout
+
+
+def test_a_new_service_changes_no_other_file_by_hand(tree: TreeCopy):
+    steps = WALKS["service"].steps
+    tree.apply(steps)
+    assert {path.split("/")[0] for path in tree.list_changes()} == {"deploy", "docs", "libs", "services"}
+    by_hand = {path for path in tree.list_changes() if not path.startswith("services/auditor/")}
+    assert by_hand == {
+        "libs/common/contract/services.py",
+        "deploy/k8s/chart/values.yaml",
+        "docs/design.md",
+    }
