@@ -1,0 +1,42 @@
+"""The handovers of CONTRIBUTING.md: every file and function that it names exists."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+ROWS = re.findall(r"^\| \d+ \| `([^`]+)` \| ([^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
+NAMED = [
+    *((path, name) for path, names, _ in ROWS for name in re.findall(r"`([^`]+)`", names)),
+    *(
+        (path, name)
+        for _, _, does in ROWS
+        for name, path in re.findall(r"`([\w.]+)` in `([\w/]+\.py)`", does)
+    ),
+]
+
+
+def defined_in(path: Path) -> set[str]:
+    """Functions, classes, and methods with the name of their class."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{each.name}" for each in node.body if hasattr(each, "name")}
+    return found
+
+
+def test_the_rows_are_numbered_from_watch_to_write():
+    numbers = re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)
+    assert [int(number) for number in numbers] == [*range(1, len(ROWS) + 1)]
+    assert len({path for path, _, _ in ROWS}) <= 25
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_a_handover_names_what_exists(path: str, name: str):
+    assert name in defined_in(ROOT / path)
