@@ -1,23 +1,9 @@
-"""The click commands `talos-ccm explain` and `talos-ccm explain csr`."""
-
-import ipaddress
-import sys
-from pathlib import Path
-from typing import Any
+"""The click group `talos-ccm explain`."""
 
 import click
 
-from cli import access_options
-from cli.command_exit import exit_on_failure
+from cli.explain.csr.command import csr
 from cli.explain.node.command import node
-from libs.common.settings.flag_values import parse_duration, parse_list
-
-
-def _parse_seconds(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    try:
-        return None if text is None else int(parse_duration(text))
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not {error}") from None
 
 
 @click.group(short_help="Explain the state of a Node or a certificate signing request.")
@@ -25,118 +11,5 @@ def explain() -> None:
     """Explain the state of a Node or a certificate signing request."""
 
 
+explain.add_command(csr)
 explain.add_command(node)
-
-
-@explain.command(short_help="Explain a kubelet's request for a serving certificate.")
-@click.argument("name")
-@click.option(
-    "--node", "of_node", is_flag=True, help="NAME is the name of a node: explain its newest request."
-)
-@access_options.KUBERNETES_OPTIONS
-@access_options.TALOS_OPTIONS
-@click.option(
-    "--all-machines",
-    is_flag=True,
-    help="Query every machine of the cluster for the names and addresses, not only the machines of "
-    "Nodes that claim them.",
-)
-@click.option(
-    "--without-talos",
-    is_flag=True,
-    help="Decide as csr does if metadata runs with --without-talos: query no machine.",
-)
-@click.option(
-    "--csr-allowed-networks",
-    "allowed_networks",
-    default="",
-    metavar="NETWORK,...",
-    help="Same value as for csr.",
-)
-@click.option(
-    "--service-cluster-ip-range",
-    "--service-networks",
-    "service_networks",
-    default="",
-    metavar="NETWORK,...",
-    help="Service networks of the cluster, same value as for csr; no node may have an address of "
-    "these networks. Default: queried from a control plane through Talos.",
-)
-@click.option(
-    "--csr-min-expiration",
-    "least",
-    callback=_parse_seconds,
-    metavar="DURATION",
-    help="Same value as for csr.",
-)
-@click.option(
-    "--csr-max-expiration", "most", callback=_parse_seconds, metavar="DURATION", help="Same value as for csr."
-)
-@click.option(
-    "--cloud-config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Path to the --cloud-config file, which configures ownership; - is standard input. Default: "
-    "all Nodes are managed.",
-)
-@access_options.output_option()
-def csr(
-    *,
-    output: str,
-    cloud_config: Path | None,
-    allowed_networks: str,
-    service_networks: str,
-    least: int | None,
-    most: int | None,
-    **source: Any,
-) -> None:
-    """Explain the CertificateSigningRequest NAME: its content, the result of each check that csr makes
-    now, the decision with its reason, the state in Kubernetes, and suggested actions.
-
-    The command queries the machine of the requesting node through the Talos API, and the machines of Nodes
-    that claim the same names or addresses. Without a talosconfig, the checks that need a machine are
-    unknown. Nothing is changed.
-
-    \b
-    Exit status:
-      0  the request is approved or would be approved
-      1  it is not: it is denied, superseded, waiting, or not handled by csr
-      2  unknown: no access to the cluster, no such request, or invalid
-         arguments
-
-    \b
-    Examples:
-      talos-ccm explain csr csr-x7k2p
-      talos-ccm explain csr web-1 --node -o json
-      talos-ccm explain csr csr-x7k2p --cloud-config ccm-config.yaml
-    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    networks, services = parse_list(allowed_networks), parse_list(service_networks)
-    _reject_unknown_networks("--csr-allowed-networks", networks)
-    _reject_unknown_networks("--service-cluster-ip-range", services)
-    with exit_on_failure():
-        from cli.explain.csr.from_cluster import RequestQuery  # noqa: PLC0415 - `--help` need not load it
-        from cli.explain.csr.run_explain_csr import explain_csr  # noqa: PLC0415
-        from cli.render.run_render import read_config  # noqa: PLC0415
-        from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415
-        from libs.common.contract.controllers import CSR_APPROVAL  # noqa: PLC0415
-        from services.csr.decision import ApprovalPolicy  # noqa: PLC0415
-
-        policy = ApprovalPolicy(
-            allowed_networks=networks,
-            service_networks=services or None,
-            min_expiration_seconds=least,
-            max_expiration_seconds=most,
-        )
-        file = read_config(cloud_config).document if cloud_config else CloudConfig()
-        ownership = file.ownership.for_controller(CSR_APPROVAL)
-        sys.exit(explain_csr(RequestQuery(**source), policy, ownership, as_json=output == "json"))
-
-
-def _reject_unknown_networks(option: str, networks: tuple[str, ...]) -> None:
-    for text in networks:
-        try:
-            ipaddress.ip_network(text)
-        except ValueError:
-            raise click.UsageError(
-                f'{option}: "{text}" is not a network such as 10.0.0.0/8 or fd00::/8'
-            ) from None

@@ -124,7 +124,7 @@ def test_modules_that_explain_query_nothing():
         "cli.explain.node.context_from_cluster",
     }
     assert importers_of(gathering, "cli") == {
-        "cli.explain.command",
+        "cli.explain.csr.command",
         "cli.explain.csr.run_explain_csr",
         "cli.explain.csr.from_cluster",
         "cli.render.from_cluster",

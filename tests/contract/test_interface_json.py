@@ -37,10 +37,10 @@ from tests import doctor_cases
 from tests.cli_screen import TEXTS
 from tests.contract.interface_shapes import domain, key_types
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.unit.cli.explain import test_explain
-from tests.unit.cli.explain import test_node as test_explain_node
+from tests.unit.cli.explain.csr import test_explain
+from tests.unit.cli.explain.node import test_node as test_explain_node
 from tests.unit.cli.status import test_flow as test_status_flow
-from tests.unit.cli.status import test_ipam as test_status_ipam
+from tests.unit.cli.status.ipam import test_ipam as test_status_ipam
 
 
 def printed(*arguments: str) -> Any:

@@ -6,8 +6,10 @@ from typing import Final, Protocol
 import pytest
 
 from tests.cli_screen import TEXTS
-from tests.unit.cli.explain import test_explain, test_node
-from tests.unit.cli.status import test_flow, test_ipam
+from tests.unit.cli.explain.csr import test_explain
+from tests.unit.cli.explain.node import test_node
+from tests.unit.cli.status import test_flow
+from tests.unit.cli.status.ipam import test_ipam
 
 
 class Screen(Protocol):

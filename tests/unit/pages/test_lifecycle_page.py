@@ -20,7 +20,7 @@ from services.lifecycle.gcp_spot import MIN_AGE, NOT_READY_TAINT
 from services.lifecycle.settings import LifecycleSettings
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
 from tests.architecture.sources import ROOT, sources
-from tests.unit.cli.explain.test_node import explained, shown
+from tests.unit.cli.explain.node.test_node import explained, shown
 
 PAGE: Final = (ROOT / "docs" / "lifecycle.md").read_text()
 SETTINGS: Final = LifecycleSettings()
