@@ -187,7 +187,7 @@ CASES = (
         expected=("InternalIP=198.51.100.7", "ExternalIP=2001:db8:2::7", NAME),
     ),
     AddressCase(
-        name="of what the cloud publishes the first that is no node IP counts",
+        name="the first published address that is no node IP counts",
         provided="198.51.100.7,2001:db8:2::7",
         platform="aws",
         links=(

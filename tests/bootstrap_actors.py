@@ -1,4 +1,4 @@
-"""A nats-server with exactly the configuration that the bootstrap makes, and everybody's key to it."""
+"""A nats-server with exactly the configuration of the bootstrap, and the key of each user."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ def make_server_config(**fields: Any) -> NatsServerConfig:
 
 
 class BootstrapInstallation:
-    """The server, the bootstrap's files beside it, and the folder in which it keeps keys."""
+    """The server, the bootstrap's files beside it, and the folder with its keys."""
 
     def __init__(self, server: NatsServer, flags: Sequence[str] = ()) -> None:
         """`flags` are the bootstrap's own."""
@@ -48,12 +48,12 @@ class BootstrapInstallation:
 
     @property
     def url(self) -> str:
-        """Where clients go."""
+        """The URL for clients."""
         return f"tls://127.0.0.1:{self.server.port}"
 
     @property
     def ca_file(self) -> Path:
-        """What clients trust, as the ConfigMap has it."""
+        """The CA file for clients, as in the ConfigMap."""
         return self.keys / "ca.crt"
 
     async def publish_as(self, user: str, messages: Mapping[str, bytes]) -> None:
@@ -70,7 +70,7 @@ class BootstrapInstallation:
             await client.close()
 
     def folder(self, name: str) -> Path:
-        """What stands for a Secret."""
+        """The folder that replaces a Secret."""
         return self.keys / f"{PREFIX}-nats-{name}"
 
     def seed_file(self, user: str) -> Path:
@@ -78,7 +78,7 @@ class BootstrapInstallation:
         return self.out / "system.nk" if user == "system" else self.folder(user) / "seed.nk"
 
     def bus_options(self, user: str) -> dict[str, Any]:
-        """What `connect_bus` is to be told for that user."""
+        """The options of `connect_bus` for that user."""
         return {
             "servers": (self.url,),
             "nkey_seed_file": self.seed_file(user),
@@ -95,7 +95,7 @@ class BootstrapInstallation:
         )
 
     def nats_flags(self, user: str) -> list[str]:
-        """What a process of that service is told of NATS, besides the address."""
+        """The NATS flags of a process of that service, without the address."""
         return [f"--nats-nkey-file={self.seed_file(user)}", f"--nats-ca-file={self.ca_file}"]
 
     def start_bootstrap_process(self, *more: str) -> ChildProcess:

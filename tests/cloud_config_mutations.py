@@ -1,4 +1,4 @@
-"""Config files that somebody broke: mutations of real ones, the same for the same seed."""
+"""Broken config files: mutations of real ones, the same for the same seed."""
 
 import random
 from collections.abc import Callable, Iterator

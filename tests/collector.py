@@ -21,7 +21,7 @@ class OtlpCollector:
         self.all: list[ExportedSpan] = []
         self.service_of: dict[bytes, str] = {}  # by span id
         self.resources: list[dict[str, str]] = []
-        self.headers: list[dict[str, str]] = []  # of the requests
+        self.headers: list[dict[str, str]] = []  # one per request
 
     async def receive(self, request: web.Request) -> web.Response:
         self.headers.append({key.lower(): value for key, value in request.headers.items()})

@@ -1,4 +1,4 @@
-"""Real servers for whoever asks for them. Fixtures and tests share one event loop for the whole session.
+"""Real servers for the tests that request them. All of a session shares one event loop.
 
 `make test` runs the files on several workers: each is a session, with servers of its own on free ports.
 """
@@ -22,7 +22,7 @@ from libs.testbed.nats_server import NatsServer
 from tests.distribution import ByServers, turn_of
 from tests.flow_actors import FlowActor
 
-# What a slow machine does to the time of one example says nothing about the code.
+# The time of one example on a slow machine says nothing about the code.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
 hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)  # make test-fast names it
@@ -31,10 +31,10 @@ hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)  # 
 # A shell that starts a suite in the background has it ignore Ctrl-C, and every process that tests start, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-_MOST_WORKERS = 6  # each may come to have two control planes, of half a gigabyte each
+_MOST_WORKERS = 6  # each may have two control planes, of half a gigabyte each
 
 
-# Whatever asks for one of these runs on a real server; so does a parameter that is marked so itself.
+# A test that uses one of these fixtures needs a real server.
 _REAL_SERVERS = frozenset({"control_plane", "machines", "nats_server", "real_api_server", "real_signer"})
 
 
@@ -65,13 +65,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServers:
-    """Whatever --dist says: several workers at once on one module's servers is never right."""
+    """Ignore --dist: several workers must never share the servers of one module."""
     return ByServers(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def what_only_the_collector_finds() -> Iterator[None]:
-    """Errors of what the tests have left behind are the last test's: the end of a worker tells nobody."""
+    """Report errors in garbage of the tests with the last test: the end of a worker hides them."""
     yield
     for _ in range(2):  # what the first frees may hold the last reference to more
         gc.collect()
@@ -93,20 +93,20 @@ async def kubelets(control_plane: ControlPlane) -> AsyncIterator[KubeletFleet]:
 
 @pytest.fixture(scope="session")
 async def machines(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MachineFleet]:
-    """One process of Talos machines for the session: use ids and addresses of your own."""
+    """One process of Talos machines for the session: use unique ids and addresses."""
     async with MachineFleet.start(tmp_path_factory.mktemp("machines")) as running:
         yield running
 
 
 @pytest.fixture
 async def nats_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
-    """A nats-server of one's own; it starts in 20 ms."""
+    """A nats-server for one test; it starts in 20 ms."""
     async with NatsServer.start(tmp_path / "nats") as running:
         yield running
 
 
 @pytest.fixture
 async def stream(nats_server: NatsServer) -> AsyncIterator[FlowActor]:
-    """A provisioned stream on that server, in which nobody has said anything yet."""
+    """A provisioned stream on that server, without messages."""
     async with FlowActor.open(nats_server.url) as provisioned:
         yield provisioned

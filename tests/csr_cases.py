@@ -77,7 +77,7 @@ IN_NODES = (ORGANIZATION, "system:nodes")
 
 
 class CsrCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One request of web-1 and what is to become of it."""
+    """One request of web-1 and its expected decision."""
 
     name: str
     pem: Callable[[], bytes]
@@ -196,7 +196,7 @@ def _subject(*rdns: tuple[tuple[str, str], ...], tag: int = UTF8) -> Callable[[]
 
 
 def _pem(make: Callable[[bytes], bytes]) -> Callable[[], bytes]:
-    """What becomes of an honest request's PEM."""
+    """A change of an honest request's PEM."""
     return lambda: make(encode_pem(RequestFields(sans=OWN).sign()))
 
 
@@ -714,7 +714,7 @@ CASES: tuple[CsrCase, ...] = (
     *_odd_pem(),
     *_who_and_what_for(),
 )
-# What becomes of these depends on what web-1 and the other machines attest; of the rest, on web-1's own.
+# These depend on what web-1 and the other machines attest; the rest only on web-1.
 AMONG_OTHERS = frozenset(
     {case.name for case in (*_others_names(), *_api_servers_addresses())}
     | {"another Node only writes that address"}

@@ -204,7 +204,7 @@ def encode_pem(der: bytes, label: str = "CERTIFICATE REQUEST") -> bytes:
 
 
 def encode_unsigned_request(spki: bytes, fields: RequestFields) -> bytes:
-    """A request for a key that nobody has, with a signature that nobody made."""
+    """A request with an invented key and an invented signature."""
     algorithm = encode_sequence(encode_oid(_SIGNED_BY["RSA"]), encode_tlv(0x05))
     return encode_sequence(fields.encode_unsigned(spki), algorithm, encode_tlv(0x03, b"\0" + b"\1" * 256))
 

@@ -203,7 +203,7 @@ def format_observations(name: str, what: InstallationSnapshot, state: str = "wro
     check = run_check(name, what)
     assert check.state == state, check
     for finding in check.findings:
-        assert finding.state == "ok" or finding.fix, "whoever finds something wrong says what to do"
+        assert finding.state == "ok" or finding.fix, "a finding that is not ok needs a fix"
     return "\n".join(line for f in check.findings for line in (f.observation, f.fix, *f.commands))
 
 

@@ -1,4 +1,4 @@
-"""What ipam needs of an API server, in memory, with every request in somebody's hand: when it arrives there,
+"""An API server for ipam in memory, where a test controls every request: when it arrives there,
 when its answer comes back, and whether."""
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -29,7 +29,7 @@ class SimulatedTask:
     """A coroutine of a replica, standing at a request."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], **told: Any):
-        self.arguments = told  # what the coroutine was told, for the test to judge it by
+        self.arguments = told  # the arguments of the request
         self.result: Any = None
         self.error: KubeError | TemporaryError | None = None
         self.done = False
@@ -50,7 +50,7 @@ class SimulatedTask:
         self.resume(self.answer)
 
     def resume(self, answer: Any) -> None:
-        """This is what the coroutine hears of its request."""
+        """The result that the coroutine gets for its request."""
         self.call = self.answer = None
         if isinstance(answer, KubeError):
             self._go(lambda: self._coroutine.throw(answer))
@@ -72,7 +72,7 @@ class SimulatedTask:
 
 
 def execute_call(call: PendingCall, task: SimulatedTask) -> Any:
-    """The answer to a request that arrives now: what it returns, or the error that it is told."""
+    """The answer to a request that arrives now: its result or its error."""
     try:
         return call.effect(task)
     except KubeError as error:

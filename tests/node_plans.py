@@ -80,7 +80,7 @@ def change_metadata(
     annotations: dict[str, str | None] | None = None,
     taints: tuple[Any, ...] | None = None,
 ) -> Node:
-    """The Node after somebody has changed these keys (None removes one), or all of its taints."""
+    """The Node after another client changed these keys (None removes one), or all of its taints."""
     metadata = msgspec.structs.replace(
         node.metadata,
         labels=_merged(node.labels, labels or {}),

@@ -1,4 +1,4 @@
-"""Who asks Talos machines in a test, and is told that they say nothing."""
+"""Queries of Talos machines that fail as expected."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who takes part in a watcher's test: a script of what the API server tells, and who follows what is said."""
+"""Participants of a watcher test: a scripted API server, and a follower of the published flow."""
 
 import asyncio
 import random
@@ -39,7 +39,7 @@ from tests.bus_actors import Recorder, run_during, wait_until
 
 
 class ScriptedKind(Generic[ObjectT]):
-    """What an API server has of a kind, told as the reflector tells it; several watchers may listen."""
+    """Objects of one kind in an API server, delivered as by the reflector to any number of watchers."""
 
     def __init__(self, *objects: ObjectT) -> None:
         self.version = 1000
@@ -47,7 +47,7 @@ class ScriptedKind(Generic[ObjectT]):
         self.unreadable: tuple[str, ...] = ()
         self.refusal: KubeError | None = None  # instead of a list
         self.lists = 0
-        self.asked: list[str] = []  # names of which it was asked whether they exist
+        self.asked: list[str] = []  # names whose existence was checked
         self.freshness: float | None = 0.0
         self._listeners: list[asyncio.Queue[WatchEvent[ObjectT]]] = []
         self._granted = asyncio.Event()
@@ -65,7 +65,7 @@ class ScriptedKind(Generic[ObjectT]):
         return stored
 
     def delete(self, name: str) -> None:
-        """Delete it; its last state bears the version of the deletion, as the API server's does."""
+        """Delete it; its last state has the version of the deletion, as the API server's does."""
         self.version += 1
         self._tell(Deleted(_at(self.objects.pop(name), self.version)))
 
@@ -77,7 +77,7 @@ class ScriptedKind(Generic[ObjectT]):
         self._tell(self._list())
 
     def grant(self) -> None:
-        """Refuse no more."""
+        """Stop refusing."""
         self.refusal = None
         self._granted.set()
 
@@ -85,9 +85,9 @@ class ScriptedKind(Generic[ObjectT]):
         self.lists += 1
         return ListSnapshot(tuple(self.objects.values()), str(self.version), self.unreadable)
 
-    def _tell(self, happening: WatchEvent[ObjectT]) -> None:
+    def _tell(self, event: WatchEvent[ObjectT]) -> None:
         for listener in self._listeners:
-            listener.put_nowait(happening)
+            listener.put_nowait(event)
 
     async def _listen(self, handle: Callable[[WatchEvent[ObjectT]], Awaitable[None]]) -> NoReturn:
         queue: asyncio.Queue[WatchEvent[ObjectT]] = asyncio.Queue()
@@ -137,27 +137,27 @@ class _ScriptedSource(Generic[ObjectT]):
         if self._script.refusal is not None:
             self._on_trouble(self._script.refusal)
 
-        async def tell(happening: WatchEvent[ObjectT]) -> None:
-            if isinstance(happening, ListSnapshot):
-                for name in happening.unreadable:
+        async def tell(event: WatchEvent[ObjectT]) -> None:
+            if isinstance(event, ListSnapshot):
+                for name in event.unreadable:
                     self._on_unreadable(UnreadableObject(resource="", name=name, reason="no metadata"))
-            await handle(happening)
+            await handle(event)
 
         await self._script._listen(tell)
 
 
 class WatcherFlow(Recorder):
-    """Follows the flow and counts what it hears live."""
+    """Follows the flow and records its events."""
 
     def list_node_events(self, name: str) -> list[ObservedNode]:
-        """All that was said of a name since following began, in stream order."""
+        """All events of a Node since following began, in stream order."""
         return [event for event in self.nodes() if _name(event) == name]
 
     def nodes(self) -> list[ObservedNode]:
         return [event for event in self.events() if isinstance(event, ObservedNode)]
 
     def list_request_events(self, name: str) -> list[ObservedCsr]:
-        """All that was said of a CSR since following began, in stream order."""
+        """All events of a CSR since following began, in stream order."""
         return [event for event in self.requests() if _csr_name(event) == name]
 
     def requests(self) -> list[ObservedCsr]:
@@ -174,7 +174,7 @@ class WatcherFlow(Recorder):
         return next(reversed(self.list_node_events(name)), None)
 
     def observed(self, name: str) -> NodeObserved:
-        """What was last said of a Node that exists."""
+        """The last event of a Node that exists."""
         last = self.last(name)
         assert isinstance(last, NodeObserved), last
         return last
@@ -184,7 +184,7 @@ class WatcherFlow(Recorder):
         return last.node.uid if isinstance(last, NodeObserved) else ""
 
     def epoch(self, name: str) -> int:
-        """That of the last word of a name, 0 for none."""
+        """The epoch of the last event of a Node, 0 for none."""
         last = self.last(name)
         return last.order.epoch if last is not None else 0
 
@@ -192,7 +192,7 @@ class WatcherFlow(Recorder):
         return f"{OBSERVED_NODE}.{name}"
 
     def sequence_of(self, name: str) -> int:
-        """The stream's for the last word of that name."""
+        """The sequence of the last event of that Node."""
         return max(m.sequence for m in self.messages if m.subject == self.subject_of(name))
 
     def existing(self) -> set[str]:
@@ -252,7 +252,7 @@ def make_watcher(
     candidacy: LeaderElector | None = None,
     **settings: Any,
 ) -> WatcherService:
-    """A watcher with quick timing; without a kube it takes no Lease, and hears of what has a script."""
+    """A watcher with quick timing; without a kube it takes no Lease and watches what has a script."""
     chosen: dict[str, Any] = {
         "observe_only": kube is None and candidacy is None,
         "controllers": ("*",) if kube is not None or requests is not None else ("cloud-node",),

@@ -1,4 +1,4 @@
-"""The two API servers that one suite holds to the same behaviour; where they differ, the real is right."""
+"""The real and the simulated API server, which pass the same tests; the real one is right if they differ."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +18,7 @@ ApiServer = ControlPlane | SimApiServer
 
 @pytest.fixture(scope="session")
 async def real_api_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """No controller manager runs here, so that nobody else writes; use names of your own, and clean up."""
+    """Runs no controller manager, so only the tests write; use unique names, and clean up."""
     run_dir = tmp_path_factory.mktemp("real-api-server")
     async with ControlPlane.start(run_dir, controller_manager=False) as running:
         yield running
@@ -32,7 +32,7 @@ async def simulated_api_server(tmp_path_factory: pytest.TempPathFactory) -> Asyn
 
 @pytest.fixture(scope="session", params=[pytest.param("real", marks=pytest.mark.real_servers), "simulated"])
 def api_server(request: pytest.FixtureRequest) -> ApiServer:
-    """Both stay until the end of the session: the parameter changes with every file."""
+    """Both run until the end of the session, because the parameter changes with every file."""
     server: ApiServer = request.getfixturevalue(f"{request.param}_api_server")
     return server
 
@@ -55,7 +55,7 @@ async def admin(api_server: ApiServer) -> AsyncIterator[KubeletFleet]:
 
 @pytest.fixture(scope="session")
 def real_signer(control_plane: ControlPlane) -> ControlPlane:
-    """With a controller manager, which signs what is approved."""
+    """With a controller manager, which signs approved requests."""
     return control_plane
 
 
@@ -71,7 +71,7 @@ def signing_api_server(request: pytest.FixtureRequest) -> ApiServer:
 
 @pytest.fixture(scope="session")
 async def signing(signing_api_server: ApiServer) -> AsyncIterator[KubeletFleet]:
-    """Requests as admin and as any node, where somebody signs."""
+    """Requests as admin and as any node, where a controller signs."""
     async with KubeletFleet.start(signing_api_server) as running:
         yield running
 

@@ -22,7 +22,7 @@ class ModuleText:
         }
 
     def strings(self, expression: ast.expr, seen: frozenset[str] = frozenset()) -> Iterator[str]:
-        """The string constants that the expression can have; what is computed is left out."""
+        """The string constants that the expression can have; computed values are left out."""
         match expression:
             case ast.Constant(value=str(text)):
                 yield text

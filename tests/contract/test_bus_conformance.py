@@ -127,7 +127,7 @@ async def test_the_last_message_of_a_subject_is_what_was_published_last(bus: Bus
 
 
 async def test_a_subject_that_nobody_published_to_has_no_last_message(bus: Bus):
-    assert await bus.get_last(subject("nobody")) is None
+    assert await bus.get_last(subject("unknown")) is None
 
 
 async def test_a_publisher_that_does_not_know_the_last_sequence_is_refused(bus: Bus):
@@ -382,7 +382,7 @@ async def test_a_verdict_on_a_replaced_message_harms_nothing(bus: Bus, late: Dis
         await wait_until(lambda: worker.in_flight == 2)
         worker.gate.set()
         await wait_until(lambda: len(worker.finished) == 2)
-        await asyncio.sleep(0.3)  # what was said late to come back has had its chance
+        await asyncio.sleep(0.3)  # a late redelivery would have arrived by now
         await bus.publish(make_event("next"))
         await wait_until(lambda: "next" in worker.list_names())
     assert [message.event for message in worker.seen[:2]] == [make_event(order=1), make_event(order=2)]
@@ -432,7 +432,7 @@ async def test_a_durable_made_anew_under_its_consumer_goes_on_and_loses_nothing(
 
 async def test_handling_runs_in_the_context_of_whoever_consumes(bus: Bus):
     # Log fields and the trace are context: a handler must not speak in the publisher's name.
-    spoken_for: ContextVar[str] = ContextVar("spoken_for", default="nobody")
+    spoken_for: ContextVar[str] = ContextVar("spoken_for", default="none")
     heard: list[str] = []
 
     def judge(message: Message) -> Disposition:

@@ -15,9 +15,9 @@ DECODED: Final[list[dict[str, Any]]] = json.loads((HERE / "decoded.json").read_t
 TAKEN: Final = [each for each in DECODED if "file" in each]
 REFUSED: Final = [each for each in DECODED if "refused" in each]
 
-# What the reference takes and we refuse: a part of what is said there -> why that is no loss.
+# Files that the reference accepts and we reject: part of our error -> why this is no loss.
 WE_REFUSE: Final = {
-    "is not a plain text": "a tag, or no key at all: nobody means it",
+    "is not a plain text": "a tag, or no key at all: never intended",
     "has no key": "a misspelt key, which the reference passes over",
     "found another document": "the reference passes over all but the first",
     "lacks key": "the reference fails at the first node",
@@ -25,7 +25,7 @@ WE_REFUSE: Final = {
 # What the reference refuses and we take.
 WE_TAKE: Final = {
     "EOF": "an empty file says nothing",
-    "found incompatible YAML document": "%YAML 1.2, which nobody reads otherwise",
+    "found incompatible YAML document": "%YAML 1.2, which other parsers reject too",
     "cannot decode !!str `x` as a !!int": "a text, whatever its author called it",
 }
 

@@ -1,4 +1,4 @@
-"""Every version of every event, as it was first written, can be read for ever: samples are never edited."""
+"""Every version of every event stays readable as it was first written: samples are never edited."""
 
 import contextlib
 import typing

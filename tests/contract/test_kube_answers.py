@@ -295,7 +295,7 @@ async def test_a_config_map_is_compared_and_swapped_by_its_version_if_one_is_nam
     [
         ({"verb": "patch", "resource": "nodes", "subresource": "status"}, True, True),
         ({"verb": "delete", "resource": "nodes"}, True, False),
-        ({"verb": "get", "resource": "nodes", "name": "somebody"}, True, False),
+        ({"verb": "get", "resource": "nodes", "name": "other-1"}, True, False),
         ({"verb": "get", "resource": "secrets", "namespace": "kube-system"}, True, False),
     ],
 )

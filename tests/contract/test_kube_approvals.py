@@ -28,7 +28,7 @@ APPROVAL = SigningRequestCondition(type="Approved", reason="Test", message="an <
 
 @pytest.fixture
 async def name(admin: KubeletFleet) -> AsyncIterator[str]:
-    """A request of a kubelet, which nobody has decided yet."""
+    """A pending request of a kubelet."""
     made = await admin.request_certificate(ASKS)
     yield made
     await admin.request("DELETE", f"{CSRS}/{made}")

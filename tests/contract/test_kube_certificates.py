@@ -16,7 +16,7 @@ KUBELET = SimKubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
 
 @pytest.fixture
 async def name(admin: KubeletFleet) -> AsyncIterator[str]:
-    """A request of a kubelet, which nobody has decided yet."""
+    """A pending request of a kubelet."""
     made = await admin.request_certificate(KUBELET)
     yield made
     await admin.request("DELETE", f"{CSRS}/{made}")

@@ -25,7 +25,7 @@ def a_config_map(
 
 @pytest.fixture
 async def name(admin: KubeletFleet, request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """Of a ConfigMap that is gone afterwards."""
+    """The name of a ConfigMap that is deleted afterwards."""
     made = f"c{abs(hash(request.node.name)) % 10**12}"
     yield made
     await admin.request("DELETE", f"{PATH}/{made}")

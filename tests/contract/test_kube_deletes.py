@@ -31,7 +31,7 @@ async def test_a_node_is_deleted_as_the_version_that_was_seen(api: KubeApi, node
 
 
 async def test_a_node_that_somebody_wrote_since_stays(api: KubeApi, node: Node):
-    patch = [{"op": "add", "path": "/metadata/labels", "value": {"somebody": "was-here"}}]
+    patch = [{"op": "add", "path": "/metadata/labels", "value": {"changed-by": "another-client"}}]
     now = await api.patch_node(node.name, patch)
     with pytest.raises(Conflict):
         await api.delete_node(node.name, uid=node.uid, resource_version=node.metadata.resource_version)
@@ -58,12 +58,14 @@ async def test_a_node_that_is_gone_is_told_as_such(api: KubeApi):
 
 
 async def test_who_may_not_delete_is_told_so(api_server: ApiServer, api: KubeApi, node: Node):
-    nobody = KubeApi(load_kube_config(api_server.kubeconfig("nobody"), {}), user_agent="talos-ccm/test")
+    stranger = KubeApi(load_kube_config(api_server.kubeconfig("stranger"), {}), user_agent="talos-ccm/test")
     try:
         with pytest.raises(Forbidden):
-            await nobody.delete_node(node.name, uid=node.uid, resource_version=node.metadata.resource_version)
+            await stranger.delete_node(
+                node.name, uid=node.uid, resource_version=node.metadata.resource_version
+            )
     finally:
-        await nobody.close()
+        await stranger.close()
     assert await api.get_node(node.name) == node
 
 

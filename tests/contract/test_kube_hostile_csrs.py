@@ -1,6 +1,6 @@
-"""What a real and a simulated control plane make of every hostile request if somebody approves it unread.
+"""The outcome of every hostile request on a real and a simulated control plane if it is approved unread.
 
-What the API server refuses needs nobody's judgement; what the signer would sign, only csr stands before.
+The API server rejects some of them. Only csr prevents that the signer signs the others.
 """
 
 import asyncio
@@ -76,8 +76,8 @@ async def verdict_on(case: CsrCase, kubelets: KubeletFleet) -> Verdict:
 
 @pytest.fixture(scope="module")
 async def verdicts(signing: KubeletFleet, signing_api_server: ApiServer) -> dict[str, Verdict]:
-    """All of them at once, but those of other signers, whom nobody answers here, and of users whose names
-    no HTTP header can carry.
+    """All cases at once, except those of other signers, which have no controller here, and those of users
+    whose names no HTTP header can carry.
     """
     left_out = NOT_SIMULATED if isinstance(signing_api_server, SimApiServer) else frozenset[str]()
     asked = [

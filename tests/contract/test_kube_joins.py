@@ -97,11 +97,11 @@ async def test_the_audit_log_counts_who_asked_for_what(api_server: ApiServer, ad
 async def test_a_kubeconfig_carries_exactly_the_identity_that_was_asked_for(
     api_server: ApiServer,
 ):
-    async with KubeletFleet.start(_As(api_server, "tb-nobody")) as nobody:
-        refused = await nobody.request("GET", "/api/v1/nodes")
+    async with KubeletFleet.start(_As(api_server, "tb-stranger")) as stranger:
+        refused = await stranger.request("GET", "/api/v1/nodes")
     assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
-    assert 'User "tb-nobody"' in refused.body["message"]
-    assert "tb-nobody" in api_server.kubeconfig("tb-nobody").read_text()
+    assert 'User "tb-stranger"' in refused.body["message"]
+    assert "tb-stranger" in api_server.kubeconfig("tb-stranger").read_text()
 
 
 class _As:

@@ -204,7 +204,7 @@ async def test_whoever_comes_and_goes_at_no_moment_do_two_lead(lock: MakeLock, s
             leading = [j for j, candidate in enumerate(candidates) if candidate.is_leading]
             assert len(leading) <= 1
             leaders += leading
-    assert len(set(leaders)) > 1, "nobody ever took over: this proves nothing"
+    assert len(set(leaders)) > 1, "the leader never changed: this proves nothing"
 
 
 def test_a_renew_deadline_that_would_let_two_lead_is_refused(lock: MakeLock):

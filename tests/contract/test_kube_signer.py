@@ -95,14 +95,14 @@ async def test_a_request_without_names_fails(signing: KubeletFleet):
 
 
 async def test_an_ipv4_address_written_as_ipv6_becomes_the_ipv4_address(signing: KubeletFleet):
-    # Whoever judges such a request by the address that it spells judges another than the one that is signed.
+    # A check of the address as spelled would judge another address than the signed one.
     name = await signing.file_request(a_request(dns=(), ips=("::ffff:10.7.0.9",)), user=USER)
     certificate = x509.load_pem_x509_certificate((await approved(signing, name)).certificate)
     assert names_in(certificate) == ["10.7.0.9"]
 
 
 async def test_the_signer_signs_addresses_and_names_that_no_kubelet_should_have(signing: KubeletFleet):
-    # It looks at nobody's Node: only who approves can refuse these.
+    # The signer ignores Nodes: only the approver can deny these.
     asked = ["*", "kubernetes", "127.0.0.1", "0.0.0.0"]
     name = await signing.file_request(a_request(asked[:2], asked[2:]), user=USER)
     assert names_in(x509.load_pem_x509_certificate((await approved(signing, name)).certificate)) == asked

@@ -305,12 +305,12 @@ async def test_an_event_told_twice_in_a_minute_is_one_event_on_the_node(
 
 
 async def test_a_right_that_is_missing_is_told_with_who_lacks_what(api_server: ApiServer, node: Node):
-    nobody = KubeApi(load_kube_config(api_server.kubeconfig("nobody"), {}), user_agent="talos-ccm/test")
+    stranger = KubeApi(load_kube_config(api_server.kubeconfig("stranger"), {}), user_agent="talos-ccm/test")
     try:
-        with pytest.raises(Forbidden, match=r'User "nobody" cannot get resource "nodes"'):
-            await nobody.get_node(node.name)
+        with pytest.raises(Forbidden, match=r'User "stranger" cannot get resource "nodes"'):
+            await stranger.get_node(node.name)
     finally:
-        await nobody.close()
+        await stranger.close()
 
 
 async def test_a_name_that_would_address_the_collection_never_leaves(api: KubeApi):

@@ -140,7 +140,7 @@ async def live_through_a_lot(machines: MachineFleet, machine: SimMachineFacts, k
 
 
 def by_id(events: list[tuple[int, bytes, bytes]]) -> dict[str, list[Any]]:
-    """What each resource lived through: of several that vanish at once, Go tells in any order."""
+    """The history of each resource; Go reports several deletions at once in any order."""
     told: dict[str, list[Any]] = {}
     for kind, new, old in events:
         told.setdefault(resource_id(new), []).append((kind, comparable(new), old and comparable(old)))

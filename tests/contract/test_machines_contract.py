@@ -173,7 +173,7 @@ class TestWhatAMachineSays:
         try:
             assert text(decode(spec(await cosi.get(NODE, *NODENAME))), 1) == "web-9"
             assert text(decode(spec(await cosi.get("fd00:20::1", *NODENAME))), 1) == "web-1", (
-                "where nobody else is"
+                "where no other machine is"
             )
         finally:
             await talos.delete_machines("web-9")

@@ -80,7 +80,7 @@ def read(reads: str, message: bytes) -> Any:
                 return count_changes(message)
             except WatchErrored as error:
                 return str(error)
-    raise AssertionError(f"nobody reads {reads}")
+    raise AssertionError(f"no reader for {reads}")
 
 
 def every_field(facts: msgspec.Struct) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""csr between a bus and an API server in memory: what it approves, and what it must not."""
+"""csr between a bus and an API server in memory: which requests it approves and denies."""
 
 from pathlib import Path
 
@@ -183,10 +183,10 @@ async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrServiceF
         await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-new", "approved")
         await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
-        await flow.delete_request(new)  # approved before: the older one is of no use to anybody
+        await flow.delete_request(new)  # approved before: the older one is useless
         other = make_serving_request("csr-other", node="web-2", ips=("10.0.0.6",))
         await flow.file_and_enrich(other)
-        await flow.wait_for_decision("csr-other", "waiting")  # all that was said before has been heard
+        await flow.wait_for_decision("csr-other", "waiting")  # csr has received every event before it
     assert flow.kube.patched == ["csr-new"]
 
 
@@ -301,7 +301,7 @@ async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrSe
         await flow.wait_for_decision("csr-1", "waiting")
         await flow.wait_for_decision("csr-2", "waiting")
         clock.advance(31)
-        await wait_until(lambda: len(flow.kube.events) >= 2, "both are told")
+        await wait_until(lambda: len(flow.kube.events) >= 2, "both have Events")
         clock.advance(31)
         await flow.publish_leading()
         await flow.file_and_enrich(make_serving_request("csr-3", node="web-3"))
@@ -322,7 +322,7 @@ async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrServiceFlow)
             clock.advance(31)
             await flow.publish_leading()
             csr._waiting_request_reconciler.run_periodic_checks()
-        await wait_until(lambda: bool(flow.kube.events), "it is told")
+        await wait_until(lambda: bool(flow.kube.events), "it is reported")
     assert flow.kube.list_event_reasons("web-1") == ["CSRWaiting"]
     assert "csr-1" in flow.kube.events[0].message
 
@@ -354,10 +354,10 @@ async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_
         await flow.wait_for_decision("csr-1", "waiting")
         clock.advance(31)
         await flow.publish_leading()
-        await wait_until(lambda: flow.kube.list_event_reasons("web-1") == ["CSRWaiting"], "it is told")
+        await wait_until(lambda: flow.kube.list_event_reasons("web-1") == ["CSRWaiting"], "it is reported")
         # another replica, or a person
         await flow.observe_request(decided_by_somebody(flow.kube.request("csr-1")))
-        await wait_until(lambda: not csr._pending_requests.by_name, "it is heard of")
+        await wait_until(lambda: not csr._pending_requests.by_name, "csr has received it")
         await flow.file_and_enrich(make_serving_request("csr-2"), fault=REFUSED, node_uid="uid-1")
         await flow.wait_for_decision("csr-2", "waiting")
         csr._waiting_request_reconciler.run_periodic_checks()
@@ -404,7 +404,7 @@ async def test_nothing_is_decided_before_the_table_is_complete_with_requests(tmp
     ):
         await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
-        await wait_until(lambda: "node-csr-approval" in "; ".join(csr.problems()), "it is told")
+        await wait_until(lambda: "node-csr-approval" in "; ".join(csr.problems()), "it is reported")
         assert flow.kube.patched == []
         assert await flow.get_decision("csr-1") is None
         await flow.publish_snapshot(requests=1)
@@ -500,7 +500,7 @@ async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_b
         await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
         await wait_until(lambda: flow.kube.patched == ["csr-1"], "it was tried")
         await flow.observe_request(flow.kube.request("csr-1"))
-        await wait_until(lambda: not csr._pending_requests.by_name, "it is heard of")
+        await wait_until(lambda: not csr._pending_requests.by_name, "csr has received it")
     assert flow.kube.patched == ["csr-1"]
     [condition] = flow.kube.request("csr-1").status.conditions
     assert condition.message == "by hand"
@@ -539,7 +539,7 @@ async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrServiceF
         assert not csr._waiting_requests._names_by_node
         assert not csr._decision_publisher._published
         await wait_until(lambda: not csr._waiting_request_reconciler._retry_at, "forgotten")
-        # for an hour the stream tells that they are gone: of a kubelet that files a hundred a second it
+        # for an hour the stream has the events of deleted requests: for a kubelet with a hundred a second it
         # holds hundreds of thousands by then
         assert not csr._stream_cache.list_under(OBSERVED_CSR)
         await wait_until(lambda: not csr._stream_cache.list_under(ENRICHED_CSR), "forgotten")
@@ -593,7 +593,7 @@ async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_
         with monkeypatch.context() as patched:
             patched.setattr(csr._claim_index, "upsert_node", fails)
             await flow.publish_node(make_node("odd-1", uid="uid-odd"))
-            await wait_until(lambda: "odd-1" in "; ".join(csr.problems()), "it is told")
+            await wait_until(lambda: "odd-1" in "; ".join(csr.problems()), "it is reported")
         await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         assert await flow.get_decision("csr-1") is None
@@ -613,7 +613,7 @@ async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow
         )
         await flow.wait_for_decision("csr-new", "waiting")
         await flow.observe_request(decided_by_somebody(make_serving_request("csr-2", node="web-2")))
-        await wait_until(lambda: bool(csr._pending_requests.awaiting_signer), "it is heard of")
+        await wait_until(lambda: bool(csr._pending_requests.awaiting_signer), "csr has received it")
         await wait_until(
             lambda: csr._waiting_requests.by_name.keys() == {"csr-new"}, "the older one waits no more"
         )
@@ -628,7 +628,7 @@ async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow
         await wait_until(lambda: not csr._pending_requests.by_name, "both are gone")
         ahead = make_serving_request("csr-ahead", age_seconds=-60)
         await flow.file_request(ahead)
-        await wait_until(lambda: bool(csr._pending_requests.by_name), "it is heard of")
+        await wait_until(lambda: bool(csr._pending_requests.by_name), "csr has received it")
         csr._waiting_request_reconciler.run_periodic_checks()
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0, "the API server's clock is ahead of ours"
         await flow.delete_request(ahead)
@@ -665,7 +665,7 @@ async def test_every_hostile_or_odd_request_ends_as_the_table_says_and_none_ends
                 case.expected, ""
             )
             await flow.delete_request(request)
-            clock.advance(61)  # nobody's budget is what this is about
+            clock.advance(61)  # the rate limit is not tested here
             await flow.publish_leading()
         assert not csr.problems()
     assert ended == {case.name: OUTCOMES[case.expected] for case in CASES}

@@ -34,7 +34,7 @@ STATES: Final[dict[str, tuple[MachineFacts | None, bool]]] = {
     "its machine attests something else": (make_facts(node_ip="10.9.9.9", addresses=()), False),
     "its machine is another": (make_facts(node_name="db-1"), False),
     "its machine is silent": (None, False),
-    "it asks for what nobody may have": (HONEST, True),
+    "it requests a forbidden usage": (HONEST, True),
 }
 
 
@@ -96,7 +96,7 @@ async def test_by_schemes_a_request_is_answered_when_its_node_has_a_provider_id_
             decided = await flow.get_decision("csr-db-1")
             return decided is not None and "'hcloud://7'" in decided.reason
 
-        await wait_until(says_whose, "it is told whose db-1 is")
+        await wait_until(says_whose, "the owner of db-1 is reported")
     assert flow.kube.patched == ["csr-web-1"]
 
 
@@ -117,7 +117,7 @@ async def test_without_ownership_it_is_denied_at_once(flow: CsrServiceFlow):
 
 
 async def test_a_foreign_rival_of_our_node_is_told_nothing(flow: CsrServiceFlow):
-    """That two claim an address is told on ours alone."""
+    """A conflict about an address is reported on our Node only."""
     rival = make_node("db-1", uid="uid-2", labels={"team": "b"})
     same = AddressStatus(address="10.0.0.9/24", link="eth1", flags=128)
     clock = ManualClock()
@@ -129,7 +129,7 @@ async def test_a_foreign_rival_of_our_node_is_told_nothing(flow: CsrServiceFlow)
         await flow.wait_for_decision("csr-1", "waiting")
         clock.advance(60.0)
         csr._waiting_request_reconciler.run_periodic_checks()
-        await wait_until(lambda: bool(flow.kube.events), "the wait is told")
+        await wait_until(lambda: bool(flow.kube.events), "the wait is reported")
         await csr._event_recorder.flush()
     assert {event.regarding.name for event in flow.kube.events} == {"web-1"}
 

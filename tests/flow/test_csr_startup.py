@@ -198,7 +198,7 @@ async def test_that_metadata_asks_no_machine_is_learned_from_its_first_message(f
 
 
 async def test_the_flag_opens_no_gate_for_what_a_machine_attests(flow: CsrServiceFlow):
-    """csr is told --without-talos, and metadata asks machines all the same."""
+    """csr runs with --without-talos, but metadata queries machines."""
     await there_at_the_start(flow, "web-1", "db-1")
     async with flow.run_csr(without_talos=True) as csr:
         await wait_with_contested(flow)

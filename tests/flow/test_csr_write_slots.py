@@ -51,7 +51,7 @@ class Queue:
         await wait_until(lambda: in_flight._value.get() > MAX_CONCURRENT_WRITES, "csr-1 waits for a slot")
 
     async def heard(self) -> None:
-        """Return once csr has heard all that was said."""
+        """Return once csr has received every event."""
         sequence = await self.flow.publish_node(make_node("last-1", uid="uid-last", ip=""))
         await wait_until(lambda: self.csr._stream_cache.sequence >= sequence, "it is heard")
 

@@ -1,4 +1,4 @@
-"""ipam between a bus and an API server in memory: who gets which blocks, and when nobody gets any."""
+"""ipam between a bus and an API server in memory: which Nodes get which blocks, and when no Node gets any."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -47,7 +47,7 @@ flow = make_flow_fixture(IpamFlow.open)
 any_flow = make_any_flow_fixture(IpamFlow.open)
 
 
-# ---- who gets which blocks
+# ---- which Nodes get which blocks
 
 
 async def test_nodes_get_a_block_of_each_family_with_one_write_each_and_share_those_of_claims(
@@ -177,7 +177,7 @@ async def test_a_node_whose_addresses_keep_blocks_from_others_is_named_where_no_
     assert "whose blocks contain addresses of node web-1 (in 16)" in told.reason
 
 
-# ---- when nobody gets any
+# ---- when no Node gets a block
 
 
 async def test_nothing_is_given_before_somebody_leads_and_then_at_once(flow: IpamFlow):
@@ -450,7 +450,7 @@ async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_th
 
 
 def secondary(number: int, address: str) -> MachineFacts:
-    """Of a machine that has one more address, which its Node does not tell."""
+    """Facts of a machine with one more address, which its Node does not have."""
     facts = make_numbered_facts(number)
     another = AddressStatus(address=f"{address}/32", link="eth1", flags=128)
     return msgspec.structs.replace(facts, addresses=(*facts.addresses, another))
@@ -488,7 +488,7 @@ async def test_a_replica_that_starts_waits_for_a_machine_of_which_nothing_was_sa
     flow: IpamFlow,
 ):
     await flow.publish_node(flow.kube.put(make_numbered_node(1)))
-    # nobody is asked about it, and nothing is ever said
+    # metadata does not poll it and publishes nothing about it
     await flow.publish_node(flow.kube.put(make_numbered_node(2, ip="")))
     async with flow.run_ipam(ready=False) as service:
         await flow.join_nodes(3)
@@ -541,7 +541,7 @@ async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(fl
         assert flow.kube.page_writes == 0
 
 
-# ---- somebody else allocates, too
+# ---- another allocator
 
 
 async def test_another_allocator_is_told_within_a_resync_and_what_it_gave_goes_to_nobody_else(flow: IpamFlow):

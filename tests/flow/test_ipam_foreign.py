@@ -1,4 +1,4 @@
-"""Nodes that the file has be another's: ipam writes nothing for them, and gives what is theirs to nobody."""
+"""Nodes that another controller owns: ipam writes nothing for them, and allocates none of their blocks."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -83,7 +83,7 @@ async def test_by_schemes_a_node_is_served_as_soon_as_its_provider_id_is_ours(fl
             decided = await flow.get_decision("web-2")
             return decided is not None and "'hcloud://7'" in decided.reason
 
-        await wait_until(says_whose, "it is told whose web-2 is")
+        await wait_until(says_whose, "the owner of web-2 is reported")
     assert flow.kube.patched == ["web-1"]
 
 
@@ -142,7 +142,7 @@ async def test_a_node_that_the_file_gives_away_while_its_block_is_claimed_gets_n
 
 
 async def test_a_node_that_is_relabelled_before_its_block_is_written_gets_none(flow: IpamFlow):
-    """Nobody has told us of the new label yet; as soon as the watcher does, it is told whose the Node is."""
+    """ipam does not know the new label yet; once the watcher publishes it, the owner is reported."""
     async with flow.run_ipam(**by(TEAM_A)):
 
         def relabelled(verb: str, name: str) -> None:
@@ -151,7 +151,7 @@ async def test_a_node_that_is_relabelled_before_its_block_is_written_gets_none(f
 
         flow.kube.fails_before = relabelled
         await flow.join_nodes(1, labels=OURS)
-        await wait_until(lambda: bool(flow.kube.patched), "its block is to be written")
+        await wait_until(lambda: bool(flow.kube.patched), "ipam writes its block")
         await flow.publish_node(flow.kube.node("web-1"))
         await flow.wait_for_decision("web-1", "not-ours")
     assert flow.kube.pod_cidrs() == {}

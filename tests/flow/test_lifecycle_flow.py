@@ -84,7 +84,7 @@ async def test_what_kubernetes_says_at_that_moment_counts_not_what_was_heard(flo
 
 
 class Meddled(KubeApi):
-    """Somebody writes the Node right before it is deleted."""
+    """Another client writes the Node right before it is deleted."""
 
     meddle: Any = None
 
@@ -192,7 +192,7 @@ async def test_while_no_watcher_is_heard_to_lead_nothing_is_written(flow: Lifecy
         for told in ("1 of 3", "2 of 3"):
             await flow.publish_replacement(node)
             await flow.wait_for_decision("web-1", "kept", told)
-        flow.clock.advance(330)  # nobody says that he leads
+        flow.clock.advance(330)  # no leader heartbeat
         await flow.publish_poll_result(node, make_foreign_machine(queried_at=flow.clock.now()))
         later = await flow.add_lost_node("web-2", uuid="")
         await flow.publish(make_answering(later, stream_id=flow.stream_id, node_name="heard-last"))
@@ -240,7 +240,7 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_lead_and_the_looks_begin_
         await flow.publish_replacement(node)
         await flow.wait_for_decision("web-1", "kept", "2 of 3 looks")
         flow.server.faults.inject(EmptyClose(), resource="leases")
-        await wait_until(lambda: any("Lease" in problem for problem in service.problems()), "it is told")
+        await wait_until(lambda: any("Lease" in problem for problem in service.problems()), "it is reported")
         flow.clock.advance(10_001)
         await flow.publish_replacement(node, minutes=0)
         assert service.replica_status().leading_for is None
@@ -360,7 +360,7 @@ async def test_a_dry_run_tells_each_once_and_deletes_and_taints_nothing(flow: Li
         await flow.wait_for_decision("web-2", "shutdown")
         await flow.publish_replacement(node)
         await flow.publish_replacement(node)
-        await wait_until(lambda: ("create", "events") in flow.count_requests(mark), "it is told")
+        await wait_until(lambda: ("create", "events") in flow.count_requests(mark), "it is reported")
     assert await flow.get_node("web-1") == node
     assert await flow.get_node("web-2") == gone
     assert await flow.list_event_reasons("web-1") == ["WouldDeleteNode"]
@@ -447,7 +447,7 @@ async def test_a_machine_that_shut_down_is_tainted_until_it_answers(flow: Lifecy
         node = await flow.observe_node("web-2")
         await flow.publish_poll_result(node, last_known=make_facts())
         await flow.wait_for_decision("web-2", "kept", "connection refused")
-        taint = {"key": "somebody", "effect": "NoSchedule"}
+        taint = {"key": "other.example/taint", "effect": "NoSchedule"}
         taints = [msgspec.to_builtins(one) for one in node.spec.taints]
         await flow.patch(f"{NODES}/web-2", {"spec": {"taints": [taint, *taints]}})  # not seen yet
         await flow.publish_poll_result(node, last_known=GOING)
@@ -456,9 +456,9 @@ async def test_a_machine_that_shut_down_is_tainted_until_it_answers(flow: Lifecy
         )
         assert told.changes == (f"set taint {SHUTDOWN}:NoSchedule",)
         tainted = await flow.observe_node("web-2")
-        assert {one.key for one in tainted.spec.taints} >= {"somebody", SHUTDOWN}
-        others = [one for one in tainted.spec.taints if one.key not in ("somebody", SHUTDOWN)]
-        kept = [msgspec.to_builtins(one) for one in tainted.spec.taints if one.key != "somebody"]
+        assert {one.key for one in tainted.spec.taints} >= {"other.example/taint", SHUTDOWN}
+        others = [one for one in tainted.spec.taints if one.key not in ("other.example/taint", SHUTDOWN)]
+        kept = [msgspec.to_builtins(one) for one in tainted.spec.taints if one.key != "other.example/taint"]
         await flow.patch(
             f"{NODES}/web-2", {"spec": {"taints": kept}}
         )  # not seen: ours is at another place now

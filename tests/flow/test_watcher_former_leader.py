@@ -1,4 +1,4 @@
-"""A leader that was paused publishes after another one has taken over: what becomes of that."""
+"""Events of a paused leader that publishes after another one has taken over."""
 
 import asyncio
 import time

@@ -111,7 +111,7 @@ async def test_what_fills_the_stream_makes_it_grow_so_that_a_new_node_is_publish
         WatcherFlow(),
     )
     async with flow.follow(bus), run_during(make_watcher(bus, script.source).run()):
-        await flow.wait_for(lambda flow: flow.snapshots(), "all is said")
+        await flow.wait_for(lambda flow: flow.snapshots(), "the snapshot is complete")
         with suppress(StreamFull):
             for i in range(IDENTITIES * PENDING):
                 await filler.publish(make_event(f"csr-{i}", uid="u" * REQUEST_BYTES))

@@ -1,4 +1,4 @@
-"""What the watcher that leads shows of queues and Nodes: only it does, and looking is in nobody's way."""
+"""Gauges of queues and Nodes: only the leading watcher exports them, and measuring blocks nothing."""
 
 import asyncio
 import logging
@@ -88,7 +88,7 @@ async def test_a_look_that_fails_or_hangs_delays_neither_leading_nor_publishing(
         WatcherFlow(),
     )
     async with flow.follow(bus), run_during(make_watcher(bus, source.source).run()):
-        await flow.wait_for(lambda flow: flow.snapshots(), "all is said")
+        await flow.wait_for(lambda flow: flow.snapshots(), "the snapshot is complete")
         await wait_until(lambda: bus.looks > 0, "a look is under way or has failed")
         led = len(flow.leadings())
         source.put(make_node("web-2"))

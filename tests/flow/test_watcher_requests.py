@@ -68,7 +68,7 @@ async def test_what_becomes_of_a_request_is_said_and_its_end_at_once():
         script.delete("csr-web-1-1")
         await flow.wait_for(lambda f: isinstance(f.last_request("csr-web-1-1"), CsrGone), "its end")
         await flow.wait_for(lambda f: _is_issued(f, filed.name), "that it was issued")
-        assert len(flow.list_request_events(filed.name)) == 2, "approved and issued are said together"
+        assert len(flow.list_request_events(filed.name)) == 2, "one event for approved and issued"
         script.delete(filed.name)
         await flow.wait_for(lambda f: isinstance(f.last_request(filed.name), CsrGone))
         assert flow.existing_requests() == set()

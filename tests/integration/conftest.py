@@ -1,4 +1,4 @@
-"""Buses on a real nats-server that notice trouble within a second, an operator beside them; our processes."""
+"""Buses with quick timing on a real nats-server, an operator beside them, and our processes."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -99,7 +99,7 @@ async def separate_cluster(tmp_path: Path) -> AsyncIterator[ServiceCluster]:
 
 @asynccontextmanager
 async def operating(server: NatsServer) -> AsyncIterator[JetStreamContext]:
-    """An operator with the plain client, who may do everything."""
+    """An operator with a plain client and all permissions."""
     client = await nats.connect(server.url, allow_reconnect=False, error_cb=_say_nothing)
     try:
         yield client.jetstream()
@@ -108,7 +108,7 @@ async def operating(server: NatsServer) -> AsyncIterator[JetStreamContext]:
 
 
 async def put_raw(server: NatsServer, subject: str, payload: bytes) -> None:
-    """Store bytes that are nobody's event."""
+    """Store bytes that are no event."""
     async with operating(server) as operator:
         await operator.publish(subject, payload)
 
@@ -123,4 +123,4 @@ async def read_raw(server: NatsServer, subject: str) -> Msg:
 
 
 async def _say_nothing(_: Exception) -> None:
-    """The operator's connection may be cut together with everyone's."""
+    """Ignore errors: the operator's connection may be cut together with the others."""

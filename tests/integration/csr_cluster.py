@@ -18,7 +18,7 @@ from tests.csr_twins import TwinNode
 
 
 def machine_of(facts: MachineFacts, reachable_at: tuple[str, ...]) -> SimMachineFacts:
-    """A machine that says this of itself."""
+    """A machine with these facts."""
     told = facts.platform
     return SimMachineFacts(
         id=facts.node_name,
@@ -68,7 +68,7 @@ async def the_cluster_of_the_cases(
 
 
 async def _write_addresses(kubelets: KubeletFleet, node: Node) -> None:
-    """Its kubelet writes what is not its own."""
+    """Its kubelet writes addresses of another machine."""
     written = [{"type": each.type, "address": each.address} for each in node.status.addresses]
     path = f"/api/v1/nodes/{node.name}/status"
     body = {"status": {"addresses": written}}
@@ -78,9 +78,9 @@ async def _write_addresses(kubelets: KubeletFleet, node: Node) -> None:
 
 
 @asynccontextmanager
-async def anybody_may_ask(kubelets: KubeletFleet) -> AsyncIterator[None]:
-    """Users in no group of nodes may file requests, too, as they may in many a cluster."""
-    name, user = "anybody-may-ask", "jane"
+async def all_users_may_request(kubelets: KubeletFleet) -> AsyncIterator[None]:
+    """Users in no node group may create requests too, as in many clusters."""
+    name, user = "all-users-may-request", "jane"
     group, resource = "certificates.k8s.io", "certificatesigningrequests"
     rbac = "rbac.authorization.k8s.io"
     rule = {"apiGroups": [group], "resources": [resource], "verbs": ["create"]}
@@ -102,7 +102,7 @@ async def anybody_may_ask(kubelets: KubeletFleet) -> AsyncIterator[None]:
     for manifest in (role, binding):
         await kubelets.request("POST", get_collection_path(manifest), body=manifest)
     try:
-        await wait_until(may, "anybody may ask")
+        await wait_until(may, "all users may request")
         yield
     finally:
         for manifest in (binding, role):
@@ -133,7 +133,7 @@ async def file_case(kubelets: KubeletFleet, case: CsrCase) -> str:
 
 
 async def state_of(kubelets: KubeletFleet, name: str) -> SigningOutcome:
-    """What has become of it so far."""
+    """The outcome of a request so far."""
     return read_outcome((await kubelets.request("GET", f"{CSRS}/{name}")).body)
 
 
@@ -155,7 +155,7 @@ async def until_said(services: ServiceProcesses, process: str, *words: str) -> N
 
 
 def pids_of(services: ServiceProcesses) -> dict[str, int]:
-    """Of the processes that run, by name."""
+    """Pages of the running processes by name."""
     return {name: child.pid for name, child in services.children.items() if child.is_running}
 
 

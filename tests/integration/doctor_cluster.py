@@ -1,4 +1,4 @@
-"""A cluster in which the chart's objects are applied and its pods are said to run, for `talos-ccm doctor`."""
+"""A cluster with the chart's objects and pods that are reported as running, for `talos-ccm doctor`."""
 
 import asyncio
 import copy
@@ -95,34 +95,34 @@ class Installed:
     epoch: int = 0
 
     async def lead(self) -> None:
-        """The watcher says that it leads, as it does every few seconds."""
+        """Publish the leader's heartbeat, as the watcher does every few seconds."""
         self.epoch += 1
         await self.bus.publish(
             Leading(stream_id=self.bus.stream_id, epoch=self.epoch, holder=f"{PREFIX}-watcher-0")
         )
 
     async def seen(self, *only: str, kubeconfig: Path | None = None) -> InstallationSnapshot:
-        """What the command gathers."""
+        """The snapshot that the command gathers."""
         await self.lead()
         source = DoctorQuery(kubeconfig=kubeconfig or self.server.kubeconfig())
         return await asyncio.to_thread(gather_installation, source, frozenset(only))
 
     async def diagnosis(self, *only: str, kubeconfig: Path | None = None) -> Diagnosis:
-        """What it makes of it."""
+        """The diagnosis of that snapshot."""
         return diagnose(await self.seen(*only, kubeconfig=kubeconfig), only)
 
     async def doctor(self, *arguments: str, **environment: str) -> CommandResult:
-        """The command itself."""
+        """Run the command itself."""
         await self.lead()
         return await talos_ccm(self.home, self.server, "doctor", *arguments, **environment)
 
     @property
     def nats_url(self) -> str:
-        """Where NATS is, for whoever is inside."""
+        """The URL of NATS inside the cluster."""
         return self.nats.url
 
     async def request(self, method: str, path: str, body: Any = None) -> HttpResponse:
-        """As admin; it is done."""
+        """Send a request as admin and assert that it succeeds."""
         kind = {"content_type": MERGE} if method == "PATCH" else {}
         answer = await self.admin.request(method, path, body=body, **kind)
         assert answer.status in (200, 201), answer
@@ -133,7 +133,7 @@ class Installed:
         assert answer.status in (200, 201), answer.object
 
     async def kubeconfig_of(self, account: str) -> Path:
-        """As that ServiceAccount, by a token."""
+        """A kubeconfig with a token of that ServiceAccount."""
         config = yaml.safe_load(self.server.kubeconfig().read_text())
         config["users"][0]["user"] = {"token": await token_of(self.admin, SYSTEM, account)}
         path = self.home / f"{account}.kubeconfig"
@@ -141,21 +141,21 @@ class Installed:
         return path
 
     async def until_allowed(self, account: str, *, events: bool) -> None:
-        """The API server has heard of the change: whether that account may create events in `default`."""
+        """Wait until the account may (or may not) create events in `default`: the authorizer lags behind."""
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         wanted = {"verb": "create", "resource": "events", "namespace": "default"}
         spec = {"user": f"system:serviceaccount:{SYSTEM}:{account}", "resourceAttributes": wanted}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
 
-        async def heard() -> bool:
+        async def is_applied() -> bool:
             answer = await self.request("POST", path, review)
             return bool(answer.body["status"]["allowed"]) is events
 
-        await wait_until(heard, "the authorizer has heard of the binding", 60)
+        await wait_until(is_applied, "the authorizer applies the binding", 60)
 
     @asynccontextmanager
     async def changed(self, path: str, wrong: Any, right: Any) -> AsyncIterator[None]:
-        """With that merge patch, and afterwards the other."""
+        """Apply the first merge patch during the block, and the other one afterwards."""
         await self.request("PATCH", path, wrong)
         try:
             yield
@@ -165,7 +165,7 @@ class Installed:
 
 @asynccontextmanager
 async def installed(folder: Path, machines: MachineFleet) -> AsyncIterator[Installed]:
-    """Nobody but the API server runs, and a kubelet: what controllers would report is written here."""
+    """Only an API server and a kubelet run: the status that controllers report is written here."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(
             ControlPlane.start(folder / "control-plane", controller_manager=False)
@@ -188,7 +188,7 @@ async def installed(folder: Path, machines: MachineFleet) -> AsyncIterator[Insta
 
 @asynccontextmanager
 async def _taking_part(nats: NatsServer) -> AsyncIterator[NatsBus]:
-    """Every service with a durable asks for more of it."""
+    """A consumer for every durable."""
     bus = await NatsBus.connect((nats.url,), service="watcher", timing=QUICK)
     await bus.provision(DURABLES, max_bytes=MAX_BYTES)
     others = [await NatsBus.connect((nats.url,), service=d.service) for d in DURABLES]
@@ -204,7 +204,7 @@ async def _taking_part(nats: NatsServer) -> AsyncIterator[NatsBus]:
 
 async def _take(bus: NatsBus, durable: Durable) -> None:
     async def handle(message: Any) -> Any:
-        raise AssertionError(f"nobody has said anything: {message}")
+        raise AssertionError(f"unexpected message: {message}")
 
     await bus.consume(durable, handle, in_flight=1)
 

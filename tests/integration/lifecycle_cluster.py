@@ -30,7 +30,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LIFECYCLE_
 USER = get_user_name(LIFECYCLE)
 WIRINGS = (WATCHER, METADATA, LABELER, LIFECYCLE)
 EVIDENCE_SECONDS = 6.0
-# On a busy machine nobody loses his Lease.
+# No replica loses its Lease on a busy machine.
 PATIENT = ("--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=40s")
 # As usual but for the time that it takes: minutes are seconds.
 QUICK = (
@@ -72,7 +72,7 @@ class Cluster:
         self, name: str, by: str, *, uuid: str | None = None, forgotten: bool = True, **flags: Any
     ) -> None:
         """Another machine is installed at the address of that one, and joins; the kubelet of that one
-        is not heard from now on. `forgotten`: discovery knows it no more.
+        does not answer from now on. `forgotten`: discovery knows it no more.
         """
         there = self._members[name]
         if forgotten:
@@ -86,7 +86,7 @@ class Cluster:
         self._members[name] = await self.machines.change_machine(name, **fields)
 
     async def fall_silent(self, name: str) -> None:
-        """Nobody answers at its address any more; discovery may know it still."""
+        """No machine answers at its address; discovery may still know it."""
         await self.machines.delete_machines(name)
 
     async def come_back(self, name: str, **fields: Any) -> None:
@@ -115,16 +115,16 @@ class Cluster:
         """There is none of these Nodes any more.
 
         A Node that Kubernetes' own controllers wrote in the moment of its deletion is kept for ten minutes.
-        That is as it should be, and too long for a test: lifecycle begins anew, and needs all proofs again.
+        This is correct, and too long for a test: lifecycle starts over, and needs all evidence again.
         """
-        begun_anew: set[str] = set()
+        started_over: set[str] = set()
 
         async def all_gone() -> bool:
             there = [name for name in names if await self.exists(name)]
             refused = await self.events("DeletingNodeFailed") if there else {}
             for name in there:
-                if name not in begun_anew and "somebody wrote it meanwhile" in refused.get(name, ""):
-                    begun_anew.add(name)
+                if name not in started_over and "somebody wrote it meanwhile" in refused.get(name, ""):
+                    started_over.add(name)
                     await self._begin_lifecycle_anew()
             return not there
 
@@ -149,7 +149,7 @@ class Cluster:
         await wait_until(time_is_up, "the time is up", 2 * seconds + 30)
 
     async def events(self, reason: str) -> dict[str, str]:
-        """Of that reason: Node name -> what is said."""
+        """Messages of the Events with that reason, by Node name."""
         found = (await self.kubelets.request("GET", f"{EVENTS}?fieldSelector=reason={reason}")).body["items"]
         return {event["involvedObject"]["name"]: event["message"] for event in found}
 
@@ -236,7 +236,7 @@ class Cluster:
 async def a_cluster(
     control_plane: ControlPlane, run_dir: Path, *, flags: Sequence[str] = (), **options: Any
 ) -> AsyncIterator[Cluster]:
-    """Services ready, two Nodes usable: of the control plane machine, and of one that nothing happens to.
+    """Ready services and two usable Nodes: the control plane machine, and one without faults.
 
     `flags` are lifecycle's own.
     """

@@ -27,8 +27,8 @@ POD_CIDRS = ("--cluster-cidr=10.184.0.0/16", "--service-cluster-ip-range=10.184.
 
 
 @asynccontextmanager
-async def nobody_yet(own: ControlPlane, run_dir: Path) -> AsyncIterator[Cluster]:
-    """Machines, and whatever joins; without anybody yet who would look after Nodes."""
+async def without_controllers(own: ControlPlane, run_dir: Path) -> AsyncIterator[Cluster]:
+    """Machines and kubelets, without a controller for Nodes yet."""
     async with KubeletFleet.start(own) as kubelets, MachineFleet.start(run_dir / "machines") as machines:
         await kubelets.request("DELETE", LEASE)
         running = Cluster(kubelets, machines)
@@ -48,7 +48,7 @@ async def running(
     flags: Iterable[str] = (),
     nats: NatsServer | None = None,
 ) -> AsyncIterator[ServiceProcesses]:
-    """All of ours, ready, whose file says which Nodes are their own; without a NATS in one process."""
+    """Our services, ready, with this ownership; without NATS in one process."""
     form: dict[str, Any] = {"nats_url": nats.url} if nats else MEMORY
     config = run_dir / f"{instance}.yaml"
     config.write_bytes(msgspec.yaml.encode({"ownership": ownership}))
@@ -67,12 +67,12 @@ async def running(
 
 
 def manager_of(user: str) -> str:
-    """Whose process that is: each of our services has a user of its own. "" for nobody's."""
+    """The controller manager of that user: each of our services has its own user. "" for none."""
     return next((one for one in (A, B, NATIVE) if user == one or user.startswith(f"{one}-")), "")
 
 
 def writers_of_fields(own: ControlPlane, nodes: Iterable[str]) -> dict[tuple[str, str], set[str]]:
-    """Which of the controller managers have changed each field of these Nodes."""
+    """The controller managers that changed each field of these Nodes."""
     found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for change in own.list_node_changes():
         if manager_of(change.user) and change.node in set(nodes):
@@ -81,18 +81,18 @@ def writers_of_fields(own: ControlPlane, nodes: Iterable[str]) -> dict[tuple[str
 
 
 def written_by(own: ControlPlane, manager: str, since: int) -> set[str]:
-    """All Nodes and requests about which that one has as much as tried to write."""
+    """Nodes and requests that this manager wrote or tried to write."""
     return {write.about for write in own.list_node_writes(since) if manager_of(write.user) == manager}
 
 
 async def blocked(cluster: Cluster, name: str) -> str:
-    """The reason that stands on the Node, "" without one."""
+    """The reason of the Node's condition, "" without one."""
     conditions = (await cluster.node(name))["status"]["conditions"]
     return next((str(each["reason"]) for each in conditions if each["type"] == BLOCKED_CONDITION), "")
 
 
 async def until_blocked(cluster: Cluster, name: str) -> str:
-    """The same, once there is one."""
+    """The same, once the condition is set."""
 
     async def is_told() -> bool:
         return bool(await blocked(cluster, name))
@@ -106,7 +106,7 @@ async def provider_id(cluster: Cluster, name: str) -> str:
 
 
 async def requested(cluster: Cluster, *machines: SimMachineFacts) -> dict[str, str]:
-    """By machine the name of its kubelet's request for a certificate."""
+    """The name of the kubelet's certificate request by machine."""
     ask = cluster.kubelets.request_certificate
     return {machine.name: await ask(SimKubelet.of_machine(machine)) for machine in machines}
 

@@ -1,4 +1,4 @@
-"""Real processes of ours and what they answer, for the tests of processes."""
+"""Our real processes and their HTTP answers."""
 
 import asyncio
 import sys
@@ -16,11 +16,11 @@ from tests.bus_actors import wait_until
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE_SECONDS = 20.0  # an end without delay, on a busy machine; Kubernetes grants 30 s
-NOWHERE = "nats://127.0.0.1:1"  # nobody may listen there
+NOWHERE = "nats://127.0.0.1:1"  # nothing may listen there
 
 
 class Process(NamedTuple):
-    """A running process and where its health is served."""
+    """A running process and the port of its health server."""
 
     child: ChildProcess
     port: int
@@ -50,11 +50,11 @@ class Process(NamedTuple):
         return (await self.get("/readyz?verbose"))[2]
 
     def log_text(self) -> str:
-        """All that it has said so far."""
+        """Its log so far."""
         return self.child.log.read_text()
 
     async def said(self, words: str) -> None:
-        """Return when it has said that."""
+        """Return once its log has these words."""
         await wait_until(lambda: words in self.log_text(), f"{words!r} in the log")
 
     async def ends(self, seconds: float = 30) -> int:
@@ -73,7 +73,7 @@ class Process(NamedTuple):
 async def a_process(
     run_dir: Path, module: str, *arguments: str, port: int | None = None, **environment: str
 ) -> AsyncIterator[Process]:
-    """`python -m module arguments` with a port of its own, on NATS that is not there unless said."""
+    """`python -m module arguments` with a port of its own, by default without a NATS."""
     port = port or allocate_port()
     run_dir = Path(tempfile.mkdtemp(dir=run_dir))  # a log of its own
     clean = {"NATS_URL": NOWHERE, "KUBECONFIG": "", "TALOSCONFIG": "", "OTEL_EXPORTER_OTLP_ENDPOINT": ""}

@@ -63,7 +63,7 @@ async def test_with_nothing_there_it_waits_for_everything_and_names_each(
                 )
             )
 
-        await wait_until(all_named, "each reason is told")
+        await wait_until(all_named, "each reason is reported")
         code, seconds = await process.ends_after_sigterm()
     assert code == 0, process.log_text()
     assert seconds < AT_ONCE_SECONDS

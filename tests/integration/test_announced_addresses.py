@@ -28,7 +28,7 @@ class Site:
     async def announce(self, machine: SimMachineFacts, *ips: str) -> None:
         await self._kubelets.join(SimKubelet.of_machine(machine, ips=ips))
 
-    async def announce_anew(self, name: str, ips: str) -> None:
+    async def announce_again(self, name: str, ips: str) -> None:
         body = {"metadata": {"annotations": {PROVIDED_NODE_IP_ANNOTATION: ips}}}
         path = f"/api/v1/nodes/{name}"
         answer = await self._kubelets.request("PATCH", path, as_node=name, body=body, content_type=MERGE)
@@ -79,7 +79,7 @@ async def test_a_node_gets_only_addresses_that_its_machine_has(site: Site):
     await site.announce(HONEST, "10.240.0.69", "fd00:240::69")
     await site.announce(FIRST, "10.240.0.5", "fd00:240::66")  # the IPv4 address is the owner's
     await site.announce(SECOND, "10.240.0.67", "fd00:240::5")  # the IPv6 address is
-    await site.announce(SILENT, "10.240.0.99", "fd00:240::68")  # nobody answers at the IPv4 address
+    await site.announce(SILENT, "10.240.0.99", "fd00:240::68")  # no machine at the IPv4 address
     for machine, foreign in ((FIRST, "10.240.0.5"), (SECOND, "fd00:240::5")):
         why = await site.blocked(machine.name)
         assert why.startswith("NodeIPOfAnotherMachine: ")
@@ -88,19 +88,19 @@ async def test_a_node_gets_only_addresses_that_its_machine_has(site: Site):
         assert (node.is_initialized, node.spec.provider_id) == (False, "")
     assert (await site.blocked(SILENT.name)).startswith("NodeIPNotOnMachine: ")
     assert (await site.node(SILENT.name)).spec.provider_id == ""
-    await site.announce_anew(SILENT.name, "10.240.0.68,fd00:240::99")  # nobody answers at the IPv6 address
+    await site.announce_again(SILENT.name, "10.240.0.68,fd00:240::99")  # no machine at the IPv6 address
     silent = await site.initialized(SILENT.name)
     assert silent.spec.provider_id == "talos://metal/10.240.0.68"
     assert internal_ips(silent) == ["10.240.0.68"]
     for machine, ips in ((OWNER, ["10.240.0.5", "fd00:240::5"]), (HONEST, ["10.240.0.69", "fd00:240::69"])):
         honest = await site.initialized(machine.name)
         assert (honest.spec.provider_id, internal_ips(honest)) == (f"talos://metal/{ips[0]}", ips)
-    await site.announce_anew(FIRST.name, "10.240.0.66,fd00:240::66")
+    await site.announce_again(FIRST.name, "10.240.0.66,fd00:240::66")
     corrected = await site.initialized(FIRST.name)
     assert corrected.spec.provider_id == "talos://metal/10.240.0.66"
     assert internal_ips(corrected) == ["10.240.0.66", "fd00:240::66"]
-    await site.announce_anew(FIRST.name, "10.240.0.5,fd00:240::66")  # a kubelet may write it at any time
-    await site.announce_anew(HONEST.name, "10.240.0.69")
+    await site.announce_again(FIRST.name, "10.240.0.5,fd00:240::66")  # a kubelet may write it at any time
+    await site.announce_again(HONEST.name, "10.240.0.69")
 
     async def follows() -> bool:
         return internal_ips(await site.node(HONEST.name)) == ["10.240.0.69"]

@@ -165,8 +165,8 @@ async def test_a_join_that_is_refused_says_what_the_api_server_said(in_go: Kubel
 
 
 async def test_a_kubelet_that_was_not_loaded_cannot_join(in_go: KubeletsInGo):
-    with pytest.raises(ValueError, match='no kubelet "bench-nobody"'):
-        await in_go.join(["bench-nobody"])
+    with pytest.raises(ValueError, match='no kubelet "bench-unknown"'):
+        await in_go.join(["bench-unknown"])
 
 
 async def test_a_heartbeat_renews_the_lease_and_the_conditions(in_go: KubeletsInGo, kubelets: KubeletFleet):

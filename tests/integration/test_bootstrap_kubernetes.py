@@ -71,7 +71,7 @@ class Installation:
         return out
 
     async def labelled(self, **labels: str) -> set[str]:
-        """Secrets and ConfigMaps that bear such labels, `/` and all that stands before it left out."""
+        """Secrets and ConfigMaps with such labels, without the part up to `/`."""
         selector = ",".join(
             f"app.kubernetes.io/{key.replace('_', '-')}={value}" for key, value in labels.items()
         )
@@ -233,7 +233,7 @@ async def test_the_bootstrap_may_read_its_own_and_change_no_secret(installation:
 async def test_what_it_is_not_permitted_is_told_and_tried_again(
     installation: Installation, control_plane: ControlPlane, tmp_path: Path
 ):
-    stranger = control_plane.kubeconfig("nobody-of-ours")
+    stranger = control_plane.kubeconfig("a-stranger")
     child, out = installation.start(f"--kubeconfig={stranger}")
     await wait_until(lambda: "forbidden" in child.log.read_text().lower(), "the right that is missing")
     assert child.is_running

@@ -1,4 +1,4 @@
-"""What somebody who may write to the bus gets out of it: no approval of what Kubernetes does not hold."""
+"""A writer on the bus gets no approval of a request that Kubernetes does not have."""
 
 import random
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ from tests.bus_actors import wait_until
 from tests.integration.conftest import ConnectBus, StartServices, operating
 from tests.integration.csr_cluster import (
     all_still_ready,
-    anybody_may_ask,
+    all_users_may_request,
     names_in,
     pids_of,
     state_of,
@@ -116,7 +116,7 @@ async def test_forged_words_get_nothing_approved_that_kubernetes_does_not_hold(
     await wait_until(lambda: _is_enriched(bus), "the thief's machine is known")
     since = control_plane.audit_mark()
     names = []
-    async with anybody_may_ask(kubelets):
+    async with all_users_may_request(kubelets):
         for what in WHAT_IS_HELD.values():
             own = pem_for(*thief.ips)
             asked = {"pem": own, "user": USER, **what}
@@ -124,7 +124,7 @@ async def test_forged_words_get_nothing_approved_that_kubernetes_does_not_hold(
             await told_as_honest(bus, await held(kubelets, names[-1]), own)
             await until_said(services, "csr", names[-1], "fence failed: the request in Kubernetes differs")
     soon = datetime.now(UTC) + timedelta(minutes=1)  # newer than all that the thief has asked for
-    nowhere = make_request("csr-of-nobody", node="thief", created=soon, resource_version="10000000")
+    nowhere = make_request("csr-unknown", node="thief", created=soon, resource_version="10000000")
     await told_as_honest(bus, nowhere, pem_for(*thief.ips))
     await until_said(services, "csr", nowhere.name, "not found")
     for name in names:

@@ -22,7 +22,7 @@ from tests.csr_twins import TwinNode
 from tests.integration.conftest import ConnectBus, StartServices
 from tests.integration.csr_cluster import (
     all_still_ready,
-    anybody_may_ask,
+    all_users_may_request,
     file_case,
     names_in,
     pids_of,
@@ -40,10 +40,10 @@ FINAL = {"approve": "Approved", "deny": "Denied"}
 
 
 class Filed:
-    """What was filed, and what has become of it."""
+    """The created requests and their outcomes."""
 
     def __init__(self, kubelets: KubeletFleet, services: ServiceProcesses, bus: Bus | None) -> None:
-        """`bus` is where csr says what it has decided, None if nobody else can read that."""
+        """`bus` has the decisions of csr; None if only csr can read them."""
         self.kubelets = kubelets
         self.requests: dict[str, CsrCase] = {}  # by the name of the request
         self.services = services
@@ -51,7 +51,7 @@ class Filed:
         self._csr = "csr" if "csr" in services.children else "all-in-one"
 
     async def one_after_the_other(self, cases: list[CsrCase]) -> None:
-        """Of one node: none is superseded before it is judged."""
+        """Requests of one node, one after the other: none is superseded before its decision."""
         for case in cases:
             name = await file_case(self.kubelets, case)
             if not name:
@@ -137,7 +137,7 @@ async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_
     filed: Filed, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
 ):
     pids, since = pids_of(filed.services), control_plane.audit_mark()
-    async with anybody_may_ask(kubelets), the_cluster_of_the_cases(machines, kubelets, TWINS):
+    async with all_users_may_request(kubelets), the_cluster_of_the_cases(machines, kubelets, TWINS):
         others = {"db-1": "10.0.0.9", "db-2": "10.0.0.11", "old-1": "10.0.0.7", "writes-1": "10.0.0.12"}
         await asyncio.gather(*(honest(kubelets, name, ip) for name, ip in others.items()))
         await machines.delete_machines("old-1")

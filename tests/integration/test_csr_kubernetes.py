@@ -37,7 +37,7 @@ async def held(kubelets: KubeletFleet, name: str) -> SigningRequest:
 
 
 def can_be_filed(case: CsrCase) -> bool:
-    """Other signers are another's, and a name that no header can bear is none that a server authenticates."""
+    """Not for other signers, nor for a user name that no HTTP header can carry."""
     return case.signer == KUBELET_SERVING and case.username.isascii() and case.username.isprintable()
 
 
@@ -82,7 +82,7 @@ async def test_no_hostile_request_is_signed_and_every_good_one_is_with_one_reque
             ended[case.name] = (await flow.wait_for_decision(request.name, *OUTCOMES.values())).outcome
             wanted[case.name] = OUTCOMES[case.expected]
             await flow.observe_request(trim_signing_request(await held(kubelets, request.name)))
-            clock.advance(61)  # nobody's budget is what this is about
+            clock.advance(61)  # the rate limit is not tested here
             await flow.publish_leading()
     assert ended == wanted
     good = {name for name, outcome in ended.items() if outcome == "approved"}

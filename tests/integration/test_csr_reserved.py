@@ -22,7 +22,7 @@ from tests.integration.csr_cluster import names_in, state_of
 from tests.integration.service_cluster import MEMORY
 
 SERVICE_ADDRESS, ENDPOINT_NAME, VIRTUAL_IP = "10.96.0.1", "api.prod.example.com", "10.255.0.10"
-PUBLIC, FULL_NAME = "203.0.113.1", "cp-1.example.com"  # of the control plane whose API server answers
+PUBLIC, FULL_NAME = "203.0.113.1", "cp-1.example.com"  # the control plane whose API server answers
 
 
 def machine(
@@ -142,7 +142,7 @@ async def test_at_the_start_a_service_address_waits_and_what_is_the_api_servers_
 async def test_the_certificate_of_the_api_server_is_read_without_a_right_and_without_a_request(
     control_plane: ControlPlane,
 ):
-    user = "nobody-in-particular"
+    user = "any-user"
     api = KubeApi(load_kube_config(control_plane.kubeconfig(user), {}), user_agent="talos-ccm/test")
     since = control_plane.audit_mark()
     try:

@@ -66,7 +66,7 @@ def put(
 
 
 async def all_requests(kubelets: KubeletFleet) -> dict[str, SigningOutcome]:
-    """What has become of each request that exists, by its name."""
+    """The outcome of each existing request by name."""
     items = (await kubelets.request("GET", CSRS)).body["items"]
     return {item["metadata"]["name"]: read_outcome(item) for item in items}
 

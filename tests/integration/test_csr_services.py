@@ -84,7 +84,7 @@ async def test_without_the_controller_no_request_is_looked_at(cluster: ServiceCl
     assert "[+]labeler ok" in report
     assert "csr" not in report
     mark = cluster.server.audit_mark()
-    kubelet = await start_machine(cluster, "serving-nobody", "10.221.3.1")
+    kubelet = await start_machine(cluster, "serving-none", "10.221.3.1")
     await cluster.kubelets.join(kubelet)
     name = await cluster.kubelets.request_certificate(kubelet)
     await wait_until(lambda: _is_initialized(services.children["all-in-one"], kubelet.name), "it is usable")

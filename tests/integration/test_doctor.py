@@ -1,4 +1,4 @@
-"""`talos-ccm doctor` on the chart's objects: what is well is told as that, each fault by its fix alone."""
+"""`talos-ccm doctor` on the chart's objects: healthy parts are ok, each fault has its fix."""
 
 import json
 import re
@@ -188,7 +188,7 @@ async def test_the_leader_of_another_installation_and_the_references_deployment_
 async def test_who_may_do_nothing_is_told_which_rights_it_takes_and_the_rest(
     cluster: Installed,
 ):
-    said = await cluster.doctor("--kubeconfig", str(cluster.server.kubeconfig("nobody")))
+    said = await cluster.doctor("--kubeconfig", str(cluster.server.kubeconfig("stranger")))
     assert said.status == 2, said.out
     assert "list deployments.apps --namespace kube-system" in said.out
     assert "list nodes" in said.out
@@ -224,7 +224,7 @@ async def test_the_role_of_the_page_suffices(cluster: Installed):
         diagnosis = await cluster.diagnosis(kubeconfig=path)
         return {check.state for check in diagnosis.checks} == {"ok"}
 
-    await wait_until(may, "all can be told with these rights", 60)
+    await wait_until(may, "these rights suffice for every check", 60)
 
 
 async def test_only_what_is_asked_for_is_told(cluster: Installed):

@@ -87,8 +87,8 @@ async def test_what_cannot_run_is_told_by_its_cause(
 
     with pytest.raises(ServerError, match="no-such-program"):
         await run(kube, "shell", "no-such-program")
-    with pytest.raises(NotFound, match="nobody"):
-        await run(kube, "nobody", "true")
+    with pytest.raises(NotFound, match="no-such-pod"):
+        await run(kube, "no-such-pod", "true")
     with pytest.raises(Unreachable, match="did not end within 1 s"):
         await run(kube, "shell", "sleep", "30", seconds=1)
     stranger = KubeApi(load_kube_config(control_plane.kubeconfig("stranger"), {}), user_agent="test-exec")
@@ -120,7 +120,7 @@ async def test_it_takes_the_rights_that_the_page_names_and_no_others(
         return ran.exit_status == 0
 
     if len(verbs) == 2:
-        await wait_until(allowed, "RBAC has heard of it", 60)
+        await wait_until(allowed, "the RBAC change is applied", 60)
     else:
         assert not await allowed()
     await api.close()

@@ -91,7 +91,7 @@ async def test_who_says_more_than_one_can_hold_is_left_at_once(server: LoopbackS
 async def test_what_no_kubelet_says_is_named_and_not_repeated(server: LoopbackServer, tmp_path: Path):
     async def say(socket: web.WebSocketResponse) -> None:
         await socket.send_str("\x1b[2J" * 1000)
-        while True:  # and it goes on, so that a close without an end would wait for ever
+        while True:  # endless output: a close that waits for the end would hang
             await socket.send_bytes(b"\x01x")
             await asyncio.sleep(0.05)
 

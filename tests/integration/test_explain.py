@@ -154,12 +154,12 @@ async def test_what_cannot_be_asked_is_said_with_what_to_do(
 
 async def test_who_may_not_list_requests_is_told_so(cluster: Cluster):
     assert_refused(
-        await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("nobody"))), "forbidden"
+        await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("stranger"))), "forbidden"
     )
 
 
 async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: Cluster):
-    """Of a good request, a stolen address, a strange name, one that waits, and one that is superseded."""
+    """Explains a good request, a stolen address, a strange name, a waiting and a superseded request."""
     machines = [make_machine(f"does-{number}", f"10.231.1.{number}") for number in range(1, 7)]
     await cluster.join(*machines)
     names = [
@@ -182,7 +182,7 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: 
     ):
         conditions: dict[str, list[str]] = {}
 
-        async def as_told() -> bool:
+        async def as_explained() -> bool:
             for name in names:
                 found = await cluster.kubelets.request("GET", f"{CSRS}/{name}")
                 status = found.body.get("status", {})
@@ -190,7 +190,7 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: 
             expected = [["Approved"], ["Denied"], ["Denied"], [], [], ["Approved"]]
             return [conditions[name] for name in names] == expected
 
-        await wait_until(as_told, "csr does what was told", _SECONDS)
+        await wait_until(as_explained, "csr decides as explained", _SECONDS)
     after = await cluster.explained(names[1])
     assert (after["state"], after["decision"]) == ("denied", before[names[1]]["decision"])
     assert after["conditions"][0]["message"] == before[names[1]]["decision"]["reason"]

@@ -187,7 +187,7 @@ async def test_what_cannot_be_asked_is_said_with_what_to_do(
 
 async def test_who_may_not_list_nodes_is_told_so(cluster: Cluster):
     assert_refused(
-        await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("nobody"))), "forbidden"
+        await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("stranger"))), "forbidden"
     )
 
 
@@ -261,7 +261,7 @@ async def test_the_real_api_server_and_machines_are_asked_in_the_same_way(
     await cluster.join(machine)
     try:
         said = await cluster.explain("shows-really")
-        assert (said.status in (0, 1), said.err) == (True, ""), "whether somebody leads is for other tests"
+        assert (said.status in (0, 1), said.err) == (True, ""), "leadership is not tested here"
         assert "State         not initialized\n" in said.out
         assert "the machine at 10.232.2.1 answers as shows-really" in said.out
         assert (await cluster.explain("none")).status == 2

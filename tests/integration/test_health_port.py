@@ -1,4 +1,4 @@
-"""The health port is open to the whole network: nobody there may take our sockets, or keep others out."""
+"""The health port is open to the whole network: no client may exhaust sockets or block other clients."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from libs.common.settings.open_paths import OPEN_PATHS
 
 @pytest.fixture(params=["http", "https"])
 async def port(request: pytest.FixtureRequest) -> AsyncIterator[int]:
-    """Of a server that keeps two connections at a time, and waits half a second for a request."""
+    """A server that keeps two connections at a time, and waits half a second for a request."""
     secure = request.param == "https"
     certificate = ServingCertificate(None, None, now=datetime.now(UTC)) if secure else None
     limits = Limits(connections=2, handshake_seconds=0.5, connection_seconds=1.0)

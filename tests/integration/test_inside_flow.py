@@ -25,7 +25,7 @@ WEB = FlowObject("node", "web-1")
 
 @pytest.fixture(scope="module")
 async def nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BootstrapInstallation]:
-    """One for all: whoever needs another stream wipes it."""
+    """Shared by all tests: a test that needs another stream wipes it."""
     async with install_bootstrap(tmp_path_factory.mktemp("nats-seen")) as made:
         yield made
 

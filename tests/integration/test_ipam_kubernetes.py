@@ -34,7 +34,7 @@ FLAGS = (
     f"--service-cluster-ip-range={','.join(SERVICE_NETWORKS)}",
 )
 SERVED = "talosccm_ipam_nodes_served_total"
-# A watcher that cannot renew its Lease in time (the machine is overloaded) ends; nobody here starts it again.
+# A watcher that cannot renew its Lease in time (the machine is overloaded) ends; no kubelet restarts it here.
 PATIENT = ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
 CONFIG_MAPS = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 
@@ -47,7 +47,7 @@ def some_machines(first: int, count: int) -> list[SimMachineFacts]:
 
 
 class Cluster:
-    """Machines and kubelets that join, and what became of their Nodes."""
+    """Machines and kubelets that join, and the results on their Nodes."""
 
     def __init__(self, kubelets: KubeletFleet, machines: MachineFleet) -> None:
         self.kubelets = kubelets
@@ -115,7 +115,7 @@ def assert_disjoint(blocks: Iterable[Block]) -> None:
 
 
 def assert_right(given: Given, machines: Iterable[SimMachineFacts]) -> None:
-    """A block of each family for everybody, inside the pods' networks, touching nobody and nothing else."""
+    """Each Node has a block of each family inside the pod networks, which overlaps no other range."""
     pods = [ip_network(network) for network in PODS]
     for blocks in given.values():
         assert [block.version for block in blocks] == [4, 6]

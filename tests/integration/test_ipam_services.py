@@ -1,4 +1,4 @@
-"""Pod CIDRs through our processes as they are run: disjoint, one of each family, whoever gives them."""
+"""Pod CIDRs from real processes: disjoint, one of each family, from any replica."""
 
 from contextlib import AsyncExitStack
 from ipaddress import ip_network
@@ -60,7 +60,7 @@ async def wait_for_pod_cidrs(
 
 
 def assert_disjoint(given: dict[str, tuple[str, ...]]) -> None:
-    """One of each family for everybody, inside the pools, and no two that touch."""
+    """Each Node has one of each family inside the pools, and no two overlap."""
     for cidrs in given.values():
         assert [ip_network(cidr).version for cidr in cidrs] == [4, 6]
         assert all(

@@ -24,7 +24,7 @@ class LeaseServer:
         self.lease: dict[str, Any] | None = None
         self.version = 0
         self.hanging = False
-        self.overtaken = 0  # writes before which somebody else writes
+        self.overtaken = 0  # writes that another client precedes
         self.refusing: web.Response | None = None
 
     async def answer(self, request: web.Request) -> web.StreamResponse:

@@ -407,7 +407,7 @@ async def test_the_wait_that_a_busy_server_asks_for_is_kept(server: LoopbackServ
 async def test_a_retry_after_of_an_hour_pauses_the_watch_for_at_most_a_minute(
     server: LoopbackServer, tmp_path: Path, told: str
 ):
-    # Whoever asks for so much is mistaken, or a proxy: an hour without a watch is an hour without joins.
+    # A longer delay comes from a mistake or a proxy: an hour without a watch is an hour without joins.
     details = {"retryAfterSeconds": 3600}
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -562,7 +562,7 @@ async def test_an_answer_that_is_no_list_is_not_taken_for_an_empty_one(
     async def answer(request: web.Request) -> web.StreamResponse:
         if is_watch(request):
             return await respond_stream(request, stays_open=True)
-        if len(lists(server)) == 1:  # of a proxy, say: everything would have gone
+        if len(lists(server)) == 1:  # an empty list, as from a proxy: every object would be deleted
             return web.json_response({"kind": "Status", "metadata": {}, "status": "Success"})
         return respond_list(make_node_object("web-1"))
 

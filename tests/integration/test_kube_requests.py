@@ -324,7 +324,7 @@ async def test_a_service_account_token_that_was_replaced_is_read_again_after_a_4
 async def test_a_client_certificate_that_was_replaced_is_used_for_the_next_request(
     control_plane: ControlPlane, tmp_path: Path
 ):
-    document = msgspec.yaml.decode(control_plane.kubeconfig("nobody").read_bytes())
+    document = msgspec.yaml.decode(control_plane.kubeconfig("stranger").read_bytes())
     document["users"][0]["user"] = {"client-certificate": "me.crt", "client-key": "me.key"}
     path = tmp_path / "config"
     path.write_bytes(msgspec.yaml.encode(document))
@@ -333,7 +333,7 @@ async def test_a_client_certificate_that_was_replaced_is_used_for_the_next_reque
         for source, name in zip(control_plane.client(user), ("me.crt", "me.key"), strict=True):
             (tmp_path / name).write_bytes(source.read_bytes())
 
-    become("nobody")
+    become("stranger")
     api = KubeApi(load_kube_config(path, {}), user_agent="t")
     with pytest.raises(Forbidden):
         await api.get_node("web-1")

@@ -1,4 +1,4 @@
-"""What a Node waits for is said on it although the writes that others wait for hang."""
+"""A Node gets its condition although the writes to other Nodes hang."""
 
 import asyncio
 import random

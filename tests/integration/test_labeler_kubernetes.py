@@ -129,10 +129,10 @@ async def test_another_uid_fails_both_fences(server: Server):
 
 async def test_a_node_that_does_not_exist_is_not_found(server: Server):
     kube, _ = server
-    nobody = make_node("conform-nobody")
+    unknown = make_node("conform-unknown")
     with pytest.raises(NotFound):
-        await kube.get_node(nobody.name)
-    await assert_patches_raise(NotFound, kube, nobody)
+        await kube.get_node(unknown.name)
+    await assert_patches_raise(NotFound, kube, unknown)
 
 
 async def test_an_event_is_told_once_in_a_minute(server: Server):

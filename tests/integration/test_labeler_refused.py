@@ -1,4 +1,4 @@
-"""What the real API server refuses of rules keeps no Node from being initialised, and is told on it."""
+"""A Node is initialized although the real API server rejects rules; the Node reports the rejection."""
 
 import time
 from collections.abc import AsyncIterator

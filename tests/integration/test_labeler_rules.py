@@ -84,7 +84,7 @@ class Site:
 
     @asynccontextmanager
     async def ruled(self, rules: str) -> AsyncIterator[None]:
-        """A labeler with these rules; one that starts anew has no memory but the Nodes."""
+        """A labeler with these rules; a restarted labeler knows only the Nodes."""
         file = parse_cloud_config(rules, "ccm-config.yaml")
         clock = ManualClock(datetime.now(UTC))
         await self.flow.publish_leading()  # it is forgotten after 10 s

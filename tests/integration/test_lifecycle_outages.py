@@ -107,8 +107,8 @@ async def test_the_same_machine_under_another_name_and_one_that_discovery_still_
         await cluster.join(renamed, known, make_machine("out-proven", "10.241.2.3"))
         await cluster.until_usable("out-renamed", "out-known", "out-proven")
         assert renamed.system_information is not None
-        # One was installed anew, the other one has moved to an address that nobody was told of.
-        await cluster.replace("out-renamed", by="out-anew", uuid=renamed.system_information.uuid)
+        # One was reinstalled, the other one has moved to an unknown address.
+        await cluster.replace("out-renamed", by="out-reinstalled", uuid=renamed.system_information.uuid)
         await cluster.replace("out-known", by="out-at-its-address", forgotten=False)
         await cluster.replace("out-proven", by="out-proof")
         await cluster.until_deleted("out-proven")

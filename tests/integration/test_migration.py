@@ -1,4 +1,4 @@
-"""From the reference controller to ours and back: one Lease, no gap, and nothing is written twice."""
+"""From the reference controller to ours and back: one Lease, no gap, and no write happens twice."""
 
 import asyncio
 from collections import Counter
@@ -61,7 +61,7 @@ class Reference:
         )
 
     async def lead(self) -> None:
-        """Take the Lease as soon as it can be taken, and renew it; whoever cancels this releases nothing."""
+        """Acquire the Lease as soon as possible, and renew it; cancelling this does not release it."""
         while True:
             held = isinstance(await self.lock.try_acquire_or_renew(), LeaseGrant)
             self.holds.set() if held else self.holds.clear()
@@ -128,7 +128,7 @@ async def is_initialised(kubelets: KubeletFleet, name: str) -> bool:
 
 
 async def is_silent(server: NatsServer) -> bool:
-    """Whether nobody says that he leads; the last word of who did is believed for ten seconds."""
+    """Whether there is no leader heartbeat; the last one counts for ten seconds."""
     async with operating(server) as operator:
         try:
             await operator.get_last_msg(STREAM, LEADING)

@@ -1,4 +1,4 @@
-"""Keys, allow-lists and TLS on a real server: what is refused is told at once, and counted."""
+"""Keys, allow-lists and TLS on a real server: a rejection is reported at once, and counted."""
 
 import asyncio
 import time
@@ -248,7 +248,7 @@ async def test_a_server_of_another_ca_or_without_tls_is_not_talked_to(
 
 
 class _WithoutTls:
-    """Whoever sits between us and NATS: greets without TLS, and keeps what it hears."""
+    """An attacker between us and NATS: greets without TLS, and records all it receives."""
 
     def __init__(self) -> None:
         self.heard = b""

@@ -66,7 +66,7 @@ class Cluster:
         self.servers[host] = ChildProcess.start("nats-server", [PROGRAM, "-c", "nats.conf"], out)
 
     def options(self, user: str, *hosts: str) -> dict[str, Any]:
-        """What `connect_bus` is to be told."""
+        """The options of `connect_bus`."""
         return {
             "servers": tuple(f"tls://{host}:{self._client_port}" for host in hosts),
             "nkey_seed_file": self.keys / f"ccm-nats-{user}" / "seed.nk",

@@ -1,4 +1,4 @@
-"""Following on a real server: consumers and streams vanish, and nobody stays deaf."""
+"""Following on a real server: followers recover from lost consumers and streams."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What ends or is deleted is made anew while NATS runs: nobody misses a message, old keys open nothing."""
+"""Expired or deleted keys are renewed while NATS runs: no message is lost, old keys are rejected."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -70,7 +70,7 @@ async def test_a_certificate_that_nears_its_end_is_renewed_and_no_message_gets_l
         await wait_until(says_on_until_renewed_thrice, "three renewals")
         log = nats_as_installed.server.child.log
         await wait_until(lambda: log.read_text().count("Reloaded: tls") >= 3, "three reloads")
-        await wait_until(lambda: said <= recorder.subjects, "all that was said is heard")
+        await wait_until(lambda: said <= recorder.subjects, "every event is received")
         assert connections.lost == []
         assert len(recorder.opened) == 1, "it follows the first consumer still"
         await wait_until(lambda: tells_its_end(nats_as_installed), "the metric says when it ends")
@@ -140,7 +140,7 @@ async def test_a_deleted_authority_is_replaced_and_the_old_one_is_trusted_by_nob
 
         await wait_until(obeyed, "a certificate of the new authority is served")
         present = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
-        assert all("stream" in each for each in present.problems()), "connected; nobody has made a stream"
+        assert all("stream" in each for each in present.problems()), "connected, without a stream"
         outdated = await connect_bus(
             "metadata", **(nats_as_installed.bus_options("metadata") | {"tls_ca_file": old})
         )
@@ -179,7 +179,7 @@ async def test_a_key_that_is_none_is_named_and_the_server_keeps_what_it_has(
         assert "not a seed" not in told
         assert (nats_as_installed.out / "nats.conf").read_bytes() == config
         bus = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
-        assert all("stream" in each for each in bus.problems()), "connected; nobody has made a stream"
+        assert all("stream" in each for each in bus.problems()), "connected, without a stream"
 
 
 async def test_the_sidecar_ends_in_order_when_told_to(nats_as_installed: BootstrapInstallation):

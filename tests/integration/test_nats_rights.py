@@ -1,4 +1,4 @@
-"""NATS as the bootstrap configures it: everybody can do their part there, and nobody anything else."""
+"""NATS as the bootstrap configures it: each user can do its part, and nothing else."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ DECISIONS = "talosccm.v1.decided.>"
 
 @pytest.fixture(scope="module")
 async def nats_as_installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BootstrapInstallation]:
-    """One for all: nobody can change what it permits."""
+    """Shared by all tests: no user can change its permissions."""
     async with install_bootstrap(tmp_path_factory.mktemp("nats-as-installed")) as made:
         yield made
 
@@ -262,7 +262,7 @@ async def says(client: Connection, refused: list[str], subject: str) -> bool:
     refused.clear()
     client.send(subject)
     await client.round_trip(10)
-    # What nobody may ask the system account has under another name; nothing else has been said meanwhile.
+    # The forbidden request under another name; no other message was published meanwhile.
     names = (subject.lower(), "unheard")
     return not any(f'publish to "{name}"' in text for text in refused for name in names)
 
@@ -352,7 +352,7 @@ async def test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_t
     await metadata.publish(word)
     access = nats_as_installed.nats_access("reader")
     thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
-    nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.nobody"
+    nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.unknown"
     thief.send(nothing, reply=f"$JS.API.STREAM.{verb}.{STREAM}")
     for later in (nothing, f"$JS.API.STREAM.INFO.{STREAM}"):  # one after the other: what came before is done
         await thief.request(later, b"", seconds=10)
@@ -372,7 +372,7 @@ async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_an
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
     access, refused = nats_as_installed.nats_access("reader"), list[str]()
     thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
-    nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.nobody"
+    nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.unknown"
     thief.send(nothing, reply=f"$JS.ACK.{STREAM}.csr-requests.1.1.1.1.0")
     await thief.round_trip(10)
     assert any("with reply" in text for text in refused)
@@ -388,5 +388,5 @@ async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_an
 
     await wait_until(gone, "the durable was deleted")
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    await wait_until(there, "it is made anew")
+    await wait_until(there, "it is created again")
     await thief.abort("done")

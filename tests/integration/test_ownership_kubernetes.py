@@ -1,4 +1,4 @@
-"""Two instances of ours at one real control plane: what is whose is written by nobody else."""
+"""Two instances of ours at one real control plane: each writes only what it owns."""
 
 from collections.abc import AsyncIterator
 from ipaddress import ip_network
@@ -19,10 +19,10 @@ from tests.integration.ownership_cluster import (
     A,
     B,
     is_untouched,
-    nobody_yet,
     requested,
     running,
     until_blocked,
+    without_controllers,
     writers_of_fields,
     written_by,
 )
@@ -30,7 +30,7 @@ from tests.integration.ownership_cluster import (
 
 @pytest.fixture
 async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with nobody_yet(control_plane, tmp_path) as running:
+    async with without_controllers(control_plane, tmp_path) as running:
         yield running
 
 
@@ -56,7 +56,7 @@ async def team_joins(cluster: Cluster, team: str, machines: dict[str, SimMachine
 
 
 async def until_served(cluster: Cluster, machines: dict[str, SimMachineFacts]) -> list[str]:
-    """Whoever answers is usable and has a pod CIDR, whoever does not says so; returns the pod CIDRs."""
+    """Nodes that answer are usable and have pod CIDRs, the others have a condition; returns the pod CIDRs."""
     names = [machine.name for kind, machine in machines.items() if kind != "silent"]
     await cluster.until_usable(*names)
     assert await until_blocked(cluster, machines["silent"].name)

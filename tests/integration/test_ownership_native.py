@@ -18,11 +18,11 @@ from tests.integration.ownership_cluster import (
     POD_CIDRS,
     A,
     is_untouched,
-    nobody_yet,
     provider_id,
     requested,
     running,
     until_blocked,
+    without_controllers,
     writers_of_fields,
     written_by,
 )
@@ -32,12 +32,12 @@ SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
 
 @pytest.fixture
 async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with nobody_yet(control_plane, tmp_path) as running:
+    async with without_controllers(control_plane, tmp_path) as running:
         yield running
 
 
 def instance_of(machine: SimMachineFacts) -> CloudInstance:
-    """What its cloud knows of it: the same providerID that Talos was told."""
+    """The cloud's instance, with the same providerID as in Talos."""
     assert machine.platform is not None
     return CloudInstance(
         name=machine.name,

@@ -1,4 +1,4 @@
-"""Ours and theirs through our processes as they are run: of a Node that is another's nothing is written."""
+"""Own and foreign Nodes with real processes: they write nothing about a foreign Node."""
 
 from pathlib import Path
 from typing import Any, Final

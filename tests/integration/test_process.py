@@ -74,7 +74,7 @@ async def test_without_nats_it_starts_says_why_it_is_not_ready_and_ends_well(tmp
         assert await process.get("/livez") == (200, "text/plain; charset=utf-8", "ok")
         assert await process.get("/healthz") == (200, "text/plain; charset=utf-8", "ok")
         code, seconds = await process.ends_after_sigterm()
-        assert process.log_text().count("no connection to NATS") == 1, "an outage is told when it begins"
+        assert process.log_text().count("no connection to NATS") == 1, "an outage is logged when it begins"
     assert code == 0
     assert seconds < AT_ONCE_SECONDS
 
@@ -84,7 +84,7 @@ async def test_an_api_server_that_cannot_be_reached_is_not_called_ok(tmp_path: P
     kubeconfig.write_text(KUBECONFIG)
     async with a_process(tmp_path, "services.watcher", f"--kubeconfig={kubeconfig}") as process:
         report = await built(process)
-        assert "[+]kubernetes ok" not in report, "nobody has reached it"
+        assert "[+]kubernetes ok" not in report, "no service has reached it"
         assert "[+]kubernetes-credentials ok" in report
 
 
@@ -102,7 +102,7 @@ async def test_with_nats_it_becomes_ready_and_an_unready_service_says_why(
     arguments = ("metadata", "--unready", "no certificate yet", "--secure-serving=false")
     async with a_process(tmp_path, PROBE, *arguments, NATS_URL=nats_server.url) as process:
         await process.serves("http")
-        await wait_until(lambda: _unready(process), "its reason is told")
+        await wait_until(lambda: _unready(process), "the reason is reported")
         assert (await process.ends_after_sigterm())[0] == 0
 
 

@@ -216,8 +216,8 @@ async def test_what_is_missing_is_said_with_what_to_do(
 async def test_who_may_not_list_nodes_is_told_so(operator: Operator):
     server = operator.api_server
     assert isinstance(server, SimApiServer)
-    nobody = str(server.kubeconfig("nobody"))
-    said = await operator.render("rules.yaml", "--all-nodes", KUBECONFIG=nobody)
+    stranger = str(server.kubeconfig("stranger"))
+    said = await operator.render("rules.yaml", "--all-nodes", KUBECONFIG=stranger)
     assert said.status == 2
     assert "the Kubernetes API request failed: " in said.err
     assert "forbidden" in said.err

@@ -61,7 +61,7 @@ async def test_a_mounted_file_that_changes_is_obeyed_and_a_bad_one_is_told_of(
         report = await services.fetch_page(labeler, "/readyz?verbose")
         return "[-]labeler failed: " in report and 'line 3: transformations[0].labels["team"]' in report
 
-    await wait_until(is_unready, "the mistake is told")
+    await wait_until(is_unready, "the mistake is reported")
     assert ('talosccm_rules_reload_success{service="labeler"} 0.0') in await services.fetch_page(
         labeler, "/metrics"
     )

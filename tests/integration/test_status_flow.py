@@ -89,7 +89,7 @@ async def test_who_may_only_list_nodes_is_told_what_is_missing(cluster: Installe
     async def sees_nodes() -> bool:
         return (await cluster.status(**as_user)).out != ""
 
-    await wait_until(sees_nodes, "RBAC has heard of it", _SECONDS)
+    await wait_until(sees_nodes, "the RBAC change is applied", _SECONDS)
     said = await cluster.status(**as_user)
     assert said.status in (1, 2)
     assert "CSRs: list certificatesigningrequests: 403" in said.out

@@ -1,4 +1,4 @@
-"""`talos-ccm status ipam`: what ipam has done is told as it is, conflicts are found, nothing is written."""
+"""`talos-ccm status ipam` shows the allocations and conflicts, and writes nothing."""
 
 import json
 from pathlib import Path
@@ -41,13 +41,13 @@ class Cluster:
         return await talos_ccm(self.home, self.server, "status", "ipam", *arguments, **environment)
 
     async def told(self) -> Any:
-        """What it says to programs."""
+        """The JSON output."""
         said = await self.status(*AS_IPAM, "-o", "json")
         assert said.err == ""
         return json.loads(said.out)
 
     async def create_node(self, name: str, *pod_cidrs: str) -> None:
-        """As somebody else would who gives pod CIDRs, to a Node that is none of ours."""
+        """A Node whose pod CIDRs another allocator assigned."""
         spec = {"podCIDR": pod_cidrs[0], "podCIDRs": pod_cidrs}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
         assert (await self.kubelets.request("POST", "/api/v1/nodes", body=node)).status == 201
@@ -160,10 +160,10 @@ async def test_a_page_that_somebody_spoilt_is_told_even_without_its_labels(clust
 
 
 async def test_what_cannot_be_told_is_said_with_why(cluster: Cluster):
-    nobody = await cluster.status(KUBECONFIG="")
-    assert (nobody.status, nobody.out) == (2, "")
-    assert "cannot access the Kubernetes API: no API server is configured" in nobody.err
-    refused = await cluster.status(KUBECONFIG=str(cluster.server.kubeconfig("nobody")))
+    refused = await cluster.status(KUBECONFIG="")
+    assert (refused.status, refused.out) == (2, "")
+    assert "cannot access the Kubernetes API: no API server is configured" in refused.err
+    refused = await cluster.status(KUBECONFIG=str(cluster.server.kubeconfig("stranger")))
     assert (refused.status, refused.out) == (2, "")
     assert "forbidden" in refused.err
 
@@ -178,8 +178,8 @@ async def test_the_real_api_server_is_asked_in_the_same_way(
         assert ("status-really", "10.228.7.0/24") in [
             (held["node"], held["podCIDR"]) for held in told["podCIDRs"]
         ]
-        nobody = await cluster.status(KUBECONFIG=str(control_plane.kubeconfig("nobody")))
-        assert (nobody.status, nobody.out) == (2, "")
-        assert "forbidden" in nobody.err
+        refused = await cluster.status(KUBECONFIG=str(control_plane.kubeconfig("stranger")))
+        assert (refused.status, refused.out) == (2, "")
+        assert "forbidden" in refused.err
     finally:
         await kubelets.delete_node("status-really")

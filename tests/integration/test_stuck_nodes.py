@@ -180,7 +180,7 @@ async def test_a_kubelet_that_announces_an_address_of_another_machine(stuck: Stu
     assert "machine rightful answers at 10.233.0.16" in said.out
 
 
-# ---- the file, and whose it is
+# ---- the config file and ownership
 
 
 async def test_a_rule_that_fails(stuck: Stuck):
@@ -262,7 +262,7 @@ async def test_a_node_that_all_have_done_their_part_for_is_well(stuck: Stuck):
     async def is_well() -> bool:
         return "fine is healthy" in (await stuck.explain("fine")).out.splitlines()[0]
 
-    await wait_until(is_well, "it is told", _SECONDS)
+    await wait_until(is_well, "the Node is reported as fine", _SECONDS)
     told = (await stuck.explain("fine")).out
     assert "  labeler     taint removed\n" in told
 

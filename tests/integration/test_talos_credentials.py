@@ -100,7 +100,7 @@ async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_th
         assert (fault.kind, fault.step) == ("certificate", "connect")
         assert "its certificate is not accepted" in fault.message
         rotating.write_talosconfig(config)
-        # Nobody waits for the next look at the file: the refusal itself makes it due.
+        # The rejection itself triggers a check of the file.
         assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
 
 

@@ -100,7 +100,7 @@ MISBEHAVIOURS: list[tuple[str, Script, FaultKind]] = [
     ("random bytes", raw(bytes(range(256)) * 50), "invalid"),
     ("no status", trailed([("x", "y")]), "internal"),
     ("a status that is no number", trailed([("grpc-status", "fine")]), "internal"),
-    ("a status that nobody knows", trailed([("grpc-status", "4711")]), "internal"),
+    ("an unknown status", trailed([("grpc-status", "4711")]), "internal"),
     ("HTML", ended([(":status", "200"), ("content-type", "text/html")]), "internal"),
     ("no content type", ended([(":status", "200")]), "internal"),
     ("HTTP 404", ended([(":status", "404")]), "internal"),

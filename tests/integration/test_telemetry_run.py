@@ -21,7 +21,7 @@ from tests.integration.service_cluster import open_simulated
 
 FIRST = "journey-1.example.com"
 FLEET = 200
-MOST_SERIES = 1500  # of one process, however many Nodes there are
+MOST_SERIES = 1500  # per process, for any number of Nodes
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 CLUSTER_CIDR, SERVICE_CIDR = "10.96.0.0/12", "10.64.0.0/16"
 OBSERVED_NODE, ENRICHED_NODE = "talosccm.v1.flow.observed.node", "talosccm.v1.flow.enriched.node"
@@ -29,7 +29,7 @@ OBSERVED_CSR, ENRICHED_CSR = "talosccm.v1.flow.observed.csr", "talosccm.v1.flow.
 
 
 class TelemetryRun(NamedTuple):
-    """All that was told of the run."""
+    """The telemetry of the run."""
 
     collector: OtlpCollector
     csr: str

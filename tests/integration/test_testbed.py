@@ -143,7 +143,7 @@ def _alive(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
-    return state != "Z"  # an orphan that nobody has reaped yet is dead all the same
+    return state != "Z"  # an orphan that is not reaped yet is dead too
 
 
 def test_no_port_of_a_process_is_handed_out_by_another_one():

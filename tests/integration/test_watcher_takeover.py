@@ -80,7 +80,7 @@ async def world(
 
 @pytest.fixture
 async def flow(connect_bus: ConnectBus) -> AsyncIterator[WatcherFlow]:
-    """Followed from before anybody speaks."""
+    """A follower that starts before the first event."""
     async with WatcherFlow().follow(await connect_bus("flow")) as followed:
         yield followed
 
@@ -287,7 +287,7 @@ async def test_observing_only_writes_nothing_to_kubernetes(
     mark = world.control_plane.audit_mark()
     async with run_during(make_watcher(await world.bus(), kube=kube, observe_only=True).run()):
         await flow.wait_for(lambda f: f.snapshots() and set(joined) <= f.existing())
-        await flow.wait_for(lambda f: len(f.leadings()) > 2, "who leads is said again and again")
+        await flow.wait_for(lambda f: len(f.leadings()) > 2, "the leader publishes heartbeats")
     await kube.close()
     asked = {(r.verb, r.resource) for r in world.control_plane.audit_counts(mark) if r.user == user}
     assert asked == {(v, r) for v in ("list", "watch") for r in ("nodes", "certificatesigningrequests")}
