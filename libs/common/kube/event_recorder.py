@@ -18,6 +18,7 @@ MAX_QUEUED: Final = 10_000
 FLUSH_SECONDS: Final = 3.0  # at shutdown, for queued Events
 EVENT_RETRY_SECONDS: Final = 600.0  # an Event is retried for this time
 _AGAIN_AT_MOST_SECONDS: Final = 8.0
+_MAX_REMEMBERED: Final = 50_000  # pairs of object and reason for `record_once`
 
 
 class EventWriter(Protocol):
@@ -41,6 +42,25 @@ class EventRecorder:
         self._is_foreign = is_foreign
         self._waiting: deque[_QueuedEvent] = deque(maxlen=MAX_QUEUED)
         self._has_events = asyncio.Event()
+        self._last: dict[tuple[str, str], str] = {}  # uid and reason -> discriminator
+
+    def record_once(self, event: ObjectEvent, at: datetime) -> None:
+        """Record the Event unless the last one of this object and reason had the same discriminator.
+
+        An object of another controller gets no Event, and nothing is remembered about it.
+        """
+        key = event.regarding.uid, event.reason
+        if self._last.get(key) == event.discriminator or self._is_foreign(event.regarding.name):
+            return
+        self._last[key] = event.discriminator
+        if len(self._last) > _MAX_REMEMBERED:
+            del self._last[next(iter(self._last))]
+        self.record(event, at)
+
+    def forget(self, uid: str, *reasons: str) -> None:
+        """Let the last Events of this object and these reasons be recorded again."""
+        for reason in reasons:
+            self._last.pop((uid, reason), None)
 
     def record(self, event: ObjectEvent, at: datetime) -> None:
         """Queue the Event with the time `at`."""
