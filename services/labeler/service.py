@@ -4,13 +4,13 @@ import asyncio
 import logging
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Leading, NodeGone, NodeObserved
 from libs.common.contract.node import Node
 from libs.common.contract.services import LABELER
-from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE, is_csr_subject
-from libs.common.observability import metrics
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
@@ -97,13 +97,12 @@ class LabelerService:
 
     async def run(self) -> None:
         """Run until cancelled, then write the queued Events."""
-        metrics.LEADER_SILENCE.labels(LABELER.service).set_function(self._stream_cache.leader_silence_seconds)
         # The file may have changed while no replica ran, and acknowledged messages are not redelivered.
         self._rollout.request("the labeler has started")
         try:
             async with asyncio.TaskGroup() as tasks:
-                following = self._dependencies.bus.follow(
-                    LABELER.service, f"{FLOW}.>", self._stream_cache, exclude=is_csr_subject
+                following = follow_flow(
+                    self._dependencies.bus, LABELER.service, self._stream_cache, exclude=is_csr_subject
                 )
                 tasks.create_task(following)
                 tasks.create_task(self._uninitialized_node_monitor.run())

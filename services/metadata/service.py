@@ -2,13 +2,13 @@
 
 import asyncio
 
+from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import SnapshotComplete
 from libs.common.contract.services import METADATA
-from libs.common.contract.subjects import FLOW, NETWORKS, is_csr_subject, is_node_subject
-from libs.common.observability import metrics
+from libs.common.contract.subjects import NETWORKS, is_csr_subject, is_node_subject
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.metadata.clock import Clock
 from services.metadata.cluster_networks_poller import ClusterNetworksPoller
@@ -82,10 +82,6 @@ class MetadataService:
 
     async def run(self) -> None:
         """Run until cancelled. NATS and Talos may be down at the start or later: metadata waits for both."""
-        metrics.LEADER_SILENCE.labels(METADATA.service).set_function(
-            self._stream_cache.leader_silence_seconds
-        )
-        follow = self._bus.follow
         try:
             async with asyncio.TaskGroup() as group:
                 if not self._without_talos:
@@ -93,7 +89,7 @@ class MetadataService:
                 if self._publishes_networks:
                     group.create_task(supervise(self._networks_poller.run, self._random, task="networks"))
                 group.create_task(
-                    follow(METADATA.service, f"{FLOW}.>", self._stream_cache, exclude=self._is_irrelevant)
+                    follow_flow(self._bus, METADATA.service, self._stream_cache, exclude=self._is_irrelevant)
                 )
         finally:
             await self._request_controller.close()

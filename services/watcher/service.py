@@ -5,16 +5,16 @@ import logging
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.contract.node import Node
 from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
-from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, FLOW
+from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE
 from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
 from libs.common.kube.lease_lock import LeaseLock
 from libs.common.kube.objects import Resource, UnreadableObject
 from libs.common.kube.reflector import Reflector
-from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.watcher.bus_reachability import BusReachability
 from services.watcher.informer import ObjectSourceFactory, ObjectSources
@@ -71,11 +71,10 @@ class WatcherService:
 
     async def run(self) -> None:
         """Wait for leadership, lead, and release the Lease at the end."""
-        metrics.LEADER_SILENCE.labels(WATCHER.service).set_function(self._published.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
-                following = self._dependencies.bus.follow(
-                    WATCHER.service, f"{FLOW}.>", self._published, exclude=_is_enriched
+                following = follow_flow(
+                    self._dependencies.bus, WATCHER.service, self._published, exclude=_is_enriched
                 )
                 tasks.create_task(following)
                 await self._lead()
