@@ -66,7 +66,7 @@ def _format_entry(entry: EntryResult, template: str) -> Iterator[Line]:
     if "{{" in template:
         yield Line(6, Text(f"from {_to_one_line(template)}", style="dim"))
     if entry.problem:
-        gave = f"gave {_quote(entry.rendered)}: " if entry.rendered else ""
+        gave = f"result {_quote(entry.rendered)}: " if entry.rendered else ""
         yield Line(6, Text.assemble(("skipped", "red"), f": {gave}{entry.problem}"))
     elif entry.rendered != entry.value:
         yield Line(6, Text(f"converted from {_quote(entry.rendered)}", style="dim"))

@@ -126,7 +126,7 @@ def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[CheckFindi
         if one.name != _OF_THE_SERVER or one.expires_at - seen.at >= _UNRENEWED:
             continue
         kubectl, workload = seen.installation.kubectl, seen.installation.nats
-        said = "expired" if one.expires_at < seen.at else "ends"
+        said = "expired" if one.expires_at < seen.at else "expires"
         told = f"the certificate of the NATS server {said} on {one.expires_at:%Y-%m-%d} and was not renewed"
         if workload is None:
             yield report_wrong(
@@ -155,7 +155,7 @@ def _check_expiry(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[C
         )
         return
     if ends - at < _SOON:
-        said = "expired" if ends < at else "ends"
+        said = "expired" if ends < at else "expires"
         yield report_wrong(
             f"the CA certificate of NATS {said} on {ends:%Y-%m-%d}, and is not renewed automatically",
             "delete its Secret; the keeper creates a new one (open connections stay):",

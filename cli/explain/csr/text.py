@@ -70,7 +70,7 @@ def _format_heading(explanation: RequestExplanation, now: datetime) -> Iterator[
         usages = ", ".join(map(quote_text, filed.spec.usages[:8])) or "no usages"
         yield format_field("Key", Text(f"{asked.key}, for {usages}"))
     if filed.spec.expiration_seconds is not None:
-        yield format_field("Expires after", Text(f"{filed.spec.expiration_seconds} s, as asked for"))
+        yield format_field("Expires after", Text(f"{filed.spec.expiration_seconds} s, as requested"))
     yield from _format_state(explanation, now)
 
 
