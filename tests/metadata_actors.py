@@ -1,4 +1,4 @@
-"""Around the metadata service in tests: machines that do as told, and a service on a bus of its own."""
+"""A scripted Talos API client, and the metadata service on a bus of its own."""
 
 import asyncio
 import random
@@ -27,53 +27,53 @@ from services.metadata.settings import MetadataSettings
 from tests.bus_actors import run_during
 from tests.flow_actors import QUICK
 
-# Nothing happens by itself within a test, but that watches open at once.
+# Within a test, metadata does nothing by itself, except that it opens watches at once.
 CALM = MetadataSettings(watches_opened_after_seconds=0.0, watches_opened_per_second=1000.0)
 PARTS: Mapping[Part, str] = {part: ref.inventory_field for part, ref in INVENTORY.items()}
 
 
 class ScriptedTalos:
-    """Fulfils `ask_machine.Talos`: a machine per address, as the test says."""
+    """A `TalosClient` with one machine per address, set by the test."""
 
     def __init__(self) -> None:
         self.machines: dict[str, MachineFacts] = {}
         self.faults: dict[str, MachineFault] = {}
-        self.held: dict[str, asyncio.Event] = {}  # looks that have begun wait for it
+        self.held: dict[str, asyncio.Event] = {}  # queries that have begun wait for it
         self.looks: list[str] = []
         self.looking: Counter[str] = Counter()
         self.most_at_once: Counter[str] = Counter()
         self.watching: Counter[str] = Counter()
         self.inventories: dict[str, Inventory] = {}
-        self.part_faults: dict[Part, MachineFault] = {}  # of every machine
-        self.asked: list[tuple[str, frozenset[Part]]] = []  # for which parts of the inventory
+        self.part_faults: dict[Part, MachineFault] = {}  # the same for all machines
+        self.asked: list[tuple[str, frozenset[Part]]] = []  # address and requested parts of the inventory
         self.networks: MachineConfigNetworks | MachineFault = MachineFault(
-            kind="refused", step="ControllerManagerConfig", message="nobody there"
+            kind="refused", step="ControllerManagerConfig", message="connection refused"
         )
-        self.members: frozenset[str] | MachineFault = frozenset()  # whom discovery knows
+        self.members: frozenset[str] | MachineFault = frozenset()  # the node names that discovery lists
         self.questions_for_members = 0
-        self.questions = 0  # about the cluster's networks
+        self.questions = 0  # for the cluster's networks
         self.closed = False
         self.trouble = ""
         self._changes: dict[str, asyncio.Event] = {}
         self._cut: set[str] = set()
 
     def put(self, facts: MachineFacts) -> None:
-        """A machine, or what has changed on it: live watches fire."""
+        """Add a machine, or change it: live watches report the change."""
         self.machines[facts.node_ip] = facts
         self.faults.pop(facts.node_ip, None)
         if facts.node_ip in self._changes:
             self._changes[facts.node_ip].set()
 
     def fail_queries(self, ip: str, kind: FaultKind = "refused", step: str = "PlatformMetadata") -> None:
-        """From now on looks at that address fail."""
+        """Let queries of that address fail."""
         self.faults[ip] = MachineFault(kind=kind, step=step, endpoint="cp:50000", message=f"{ip} {kind}")
 
     def clear_fault(self, ip: str) -> None:
-        """Looks succeed again; no watch tells of it."""
+        """Let queries succeed again; no watch reports it."""
         self.faults.pop(ip, None)
 
     def cut_watch(self, ip: str) -> None:
-        """The watch that is open now ends."""
+        """End the open watch."""
         self._cut.add(ip)
         self._changes[ip].set()
 
@@ -88,7 +88,9 @@ class ScriptedTalos:
         finally:
             self.looking[node_ip] -= 1
         if node_ip in self.faults or node_ip not in self.machines:
-            unknown = MachineFault(kind="refused", step="PlatformMetadata", message=f"nobody at {node_ip}")
+            unknown = MachineFault(
+                kind="refused", step="PlatformMetadata", message=f"no machine at {node_ip}"
+            )
             raise MachineUnavailable(self.faults.get(node_ip, unknown))
         return msgspec.structs.replace(self.machines[node_ip], queried_at=looked_at)
 
@@ -147,7 +149,7 @@ class ScriptedTalos:
 async def run_metadata(
     url: str, talos: TalosClient | None, settings: MetadataSettings = CALM, *, seed: int = 1
 ) -> AsyncIterator[MetadataService]:
-    """A metadata service on a bus of its own, as in a process of its own; None = ask as the settings say."""
+    """Run a metadata service on a bus of its own; `talos` None = the client of the settings."""
     bus = await NatsBus.connect((url,), service="metadata", timing=QUICK)
     try:
         parts = Dependencies(

@@ -15,12 +15,7 @@ from libs.talos.api import TalosApi
 from services.metadata.machines.dial_targets import STEP, order_dial_targets
 from services.metadata.machines.identity import MachineIdentity, verify
 from services.metadata.machines.machine_replacement import Inconclusive
-from services.metadata.machines.query_machine import (
-    QueryFailure,
-    QueryResult,
-    query_in_turn,
-    query_in_turn_with_rejected,
-)
+from services.metadata.machines.query_machine import QueryFailure, QueryResult, query_address, query_in_turn
 from services.metadata.machines.replacement_detector import MemberCache, detect_replacements
 
 _QUERY_SECONDS: Final = 5.0
@@ -48,7 +43,7 @@ async def query_machine(
         judged = verify(node, facts, nodes)
         return judged if isinstance(judged, MachineFault) else None
 
-    return await query_in_turn_with_rejected(
+    return await query_in_turn(
         talos, addresses, parts=resources, deadline_seconds=_QUERY_SECONDS, reject=why_not
     )
 
@@ -92,7 +87,5 @@ async def fetch_node_name_at(talos: TalosApi, address: str) -> str:
     addresses = order_dial_targets(address, prefer_ipv6=False)
     if isinstance(addresses, MachineFault) or not addresses:
         return ""
-    seen = await query_in_turn(
-        talos, addresses, parts=(), deadline_seconds=_QUERY_SECONDS, reject=lambda facts: None
-    )
+    seen = await query_address(talos, addresses[0], parts=(), deadline_seconds=_QUERY_SECONDS)
     return "" if isinstance(seen, MachineFault) else seen.facts.node_name

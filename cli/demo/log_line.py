@@ -25,7 +25,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
         match self:
             case LogLine(message="node observed", event="NodeObserved", outcome="published"):
                 return "observed"
-            case LogLine(message="the machine says what it is"):
+            case LogLine(message="machine verified"):
                 return "answered"
         return ""
 
@@ -33,13 +33,13 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     def trouble(self) -> str | None:
         """Return why the node is stuck; "" if it continues, None if the line says neither."""
         match self:
-            case LogLine(message="the machine gives no facts"):
+            case LogLine(message="poll failed"):
                 return f"{self.step}: {self.reason}"
             case LogLine(message="handling failed, will retry" | "put aside as a dead letter"):
                 return f"{self.service}: {self.error}"
             case LogLine(message="handled", service="labeler", outcome="blocked"):
                 return self.reason
-            case LogLine(message="the machine says what it is"):
+            case LogLine(message="machine verified"):
                 return ""
         return None
 

@@ -13,7 +13,7 @@ from libs.common.contract.machine import MachineFault
 from libs.talos.api import MachineUnavailable, TalosApi
 from libs.talos.credentials import CredentialStore
 from libs.talos.talosconfig import CredentialsError, list_candidate_files
-from services.metadata.machines.query_machine import query_in_turn
+from services.metadata.machines.query_machine import query_address
 
 _TIMEOUT_SECONDS: Final = 5.0
 _MAX_ENDPOINTS: Final = 16  # limit for queried endpoints
@@ -61,9 +61,7 @@ async def _probe_endpoint(paths: tuple[Path, ...], endpoint: str) -> ProbeResult
 
 
 async def _probe_machine(api: TalosApi, node_ip: str) -> ProbeResult:
-    found = await query_in_turn(
-        api, (node_ip,), parts=(), deadline_seconds=_TIMEOUT_SECONDS, reject=lambda facts: None
-    )
+    found = await query_address(api, node_ip, parts=(), deadline_seconds=_TIMEOUT_SECONDS)
     if isinstance(found, MachineFault):
         return ProbeResult(address=node_ip, fault=found.message)
     return ProbeResult(address=node_ip, name=found.facts.node_name)

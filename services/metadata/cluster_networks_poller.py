@@ -99,7 +99,7 @@ class ClusterNetworksPoller:
         except (BusError, TemporaryError) as error:
             self._publish_failures += 1
             self._publish_at = self._next_retry_time(self._publish_failures)
-            log.debug("the cluster's networks are not said, the bus refused", extra={"reason": str(error)})
+            log.debug("publish of cluster networks failed, will retry", extra={"reason": str(error)})
             return
         self._publish_failures = 0
         if outcome is PublishOutcome.TIED:
@@ -129,7 +129,7 @@ class ClusterNetworksPoller:
         before, self._fault = self._fault, fault
         fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
         level = logging.DEBUG if is_same_fault(before, fault) else logging.WARNING
-        log.log(level, "no control plane tells the cluster's networks; what was known stands", extra=fields)
+        log.log(level, "poll of cluster networks failed, keeping the known ones", extra=fields)
 
     def _log_change(self, before: ClusterNetworksObserved | None, after: ClusterNetworksObserved) -> None:
         if before is None or not has_same_networks(before, after):
@@ -139,7 +139,7 @@ class ClusterNetworksPoller:
                 "mask_ipv4": after.node_cidr_mask_size_ipv4,
                 "mask_ipv6": after.node_cidr_mask_size_ipv6,
             }
-            log.info("a control plane tells the cluster's networks", extra=fields)
+            log.info("cluster networks changed", extra=fields)
 
 
 def build_observed(

@@ -9,7 +9,7 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError, Message
 from libs.common.contract.events import EventError
-from libs.common.observability.telemetry import Attribute, Span, outgoing_headers, span
+from libs.common.observability.telemetry import Attribute, Span, SpanKind, outgoing_headers, span
 from services.metadata.clock import Clock
 from services.metadata.latency import LatencyRecorder, TraceContext
 from services.metadata.object_state import EnrichedT, Observation, Publication
@@ -38,11 +38,11 @@ class ObjectPublisher(Generic[EnrichedT]):
         self._trace.observe(before)
 
     def span(
-        self, name: str, observation: Observation[Any], attributes: Mapping[str, Attribute]
+        self, name: str, observation: Observation[Any], attributes: Mapping[str, Attribute], *, kind: SpanKind
     ) -> AbstractContextManager[Span]:
-        """Start a span of a client in the trace of the observation, or linked to it once that is answered."""
+        """Start a span in the trace of the observation, or linked to it once that is answered."""
         parent, links = self._trace.parent_and_links(observation)
-        return span(name, kind="client", parent_headers=parent, links=links, attributes=attributes)
+        return span(name, kind=kind, parent_headers=parent, links=links, attributes=attributes)
 
     async def publish(self, event: EnrichedT, observation: Observation[Any]) -> PublishOutcome | Exception:
         """Publish the answer to the observation. Return the error if the bus or the contract refuses it."""

@@ -77,6 +77,6 @@ async def supervise(run: Callable[[], Awaitable[None]], jitter: random.Random, *
         try:
             return await run()
         except Exception:
-            log.exception("the task of one object failed", extra=fields)
+            log.exception("reconciler failed, will restart", extra=fields)
             failures += 1
         await asyncio.sleep(backoff_seconds(failures, jitter.random()))

@@ -100,7 +100,7 @@ class MetadataService:
     def problems(self) -> tuple[str, ...]:
         """Return why this replica is not ready: the stream is not followed, or no machine can be queried."""
         talos = "" if self._without_talos else self._talos.problem()
-        return (*self._stream_cache.problems(), *([f"Talos cannot be asked: {talos}"] if talos else []))
+        return (*self._stream_cache.problems(), *([f"cannot query Talos: {talos}"] if talos else []))
 
     def _is_irrelevant(self, subject: str) -> bool:
         return self._without_talos and is_node_subject(subject)

@@ -60,9 +60,9 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Flag(
             "talos-watched-machines",
-            "How many machines are watched, so that their changes are known at once; the rest is looked at "
-            "as often as --node-status-update-frequency says. Three streams each; four where the "
-            "node lifecycle controller runs.",
+            "How many machines metadata watches, to receive their changes at once. It polls the others at "
+            "--node-status-update-frequency. Each watch needs three streams, four with the node lifecycle "
+            "controller.",
             TALOS,
             at_least=0,
         ),
@@ -71,8 +71,8 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "talos-watches-opened-after",
-            "Watches of new machines are opened once none has come for that long, or for 30 s: joining nodes "
-            "come first.",
+            "metadata opens watches once no new machine has come for this time, or after 30 s: queries of "
+            "joining nodes come first.",
             TALOS,
             at_least=0.0,
         ),
@@ -81,7 +81,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "talos-watches-opened-per-second",
-            "Pace at which watches are opened.",
+            "How many watches metadata opens per second.",
             TALOS,
             at_least=0.1,
         ),
@@ -101,7 +101,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "talos-probe-period",
-            "While most machines are out of reach, one of them is tried this often.",
+            "How often metadata polls one machine while at least half of them are unreachable.",
             TALOS,
             at_least=0.1,
         ),
@@ -112,8 +112,8 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not (self.without_talos and self._is_ipam_enabled):
             return ()
         flag = f"--{ALLOCATE_NODE_CIDRS.name}" if self.allocate_node_cidrs else f"--controllers={NODE_IPAM}"
-        why = "gives no pod CIDR before machines have told of their networks: it would wait for ever"
-        return (f"--without-talos and {flag} contradict one another: ipam {why}",)
+        why = "ipam allocates no pod CIDR before machines report their networks"
+        return (f"--without-talos and {flag} contradict one another: {why}",)
 
     @property
     def serves_ipam(self) -> bool:
@@ -131,8 +131,9 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def publishes_networks(self) -> bool:
-        """Whether to poll the cluster's networks: ipam allocates no Service address to pods, and csr approves
-        none for nodes.
+        """Whether to poll the cluster's networks.
+
+        ipam allocates no Service address to pods, and csr approves none for nodes.
         """
         approves = is_controller_selected(self.controllers, CSR_APPROVAL) and not self.without_talos
         return self.serves_ipam or approves

@@ -1,4 +1,4 @@
-"""Requests for certificates through the metadata service; machines and watcher do as the test says."""
+"""Certificate requests through the metadata service, with scripted machines and a scripted watcher."""
 
 import asyncio
 import contextlib
@@ -47,12 +47,12 @@ def talos() -> ScriptedTalos:
 
 
 def aged(service, name="web-1", seconds=60.0):
-    """As if the last look had begun so long ago."""
+    """Make the last poll so much older."""
     node = service._node_controller.reconcilers[name]
     node.state = msgspec.structs.replace(node.state, polled_at=node.state.polled_at - seconds)
 
 
-async def test_a_request_is_said_with_what_the_nodes_first_look_saw(flow, talos):
+async def test_a_request_is_published_with_the_facts_of_the_first_poll(flow, talos):
     async with flow.metadata(talos):
         await flow.publish_snapshot()
         await flow.observe_node(make_node())
@@ -66,7 +66,7 @@ async def test_a_request_is_said_with_what_the_nodes_first_look_saw(flow, talos)
     assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 1)
 
 
-async def test_a_request_that_comes_before_its_node_waits_for_it_and_says_so(flow, talos):
+async def test_a_request_without_its_node_is_published_without_facts(flow, talos):
     async with flow.metadata(talos):
         await flow.publish_snapshot()
         await flow.file_request(make_request())
@@ -77,7 +77,7 @@ async def test_a_request_that_comes_before_its_node_waits_for_it_and_says_so(flo
     assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 2)
 
 
-async def test_a_request_a_moment_before_its_node_is_said_once(flow, talos):
+async def test_a_request_a_moment_before_its_node_is_published_once(flow, talos):
     async with flow.metadata(talos):
         await flow.publish_snapshot()
         await flow.file_request(make_request())
@@ -86,7 +86,7 @@ async def test_a_request_a_moment_before_its_node_is_said_once(flow, talos):
         assert flow.count_enriched() == 1
 
 
-async def test_a_request_before_its_nodes_facts_waits_for_the_look_that_is_under_way(flow, talos):
+async def test_a_request_waits_for_the_poll_in_progress(flow, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     async with flow.metadata(talos) as (service, _):
         await flow.observe_node(make_node())
@@ -99,7 +99,7 @@ async def test_a_request_before_its_nodes_facts_waits_for_the_look_that_is_under
     assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 1)
 
 
-async def test_in_an_outage_the_fault_is_told_and_the_facts_within_a_second_of_the_look(flow, talos):
+async def test_in_an_outage_the_fault_is_published_and_the_facts_within_a_second_of_the_poll(flow, talos):
     talos.fail_queries("10.0.0.5", "timeout")
     async with flow.metadata(talos):
         await flow.observe_node(make_node())
@@ -108,7 +108,7 @@ async def test_in_an_outage_the_fault_is_told_and_the_facts_within_a_second_of_t
         assert event.fault is not None
         assert (event.fault.kind, event.facts, event.node_uid) == ("timeout", None, "uid-1")
         await wait_until(lambda: len(talos.looks) >= 3)
-        assert flow.count_enriched() == 1, "the same fault is told once"
+        assert flow.count_enriched() == 1, "the same fault is published once"
         talos.clear_fault("10.0.0.5")
         looks = len(talos.looks)
         await wait_until(lambda: len(talos.looks) > looks)
@@ -116,7 +116,7 @@ async def test_in_an_outage_the_fault_is_told_and_the_facts_within_a_second_of_t
         assert len(talos.looks) == looks + 1, "that look brought them, not a later one"
 
 
-async def test_stale_facts_cause_exactly_one_look_for_all_requests_of_the_node(flow, talos):
+async def test_stale_facts_cause_one_poll_for_all_requests_of_the_node(flow, talos):
     async with flow.metadata(talos) as (service, _):
         await flow.observe_node(make_node())
         await flow.wait_for_node()
@@ -127,7 +127,7 @@ async def test_stale_facts_cause_exactly_one_look_for_all_requests_of_the_node(f
         for i in range(8):
             event = await flow.wait_for_enriched(name=f"csr-{i}")
             assert event.facts is not None
-            assert event.facts.platform.zone == "moved", "nothing stale was said"
+            assert event.facts.platform.zone == "moved", "stale facts were published"
             assert flow.count_enriched(f"csr-{i}") == 1
     assert talos.looks == ["10.0.0.5"] * 2
 
@@ -177,7 +177,7 @@ async def test_a_request_in_the_name_of_a_node_takes_no_facts_from_the_nodes_own
         assert event.facts is not None
 
 
-async def test_under_a_live_watch_facts_of_any_age_are_said_at_once(flow, talos):
+async def test_under_a_live_watch_facts_of_any_age_are_published_at_once(flow, talos):
     async with flow.metadata(talos, CALM) as (service, _):
         await flow.observe_node(make_node())
         await wait_until(
@@ -194,7 +194,7 @@ async def test_under_a_live_watch_facts_of_any_age_are_said_at_once(flow, talos)
     assert talos.looks == ["10.0.0.5"]
 
 
-async def test_what_changes_on_the_machine_is_said_again_for_every_request(flow, talos):
+async def test_a_change_on_the_machine_is_published_for_every_request(flow, talos):
     async with flow.metadata(talos, CALM):
         await flow.observe_node(make_node())
         for i in range(3):
@@ -210,7 +210,7 @@ async def test_what_changes_on_the_machine_is_said_again_for_every_request(flow,
         assert len(talos.looks) == looks + 1
 
 
-async def test_a_node_of_another_uid_is_asked_anew_and_said_as_such(flow, talos):
+async def test_a_node_with_another_uid_is_polled_and_published_again(flow, talos):
     async with flow.metadata(talos):
         await flow.observe_node(make_node())
         await flow.file_request(make_request())
@@ -222,7 +222,7 @@ async def test_a_node_of_another_uid_is_asked_anew_and_said_as_such(flow, talos)
         assert event.facts.platform.zone == "new"
 
 
-async def test_a_node_that_goes_takes_its_facts_with_it(flow, talos):
+async def test_the_facts_of_a_node_end_with_it(flow, talos):
     async with flow.metadata(talos):
         await flow.observe_node(make_node())
         await flow.file_request(make_request())
@@ -232,7 +232,7 @@ async def test_a_node_that_goes_takes_its_facts_with_it(flow, talos):
         assert (event.node_uid, event.fault) == ("", None)
 
 
-async def test_a_node_whose_machine_nobody_may_ask_is_told_as_such(flow, talos):
+async def test_a_node_whose_machine_is_never_dialled_is_published_as_a_fault(flow, talos):
     async with flow.metadata(talos):
         await flow.observe_node(make_node(ip=""))
         await flow.file_request(make_request())
@@ -242,7 +242,7 @@ async def test_a_node_whose_machine_nobody_may_ask_is_told_as_such(flow, talos):
     assert talos.looks == []
 
 
-async def test_a_decided_request_is_forgotten_and_its_end_is_passed_on(flow, talos):
+async def test_a_decided_request_is_forgotten_and_its_end_is_published(flow, talos):
     async with flow.metadata(talos) as (service, _):
         await flow.observe_node(make_node())
         await flow.file_request(make_request())
@@ -262,7 +262,7 @@ async def test_a_decided_request_is_forgotten_and_its_end_is_passed_on(flow, tal
         await wait_until(lambda: not service._request_controller._reconcilers)
 
 
-async def test_what_nobody_was_told_of_ends_without_a_word(flow, talos):
+async def test_the_end_of_an_unpublished_request_is_not_published(flow, talos):
     async with flow.metadata(talos) as (service, _):
         await flow.observe_node(make_node())
         await flow.file_request(
@@ -282,7 +282,7 @@ async def test_no_request_is_kept_twice(flow, talos):
         await flow.file_request(make_request())
         await flow.wait_for_enriched(has_facts)
         await flow.file_request(make_request("csr-2", uid="u2"))
-        await flow.wait_for_enriched(has_facts, "csr-2")  # by then the first word has come back
+        await flow.wait_for_enriched(has_facts, "csr-2")  # the echo of the first message has arrived by then
         known = service._request_controller._reconcilers["csr-1"].state
         assert service._stream_cache.get(f"{OBSERVED_CSR}.csr-1").event is known.observation.event
         assert known.publication.event.request is known.observation.event.request
@@ -290,7 +290,7 @@ async def test_no_request_is_kept_twice(flow, talos):
         await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_CSR))
 
 
-async def test_a_restart_says_nothing_that_the_stream_holds_and_all_that_has_changed(flow, talos):
+async def test_a_restart_publishes_only_what_has_changed(flow, talos):
     async with flow.metadata(talos):
         await flow.publish_snapshot()
         await flow.observe_node(make_node())
@@ -314,7 +314,7 @@ async def test_a_restart_says_nothing_that_the_stream_holds_and_all_that_has_cha
         assert not service._stream_cache.list_under(ENRICHED_CSR)
 
 
-async def test_what_ended_while_nobody_listened_is_passed_on_at_the_next_start(flow, talos):
+async def test_the_end_of_a_request_during_a_downtime_is_published_at_the_next_start(flow, talos):
     async with flow.metadata(talos):
         await flow.observe_node(make_node())
         for name in ("gone", "decided"):
@@ -332,7 +332,7 @@ async def test_what_ended_while_nobody_listened_is_passed_on_at_the_next_start(f
 
 
 async def replayed(flow, table, *subjects):
-    """The connection was lost and is back; of these subjects the stream still holds what it holds."""
+    """Replay the stream after a lost connection, with these messages only."""
     table.mark_disconnected("the server went away")
     last = flow.server.stream.last_sequence
     table.start_replay(StreamPosition(stream_id=flow.stream_id, last_sequence=last))
@@ -343,7 +343,7 @@ async def replayed(flow, table, *subjects):
     table.finish_replay()
 
 
-async def test_what_the_server_lost_with_its_last_messages_is_said_again(flow, talos):
+async def test_messages_that_the_server_lost_are_published_again(flow, talos):
     node, word, observed = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1", f"{OBSERVED_CSR}.csr-1"
     async with flow.metadata(talos) as (service, _):
         await flow.publish_snapshot()
@@ -360,7 +360,7 @@ async def test_what_the_server_lost_with_its_last_messages_is_said_again(flow, t
         assert flow.count_enriched() == 2
 
 
-async def test_a_request_under_a_sequence_that_was_given_before_is_heard(flow, talos):
+async def test_a_request_with_a_reused_sequence_is_received(flow, talos):
     node, word = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_CSR}.csr-1"
     async with flow.metadata(talos) as (service, _):
         await flow.publish_snapshot()
@@ -371,13 +371,13 @@ async def test_a_request_under_a_sequence_that_was_given_before_is_heard(flow, t
         flow.server.stream._remove(f"{OBSERVED_CSR}.csr-1")
         flow.server.stream._remove(word)
         flow.server.stream.last_sequence = 3
-        await replayed(flow, service._stream_cache, node)  # the snapshot went, too
+        await replayed(flow, service._stream_cache, node)  # the snapshot is lost, too
         await flow.file_request(make_request())
         event = await flow.wait_for_enriched(has_facts)
         assert event.observed_sequence == 4
 
 
-async def test_a_bus_that_refuses_is_told_later(flow, talos):
+async def test_a_failed_publish_is_repeated_later(flow, talos):
     async with flow.metadata(talos) as (service, bus):
         await flow.observe_node(make_node())
         await flow.wait_for_node()
@@ -393,7 +393,7 @@ async def test_a_bus_that_refuses_is_told_later(flow, talos):
         await flow.wait_for_enriched(has_facts)
 
 
-async def test_two_replicas_that_see_the_same_say_it_once(flow, talos):
+async def test_two_replicas_with_the_same_facts_publish_once(flow, talos):
     async with flow.metadata(talos) as (one, _), flow.metadata(talos, seed=2) as (other, _):
         await flow.observe_node(make_node())
         for i in range(20):
@@ -408,7 +408,7 @@ async def test_two_replicas_that_see_the_same_say_it_once(flow, talos):
         assert [flow.count_enriched(f"csr-{i}") for i in range(20)] == [1] * 20
 
 
-async def test_two_replicas_come_to_rest_with_the_facts_said(flow, talos):
+async def test_two_replicas_settle_with_the_facts_published(flow, talos):
     blind = ScriptedTalos()
     settings = msgspec.structs.replace(UNWATCHED, probe_seconds=60.0)
     async with flow.metadata(talos, settings), flow.metadata(blind, settings, seed=2):
@@ -423,7 +423,7 @@ async def test_two_replicas_come_to_rest_with_the_facts_said(flow, talos):
             assert flow.count_enriched(f"csr-{i}") <= 3
 
 
-async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow, talos):
+async def test_an_unchanged_message_is_republished_before_it_expires(flow, talos):
     settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
     async with flow.metadata(talos, settings):
         await flow.observe_node(make_node())
@@ -432,8 +432,8 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(flow
     assert talos.looks == ["10.0.0.5"]
 
 
-async def test_what_is_known_of_a_pending_request_is_published_again_whatever_it_waits_for(flow, talos):
-    """csr decides by nothing that was published long ago, and these requests may wait for hours."""
+async def test_a_pending_request_is_republished_whatever_it_waits_for(flow, talos):
+    """csr ignores old messages, and these requests may wait for hours."""
     settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
     talos.fail_queries("10.0.0.6", "timeout")
     async with flow.metadata(talos, settings):
@@ -450,7 +450,7 @@ async def test_what_is_known_of_a_pending_request_is_published_again_whatever_it
 
 
 async def sequence_of(stream: FlowActor) -> int:
-    """The place of what is said of the request, over a real NATS; 0 for nothing."""
+    """The sequence of the message about the request in a real NATS stream; 0 without one."""
     message = await stream.bus.get_last(f"{ENRICHED_CSR}.csr-1")
     return message.sequence if message else 0
 
@@ -463,7 +463,7 @@ async def until_said(stream: FlowActor, after: int = 0) -> int:
     return await sequence_of(stream)
 
 
-async def test_over_nats_a_restart_repeats_nothing_and_says_what_has_changed(nats_server, stream, talos):
+async def test_over_nats_a_restart_publishes_only_what_has_changed(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_snapshot()
         await stream.publish_node(make_node())
@@ -475,11 +475,13 @@ async def test_over_nats_a_restart_repeats_nothing_and_says_what_has_changed(nat
         await wait_until(lambda: request.state.dialled_facts is not None, "it was compared with the facts")
         assert await sequence_of(stream) == first
         talos.put(make_facts(zone="b"))
-        await stream.publish_node(make_node(ip="10.0.0.5,fd00::5"))  # elsewhere by now: it is looked at
+        await stream.publish_node(
+            make_node(ip="10.0.0.5,fd00::5")
+        )  # it has another address now, which causes a poll
         await until_said(stream, first)
 
 
-async def test_a_new_stream_is_told_of_the_requests_that_it_names_and_no_others(nats_server, stream, talos):
+async def test_a_new_stream_gets_messages_only_about_its_own_requests(nats_server, stream, talos):
     async def provisioned_anew() -> bool:
         try:
             await stream.provision()
@@ -506,7 +508,7 @@ async def test_a_new_stream_is_told_of_the_requests_that_it_names_and_no_others(
         assert await stream.bus.get_last(f"{ENRICHED_CSR}.csr-2") is None
 
 
-async def test_without_talos_every_request_is_said_at_once_and_nobody_is_asked(flow):
+async def test_without_talos_every_request_is_published_at_once_without_a_poll(flow):
     settings = MetadataSettings(without_talos=True)
     async with flow.metadata(None, settings) as (service, _):
         await flow.publish_snapshot()
@@ -524,7 +526,7 @@ async def test_without_talos_every_request_is_said_at_once_and_nobody_is_asked(f
         assert service._node_controller.reconcilers == {}
 
 
-async def test_a_forged_word_of_no_facts_is_corrected(flow, talos):
+async def test_a_forged_message_without_facts_is_corrected(flow, talos):
     async with flow.metadata(talos):
         await flow.observe_node(make_node())
         sequence = await flow.file_request(make_request())
@@ -536,7 +538,7 @@ async def test_a_forged_word_of_no_facts_is_corrected(flow, talos):
 
 
 async def contest(flow, talos):
-    """web-1 attests 10.9.0.5 too, which web-2 writes on itself, and asks for both."""
+    """web-1 requests and attests 10.9.0.5 too, which web-2 announces."""
     statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in ("10.0.0.5", "10.9.0.5"))
     talos.put(make_facts(addresses=statuses))
     await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
@@ -545,7 +547,7 @@ async def contest(flow, talos):
     await flow.wait_for_node("web-2")
 
 
-async def test_a_contested_address_is_said_at_once_without_it_and_again_once_it_was_dialled(flow, talos):
+async def test_a_contested_address_is_published_only_once_it_was_dialled(flow, talos):
     talos.held["10.9.0.5"] = asyncio.Event()
     talos.put(make_facts(node_ip="10.9.0.5"))
     async with flow.metadata(talos):
@@ -561,9 +563,9 @@ async def test_a_contested_address_is_said_at_once_without_it_and_again_once_it_
     assert talos.looks.count("10.9.0.5") == 1, "what was answered is kept for a minute"
 
 
-@pytest.mark.parametrize("who", ["nobody", "web-2"])
-async def test_where_another_machine_answers_or_none_nothing_more_is_said(flow, talos, who):
-    if who != "nobody":
+@pytest.mark.parametrize("who", ["no machine", "web-2"])
+async def test_a_contested_address_is_not_published_if_another_machine_or_none_answers(flow, talos, who):
+    if who != "no machine":
         talos.put(make_facts(node_name=who, node_ip="10.9.0.5"))
     async with flow.metadata(talos) as (service, _):
         await contest(flow, talos)
@@ -581,7 +583,7 @@ async def test_where_another_machine_answers_or_none_nothing_more_is_said(flow, 
         assert flow.count_enriched() == 1
 
 
-async def test_a_dial_that_hangs_holds_up_neither_other_requests_nor_the_end(flow, talos):
+async def test_a_hanging_dial_delays_neither_other_requests_nor_the_end(flow, talos):
     talos.held["10.9.0.5"] = asyncio.Event()
     async with flow.metadata(talos) as (service, _):
         await contest(flow, talos)
@@ -623,14 +625,14 @@ async def test_few_contested_addresses_are_dialled_at_once_and_each_once_a_minut
     await dial_backs.close()
 
 
-async def test_a_node_that_asks_for_ever_more_contested_addresses_keeps_no_other_node_waiting(talos):
-    # its machine attests and another conspirator's Node claims whatever hangs; each new request asks anew
+async def test_a_node_that_requests_many_contested_addresses_delays_no_other_node(talos):
+    # its machine attests and another conspirator's Node claims whatever hangs; each new request causes a dial
     dial_backs = DialBackCache(talos, QuerySlots(64), deadline_seconds=5.0, monotonic=time.monotonic)
     never = asyncio.Event()
     for n in range(50):
         addresses = tuple(f"10.66.{n}.{i}" for i in range(MAX_DIALLED))
         talos.held |= dict.fromkeys(addresses, never)
-        with contextlib.suppress(TimeoutError):  # superseded, decided, gone: the next one comes
+        with contextlib.suppress(TimeoutError):  # superseded, decided or gone
             async with asyncio.timeout(0.01):
                 await dial_backs.filter_answering("noisy", addresses)
     talos.put(make_facts(node_name="web-2", node_ip="10.9.0.6"))
@@ -642,7 +644,7 @@ async def test_a_node_that_asks_for_ever_more_contested_addresses_keeps_no_other
     assert talos.looking.total() == 0
 
 
-async def test_a_thousand_requests_after_a_thousand_joins_cost_no_look_and_one_word_each(flow, talos):
+async def test_a_thousand_requests_after_a_thousand_joins_cost_no_poll_and_one_message_each(flow, talos):
     names = [f"web-{i}" for i in range(1000)]
     for i, name in enumerate(names):
         talos.put(make_facts(node_name=name, node_ip=f"10.1.{i // 200}.{i % 200 + 1}"))

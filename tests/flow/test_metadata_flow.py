@@ -1,4 +1,4 @@
-"""The metadata service on a real nats-server; machines and watcher do as the test says."""
+"""The metadata service on a real nats-server, with scripted machines and a scripted watcher."""
 
 import asyncio
 import time
@@ -34,11 +34,11 @@ def talos() -> ScriptedTalos:
 
 
 def heard(service: MetadataService, name: str) -> int:
-    """The sequence of the observation that the service works on."""
+    """The sequence of the newest observation of that Node."""
     return service._node_controller.reconcilers[name].state.observation.sequence
 
 
-async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server, stream, talos):
+async def test_a_joining_node_is_enriched_with_the_facts_of_its_machine(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_snapshot(0)
         sequence = await stream.publish_node(make_node())
@@ -51,7 +51,7 @@ async def test_a_joining_node_is_enriched_with_what_its_machine_says(nats_server
     assert talos.closed
 
 
-async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, stream, talos):
+async def test_the_echo_of_our_own_message_is_not_kept(nats_server, stream, talos):
     other = make_node("web-2", uid="uid-2", ip="10.0.0.6")
     talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
     async with run_metadata(nats_server.url, talos) as service:
@@ -63,7 +63,7 @@ async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, st
         await stream.publish_node(other)
         told = await stream.wait_for_enriched(
             "web-2", NodeEnriched
-        )  # by then whatever was said before has come back
+        )  # all earlier echoes have arrived by then
         await wait_until(
             lambda: service._node_controller.reconcilers["web-2"].state.publication.event == told
         )
@@ -76,13 +76,11 @@ async def test_our_own_word_is_not_kept_twice_when_it_comes_back(nats_server, st
 
 
 def measured() -> float:
-    """How many observations of Nodes."""
+    """The number of measured observations of Nodes."""
     return metrics.REGISTRY.get_sample_value("talosccm_hop_latency_seconds_count", HOP) or 0.0
 
 
-async def test_what_changes_nothing_is_measured_when_it_comes_and_not_when_something_is_said_again(
-    nats_server, stream, talos
-):
+async def test_an_observation_without_changes_is_measured_when_it_arrives(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_snapshot(0)
         await wait_until(lambda: not service.problems(), "what comes now is heard live")
@@ -96,7 +94,7 @@ async def test_what_changes_nothing_is_measured_when_it_comes_and_not_when_somet
         await wait_until(lambda: measured() == before + 3)
 
 
-async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream, talos):
+async def test_nodes_published_before_the_start_are_enriched(nats_server, stream, talos):
     names = [f"web-{i}" for i in range(30)]
     for i, name in enumerate(names):
         talos.put(make_facts(node_name=name, node_ip=f"10.0.1.{i + 1}"))
@@ -108,7 +106,7 @@ async def test_nodes_that_were_there_first_are_enriched_too(nats_server, stream,
         await wait_until(lambda: not service.problems())
 
 
-async def test_a_node_without_provided_node_ip_is_not_ours_and_nobody_is_dialled(nats_server, stream, talos):
+async def test_a_node_without_provided_node_ip_is_not_ours_and_not_dialled(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node("theirs", uid="theirs", ip=""))
         await stream.publish_node(make_node())
@@ -120,7 +118,7 @@ async def test_a_node_without_provided_node_ip_is_not_ours_and_nobody_is_dialled
 @pytest.mark.parametrize(
     "written", ["metadata.google.internal", "127.0.0.1", "169.254.169.254", "fe80::1%eth0", "::1"]
 )
-async def test_a_hostile_node_ip_is_told_and_never_dialled(nats_server, stream, talos, written):
+async def test_a_hostile_node_ip_is_reported_and_never_dialled(nats_server, stream, talos, written):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node(ip=written))
         event = await stream.wait_for_enriched("web-1", NodeUnreachable)
@@ -131,7 +129,9 @@ async def test_a_hostile_node_ip_is_told_and_never_dialled(nats_server, stream, 
         await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
-async def test_an_unreachable_machine_is_told_once_and_enriched_when_it_is_back(nats_server, stream, talos):
+async def test_an_unreachable_machine_is_published_once_and_enriched_when_it_is_back(
+    nats_server, stream, talos
+):
     talos.fail_queries("10.0.0.5", "timeout")
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
@@ -149,7 +149,7 @@ async def test_an_unreachable_machine_is_told_once_and_enriched_when_it_is_back(
         await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
-async def test_labels_that_change_are_answered_at_once_with_the_facts_at_hand(nats_server, stream, talos):
+async def test_changed_labels_are_published_at_once_with_the_known_facts(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -162,13 +162,13 @@ async def test_labels_that_change_are_answered_at_once_with_the_facts_at_hand(na
         assert len(talos.looks) == 1
 
 
-async def test_what_happened_before_the_watch_opened_is_looked_for(nats_server, stream, talos):
+async def test_a_change_before_the_watch_opened_is_polled(nats_server, stream, talos):
     late = msgspec.structs.replace(CALM, watches_opened_after_seconds=0.5)
     async with run_metadata(nats_server.url, talos, late):
         await stream.publish_node(make_node())
         await stream.wait_for_enriched("web-1", NodeEnriched)
         assert talos.watching["10.0.0.5"] == 0
-        talos.put(make_facts(zone="b"))  # nobody hears it
+        talos.put(make_facts(zone="b"))  # no watch reports it
         await stream.wait_for_enriched("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
         assert (talos.watching["10.0.0.5"], len(talos.looks)) == (1, 2)
 
@@ -186,7 +186,7 @@ async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos)
         assert len(talos.looks) == 8, "what a watch begins with is what the look saw"
 
 
-async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, stream, talos):
+async def test_a_newer_observation_during_a_poll_gets_its_facts(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     async with run_metadata(nats_server.url, talos, MetadataSettings(watched_machines=0)) as service:
         await stream.publish_node(make_node())
@@ -200,7 +200,7 @@ async def test_a_newer_observation_during_a_look_gets_that_look(nats_server, str
         assert (talos.looks, talos.most_at_once["10.0.0.5"]) == (["10.0.0.5"], 1)
 
 
-async def test_a_node_that_moved_while_it_was_looked_at_is_looked_at_where_it_is(nats_server, stream, talos):
+async def test_a_node_that_moved_during_a_poll_is_polled_at_its_new_address(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     talos.put(make_facts(node_ip="10.0.0.6"))
     async with run_metadata(nats_server.url, talos) as service:
@@ -267,7 +267,7 @@ async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server
         assert len(talos.looks) == 2, "a flock of changes is one look"
 
 
-async def test_a_change_that_we_do_not_read_is_looked_at_and_not_said(nats_server, stream, talos):
+async def test_a_change_outside_the_facts_is_polled_and_not_published(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -276,23 +276,23 @@ async def test_a_change_that_we_do_not_read_is_looked_at_and_not_said(nats_serve
         talos.put(make_facts())
         await wait_until(lambda: len(talos.looks) == 2)
         await stream.publish_node(make_node("web-2", uid="uid-2"))
-        talos.fail_queries("10.0.0.5")  # web-2 is another machine's name: a fault, once all before it is done
+        talos.fail_queries("10.0.0.5")  # a fault, once all polls before it are done
         await stream.wait_for_enriched("web-2", NodeUnreachable)
         assert await stream.get_sequence("web-1") == told_at
 
 
-async def test_a_watch_that_ends_is_opened_again_and_what_it_missed_is_found(nats_server, stream, talos):
+async def test_an_ended_watch_is_reopened_and_missed_changes_are_found(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        talos.machines["10.0.0.5"] = make_facts(zone="b")  # while nobody hears
+        talos.machines["10.0.0.5"] = make_facts(zone="b")  # while no watch is open
         talos.cut_watch("10.0.0.5")
         await stream.wait_for_enriched("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
 
 
-async def test_facts_are_lost_and_come_back_while_the_last_known_ones_are_told(nats_server, stream, talos):
+async def test_the_last_known_facts_are_published_until_a_poll_succeeds_again(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         good = await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -307,7 +307,7 @@ async def test_facts_are_lost_and_come_back_while_the_last_known_ones_are_told(n
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
 
 
-async def test_after_a_restart_the_last_known_facts_are_still_known(nats_server, stream, talos):
+async def test_the_last_known_facts_survive_a_restart(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
@@ -318,7 +318,7 @@ async def test_after_a_restart_the_last_known_facts_are_still_known(nats_server,
     assert event.last_known == before.facts
 
 
-async def test_a_restart_says_nothing_that_the_stream_holds_already(nats_server, stream, talos):
+async def test_a_restart_does_not_repeat_messages_of_the_stream(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
@@ -334,7 +334,7 @@ async def test_a_restart_says_nothing_that_the_stream_holds_already(nats_server,
         assert await stream.get_sequence("web-1") == told_at
 
 
-async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos):
+async def test_everything_is_published_to_a_new_stream(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
@@ -356,7 +356,7 @@ async def test_a_new_stream_is_told_everything_again(nats_server, stream, talos)
     assert (event.stream_id, event.observed_sequence) == (stream.stream_id, sequence)
 
 
-async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, talos):
+async def test_nothing_is_lost_while_nats_is_down(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
@@ -368,7 +368,7 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
         await wait_until(lambda: len(talos.looks) > looks)
         node = service._node_controller.reconcilers["web-1"]
         await wait_until(lambda: node.state.publication.failures > 0)
-        # As after a long time without NATS: by itself it would try again in a minute.
+        # As after a long time without NATS: the next try is a minute away.
         publication = msgspec.structs.replace(node.state.publication, retry_at=time.monotonic() + 60.0)
         node.state = msgspec.structs.replace(node.state, publication=publication)
         await nats_server.restart()
@@ -383,7 +383,7 @@ async def test_nats_that_is_away_for_a_while_loses_nothing(nats_server, stream, 
         await wait_until(told)
 
 
-async def test_a_node_that_is_gone_is_passed_on_and_forgotten(nats_server, stream, talos):
+async def test_the_end_of_a_node_is_published_and_the_node_forgotten(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_node(make_node())
         await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -406,7 +406,7 @@ async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
         assert event.last_known is None
 
 
-async def test_a_node_created_anew_during_a_look_is_looked_at_for_itself(nats_server, stream, talos):
+async def test_a_node_recreated_during_a_poll_is_polled_again(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_node(make_node())
@@ -420,7 +420,7 @@ async def test_a_node_created_anew_during_a_look_is_looked_at_for_itself(nats_se
         assert event.facts.queried_at >= created
 
 
-async def test_two_metadata_at_once_end_with_the_truth_and_come_to_rest(nats_server, stream, talos):
+async def test_two_replicas_settle_with_the_current_facts(nats_server, stream, talos):
     others = ScriptedTalos()
     others.put(make_facts())
     async with run_metadata(nats_server.url, talos), run_metadata(nats_server.url, others, seed=2):
@@ -447,9 +447,7 @@ async def test_two_metadata_at_once_end_with_the_truth_and_come_to_rest(nats_ser
     assert last < sum(newest.values()), "no endless to and fro"
 
 
-async def test_one_of_two_metadata_that_reaches_nothing_does_not_quarrel_with_the_other(
-    nats_server, stream, talos
-):
+async def test_a_replica_that_reaches_no_machine_does_not_overwrite_the_other(nats_server, stream, talos):
     blind = ScriptedTalos()
     async with run_metadata(nats_server.url, talos), run_metadata(nats_server.url, blind, seed=2):
         await stream.publish_node(make_node())
@@ -458,7 +456,7 @@ async def test_one_of_two_metadata_that_reaches_nothing_does_not_quarrel_with_th
         assert await stream.get_sequence("web-1") < 8, "each says what it has to say, and that is that"
 
 
-async def test_another_machine_at_that_address_is_never_taken_for_the_node(nats_server, stream, talos):
+async def test_another_machine_at_the_address_is_never_used_for_the_node(nats_server, stream, talos):
     talos.put(make_facts(node_name="db-7", uuid=UUID))
     async with run_metadata(nats_server.url, talos):
         await stream.publish_snapshot()
@@ -469,7 +467,7 @@ async def test_another_machine_at_that_address_is_never_taken_for_the_node(nats_
         assert "web-1" in event.fault.message
 
 
-async def test_a_renamed_node_is_recognized_by_its_uuid_until_another_claims_the_machine(
+async def test_a_renamed_node_is_verified_by_its_uuid_until_another_claims_the_machine(
     nats_server, stream, talos
 ):
     talos.put(make_facts(node_name="talos-abc", uuid=UUID))
@@ -489,7 +487,7 @@ async def test_a_renamed_node_is_recognized_by_its_uuid_until_another_claims_the
         assert "Node talos-abc has its node name too" in event.fault.message
 
 
-async def test_a_machine_without_a_node_name_yet_is_waited_for(nats_server, stream, talos):
+async def test_a_machine_without_a_node_name_is_polled_until_it_has_one(nats_server, stream, talos):
     talos.put(make_facts(node_name=""))
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
@@ -499,7 +497,7 @@ async def test_a_machine_without_a_node_name_yet_is_waited_for(nats_server, stre
         await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
-async def test_the_second_address_is_asked_when_the_first_refuses(nats_server, stream, talos):
+async def test_the_second_address_is_queried_when_the_first_fails(nats_server, stream, talos):
     talos.put(make_facts(node_ip="fd00::5"))
     talos.fail_queries("10.0.0.5", "refused")
     async with run_metadata(nats_server.url, talos):
@@ -509,7 +507,7 @@ async def test_the_second_address_is_asked_when_the_first_refuses(nats_server, s
         assert talos.looks[:2] == ["10.0.0.5", "fd00::5"]
 
 
-async def test_incomplete_cloud_metadata_are_looked_at_again_soon(nats_server, stream, talos):
+async def test_incomplete_cloud_metadata_is_polled_again_soon(nats_server, stream, talos):
     talos.put(make_facts(platform="hcloud"))
     settings = MetadataSettings(watched_machines=0)
     async with run_metadata(nats_server.url, talos, settings):
@@ -520,7 +518,7 @@ async def test_incomplete_cloud_metadata_are_looked_at_again_soon(nats_server, s
         await stream.wait_for_enriched(
             "web-1", NodeEnriched, lambda event: event.facts.platform.provider_id == "hcloud://1"
         )
-        talos.put(make_facts(platform="hcloud"))  # it boots: less than before
+        talos.put(make_facts(platform="hcloud"))  # it boots and reports less than before
         await stream.publish_node(make_node("web-1", ip="10.0.0.5, 10.0.0.5"))
         told = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert told.last_known is not None
@@ -539,7 +537,7 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
             await stream.publish_node(make_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
         for name in names:
             await stream.wait_for_enriched(name, NodeUnreachable)
-        # as after a long outage: the next look is a minute away
+        # as after a long outage: the next poll is a minute away
         for node in service._node_controller.reconcilers.values():
             node.state = msgspec.structs.replace(node.state, next_poll_at=time.monotonic() + 60.0)
         for i in range(len(names)):
@@ -548,7 +546,7 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
             await stream.wait_for_enriched(name, NodeEnriched, seconds=20.0)
 
 
-async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
+async def test_a_hanging_machine_delays_no_other(nats_server, stream, talos):
     settings = MetadataSettings(max_concurrent_queries=2, watched_machines=0)
     gate = asyncio.Event()
     async with run_metadata(nats_server.url, talos, settings):
@@ -560,9 +558,9 @@ async def test_a_hanging_machine_holds_up_nobody(nats_server, stream, talos):
         gate.set()
 
 
-async def test_the_trace_that_an_observation_began_goes_on(nats_server, stream, talos):
+async def test_an_answer_continues_the_trace_of_its_observation(nats_server, stream, talos):
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-    telemetry.setup_tracing("metadata", "http://127.0.0.1:9")  # nobody collects: that must not matter
+    telemetry.setup_tracing("metadata", "http://127.0.0.1:9")  # no collector: that must not matter
     try:
         async with run_metadata(nats_server.url, talos):
             await stream.publish_node(make_node(), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
@@ -573,7 +571,7 @@ async def test_the_trace_that_an_observation_began_goes_on(nats_server, stream, 
         telemetry.setup_tracing("metadata", None)
 
 
-async def test_what_does_not_change_is_said_again_before_the_stream_forgets(nats_server, stream, talos):
+async def test_an_unchanged_message_is_republished_before_it_expires(nats_server, stream, talos):
     settings = MetadataSettings(republish_interval_seconds=1.0, watched_machines=0)
     async with run_metadata(nats_server.url, talos, settings):
         await stream.publish_node(make_node())
@@ -587,18 +585,18 @@ async def test_what_does_not_change_is_said_again_before_the_stream_forgets(nats
         assert talos.looks == ["10.0.0.5"], "said again, not asked again"
 
 
-async def test_a_talos_that_cannot_be_asked_makes_us_not_ready_with_the_reason(nats_server, stream, talos):
+async def test_metadata_is_not_ready_while_it_cannot_query_talos(nats_server, stream, talos):
     talos.trouble = "talosconfig: field crt: expired"
     async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_snapshot(0)
         await wait_until(
-            lambda: service.problems() == ("Talos cannot be asked: talosconfig: field crt: expired",)
+            lambda: service.problems() == ("cannot query Talos: talosconfig: field crt: expired",)
         )
         talos.trouble = ""
         assert service.problems() == ()
 
 
-async def test_a_machine_that_says_too_much_is_told_as_such(nats_server, stream, talos):
+async def test_facts_too_large_for_a_message_are_a_fault(nats_server, stream, talos):
     talos.put(make_facts(tags={f"tag-{i}": "x" * 1000 for i in range(300)}))
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
@@ -609,7 +607,7 @@ async def test_a_machine_that_says_too_much_is_told_as_such(nats_server, stream,
         await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
-async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_server, stream, talos):
+async def test_an_unexpected_error_in_a_poll_is_a_fault_and_the_node_is_not_lost(nats_server, stream, talos):
     class Defective(ScriptedTalos):
         async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
             if not self.trouble:
@@ -618,19 +616,19 @@ async def test_a_look_that_breaks_us_is_told_and_the_node_is_not_lost(nats_serve
 
     broken = Defective()
     broken.put(make_facts())
-    broken.trouble = "nobody foresaw this"
+    broken.trouble = "a defect"
     async with run_metadata(nats_server.url, broken):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.message) == (
             "internal",
-            "ZeroDivisionError: nobody foresaw this",
+            "ZeroDivisionError: a defect",
         )
         broken.trouble = ""
         await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
-async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, stream, talos):
+async def test_metadata_waits_for_nats_at_the_start(nats_server, stream, talos):
     await stream.publish_node(make_node())
     await nats_server.kill()
     async with run_metadata(nats_server.url, talos) as service:
@@ -640,7 +638,7 @@ async def test_a_nats_that_is_down_at_the_start_is_waited_for(nats_server, strea
         await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
-async def test_without_a_stream_it_waits_for_the_watcher_to_make_one(nats_server, talos):
+async def test_metadata_waits_until_the_watcher_creates_the_stream(nats_server, talos):
     async with run_metadata(nats_server.url, talos) as service:
         await wait_until(lambda: any("not following" in problem for problem in service.problems()))
         async with FlowActor.open(nats_server.url) as stream:

@@ -1,4 +1,4 @@
-"""What metadata says of machines that are gone or shut down, where Nodes' lifecycle is looked after."""
+"""What metadata publishes about machines that are gone or shut down, where lifecycle runs."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ LOOKED_AFTER = msgspec.structs.replace(CALM, controllers=("*", "cloud-node-lifec
 
 @pytest.fixture
 def talos() -> ScriptedTalos:
-    """web-9 answers where web-1 should, and discovery knows it."""
+    """web-9 answers at the address of web-1, and discovery lists it."""
     machines = ScriptedTalos()
     machines.put(make_facts(node_name="web-9", uuid=UUID))
     machines.members = frozenset({"web-9"})
@@ -25,13 +25,13 @@ def talos() -> ScriptedTalos:
 
 
 async def join(stream, *others) -> None:
-    """Nodes whose machines answer as they should."""
+    """Nodes whose own machines answer."""
     for node in others:
         await stream.publish_node(node)
         await stream.wait_for_enriched(node.name, NodeEnriched)
 
 
-async def test_who_answers_in_a_machine_s_place_is_said_with_each_look(nats_server, stream, talos):
+async def test_foreign_machines_are_published_with_each_poll(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         await stream.publish_node(make_node())
@@ -47,10 +47,10 @@ async def test_who_answers_in_a_machine_s_place_is_said_with_each_look(nats_serv
         await stream.wait_for_enriched("web-1", NodeEnriched)
         talos.put(make_facts(node_name="web-9", uuid=UUID))
         again = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert again.attempt <= later.attempt, "counted anew after a success"
+        assert again.attempt <= later.attempt, "counted from 1 after a success"
 
 
-async def test_a_mass_replacement_asks_discovery_once_for_all(nats_server, stream, talos):
+async def test_a_mass_replacement_queries_discovery_once(nats_server, stream, talos):
     nodes = [make_node(f"web-1{i}", uid=f"uid-1{i}", ip=f"10.0.1.{i}") for i in range(10)]
     for i in range(10):
         talos.put(make_facts(node_name="web-9", node_ip=f"10.0.1.{i}", uuid=UUID))
@@ -72,11 +72,9 @@ async def test_a_mass_replacement_asks_discovery_once_for_all(nats_server, strea
         frozenset({"web-9", "web-1"}),
         MachineFault(kind="refused", step="Member", message="no control plane"),
     ],
-    ids=["discovery is off or empty", "still a member", "nobody to ask"],
+    ids=["discovery is off or empty", "still a member", "no control plane"],
 )
-async def test_without_discovery_s_word_nobody_is_said_to_answer_in_its_place(
-    nats_server, stream, talos, members
-):
+async def test_without_discovery_no_foreign_machine_is_published(nats_server, stream, talos, members):
     talos.members = members
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
@@ -86,7 +84,7 @@ async def test_without_discovery_s_word_nobody_is_said_to_answer_in_its_place(
         assert talos.questions_for_members >= 1
 
 
-async def test_every_internal_ip_has_to_be_answered_by_another_machine(nats_server, stream, talos):
+async def test_another_machine_must_answer_at_every_internal_ip(nats_server, stream, talos):
     internal = tuple(NodeAddress(type="InternalIP", address=ip) for ip in ("10.0.0.5", "10.1.0.5"))
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
@@ -106,10 +104,10 @@ async def test_every_internal_ip_has_to_be_answered_by_another_machine(nats_serv
 
 
 @pytest.mark.parametrize("where", ["its node IP", "a further address", "the first of its two node IPs"])
-async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_though_discovery_lost_it(
+async def test_a_machine_that_answers_at_another_node_is_not_replaced_though_discovery_lost_it(
     nats_server, stream, talos, where
 ):
-    """web-1 was moved to an address of web-2, and web-9 took its own."""
+    """web-1 moved to an address of web-2, and web-9 has its former address."""
     talos.members = frozenset({"web-2", "web-8", "web-9"})
     third = {
         "its node IP": make_node("web-2", uid="uid-2", ip="10.0.0.6"),
@@ -135,7 +133,7 @@ async def test_a_machine_that_answers_in_the_place_of_a_third_one_is_not_gone_th
         assert service._node_controller.reconcilers["web-1"].state.foreign_machines == ()
 
 
-async def test_addresses_that_change_take_back_who_answered(nats_server, stream, talos):
+async def test_changed_addresses_remove_the_foreign_machines(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         await stream.publish_node(make_node())
@@ -146,9 +144,7 @@ async def test_addresses_that_change_take_back_who_answered(nats_server, stream,
         assert event.foreign_machines == ()
 
 
-async def test_where_nobody_looks_after_lifecycle_neither_others_nor_discovery_are_asked(
-    nats_server, stream, talos
-):
+async def test_without_lifecycle_neither_other_machines_nor_discovery_are_queried(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, CALM):
         internal = (NodeAddress(type="InternalIP", address="10.1.0.5"),)
         await stream.publish_node(make_node(addresses=internal))
@@ -159,7 +155,7 @@ async def test_where_nobody_looks_after_lifecycle_neither_others_nor_discovery_a
     assert talos.questions_for_members == 0
 
 
-async def test_a_machine_that_shuts_down_is_last_known_to_have_said_so(nats_server, stream, talos):
+async def test_the_last_known_facts_have_the_stage_of_a_machine_that_shuts_down(nats_server, stream, talos):
     talos.put(msgspec.structs.replace(make_facts(), stage="running"))
     async with run_metadata(nats_server.url, talos, LOOKED_AFTER) as service:
         await stream.publish_node(make_node())

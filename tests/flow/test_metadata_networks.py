@@ -1,4 +1,4 @@
-"""Metadata tells the cluster's networks and gateways: to whoever allocates or approves, and only there."""
+"""metadata publishes networks and gateways only where ipam or csr needs them."""
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ POOLS = """ipam:
       cidrs: [10.8.0.0/16]
       nodeSelector: [{matchExpressions: [{key: cpuCores, operator: Gt, values: ["8"]}]}]
 """
-NOBODY = MachineFault(kind="refused", step="ControllerManagerConfig", message="nobody there")
+REFUSED = MachineFault(kind="refused", step="ControllerManagerConfig", message="connection refused")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def said(stream: FlowActor) -> ClusterNetworksObserved | None:
 
 
 async def told(stream: FlowActor, networks: MachineConfigNetworks) -> ClusterNetworksObserved:
-    """What the stream says, as soon as it is that."""
+    """Return the networks in the stream once they match."""
     found: list[ClusterNetworksObserved] = []
 
     async def is_said() -> bool:
@@ -62,9 +62,7 @@ async def told(stream: FlowActor, networks: MachineConfigNetworks) -> ClusterNet
     return found[-1]
 
 
-async def test_who_neither_allocates_nor_approves_asks_no_control_plane_and_no_machine_for_networks(
-    nats_server, stream, talos
-):
+async def test_without_ipam_and_csr_no_networks_are_queried(nats_server, stream, talos):
     neither = msgspec.structs.replace(CALM, controllers=("cloud-node",))
     async with run_metadata(nats_server.url, talos, neither):
         await stream.publish_node(make_node())
@@ -74,9 +72,7 @@ async def test_who_neither_allocates_nor_approves_asks_no_control_plane_and_no_m
     assert await said(stream) is None
 
 
-async def test_where_certificates_are_approved_networks_are_told_and_no_machine_is_asked_for_gateways(
-    nats_server, stream, talos
-):
+async def test_with_csr_alone_networks_are_published_and_gateways_are_not_queried(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -85,7 +81,7 @@ async def test_where_certificates_are_approved_networks_are_told_and_no_machine_
     assert networks.service_cidrs == NETWORK.service_cidrs
 
 
-async def test_where_pod_cidrs_are_allocated_networks_and_gateways_are_told(nats_server, stream, talos):
+async def test_with_ipam_networks_and_gateways_are_published(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, ALLOCATING):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -97,7 +93,7 @@ async def test_where_pod_cidrs_are_allocated_networks_and_gateways_are_told(nats
 @pytest.mark.parametrize(
     ("settings", "asked"), [(CALM, []), (ALLOCATING, [frozenset({"Processor", "RouteStatus"})])]
 )
-async def test_what_pools_select_by_is_asked_for_where_pod_cidrs_are_allocated_and_only_there(
+async def test_the_parts_that_pools_select_by_are_queried_only_with_ipam(
     nats_server, stream, talos, settings, asked
 ):
     config = parse_cloud_config(POOLS, "f")
@@ -108,9 +104,7 @@ async def test_what_pools_select_by_is_asked_for_where_pod_cidrs_are_allocated_a
     assert [parts for _, parts in talos.asked][:1] == asked
 
 
-async def test_a_machine_that_does_not_tell_its_routes_is_told_from_one_without_gateways(
-    nats_server, stream, talos
-):
+async def test_a_machine_with_unknown_routes_differs_from_one_without_gateways(nats_server, stream, talos):
     talos.part_faults["RouteStatus"] = MachineFault(kind="permission", step="RouteStatus", message="no")
     async with run_metadata(nats_server.url, talos, ALLOCATING):
         await stream.publish_node(make_node())
@@ -119,7 +113,7 @@ async def test_a_machine_that_does_not_tell_its_routes_is_told_from_one_without_
     assert event.facts.gateways == ()
 
 
-async def test_networks_are_told_again_and_a_change_replaces_them(nats_server, stream, talos):
+async def test_networks_are_republished_and_a_change_replaces_them(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, ALLOCATING):
         first = await told(stream, NETWORK)
 
@@ -133,28 +127,24 @@ async def test_networks_are_told_again_and_a_change_replaces_them(nats_server, s
         assert changed.observed_at > first.observed_at
 
 
-async def test_a_failure_takes_nothing_back_and_before_the_first_answer_nothing_is_said(
-    nats_server, stream, talos
-):
-    talos.networks = NOBODY
+async def test_a_failed_poll_of_networks_changes_nothing(nats_server, stream, talos):
+    talos.networks = REFUSED
     async with run_metadata(nats_server.url, talos, ALLOCATING):
         await wait_until(lambda: talos.questions >= 2)
         assert await said(stream) is None
         talos.networks = NETWORK
         first = await told(stream, NETWORK)
-        talos.networks = NOBODY
+        talos.networks = REFUSED
         asked = talos.questions
         await wait_until(lambda: talos.questions >= asked + 2)
         stands = await told(stream, NETWORK)
         assert stands.observed_at >= first.observed_at
 
 
-async def test_a_stream_that_lost_everything_is_told_what_is_known_though_talos_is_down(
-    nats_server, stream, talos
-):
+async def test_known_networks_are_published_to_a_new_stream_while_talos_is_down(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos, ALLOCATING):
         first = await told(stream, NETWORK)
-        talos.networks = NOBODY
+        talos.networks = REFUSED
         asked = talos.questions
         await wait_until(lambda: talos.questions >= asked + 1)
         await nats_server.wipe()
@@ -169,7 +159,7 @@ async def test_a_stream_that_lost_everything_is_told_what_is_known_though_talos_
         await wait_until(is_provisioned_anew)
 
         async def is_said_to_the_new_one() -> bool:
-            event = await said(stream)  # at first, perhaps, a word that was still meant for the old one
+            event = await said(stream)  # the first one may have been meant for the old stream
             return event is not None and event.stream_id == stream.stream_id
 
         await wait_until(is_said_to_the_new_one)
@@ -177,7 +167,7 @@ async def test_a_stream_that_lost_everything_is_told_what_is_known_though_talos_
     assert again.stream_id == stream.stream_id
 
 
-async def test_an_answer_of_a_clock_behind_replaces_what_a_predecessor_with_a_clock_ahead_said(
+async def test_a_replica_with_a_slow_clock_replaces_the_networks_of_one_with_a_fast_clock(
     nats_server, stream, talos
 ):
     ahead = NOW.replace(year=NOW.year + 50)

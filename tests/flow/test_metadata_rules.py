@@ -1,4 +1,4 @@
-"""The metadata service asks machines for what the rules of a file need, and follows that file."""
+"""The metadata service polls what the rules of the --cloud-config file need, and follows the file."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,7 +41,7 @@ def write(path: Path, text: str) -> None:
 
 @asynccontextmanager
 async def running(url: str, talos: ScriptedTalos, path: Path, text: str) -> AsyncIterator[MetadataService]:
-    """With the settings that this file gives."""
+    """Run metadata with this --cloud-config file."""
     write(path, text)
     settings = read_settings([MetadataSettings], [f"--cloud-config={path}"], {}).get(MetadataSettings)
     settings = msgspec.structs.replace(settings, watches_opened_after_seconds=0.0)
@@ -53,7 +53,7 @@ def tells(inventory: Inventory | None):
     return lambda event: event.facts.inventory == inventory
 
 
-async def test_rules_that_name_nothing_of_it_ask_for_no_inventory(nats_server, stream, talos, tmp_path):
+async def test_rules_without_inventory_fields_request_no_inventory(nats_server, stream, talos, tmp_path):
     async with running(nats_server.url, talos, tmp_path / "config", PLAIN):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -61,7 +61,7 @@ async def test_rules_that_name_nothing_of_it_ask_for_no_inventory(nats_server, s
     assert talos.asked == []
 
 
-async def test_what_rules_name_is_asked_for_once_and_told(nats_server, stream, talos, tmp_path):
+async def test_parts_that_rules_name_are_queried_once_and_published(nats_server, stream, talos, tmp_path):
     async with running(nats_server.url, talos, tmp_path / "config", BY_VERSION):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -75,7 +75,7 @@ async def test_what_rules_name_is_asked_for_once_and_told(nats_server, stream, t
     assert talos.asked == [("10.0.0.5", frozenset({"Version"}))]
 
 
-async def test_a_file_that_comes_to_need_more_is_obeyed_within_seconds(
+async def test_a_changed_file_with_further_parts_takes_effect_within_seconds(
     nats_server, stream, talos, tmp_path, caplog
 ):
     names = [f"w-{i}" for i in range(20)]
@@ -94,7 +94,9 @@ async def test_a_file_that_comes_to_need_more_is_obeyed_within_seconds(
         assert {parts for _, parts in talos.asked} == {frozenset({"Version"}), frozenset({"Processor"})}
 
         write(path, "transformations: [{labels: 7}]\n")
-        await wait_until(lambda: any("file is bad" in record.message for record in caplog.records))
+        await wait_until(
+            lambda: any(record.message.startswith("invalid --cloud-config file") for record in caplog.records)
+        )
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.inventory == more, "a bad file leaves the need as it was"
@@ -110,7 +112,7 @@ async def told_of_all(
         await stream.wait_for_enriched(name, NodeEnriched, tells(inventory), 60.0)
 
 
-async def test_the_preferred_family_may_change_while_we_run(nats_server, stream, talos, tmp_path):
+async def test_the_preferred_address_family_can_change_at_run_time(nats_server, stream, talos, tmp_path):
     both = tuple(AddressStatus(address=each, link="eth0") for each in ("10.0.0.5/24", "fd00::5/64"))
     for ip in ("10.0.0.5", "fd00::5"):
         talos.put(make_facts(node_ip=ip, addresses=both))
@@ -126,7 +128,7 @@ async def test_the_preferred_family_may_change_while_we_run(nats_server, stream,
         assert talos.looks == ["10.0.0.5", "fd00::5"]
 
 
-async def test_a_part_that_our_role_may_not_read_holds_no_node_up(
+async def test_a_part_that_the_talos_role_may_not_read_delays_no_node(
     nats_server, stream, talos, tmp_path, caplog
 ):
     talos.part_faults["Version"] = MachineFault(kind="permission", step="Version", message="os:reader needed")
@@ -137,13 +139,11 @@ async def test_a_part_that_our_role_may_not_read_holds_no_node_up(
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
         talos.put(make_facts(zone="b"))
         await stream.wait_for_enriched("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
-    said = [record for record in caplog.records if "does not tell what rules or ipam need" in record.message]
+    said = [record for record in caplog.records if "inventory part missing" in record.message]
     assert len(said) == 1
 
 
-async def test_a_part_that_fails_for_ever_delays_a_node_and_loses_it_not(
-    nats_server, stream, talos, tmp_path
-):
+async def test_a_permanently_failing_part_delays_a_node_only_briefly(nats_server, stream, talos, tmp_path):
     talos.part_faults["Processor"] = MachineFault(kind="timeout", step="Processor", message="no answer")
     async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
         await stream.publish_node(make_node())

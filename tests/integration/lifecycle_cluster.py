@@ -216,7 +216,7 @@ class Cluster:
     async def until_proving(self, name: str) -> None:
         """The first look has shown that another machine answers in that one's place."""
         process = next(iter({"metadata", "all-in-one"} & self.services.children.keys()))
-        await self.until_said(process, "other machines answer where the Node's should", f"node={name}")
+        await self.until_said(process, "other machines answer at the Node's addresses", f"node={name}")
 
     async def leave(self) -> None:
         """No Node is left to others of this API server."""

@@ -135,12 +135,12 @@ async def test_requests_during_an_outage_of_talos_are_issued_2_s_after_their_mac
         for name in names:
             await until_said(in_one, ALL_IN_ONE, name, "outcome=waiting", "unreachable")
         assert not any([(await state_of(kubelets, name)).conditions for name in names])
-        assert "Talos cannot be asked" in await in_one.fetch_page(ALL_IN_ONE, "/readyz?verbose")
+        assert "cannot query Talos" in await in_one.fetch_page(ALL_IN_ONE, "/readyz?verbose")
     finally:
         await machines.restore_endpoint(0)
 
     async def issued_once_it_is_heard(kubelet: SimKubelet, name: str) -> None:
-        await until_said(in_one, ALL_IN_ONE, "the machine says what it is", f"node={kubelet.name} ")
+        await until_said(in_one, ALL_IN_ONE, "machine verified", f"node={kubelet.name} ")
         await issued(kubelets, kubelet, name, seconds=WITHIN_SECONDS)
 
     pairs = zip(asking, names, strict=True)

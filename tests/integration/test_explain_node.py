@@ -124,7 +124,7 @@ async def test_while_discovery_still_knows_it_another_machine_in_its_place_prove
     )
     told = await cluster.explained("shows-1", NOW_SUFFICES)
     assert told["lifecycle"]["outcome"] == "kept"
-    assert any("discovery still knows a member shows-1" in text for text in texts(told, "lacks"))
+    assert any("discovery still lists a member shows-1" in text for text in texts(told, "lacks"))
 
 
 async def test_whose_the_node_is_stands_in_the_file(cluster: Cluster):

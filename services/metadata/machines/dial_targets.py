@@ -22,7 +22,6 @@ def order_dial_targets(provided_node_ip: str, *, prefer_ipv6: bool) -> tuple[str
         return MachineFault(
             kind="bad_node_ip",
             step=STEP,
-            message=f"annotation {PROVIDED_NODE_IP_ANNOTATION}: {ips.reason}; it is written by the "
-            "node's kubelet",
+            message=f"annotation {PROVIDED_NODE_IP_ANNOTATION}: {ips.reason}; the node's kubelet writes it",
         )
     return tuple(map(str, pick_one_per_family(ips, prefer_ipv6=prefer_ipv6)))

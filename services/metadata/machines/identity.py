@@ -37,30 +37,30 @@ def verify(
         return MachineFault(
             kind="not_found",
             step=STEP,
-            message=f"the machine at {facts.node_ip} does not know its node name yet; waiting for it",
+            message=f"the machine at {facts.node_ip} has no node name yet; metadata polls it again",
         )
     if facts.node_name == node.name:
         return MachineIdentity(
-            method="nodename", reason=f"Talos at {facts.node_ip} says that it bears {node.name}"
+            method="nodename", reason=f"Talos at {facts.node_ip} reports node name {node.name}"
         )
     mismatch = _explain_uuid_mismatch(node, facts, all_nodes)
     if mismatch:
         return _wrong_machine_fault(node, facts, mismatch)
     return MachineIdentity(
         method="system-uuid",
-        reason=f"the machine at {facts.node_ip} calls itself {facts.node_name} (hostname-override?) "
-        f"but has the systemUUID of Node {node.name}, and no other Node claims it",
+        reason=f"the machine at {facts.node_ip} has node name {facts.node_name} (hostname-override?), "
+        f"but the systemUUID of Node {node.name}, and no other Node claims it",
     )
 
 
 def _explain_uuid_mismatch(node: Node, facts: MachineFacts, all_nodes: Iterable[Node] | None) -> str:
     uuid = normalize_uuid(facts.system.uuid) if facts.system else ""
     if not uuid:
-        return "it has no systemUUID that could tell it from others"
+        return "it has no unique systemUUID"
     if normalize_uuid(node.status.node_info.system_uuid) != uuid:
-        return "its systemUUID is not this Node's either"
+        return "its systemUUID differs too"
     if all_nodes is None:
-        return "whether another Node claims it is not known yet"
+        return "another Node may claim it: not all Nodes are known yet"
     addresses = _list_machine_addresses(facts)
     for other in all_nodes:
         if other.name != node.name and (claim := _describe_claim(other, facts.node_name, uuid, addresses)):
@@ -90,5 +90,5 @@ def _wrong_machine_fault(node: Node, facts: MachineFacts, why: str) -> MachineFa
     return MachineFault(
         kind="wrong_machine",
         step=STEP,
-        message=f"the machine at {facts.node_ip} bears node {facts.node_name}, not {node.name}, and {why}",
+        message=f"the machine at {facts.node_ip} has node name {facts.node_name}, not {node.name}, and {why}",
     )

@@ -30,7 +30,7 @@ def list_expected_addresses(node: Node) -> tuple[str, ...] | Inconclusive:
     """
     provided = order_dial_targets(node.provided_node_ip, prefer_ipv6=False)
     if isinstance(provided, MachineFault) or not provided:
-        return Inconclusive("the Node has no node IP that is dialled")
+        return Inconclusive("the Node has no node IP that metadata dials")
     found = dict.fromkeys(provided)
     for written in node.status.addresses:
         if written.type != "InternalIP":
@@ -38,7 +38,7 @@ def list_expected_addresses(node: Node) -> tuple[str, ...] | Inconclusive:
         ip = parse_ip(written.address)
         dialled = order_dial_targets(str(ip), prefer_ipv6=False) if ip is not None else ()
         if isinstance(dialled, MachineFault) or not dialled:
-            return Inconclusive(f"its InternalIP {written.address[:80]!a} is none that is dialled")
+            return Inconclusive(f"metadata does not dial its InternalIP {written.address[:80]!a}")
         found.update(dict.fromkeys(dialled))
     if len(found) > MAX_ADDRESSES:
         return Inconclusive(f"the Node has more than {MAX_ADDRESSES} addresses")
@@ -55,7 +55,7 @@ def list_remaining_addresses(
     at = {facts.node_ip for facts in wrong_machines}
     provided = order_dial_targets(node.provided_node_ip, prefer_ipv6=False)
     if not set(provided if isinstance(provided, tuple) else ()) <= at:
-        return Inconclusive("not all of its node IPs are answered")
+        return Inconclusive("no machine answers at some of its node IPs")
     if why := _explain_no_other(node, wrong_machines):
         return Inconclusive(why)
     return tuple(address for address in addresses if address not in at)
@@ -85,7 +85,7 @@ def judge_replacement(
     for address in addresses:
         facts = answers.get(address)
         if not isinstance(facts, MachineFacts):
-            return Inconclusive(f"at {address}: {facts.message if facts is not None else 'nobody was asked'}")
+            return Inconclusive(f"at {address}: {facts.message if facts is not None else 'not queried'}")
         found.append(facts)
     why = _explain_no_other(node, found) or _explain_discovery(node, found, members, reachable_nodes)
     why = why or _explain_out_of_place(found, reachable_nodes)
@@ -95,9 +95,9 @@ def judge_replacement(
 def _explain_no_other(node: Node, answered: Sequence[MachineFacts]) -> str:
     for facts in answered:
         if not facts.node_name:
-            return f"the machine at {facts.node_ip} does not know its node name yet"
+            return f"the machine at {facts.node_ip} has no node name yet"
         if facts.node_name == node.name:
-            return f"the machine at {facts.node_ip} bears the node's name"
+            return f"the machine at {facts.node_ip} has the Node's name"
     return ""
 
 
@@ -105,20 +105,20 @@ def _explain_discovery(
     node: Node, answered: Sequence[MachineFacts], members: AbstractSet[str], reached: AbstractSet[str]
 ) -> str:
     if node.name in members:
-        return f"discovery still knows a member {node.name}"
+        return f"discovery still lists a member {node.name}"
     for facts in answered:
         if facts.node_name not in members:
-            return f"discovery does not know {facts.node_name} either, which answers at {facts.node_ip}"
+            return f"discovery does not list {facts.node_name}, which answers at {facts.node_ip}"
     known = len(reached & members)
     if reached and 2 * known <= len(reached):
-        return f"discovery knows only {known} of {len(reached)} machines that are within reach"
+        return f"discovery lists only {known} of {len(reached)} reachable machines"
     return ""
 
 
 def _explain_out_of_place(answered: Sequence[MachineFacts], reached: AbstractSet[str]) -> str:
     for facts in answered:
         if facts.node_name not in reached:
-            return f"the machine at {facts.node_ip} does not answer as Node {facts.node_name} itself"
+            return f"the machine at {facts.node_ip} does not answer at its own Node {facts.node_name}"
     return ""
 
 

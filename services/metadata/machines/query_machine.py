@@ -38,29 +38,11 @@ async def query_in_turn(
     parts: Collection[Part],
     deadline_seconds: float,
     reject: Callable[[MachineFacts], MachineFault | None],
-) -> QueryResult | MachineFault:
+) -> QueryResult | QueryFailure:
     """Query the addresses in order and return the first result that `reject` accepts, with those parts.
 
-    If there is none, return the first fault, with the messages of the others. Each address has its own
-    deadline.
-    """
-    found = await query_in_turn_with_rejected(
-        talos, addresses, parts=parts, deadline_seconds=deadline_seconds, reject=reject
-    )
-    return found.fault if isinstance(found, QueryFailure) else found
-
-
-async def query_in_turn_with_rejected(
-    talos: TalosClient,
-    addresses: tuple[str, ...],
-    *,
-    parts: Collection[Part],
-    deadline_seconds: float,
-    reject: Callable[[MachineFacts], MachineFault | None],
-) -> QueryResult | QueryFailure:
-    """Query as `query_in_turn` does, but also return the facts of the rejected machines.
-
-    The facts also contain the answers at announced addresses that the machine does not list.
+    The facts also contain the answers at announced addresses that the machine does not list. If there is no
+    result, return the first fault, with the messages of the others. Each address has its own deadline.
     """
     faults: list[MachineFault] = []
     rejected: list[MachineFacts] = []
@@ -97,7 +79,7 @@ async def query_address(
         return unavailable.fault
     except Exception as error:
         # A response is hostile input: one that breaks our parser must not end the Node's only task.
-        log.exception("a look ended in a way nobody foresaw", extra={"address": address})
+        log.exception("unexpected error, query failed", extra={"address": address})
         text = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_CHARS]
         return MachineFault(kind="internal", step="look", message=text)
 

@@ -57,7 +57,7 @@ class MemberCache:
             return unavailable.fault
         except Exception as error:
             # A response is hostile input: one that breaks our parser must not end the Node's only task.
-            log.exception("a question for members ended in a way nobody foresaw")
+            log.exception("unexpected error, query of discovery failed")
             return MachineFault(kind="internal", step="Member", message=type(error).__name__)
 
 
@@ -87,7 +87,7 @@ class MachineSightings:
         address, at = self._sightings.get(name, ("", -math.inf))
         if self._monotonic() - at >= SIGHTING_TTL_SECONDS:
             return ""
-        return f"a machine that bears its name answered at {address} within the last half hour"
+        return f"a machine with its name answered at {address} within the last half hour"
 
 
 class ReplacementDetector:
@@ -131,7 +131,7 @@ class ReplacementDetector:
             sightings=self._sightings,
         )
         if isinstance(found, Inconclusive):
-            log.debug("nothing says that another machine took its place", extra={"reason": found.reason})
+            log.debug("no proof of a replacement", extra={"reason": found.reason})
             return ()
         return found
 
@@ -160,7 +160,7 @@ async def detect_replacements(
         return further
     names, answers = await asyncio.gather(members.get_names(), _query_each(talos, further, deadline_seconds))
     if isinstance(names, MachineFault):
-        return Inconclusive(f"discovery cannot be asked: {names.message}")
+        return Inconclusive(f"query of discovery failed: {names.message}")
     if sightings is not None:
         for facts in answers.values():
             if isinstance(facts, MachineFacts):

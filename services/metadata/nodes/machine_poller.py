@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.talos.resources import Part
 from services.metadata.machines.identity import verify
-from services.metadata.machines.query_machine import QueryFailure, QueryResult, query_in_turn_with_rejected
+from services.metadata.machines.query_machine import QueryFailure, QueryResult, query_in_turn
 from services.metadata.machines.query_slots import QuerySlots
 from services.metadata.machines.replacement_detector import ReplacementDetector
 from services.metadata.machines.talos_client import TalosClient
@@ -39,7 +39,7 @@ class MachinePoller:
         self, name: str, addresses: tuple[str, ...], parts: Collection[Part]
     ) -> tuple[QueryResult | QueryFailure, tuple[ForeignMachine, ...]]:
         """Return the facts of the machine of that Node, or a fault and the machines that replace it."""
-        found = await query_in_turn_with_rejected(
+        found = await query_in_turn(
             self._talos,
             addresses,
             parts=parts,

@@ -125,14 +125,14 @@ class MachineWatcher:
                     async for contents in watch:
                         opened = True
                         self._pass_on(name, contents)
-                reason = "it ended"
+                reason = "the stream ended"
             except MachineUnavailable as unavailable:
                 reason = unavailable.fault.message
             except Exception as error:
                 # An event is hostile input: one that breaks our parser must not end the watch permanently.
-                log.exception("a watch ended in a way nobody foresaw", extra={"node": name})
+                log.exception("unexpected error, watch failed", extra={"node": name})
                 reason = f"{type(error).__name__}: {error}"
-            log.debug("a machine is not watched", extra={"node": name, "reason": reason})
+            log.debug("watch ended, will reopen", extra={"node": name, "reason": reason})
             # A watch that fails to open counts as an ended one, but only the first failure causes a poll: a
             # machine that can never be watched is polled as often as any other unwatched machine.
             if opened or not failures:

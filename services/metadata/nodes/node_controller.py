@@ -154,7 +154,7 @@ class NodeController:
                 self.reconcilers[name].publisher.record_received(message)
         except Exception:
             # Other clients write Nodes: a Node that raises here must not block the others.
-            log.exception("an observation was not understood", extra={"subject": message.subject})
+            log.exception("unexpected error, observation ignored", extra={"subject": message.subject})
 
     def _start(self, name: str, message: Message, event: NodeObserved | NodeGone) -> None:
         state = create_state(

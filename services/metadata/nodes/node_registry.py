@@ -1,4 +1,4 @@
-"""The states of all Nodes, for whoever needs more than one of them."""
+"""The states of all Nodes, for the parts of metadata that need more than one of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol

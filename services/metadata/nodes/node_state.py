@@ -354,5 +354,6 @@ def _find_lost_metadata(last_known: MachineFacts | None, facts: MachineFacts) ->
     return MachineFault(
         kind="not_found",
         step="PlatformMetadata",
-        message=f"{reason}, though it had (is the machine at {facts.node_ip} starting?); what it said stands",
+        message=f"{reason}, unlike before (is the machine at {facts.node_ip} starting?); "
+        "metadata keeps the last facts",
     )

@@ -95,7 +95,7 @@ class NodeReconciler:
             began = self._poll_began = self._clock.monotonic()
             needed, intervals = self._requirements.needed_parts, self._clock.intervals
             parts = self.state.select_parts(needed, now=began, intervals=intervals)
-            with self.publisher.span("look at machine", self.state.observation, attributes):
+            with self.publisher.span("look at machine", self.state.observation, attributes, kind="client"):
                 self.publisher.record_started()
                 found, foreign_machines = await self._poller.poll(self._name, addresses, parts)
         if self.state.dial_targets != addresses or self.state.uid != uid:
@@ -218,17 +218,14 @@ def _log_poll(before: NodeState, after: NodeState) -> None:
     if after.fault is not None:
         level = logging.DEBUG if is_same_fault(before.fault, after.fault) else logging.WARNING
         fields = {"fault": after.fault.kind, "step": after.fault.step, "reason": after.fault.message}
-        log.log(level, "the machine gives no facts", extra=fields)
+        log.log(level, "poll failed", extra=fields)
         if after.foreign_machines and not before.foreign_machines:
             answered_by = {each.address: each.node_name for each in after.foreign_machines}
-            log.warning("other machines answer where the Node's should", extra={"answered_by": answered_by})
+            log.warning("other machines answer at the Node's addresses", extra={"answered_by": answered_by})
     elif after.identity is not None:
         level = logging.INFO if before.identity != after.identity else logging.DEBUG
-        log.log(level, "the machine says what it is", extra={"reason": after.identity.reason})
+        log.log(level, "machine verified", extra={"reason": after.identity.reason})
         for part in after.inventory.missing_parts.keys() - before.inventory.missing_parts.keys():
             fault = after.inventory.missing_parts[part]
             fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
-            log.warning(
-                "the machine does not tell what rules or ipam need; what needs it is not judged",
-                extra=fields,
-            )
+            log.warning("inventory part missing, rules that need it are not evaluated", extra=fields)

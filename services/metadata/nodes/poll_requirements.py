@@ -26,14 +26,14 @@ class PollRequirements:
         """
         if isinstance(config, CloudConfigError):
             fields = {"reason": "; ".join(config.mistakes[:1]), "mistakes": len(config.mistakes)}
-            log.warning("the --cloud-config file is bad: what it said before stands", extra=fields)
+            log.warning("invalid --cloud-config file ignored, keeping the previous one", extra=fields)
             return False
         needed, prefer_ipv6 = self._select_needed_parts(config), bool(config.prefer_ipv6)
         if (needed, prefer_ipv6) == (self.needed_parts, self.prefer_ipv6):
             return False
         self.needed_parts, self.prefer_ipv6 = needed, prefer_ipv6
         fields = {"inventory": sorted(needed), "prefer_ipv6": prefer_ipv6}
-        log.info("the --cloud-config file needs machines to be asked for something else", extra=fields)
+        log.info("poll requirements changed with the --cloud-config file", extra=fields)
         return True
 
     def _select_needed_parts(self, config: CloudConfig) -> frozenset[Part]:

@@ -96,10 +96,10 @@ class DialBackCache:
                 facts = await self._talos.fetch_facts(address, deadline_seconds=self._deadline_seconds)
         except MachineUnavailable as unavailable:
             fields = {"address": address, "reason": unavailable.fault.message}
-            log.debug("nobody answers at a contested address", extra=fields)
+            log.debug("no machine answers at a contested address", extra=fields)
             return ""
         except Exception:
             # A response is hostile input: one that breaks our parser must not end the request's only task.
-            log.exception("a dial ended in a way nobody foresaw", extra={"address": address})
+            log.exception("unexpected error, dial failed", extra={"address": address})
             return ""
         return facts.node_name

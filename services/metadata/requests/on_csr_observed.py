@@ -150,11 +150,12 @@ class RequestReconciler:
 
     async def _dial(self, node_name: str, contested: tuple[str, ...]) -> None:
         attributes = {"k8s.node.name": node_name, "k8s.csr.name": self.name}
-        with self.publisher.span("dial contested addresses", self.state.observation, attributes):
+        observation = self.state.observation
+        with self.publisher.span("dial contested addresses", observation, attributes, kind="client"):
             answered = await self._dial_backs.filter_answering(node_name, contested)
         self._set_state(self.state.dialled(answered, again_at=self._clock.monotonic() + ANSWER_TTL_SECONDS))
         fields = {"contested": list(contested), "answered": sorted(answered)}
-        log.info("others claim addresses that are asked for: they were dialled", extra=fields)
+        log.info("contested addresses dialled", extra=fields)
 
     # ---- publishing
 
@@ -171,7 +172,7 @@ class RequestReconciler:
         self.publisher.log_outcome(event, outcome, state.publication, reason=reason, seconds=seconds)
         match outcome:
             case EventError() if not isinstance(event, EnrichedCsrGone):
-                log.warning("what is attested makes the message too large", extra={"reason": str(outcome)})
+                log.warning("message too large, will publish without facts", extra={"reason": str(outcome)})
                 self._set_state(state.message_oversized(event))
             case Exception() if not isinstance(outcome, EventError):
                 self._set_state(state.publish_failed(timing))
@@ -230,8 +231,8 @@ def _publish_reason(event: EnrichedCsr) -> str:
         case CsrEnriched(fault=fault) if fault is not None:
             return fault.message
         case CsrEnriched(without_talos=True):
-            return "no machine is asked, only the Node object attests"
+            return "without Talos, only the Node object attests"
         case CsrEnriched():
-            return "its machine attests"
+            return "attested by its machine"
         case _:
             return "the request is gone"

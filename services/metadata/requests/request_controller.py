@@ -126,7 +126,7 @@ class RequestController:
                 self._reconcilers[name].publisher.record_received(message)
         except Exception:
             # Other clients write CSRs: a CSR that raises here must not block the others.
-            log.exception("an observation was not understood", extra={"subject": message.subject})
+            log.exception("unexpected error, observation ignored", extra={"subject": message.subject})
 
     def _start(self, name: str, message: Message, event: CsrObserved | CsrGone) -> None:
         if isinstance(event, CsrObserved) and not needs_attestation(event.request):

@@ -18,7 +18,7 @@ NO_NODE_WAIT_SECONDS: Final = 1.0  # a Node and its first request arrive togethe
 _NOT_QUERIED: Final = MachineFault(
     kind="bad_node_ip",
     step=STEP,
-    message=f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}: its machine is not asked",
+    message=f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}: metadata does not query its machine",
 )
 
 

@@ -16,9 +16,9 @@ from cli.demo.simulated_machines import diff_node_lines
 from tests.builders import NOW, make_node
 
 OBSERVED = {"message": "node observed", "service": "watcher", "event": "NodeObserved", "outcome": "published"}
-ANSWERED = {"message": "the machine says what it is", "service": "metadata"}
+ANSWERED = {"message": "machine verified", "service": "metadata"}
 NO_FACTS = {
-    "message": "the machine gives no facts",
+    "message": "poll failed",
     "service": "metadata",
     "step": "connect",
     "reason": "no route",

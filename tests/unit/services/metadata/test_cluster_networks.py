@@ -1,4 +1,4 @@
-"""Which answer about the cluster's networks stands, and what is said of it."""
+"""The selection and publication of the cluster's networks."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ ANSWER = MachineConfigNetworks(
 SECOND = timedelta(seconds=1)
 
 
-def test_an_answer_is_said_to_the_present_stream_with_all_that_it_holds():
+def test_the_networks_are_published_to_the_present_stream_in_full():
     event = build_publication(build_observed(ANSWER, queried_at=NOW, known=None), STREAM_ID)
     assert event is not None
     assert (event.stream_id, event.observed_at) == (STREAM_ID, NOW)
@@ -26,12 +26,12 @@ def test_an_answer_is_said_to_the_present_stream_with_all_that_it_holds():
     assert (event.node_cidr_mask_size_ipv4, event.node_cidr_mask_size_ipv6) == (25, None)
 
 
-def test_nothing_is_said_before_anything_is_known_or_of_no_stream():
+def test_nothing_is_published_without_networks_or_without_a_stream():
     assert build_publication(None, STREAM_ID) is None
     assert build_publication(make_cluster_networks(), "") is None
 
 
-def test_an_answer_stands_above_what_was_known_when_it_was_asked_for_even_if_the_clock_was_set_back():
+def test_a_new_response_is_later_than_the_known_one_even_if_the_clock_was_set_back():
     known = make_cluster_networks(observed_at=NOW)
     for asked_at in (NOW - 9 * SECOND, NOW, NOW + SECOND):
         event = build_publication(build_observed(ANSWER, queried_at=asked_at, known=known), STREAM_ID)
@@ -39,14 +39,14 @@ def test_an_answer_stands_above_what_was_known_when_it_was_asked_for_even_if_the
         assert compare_events(event, known, STREAM_ID) is Recency.NEWER
 
 
-def test_of_two_that_are_known_the_later_one_stands_and_one_is_better_than_none():
+def test_the_later_of_two_events_is_selected():
     older, newer = make_cluster_networks(observed_at=NOW), make_cluster_networks(observed_at=NOW + SECOND)
     assert select_later(older, newer) is select_later(newer, older) is newer
     assert select_later(None, older) is select_later(older, None) is older
     assert select_later(None, None) is None
 
 
-def test_stream_and_time_make_no_difference_to_consumers_and_networks_do():
+def test_events_are_compared_by_their_networks_alone():
     one = make_cluster_networks()
     assert has_same_networks(one, make_cluster_networks(stream_id="another", observed_at=NOW + SECOND))
     assert not has_same_networks(one, make_cluster_networks(service_cidrs=()))

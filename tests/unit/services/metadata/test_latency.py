@@ -1,4 +1,4 @@
-"""In which trace an answer stands, and how old an observation is when work on it begins."""
+"""The trace of an answer, and the age of an observation when work on it starts."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -18,17 +18,17 @@ def newest(trace_headers: Mapping[str, str] | None = None, *, is_answered: bool 
 FIRST, SECOND, THIRD = ({"traceparent": f"00-{n}-1-01"} for n in "123")
 
 
-def test_an_answer_stands_in_the_trace_of_what_it_answers():
+def test_an_answer_belongs_to_the_trace_of_its_observation():
     assert TraceContext().parent_and_links(newest(FIRST)) == (FIRST, ())
-    assert TraceContext().parent_and_links(newest()) == ({}, ()), "no trace: it begins one"
+    assert TraceContext().parent_and_links(newest()) == ({}, ()), "without a trace the answer starts one"
 
 
-def test_what_is_said_later_is_linked_to_what_was_answered():
+def test_a_later_message_is_linked_to_the_answered_observation():
     assert TraceContext().parent_and_links(newest(FIRST, is_answered=True)) == (None, (FIRST,))
     assert TraceContext().parent_and_links(newest(is_answered=True)) == (None, ())
 
 
-def test_one_answer_to_several_observations_stands_in_the_newest_and_is_linked_to_the_others():
+def test_an_answer_to_several_observations_is_linked_to_the_older_ones():
     journey = TraceContext()
     journey.observe(newest(FIRST))
     journey.observe(newest(SECOND))
@@ -38,7 +38,7 @@ def test_one_answer_to_several_observations_stands_in_the_newest_and_is_linked_t
     assert journey.parent_and_links(newest(FIRST)) == (FIRST, ())
 
 
-def test_however_many_were_never_answered_few_are_named():
+def test_the_number_of_links_is_limited():
     journey = TraceContext()
     for n in range(100):
         journey.observe(newest({"traceparent": str(n)}))
@@ -47,7 +47,7 @@ def test_however_many_were_never_answered_few_are_named():
     assert [link["traceparent"] for link in links] == [str(n) for n in range(92, 100)]
 
 
-def test_an_observation_is_measured_once_and_what_was_not_heard_live_never():
+def test_only_live_observations_are_measured_and_each_once():
     def count() -> float:
         labels = {"service": "metadata", "event": "NodeObserved"}
         return metrics.REGISTRY.get_sample_value("talosccm_hop_latency_seconds_count", labels) or 0.0

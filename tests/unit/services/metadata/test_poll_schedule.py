@@ -1,4 +1,4 @@
-"""When a machine is looked at next."""
+"""The delays until the next poll or publish."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +8,7 @@ from services.metadata import poll_schedule
 from services.metadata.poll_schedule import PollIntervals, Timing
 
 JITTER = st.floats(0.0, 1.0, exclude_max=True)
-REFUSED = MachineFault(kind="refused", step="PlatformMetadata", message="nobody listens")
+REFUSED = MachineFault(kind="refused", step="PlatformMetadata", message="connection refused")
 TIMEOUT = MachineFault(kind="timeout", step="Nodename", message="no answer")
 
 
@@ -25,7 +25,7 @@ def test_failures_back_off_from_half_a_second_to_a_minute():
     assert [round(wait, 3) for wait in waits] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
 
 
-def test_faults_that_alternate_do_not_start_each_others_count_anew():
+def test_alternating_faults_do_not_reset_each_others_count():
     failures: poll_schedule.Failures = {}
     for fault in (REFUSED, TIMEOUT) * 5:
         failures = poll_schedule.count_failure(failures, fault)
@@ -43,20 +43,20 @@ def test_no_failure_is_retried_at_once_or_later_than_a_minute(times, jitter):
 
 
 @given(st.integers(1, 10_000), JITTER)
-def test_incomplete_metadata_are_looked_at_again_within_half_a_minute(looks, jitter):
+def test_incomplete_metadata_is_polled_again_within_half_a_minute(looks, jitter):
     assert 0.75 <= timing(jitter).after_incomplete(looks) <= 30.0
     assert timing(jitter).after_incomplete(1) <= 1.0
 
 
 @given(JITTER, st.floats(1.0, 3600.0))
-def test_good_looks_come_within_the_period_and_spread(jitter, period):
+def test_successful_polls_repeat_within_the_interval_and_spread(jitter, period):
     pace = PollIntervals(poll=period, watched_poll=2 * period, republish=period)
     assert 0.8 * period <= timing(jitter, pace).after_success(is_watched=False) <= period
     assert 1.6 * period <= timing(jitter, pace).after_success(is_watched=True) <= 2 * period
     assert timing(jitter, pace).until_republish() <= period
 
 
-def test_a_platform_owes_a_provider_id_or_it_does_not():
+def test_cloud_metadata_is_complete_or_not_by_platform():
     assert "hcloud" in why_metadata_incomplete(PlatformMetadata(platform="hcloud", region="fsn1"))
     assert not why_metadata_incomplete(PlatformMetadata(platform="hcloud", provider_id="hcloud://1"))
     assert not why_metadata_incomplete(PlatformMetadata(platform="metal"))

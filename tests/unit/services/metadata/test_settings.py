@@ -1,4 +1,4 @@
-"""What metadata is told together and cannot mean."""
+"""Flags that contradict each other."""
 
 import pytest
 
@@ -11,9 +11,9 @@ from services.metadata.settings import MetadataSettings
     "kinds", [[MetadataSettings], [MetadataSettings, IpamSettings]], ids=["alone", "in one"]
 )
 @pytest.mark.parametrize("asked", ["--allocate-node-cidrs", "--controllers=*,node-ipam-controller"])
-def test_pod_cidrs_without_talos_are_a_mistake_that_is_told_at_the_start(kinds: list, asked: str):
+def test_pod_cidrs_without_talos_are_rejected_at_the_start(kinds: list, asked: str):
     name = asked.partition("=")[0]
-    with pytest.raises(SettingsError, match=f"--without-talos and {name}.* it would wait for ever"):
+    with pytest.raises(SettingsError, match=f"--without-talos and {name}.* before machines report"):
         read_settings(kinds, ["--without-talos", asked], {})
 
 
@@ -27,5 +27,5 @@ def test_pod_cidrs_without_talos_are_a_mistake_that_is_told_at_the_start(kinds: 
     ],
     ids=str,
 )
-def test_one_without_the_other_is_none(said: list[str]):
+def test_each_of_the_two_flags_alone_is_valid(said: list[str]):
     assert not read_settings([MetadataSettings], said, {}).get(MetadataSettings).problems()

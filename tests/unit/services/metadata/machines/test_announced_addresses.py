@@ -1,4 +1,4 @@
-"""Who answers at announced addresses that the Node's machine does not list: dialled in the same look."""
+"""Answers at announced addresses that the Node's machine does not list."""
 
 from datetime import timedelta
 
@@ -10,11 +10,11 @@ from libs.common.contract.machine import AddressStatus, ForeignNodeIP, MachineFa
 from libs.common.contract.node import Node
 from libs.common.contract.public_addresses import list_machine_ips
 from services.metadata.machines.identity import verify
-from services.metadata.machines.query_machine import QueryResult, query_in_turn_with_rejected
+from services.metadata.machines.query_machine import QueryResult, query_in_turn
 from services.metadata.object_state import Wait
 from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.metadata_actors import ScriptedTalos
-from tests.unit.services.metadata.nodes.test_node_state import T, joined, step, then_looked, then_said
+from tests.unit.services.metadata.nodes.test_node_state import T, joined, step, then_polled, then_published
 
 V4, V6 = "10.0.0.5", "fd00::66"
 MINE = make_facts(node_ip=V6, addresses=(AddressStatus(address=f"{V6}/64", link="eth0"),))
@@ -22,7 +22,7 @@ ANOTHER = make_facts(node_name="db-7", node_ip=V4)
 NODE = make_node(ip=f"{V4},{V6}")
 
 
-async def looked_at(*machines: MachineFacts, addresses: tuple[str, ...] = (V4, V6)) -> MachineFacts:
+async def polled_node(*machines: MachineFacts, addresses: tuple[str, ...] = (V4, V6)) -> MachineFacts:
     talos = ScriptedTalos()
     for machine in machines:
         talos.put(machine)
@@ -31,34 +31,32 @@ async def looked_at(*machines: MachineFacts, addresses: tuple[str, ...] = (V4, V
         found = verify(NODE, facts, [NODE])
         return found if isinstance(found, MachineFault) else None
 
-    found = await query_in_turn_with_rejected(
-        talos, addresses, parts=(), deadline_seconds=1.0, reject=why_not
-    )
+    found = await query_in_turn(talos, addresses, parts=(), deadline_seconds=1.0, reject=why_not)
     assert isinstance(found, QueryResult)
     return found.facts
 
 
 @pytest.mark.parametrize("addresses", [(V4, V6), (V6, V4)])
-async def test_another_machine_is_named_whichever_address_is_dialled_first(addresses: tuple[str, ...]):
-    facts = await looked_at(MINE, ANOTHER, addresses=addresses)
+async def test_another_machine_is_reported_whichever_address_is_dialled_first(addresses: tuple[str, ...]):
+    facts = await polled_node(MINE, ANOTHER, addresses=addresses)
     assert facts.foreign_node_ips == (ForeignNodeIP(address=V4, node_name="db-7"),)
     assert (facts.node_ip, facts.answering_addresses) == (V6, ())
 
 
-async def test_a_machine_behind_address_translation_answers_itself():
-    facts = await looked_at(MINE, msgspec.structs.replace(MINE, node_ip=V4), addresses=(V6, V4))
+async def test_a_machine_behind_address_translation_answers_as_itself():
+    facts = await polled_node(MINE, msgspec.structs.replace(MINE, node_ip=V4), addresses=(V6, V4))
     assert (facts.answering_addresses, facts.foreign_node_ips) == ((V4,), ())
 
 
-@pytest.mark.parametrize("there", [(), (make_facts(node_name="", node_ip=V4),)], ids=["nobody", "nameless"])
-async def test_silence_and_a_machine_without_a_name_say_nothing(there: tuple[MachineFacts, ...]):
-    facts = await looked_at(MINE, *there, addresses=(V6, V4))
+@pytest.mark.parametrize("there", [(), (make_facts(node_name="", node_ip=V4),)], ids=["no answer", "no name"])
+async def test_a_timeout_and_a_machine_without_a_name_prove_nothing(there: tuple[MachineFacts, ...]):
+    facts = await polled_node(MINE, *there, addresses=(V6, V4))
     assert (facts.answering_addresses, facts.foreign_node_ips) == ((), ())
 
 
 async def test_an_address_that_the_machine_lists_is_not_dialled():
     both = make_facts(node_ip=V4, addresses=(*MINE.addresses, AddressStatus(address=f"{V4}/24", link="eth0")))
-    facts = await looked_at(both, msgspec.structs.replace(ANOTHER, node_ip=V6))
+    facts = await polled_node(both, msgspec.structs.replace(ANOTHER, node_ip=V6))
     assert facts == msgspec.structs.replace(both, queried_at=facts.queried_at)
 
 
@@ -74,21 +72,21 @@ VIRTUAL = ["lo", "dummy0", "kube-ipvs0", "nodelocaldns", "kubespan", "siderolink
 
 @pytest.mark.parametrize("link", VIRTUAL)
 @pytest.mark.parametrize("addresses", [(V4, V6), (V6, V4)])
-async def test_an_address_on_a_virtual_link_is_dialled_and_may_be_of_another(
+async def test_an_address_on_a_virtual_link_is_dialled_and_may_belong_to_another_machine(
     link: str, addresses: tuple[str, ...]
 ):
-    facts = await looked_at(with_second_on(link), ANOTHER, addresses=addresses)
+    facts = await polled_node(with_second_on(link), ANOTHER, addresses=addresses)
     assert facts.foreign_node_ips == (ForeignNodeIP(address=V4, node_name="db-7"),)
     assert parse_ip(V4) not in list_machine_ips(facts)
 
 
 @pytest.mark.parametrize("link", VIRTUAL)
 @pytest.mark.parametrize("addresses", [(V4, V6), (V6, V4)])
-async def test_a_node_ip_on_a_virtual_link_is_the_machines_where_it_answers(
+async def test_a_node_ip_on_a_virtual_link_belongs_to_the_machine_that_answers_there(
     link: str, addresses: tuple[str, ...]
 ):
     mine = with_second_on(link)
-    facts = await looked_at(mine, msgspec.structs.replace(mine, node_ip=V4), addresses=addresses)
+    facts = await polled_node(mine, msgspec.structs.replace(mine, node_ip=V4), addresses=addresses)
     assert facts.foreign_node_ips == ()
     assert {parse_ip(V4), parse_ip(V6)} <= list_machine_ips(facts)
 
@@ -98,9 +96,7 @@ async def test_an_ordinary_dual_stack_node_costs_one_query(link: str):
     talos = ScriptedTalos()
     for address in (V4, V6):
         talos.put(msgspec.structs.replace(with_second_on(link), node_ip=address))
-    found = await query_in_turn_with_rejected(
-        talos, (V6, V4), parts=(), deadline_seconds=1.0, reject=lambda facts: None
-    )
+    found = await query_in_turn(talos, (V6, V4), parts=(), deadline_seconds=1.0, reject=lambda facts: None)
     assert isinstance(found, QueryResult)
     assert talos.looks == [V6]
 
@@ -109,14 +105,14 @@ FOREIGN = msgspec.structs.replace(MINE, foreign_node_ips=(ForeignNodeIP(address=
 
 
 def next_look(node: Node, facts: MachineFacts) -> float:
-    """Seconds until the machine is looked at again."""
-    rest = step(then_said(then_looked(joined(node), facts)))
+    """Seconds until the next poll of the machine."""
+    rest = step(then_published(then_polled(joined(node), facts)))
     assert isinstance(rest, Wait)
     return timedelta(seconds=rest.until - T).total_seconds()
 
 
-@pytest.mark.parametrize("facts", [FOREIGN, MINE], ids=["another's", "nobody's"])
-def test_a_joining_node_without_its_address_is_looked_at_again_soon_and_one_in_use_as_ever(
+@pytest.mark.parametrize("facts", [FOREIGN, MINE], ids=["another's", "unlisted"])
+def test_a_joining_node_without_its_address_is_polled_again_soon(
     facts: MachineFacts,
 ):
     assert next_look(make_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), facts) <= 1.0

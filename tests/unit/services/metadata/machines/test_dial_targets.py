@@ -1,4 +1,4 @@
-"""Whom we dial: provided-node-ip as hostile input."""
+"""The addresses that metadata dials: provided-node-ip is untrusted input."""
 
 import ipaddress
 
@@ -71,7 +71,7 @@ def test_one_address_per_family_is_dialled_ipv4_first(written, order):
         ("1" * 129, "longer than 128 characters"),
     ],
 )
-def test_what_no_kubelet_writes_is_refused_by_name(written, why):
+def test_an_invalid_address_is_rejected_with_a_reason(written, why):
     fault = order_dial_targets(written, prefer_ipv6=False)
     assert isinstance(fault, MachineFault)
     assert fault.kind == "bad_node_ip"
@@ -82,7 +82,7 @@ def test_what_no_kubelet_writes_is_refused_by_name(written, why):
 
 
 @given(st.text(max_size=300) | st.lists(st.ip_addresses().map(str), max_size=10).map(",".join), st.booleans())
-def test_whatever_is_written_what_is_dialled_is_a_plain_unicast_address(written, prefer_ipv6):
+def test_only_plain_unicast_addresses_are_dialled(written, prefer_ipv6):
     order = order_dial_targets(written, prefer_ipv6=prefer_ipv6)
     if isinstance(order, MachineFault):
         return

@@ -1,4 +1,4 @@
-"""Which machine bears a Node: facts of another machine are never taken for its own."""
+"""The verification of a machine: facts of another machine are never used for a Node."""
 
 import msgspec
 import pytest
@@ -16,20 +16,20 @@ SWAPPED = "44454c4c-3700-104b-8057-b2c04f4d4e31"
 RENAMED = make_facts(node_name="talos-abc", uuid=UUID)
 
 
-def test_nodename_decides():
+def test_the_node_name_decides():
     assert verify(make_node(), make_facts(), None) == MachineIdentity(
-        method="nodename", reason="Talos at 10.0.0.5 says that it bears web-1"
+        method="nodename", reason="Talos at 10.0.0.5 reports node name web-1"
     )
 
 
-def test_a_machine_that_knows_no_name_yet_is_waited_for_whatever_its_uuid():
+def test_a_machine_without_a_node_name_is_not_verified_whatever_its_uuid():
     fault = verify(make_node(system_uuid=UUID), make_facts(node_name="", uuid=UUID), [])
     assert isinstance(fault, MachineFault)
     assert (fault.kind, fault.step) == ("not_found", "Nodename")
 
 
 @pytest.mark.parametrize("kubelet_says", [UUID, UUID.upper(), SWAPPED, SWAPPED.upper()])
-def test_a_renamed_node_is_recognized_by_its_uuid_in_either_byte_order(kubelet_says):
+def test_a_renamed_node_is_verified_by_its_uuid_in_either_byte_order(kubelet_says):
     recognized = verify(make_node(system_uuid=kubelet_says), RENAMED, [make_node("web-2", ip="10.0.0.6")])
     assert isinstance(recognized, MachineIdentity)
     assert recognized.method == "system-uuid"
@@ -51,7 +51,7 @@ def test_a_renamed_node_is_recognized_by_its_uuid_in_either_byte_order(kubelet_s
         ),
     ],
 )
-def test_a_machine_that_another_node_claims_is_nobodys(other, claim):
+def test_a_machine_that_another_node_claims_is_not_verified(other, claim):
     facts = msgspec.structs.replace(
         RENAMED,
         addresses=(
@@ -67,10 +67,10 @@ def test_a_machine_that_another_node_claims_is_nobodys(other, claim):
     assert claim in fault.message
 
 
-def test_nobody_is_recognized_by_uuid_before_all_nodes_are_known():
+def test_no_machine_is_verified_by_uuid_before_all_nodes_are_known():
     fault = verify(make_node(system_uuid=UUID), RENAMED, None)
     assert isinstance(fault, MachineFault)
-    assert "not known yet" in fault.message
+    assert "not all Nodes are known yet" in fault.message
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_nobody_is_recognized_by_uuid_before_all_nodes_are_known():
         "4c4c4544-0037-4b10-8057-b2c04f4d4e3１",
     ],
 )
-def test_a_uuid_that_many_boards_share_recognizes_nobody(junk):
+def test_a_uuid_that_many_boards_share_verifies_no_machine(junk):
     assert not normalize_uuid(junk)
     facts = make_facts(node_name="talos-abc", uuid=junk or "x")
     assert isinstance(verify(make_node(system_uuid=junk), facts, []), MachineFault)
@@ -101,7 +101,7 @@ def test_without_smbios_only_the_name_counts():
 
 
 @given(st.uuids())
-def test_both_byte_orders_of_a_uuid_are_one_machine(uuid):
+def test_both_byte_orders_of_a_uuid_are_equal(uuid):
     swapped = str(type(uuid)(bytes=uuid.bytes_le))
     assert normalize_uuid(str(uuid)) == normalize_uuid(swapped.upper())
 
@@ -117,7 +117,7 @@ NODES = st.builds(
 
 
 @given(NODES, NAMES, UUIDS, st.none() | st.lists(NODES, max_size=4))
-def test_a_machine_is_recognized_only_by_its_name_or_by_a_uuid_that_nobody_contests(node, name, uuid, others):
+def test_a_machine_is_verified_only_by_its_name_or_by_an_uncontested_uuid(node, name, uuid, others):
     found = verify(node, make_facts(node_name=name, uuid=uuid), others)
     if isinstance(found, MachineFault):
         assert name != node.name

@@ -1,4 +1,4 @@
-"""Who answers where a Node's machine should: nothing follows from half an answer."""
+"""Machines that answer in place of a Node's machine: partial answers prove nothing."""
 
 import msgspec
 import pytest
@@ -38,11 +38,11 @@ def reason(found) -> str:
     return found.reason
 
 
-def test_one_that_bears_another_name_answers_in_its_place():
+def test_a_machine_with_another_name_is_a_replacement():
     assert judged() == (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=UUID, queried_at=NOW),)
 
 
-def test_a_machine_without_smbios_is_told_without_a_uuid():
+def test_a_machine_without_smbios_is_reported_without_a_uuid():
     (found,) = judged(answers={"10.0.0.5": another(uuid="")})
     assert not found.uuid
 
@@ -50,13 +50,13 @@ def test_a_machine_without_smbios_is_told_without_a_uuid():
 def test_each_address_needs_an_answer_of_its_own():
     answers = {"10.0.0.5": another(), "fd00::5": another("fd00::5")}
     assert [one.address for one in judged(DUAL, answers)] == ["10.0.0.5", "fd00::5"]
-    assert reason(judged(DUAL, {"10.0.0.5": another()})) == "at fd00::5: nobody was asked"
+    assert reason(judged(DUAL, {"10.0.0.5": another()})) == "at fd00::5: not queried"
     assert reason(judged(DUAL, answers | {"fd00::5": SILENT})) == "at fd00::5: no answer in time"
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("web-1", "bears the node's name"), ("", "does not know its node name yet")],
+    [("web-1", "has the Node's name"), ("", "has no node name yet")],
 )
 def test_a_machine_that_may_be_the_node_s_own_proves_nothing(name, why):
     assert why in reason(judged(answers={"10.0.0.5": another(name=name)}))
@@ -67,29 +67,29 @@ def test_a_machine_that_may_be_the_node_s_own_proves_nothing(name, why):
 @pytest.mark.parametrize(
     ("members", "why"),
     [
-        ({"web-1", "web-9"}, "discovery still knows a member web-1"),
-        (set(), "discovery does not know web-9 either"),
-        ({"web-2", "web-3"}, "discovery does not know web-9 either"),
+        ({"web-1", "web-9"}, "discovery still lists a member web-1"),
+        (set(), "discovery does not list web-9"),
+        ({"web-2", "web-3"}, "discovery does not list web-9"),
     ],
     ids=["still a member", "an empty table", "a table without the one that answers"],
 )
-def test_discovery_must_know_the_other_and_not_the_one(members, why):
+def test_discovery_must_list_the_replacement_and_not_the_replaced_machine(members, why):
     assert why in reason(judged(members=frozenset(members)))
 
 
-def test_a_discovery_that_knows_half_of_those_within_reach_or_fewer_has_just_started():
+def test_a_discovery_that_lists_at_most_half_of_the_reachable_machines_proves_nothing():
     reached = frozenset({"web-2", "web-3", "web-4", "web-9"})
     assert "only 2 of 4" in reason(judged(members=frozenset({"web-9", "web-2"}), reached=reached))
     assert judged(members=frozenset({"web-9", "web-2", "web-3"}), reached=reached)
 
 
 @pytest.mark.parametrize("reached", [frozenset(), frozenset({"web-2"})])
-def test_a_machine_that_is_not_found_where_its_own_node_says_may_have_been_moved_as_the_other(reached):
+def test_a_machine_that_does_not_answer_at_its_own_node_proves_nothing(reached):
     found = judged(members=frozenset({"web-2", "web-9"}), reached=reached)
-    assert reason(found) == "the machine at 10.0.0.5 does not answer as Node web-9 itself"
+    assert reason(found) == "the machine at 10.0.0.5 does not answer at its own Node web-9"
 
 
-def test_every_internal_ip_is_asked_and_no_external_one():
+def test_every_internal_ip_is_queried_and_no_external_one():
     written = (
         *internal("10.0.0.5", "10.1.0.5"),
         NodeAddress(type="ExternalIP", address="203.0.113.7"),
@@ -104,22 +104,22 @@ def test_every_internal_ip_is_asked_and_no_external_one():
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (make_node(ip=""), "no node IP that is dialled"),
-        (make_node(ip="localhost"), "no node IP that is dialled"),
-        (make_node(addresses=internal("127.0.0.1")), "'127.0.0.1' is none that is dialled"),
-        (make_node(addresses=internal("metadata.internal")), "is none that is dialled"),
+        (make_node(ip=""), "no node IP that metadata dials"),
+        (make_node(ip="localhost"), "no node IP that metadata dials"),
+        (make_node(addresses=internal("127.0.0.1")), "does not dial its InternalIP '127.0.0.1'"),
+        (make_node(addresses=internal("metadata.internal")), "metadata does not dial its InternalIP"),
         (make_node(addresses=internal(*(f"10.1.0.{i}" for i in range(1, 20)))), "more than 8 addresses"),
     ],
 )
-def test_a_node_with_addresses_that_nobody_should_dial_is_never_said_to_be_replaced(node, why):
+def test_a_node_with_addresses_that_are_not_dialled_is_never_replaced(node, why):
     assert why in reason(list_expected_addresses(node))
     assert isinstance(list_remaining_addresses(node, [another()]), Inconclusive)
     assert isinstance(judged(node), Inconclusive)
 
 
-def test_nobody_else_is_dialled_while_one_of_the_node_ips_is_silent_or_the_node_s_own():
-    assert reason(list_remaining_addresses(DUAL, [another()])) == "not all of its node IPs are answered"
-    assert "bears the node's name" in reason(list_remaining_addresses(make_node(), [another(name="web-1")]))
+def test_no_other_address_is_dialled_while_a_node_ip_is_silent_or_the_nodes_own():
+    assert reason(list_remaining_addresses(DUAL, [another()])) == "no machine answers at some of its node IPs"
+    assert "has the Node's name" in reason(list_remaining_addresses(make_node(), [another(name="web-1")]))
 
 
 NAMES = st.sampled_from(["web-1", "web-2", "web-9", ""])
@@ -129,7 +129,7 @@ MEMBERS = st.frozensets(st.sampled_from(["web-1", "web-2", "web-3", "web-9"]))
 
 
 @given(ANSWERS, MEMBERS, MEMBERS, st.sampled_from(["10.0.0.5", "10.0.0.5,fd00::5"]), st.booleans())
-def test_whoever_is_named_answered_everywhere_and_is_known_where_the_node_is_not(
+def test_a_replacement_answers_at_every_address_and_discovery_lists_it(
     answers, members, reached, provided, has_another
 ):
     node = make_node(ip=provided, addresses=internal("10.1.0.5") if has_another else ())

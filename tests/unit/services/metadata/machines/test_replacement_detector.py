@@ -1,4 +1,4 @@
-"""Who is asked whether another machine has taken a Node's place, and how often discovery is."""
+"""The queries that detect a replacement, and the cache of discovery members."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ def members_of(talos: ScriptedTalos, clock: Clock) -> MemberCache:
     return MemberCache(talos, deadline_seconds=1.0, monotonic=clock)
 
 
-async def test_all_who_want_to_know_at_a_time_share_one_question_and_it_is_asked_anew_later():
+async def test_concurrent_callers_share_one_query_and_a_later_one_queries_again():
     talos, clock = ScriptedTalos(), Clock()
     members = members_of(talos, clock)
     talos.members = frozenset({"web-9"})
@@ -45,7 +45,7 @@ async def test_all_who_want_to_know_at_a_time_share_one_question_and_it_is_asked
     await members.close()
 
 
-async def test_who_gives_up_waiting_does_not_end_the_question_of_the_others():
+async def test_a_cancelled_caller_does_not_cancel_the_query_of_the_others():
     talos, clock = ScriptedTalos(), Clock()
     talos.members = frozenset({"web-9"})
     members = members_of(talos, clock)
@@ -58,10 +58,10 @@ async def test_who_gives_up_waiting_does_not_end_the_question_of_the_others():
     await members.close()
 
 
-async def test_a_defect_in_reading_members_is_a_fault_and_no_list():
+async def test_an_unexpected_error_of_the_members_query_is_a_fault():
     class Defective(ScriptedTalos):
         async def list_member_names(self, *, deadline_seconds: float) -> frozenset[str]:
-            raise ZeroDivisionError("nobody foresaw this")
+            raise ZeroDivisionError("a defect")
 
     members = members_of(Defective(), Clock())
     found = await members.get_names()
@@ -70,13 +70,13 @@ async def test_a_defect_in_reading_members_is_a_fault_and_no_list():
     await members.close()
 
 
-def test_who_was_met_elsewhere_is_alive_for_half_an_hour_and_forgotten_then():
+def test_a_sighting_proves_for_half_an_hour_that_a_machine_runs():
     clock = Clock()
     met = MachineSightings(clock)
     met.record(make_facts(node_name="web-1", node_ip="10.0.0.6"))
     met.record(make_facts(node_name="", node_ip="10.0.0.7"))
     assert met.explain_alive("web-1") == (
-        "a machine that bears its name answered at 10.0.0.6 within the last half hour"
+        "a machine with its name answered at 10.0.0.6 within the last half hour"
     )
     assert (met.explain_alive("web-2"), met.explain_alive("")) == ("", "")
     clock.now += SIGHTING_TTL_SECONDS - 1
@@ -88,7 +88,7 @@ def test_who_was_met_elsewhere_is_alive_for_half_an_hour_and_forgotten_then():
     assert not met.explain_alive("web-1")
 
 
-def test_of_whom_was_met_no_more_is_kept_than_of_half_an_hour():
+def test_sightings_older_than_half_an_hour_are_dropped():
     clock = Clock()
     met = MachineSightings(clock)
     for number in range(10_000):  # one machine that calls itself something else each time
@@ -98,7 +98,7 @@ def test_of_whom_was_met_no_more_is_kept_than_of_half_an_hour():
 
 
 @pytest.mark.parametrize(("wanted", "answered"), [(True, ["web-9"]), (False, [])])
-async def test_nobody_is_asked_where_nobody_wants_to_know(wanted: bool, answered: list[str]):
+async def test_a_disabled_detector_queries_nothing(wanted: bool, answered: list[str]):
     talos = ScriptedTalos()
     talos.members = frozenset({"web-9"})
     reached = frozenset({"web-9"})
@@ -121,5 +121,5 @@ async def test_nobody_is_asked_where_nobody_wants_to_know(wanted: bool, answered
     ],
     ids=["off by default", "by its alias", "by its name", "without Talos"],
 )
-def test_lifecycle_is_told_of_machines_only_where_it_is_named(settings: MetadataSettings, wanted: bool):
+def test_metadata_serves_lifecycle_only_where_it_is_selected(settings: MetadataSettings, wanted: bool):
     assert settings.serves_lifecycle is wanted

@@ -1,4 +1,4 @@
-"""Which parts of an inventory are asked for, how long they are kept, and who waits for them."""
+"""The inventory parts that polls request, how long they are kept, and which Nodes wait for them."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from tests.builders import make_facts, make_node
 from tests.unit.services.metadata.nodes.test_node_state import at, then_failed, then_observed
 from tests.unit.services.metadata.nodes.test_node_state import joined as joined_as
 
-PACE = PollIntervals()
+INTERVALS = PollIntervals()
 T = 1000.0  # now, monotonic
 VERSION: frozenset[Part] = frozenset({"Version"})
 BOTH: frozenset[Part] = frozenset({"Version", "Processor"})
@@ -30,7 +30,7 @@ def fault(part: Part, kind: FaultKind) -> MachineFault:
     return MachineFault(kind=kind, step=part, message=f"{part} {kind}")
 
 
-def then_looked(
+def then_polled(
     known: NodeState,
     needed: frozenset[Part] = frozenset(),
     told: Inventory = NOTHING,
@@ -38,21 +38,23 @@ def then_looked(
     now: float = T,
     asked: frozenset[Part] | None = None,
 ) -> NodeState:
-    """A look that ends as it begins, asking for what is to be asked for."""
-    parts = known.select_parts(needed, now=now, intervals=PACE) if asked is None else asked
+    """A poll that takes no time and requests the selected parts, unless `asked` names others."""
+    parts = known.select_parts(needed, now=now, intervals=INTERVALS) if asked is None else asked
     answer = InventoryResponse(inventory=told, faults={PART_OF[each.step]: each for each in faults})
     asking = InventoryPoll(needed_parts=needed, requested_parts=parts, answer=answer)
     return known.polled(make_facts(), None, all_nodes=[], began=now, timing=at(now), inventory_poll=asking)
 
 
 def to_ask(known: NodeState, needed: frozenset[Part], now: float = T) -> frozenset[Part]:
-    return known.select_parts(needed, now=now, intervals=PACE)
+    return known.select_parts(needed, now=now, intervals=INTERVALS)
 
 
 def then_required(
     known: NodeState, needed: frozenset[Part] = frozenset(), *, prefer_ipv6: bool = False, within: float
 ) -> NodeState:
-    return known.requirements_changed(needed, prefer_ipv6=prefer_ipv6, within=within, now=T, intervals=PACE)
+    return known.requirements_changed(
+        needed, prefer_ipv6=prefer_ipv6, within=within, now=T, intervals=INTERVALS
+    )
 
 
 def inventory_of(known: NodeState) -> Inventory | None:
@@ -60,33 +62,33 @@ def inventory_of(known: NodeState) -> Inventory | None:
     return known.facts.inventory
 
 
-def test_without_a_need_nothing_is_asked_and_facts_have_no_inventory():
-    known = then_looked(joined())
+def test_without_needed_parts_no_inventory_is_requested():
+    known = then_polled(joined())
     assert to_ask(joined(), frozenset()) == to_ask(known, frozenset()) == frozenset()
     assert inventory_of(known) is None
     assert known.next_poll_at > T + 200
 
 
-def test_what_was_told_is_kept_from_look_to_look_and_asked_again_twice_an_hour():
-    known = then_looked(joined(), BOTH, Inventory(talos_version="v1", processors=CPUS))
+def test_parts_are_kept_between_polls_and_requested_again_twice_an_hour():
+    known = then_polled(joined(), BOTH, Inventory(talos_version="v1", processors=CPUS))
     for later in (300.0, 900.0, 1400.0):
         assert to_ask(known, BOTH, T + later) == frozenset()
-        known = then_looked(known, BOTH, now=T + later)
+        known = then_polled(known, BOTH, now=T + later)
         assert inventory_of(known) == Inventory(talos_version="v1", processors=CPUS)
     assert to_ask(known, BOTH, T + 1500.0) == BOTH
-    known = then_looked(known, BOTH, Inventory(talos_version="v2", processors=CPUS), now=T + 1500.0)
+    known = then_polled(known, BOTH, Inventory(talos_version="v2", processors=CPUS), now=T + 1500.0)
     assert inventory_of(known) == Inventory(talos_version="v2", processors=CPUS)
     assert to_ask(known, BOTH, T + 1800.0) == frozenset()
 
 
-def test_absent_is_an_answer_and_not_asked_again():
-    known = then_looked(joined(), BOTH, Inventory(talos_version="", processors=Processors()))
+def test_an_empty_part_is_a_response_and_not_requested_again():
+    known = then_polled(joined(), BOTH, Inventory(talos_version="", processors=Processors()))
     assert to_ask(known, BOTH, T + 60) == frozenset()
     assert inventory_of(known) == Inventory(talos_version="", processors=Processors())
 
 
-def test_a_machine_that_was_out_of_reach_or_whose_watch_broke_is_asked_for_all_of_it_again():
-    known = then_looked(joined(), VERSION, Inventory(talos_version="v1"))
+def test_all_parts_are_requested_again_after_a_fault_or_the_end_of_a_watch():
+    known = then_polled(joined(), VERSION, Inventory(talos_version="v1"))
     gone = then_failed(known, fault("Version", "timeout"))
     assert to_ask(gone, VERSION) == VERSION
     assert to_ask(known.watch_ended(within=1.0, now=T), VERSION) == VERSION
@@ -94,62 +96,64 @@ def test_a_machine_that_was_out_of_reach_or_whose_watch_broke_is_asked_for_all_o
     assert to_ask(elsewhere, VERSION) == VERSION
 
 
-def test_a_new_need_is_looked_for_in_time_and_only_for_what_is_missing():
-    known = then_looked(joined(), VERSION, Inventory(talos_version="v1"))
+def test_a_newly_needed_part_causes_a_poll_that_requests_only_what_is_missing():
+    known = then_polled(joined(), VERSION, Inventory(talos_version="v1"))
     same = then_required(known, VERSION, within=3.0)
     assert same is known
     hurried = then_required(known, BOTH, within=3.0)
     assert hurried.next_poll_at == T + 3.0
     assert to_ask(hurried, BOTH) == {"Processor"}
-    known = then_looked(hurried, BOTH, Inventory(processors=CPUS), now=T + 3)
+    known = then_polled(hurried, BOTH, Inventory(processors=CPUS), now=T + 3)
     assert inventory_of(known) == Inventory(talos_version="v1", processors=CPUS)
 
 
-def test_a_need_that_came_during_a_look_is_looked_for_soon_after():
-    known = then_looked(joined(), BOTH, Inventory(talos_version="v1"), asked=VERSION)
+def test_a_part_that_becomes_needed_during_a_poll_is_requested_soon_after_it():
+    known = then_polled(joined(), BOTH, Inventory(talos_version="v1"), asked=VERSION)
     assert inventory_of(known) == Inventory(talos_version="v1")
     assert T < known.next_poll_at <= T + 1.0
 
 
-def test_what_nobody_needs_any_more_leaves_the_facts():
-    known = then_looked(joined(), BOTH, Inventory(talos_version="v1", processors=CPUS))
-    known = then_looked(known, VERSION, now=T + 300)
+def test_parts_that_are_no_longer_needed_leave_the_facts():
+    known = then_polled(joined(), BOTH, Inventory(talos_version="v1", processors=CPUS))
+    known = then_polled(known, VERSION, now=T + 300)
     assert inventory_of(known) == Inventory(talos_version="v1")
-    assert inventory_of(then_looked(known, now=T + 600)) is None
+    assert inventory_of(then_polled(known, now=T + 600)) is None
 
 
-def test_a_joining_node_waits_for_a_part_that_fails_but_not_for_ever():
+def test_a_failing_part_delays_a_joining_node_for_a_few_polls_only():
     known = joined()
     timeout = fault("Processor", "timeout")
     for attempt in range(MAX_BLOCKING_POLLS):
-        known = then_looked(known, BOTH, Inventory(talos_version="v1"), timeout, now=T + attempt)
+        known = then_polled(known, BOTH, Inventory(talos_version="v1"), timeout, now=T + attempt)
         assert known.facts is None
         assert known.fault == timeout
-    known = then_looked(known, BOTH, Inventory(talos_version="v1"), timeout, now=T + 9)
-    assert inventory_of(known) == Inventory(talos_version="v1"), "the part is unknown, the rest is told"
+    known = then_polled(known, BOTH, Inventory(talos_version="v1"), timeout, now=T + 9)
+    assert inventory_of(known) == Inventory(talos_version="v1"), (
+        "the part is unknown, the other facts are published"
+    )
     waits = []
-    for _ in range(8):  # it is asked for again, ever more seldom, while the facts stand
+    for _ in range(8):  # it is requested again at growing intervals, and the facts are kept
         waits.append(known.next_poll_at - known.polled_at)
-        known = then_looked(known, BOTH, Inventory(talos_version="v1"), timeout, now=known.next_poll_at)
+        known = then_polled(known, BOTH, Inventory(talos_version="v1"), timeout, now=known.next_poll_at)
         assert known.fault is None
     assert waits == sorted(waits)
     assert waits[0] < 1.0
     assert 20.0 < waits[-1] <= 30.0
-    known = then_looked(known, BOTH, Inventory(talos_version="v1", processors=CPUS), now=known.next_poll_at)
+    known = then_polled(known, BOTH, Inventory(talos_version="v1", processors=CPUS), now=known.next_poll_at)
     assert inventory_of(known) == Inventory(talos_version="v1", processors=CPUS)
     assert (known.inventory.missing_parts, known.inventory.incomplete_polls) == ({}, 0)
 
 
-def test_a_node_with_facts_never_loses_them_over_its_inventory():
-    known = then_looked(joined(), VERSION, Inventory(talos_version="v1"))
-    known = then_looked(known, VERSION, Inventory(), fault("Version", "refused"), now=T + 1700)
-    assert inventory_of(known) == Inventory(talos_version="v1"), "what it said last stands meanwhile"
-    assert known.next_poll_at < T + 1702, "and it is asked again soon"
+def test_a_node_with_facts_keeps_them_when_its_inventory_fails():
+    known = then_polled(joined(), VERSION, Inventory(talos_version="v1"))
+    known = then_polled(known, VERSION, Inventory(), fault("Version", "refused"), now=T + 1700)
+    assert inventory_of(known) == Inventory(talos_version="v1"), "the last value is kept meanwhile"
+    assert known.next_poll_at < T + 1702, "and it is requested again soon"
 
 
 @pytest.mark.parametrize("kind", ["permission", "invalid", "internal"])
-def test_what_is_refused_for_good_is_unknown_and_holds_nobody_up(kind: FaultKind):
-    known = then_looked(joined(), BOTH, Inventory(talos_version="v1"), fault("Processor", kind))
+def test_a_permanently_rejected_part_delays_no_node(kind: FaultKind):
+    known = then_polled(joined(), BOTH, Inventory(talos_version="v1"), fault("Processor", kind))
     assert inventory_of(known) == Inventory(talos_version="v1")
     assert set(known.inventory.missing_parts) == {"Processor"}
     assert to_ask(known, BOTH, T + 300) == frozenset()
@@ -157,8 +161,8 @@ def test_what_is_refused_for_good_is_unknown_and_holds_nobody_up(kind: FaultKind
     assert to_ask(known, BOTH, T + 1500) == BOTH, "twice an hour: roles change, machines are upgraded"
 
 
-def test_a_preferred_family_that_changes_keeps_the_facts_and_dials_the_other_address_first():
-    known = then_looked(joined())
+def test_a_changed_address_family_keeps_the_facts_and_reorders_the_dial_targets():
+    known = then_polled(joined())
     assert known.dial_targets == ("10.0.0.5", "fd00::5")
     turned = then_required(known, prefer_ipv6=True, within=2.0)
     assert (turned.dial_targets, turned.facts, turned.next_poll_at) == (

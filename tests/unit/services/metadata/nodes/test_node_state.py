@@ -1,4 +1,4 @@
-"""What metadata knows of one Node, and what follows: the whole decision without a network."""
+"""The state of one Node and its next step, without a network."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,19 +27,19 @@ from services.metadata.object_state import NEVER, ForgetObject, Publication, Pub
 from services.metadata.poll_schedule import PollIntervals, Timing
 from tests.builders import NOW, make_facts, make_message, make_node, make_node_gone, make_node_observed
 
-PACE = PollIntervals()
+INTERVALS = PollIntervals()
 T = 1000.0  # now, monotonic
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"
 TIMEOUT = MachineFault(kind="timeout", step="PlatformMetadata", message="no answer")
-CONNECT = MachineFault(kind="refused", step="connect", message="nobody listens")
+CONNECT = MachineFault(kind="refused", step="connect", message="connection refused")
 
 
 def at(now: float, jitter: float = 0.5) -> Timing:
-    return Timing(now=now, jitter=jitter, intervals=PACE)
+    return Timing(now=now, jitter=jitter, intervals=INTERVALS)
 
 
 def joined(node: Node | None = None, *, sequence: int = 7, now: float = T) -> NodeState:
-    """A Node as it is seen first."""
+    """The state after the first observation."""
     event: NodeObserved | NodeGone = make_node_observed(node or make_node())
     observation = make_observation(make_message(event, sequence=sequence), event)
     return create_state(observation, Publication(republish_at=now), now=now, prefer_ipv6=False)
@@ -58,7 +58,7 @@ def then_gone(known: NodeState, *, sequence: int = 9) -> NodeState:
     return known.observed(message, event, all_nodes=[], prefer_ipv6=False, timing=at(T))
 
 
-def then_looked(
+def then_polled(
     known: NodeState, facts: MachineFacts | None = None, *, began: float = T, now: float = T
 ) -> NodeState:
     return known.polled(facts or make_facts(), None, all_nodes=[], began=began, timing=at(now))
@@ -72,8 +72,8 @@ def step(known: NodeState, now: float = T) -> NodeStep:
     return decide_node_step(known, now=now, wall_time=NOW + timedelta(seconds=now - T))
 
 
-def then_said(known: NodeState, now: float = T) -> NodeState:
-    """Whatever is to be said now, said."""
+def then_published(known: NodeState, now: float = T) -> NodeState:
+    """The state after the due publish."""
     found = step(known, now)
     assert isinstance(found, Publish), found
     return known.published(found.event, at(now))
@@ -85,60 +85,60 @@ def never_republished(known: NodeState) -> NodeState:
 
 
 def enriched_node(now: float = T) -> NodeState:
-    return then_said(then_looked(joined(now=now), began=now, now=now), now)
+    return then_published(then_polled(joined(now=now), began=now, now=now), now)
 
 
-def test_a_new_node_is_looked_at_then_told_then_left_alone():
+def test_a_new_node_is_polled_then_published_then_left_alone():
     known = joined()
     assert step(known) == PollMachine(("10.0.0.5",))
-    known = then_looked(known)
+    known = then_polled(known)
     found = step(known)
     assert isinstance(found, Publish)
     assert isinstance(found.event, NodeEnriched)
     assert (found.event.observed_sequence, found.event.verified_by) == (7, "nodename")
-    rest = step(then_said(known))
+    rest = step(then_published(known))
     assert isinstance(rest, Wait)
     assert T + 200 < rest.until <= T + 300
 
 
-def test_a_node_that_is_not_ours_is_left_alone_for_ever():
+def test_a_node_that_is_not_ours_is_never_polled_or_published():
     assert step(joined(make_node(ip=""))) == Wait(NEVER)
 
 
-def test_changed_labels_are_said_at_once_and_facts_that_are_old_are_fetched_after():
+def test_changed_labels_are_published_at_once_and_old_facts_are_polled_afterwards():
     known = then_observed(enriched_node(), make_node(labels={"a": "b"}), now=T + 60)
     found = step(known, T + 60)
     assert isinstance(found, Publish)
-    assert step(then_said(known, T + 60), T + 60) == PollMachine(("10.0.0.5",))
+    assert step(then_published(known, T + 60), T + 60) == PollMachine(("10.0.0.5",))
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_facts_that_are_young_or_watched_are_not_fetched_again(watched):
+def test_young_or_watched_facts_are_not_polled_again(watched):
     known, later = enriched_node(), T + 59.0
     if watched:
         known, later = (
-            then_looked(
-                known.machine_changed(now=T + 1, intervals=PACE),
+            then_polled(
+                known.machine_changed(now=T + 1, intervals=INTERVALS),
                 began=T + 2,
                 now=T + 2,
             ),
             T + 600,
         )
         known = never_republished(known)
-    known = then_said(then_observed(known, make_node(labels={"a": "b"}), now=later), later)
+    known = then_published(then_observed(known, make_node(labels={"a": "b"}), now=later), later)
     assert isinstance(step(known, later), Wait)
 
 
-def test_an_observation_that_changes_nothing_is_not_answered_again():
+def test_an_observation_that_changes_nothing_is_not_published():
     known = then_observed(enriched_node(), make_node(resource_version="101"))
     assert isinstance(step(known), Wait)
     assert known.observation.sequence == 8
 
 
-def test_pod_cidrs_alone_are_no_news_and_stand_in_the_next_word():
+def test_changed_pod_cidrs_are_published_only_with_the_next_other_change():
     given = ("10.244.1.0/24", "fd00:1::/80")
     known = then_observed(enriched_node(), make_node(pod_cidrs=given), now=T + 60)
-    assert isinstance(step(known, T + 60), Wait), "neither said nor looked at: no machine knows of them"
+    assert isinstance(step(known, T + 60), Wait), "neither published nor polled: no machine reports them"
     assert known.observation.sequence == 8
     known = then_observed(known, make_node(pod_cidrs=given, labels={"a": "b"}), sequence=9, now=T + 60)
     found = step(known, T + 60)
@@ -147,23 +147,23 @@ def test_pod_cidrs_alone_are_no_news_and_stand_in_the_next_word():
     assert (found.event.observed_sequence, found.event.node.spec.pod_cidrs) == (9, given)
 
 
-def test_a_look_that_sees_the_same_later_is_no_news():
+def test_a_poll_with_the_same_facts_is_not_published():
     later = make_facts(queried_at=NOW + timedelta(seconds=60))
-    assert isinstance(step(then_looked(enriched_node(), later, began=T + 60, now=T + 60), T + 60), Wait)
+    assert isinstance(step(then_polled(enriched_node(), later, began=T + 60, now=T + 60), T + 60), Wait)
 
 
-def test_an_observation_read_again_changes_nothing():
+def test_a_replayed_observation_changes_nothing():
     known = enriched_node()
     assert then_observed(known, make_node(), sequence=7) is known
 
 
-def test_what_does_not_change_is_said_again_within_the_repeat_period():
+def test_an_unchanged_message_is_published_again_within_the_republish_interval():
     known = enriched_node()
-    assert isinstance(step(known, T + PACE.republish), Publish)
+    assert isinstance(step(known, T + INTERVALS.republish), Publish)
 
 
-def test_the_same_fault_is_said_once_and_again_when_it_or_the_node_changes():
-    known = then_said(then_failed(joined()))
+def test_a_fault_is_published_once_and_again_when_it_or_the_node_changes():
+    known = then_published(then_failed(joined()))
     known = then_failed(known, now=T + 1)
     assert isinstance(step(known, T + 1), Wait)
     other = then_failed(known, CONNECT, now=T + 2)
@@ -179,14 +179,14 @@ def test_the_same_fault_is_said_once_and_again_when_it_or_the_node_changes():
     assert found.event.retry_at == NOW + timedelta(seconds=1 + 0.75)
 
 
-def test_a_failing_node_that_changes_is_not_asked_sooner():
-    known = then_said(then_failed(joined()))
-    again = then_said(then_observed(known, make_node(labels={"a": "b"})))
+def test_a_changed_node_with_a_fault_is_not_polled_sooner():
+    known = then_published(then_failed(joined()))
+    again = then_published(then_observed(known, make_node(labels={"a": "b"})))
     assert isinstance(step(again), Wait)
     assert again.next_poll_at == known.next_poll_at
 
 
-def test_facts_that_were_good_are_told_as_last_known():
+def test_facts_before_a_fault_are_published_as_last_known():
     known = then_failed(enriched_node(), now=T + 1)
     found = step(known, T + 1)
     assert isinstance(found, Publish)
@@ -200,14 +200,14 @@ def test_a_new_uid_inherits_neither_facts_nor_failures():
     assert step(known, T + 1) == PollMachine(("10.0.0.5",))
 
 
-def test_another_address_makes_another_look_and_keeps_nothing_but_the_last_known():
+def test_a_changed_address_causes_a_poll_and_keeps_only_the_last_known_facts():
     known = then_observed(enriched_node(), make_node(ip="10.0.0.6"))
     assert known.facts is None
     assert known.last_known == make_facts()
     assert step(known) == PollMachine(("10.0.0.6",))
 
 
-def test_an_address_that_nobody_dials_is_told_with_when_it_is_told_again():
+def test_an_address_that_is_never_dialled_is_a_fault_that_is_republished():
     found = step(joined(make_node(ip="localhost")))
     assert isinstance(found, Publish)
     assert isinstance(found.event, NodeUnreachable)
@@ -216,24 +216,26 @@ def test_an_address_that_nobody_dials_is_told_with_when_it_is_told_again():
     assert step(known) == Wait(known.publication.republish_at)
 
 
-def test_a_change_during_a_look_is_not_forgotten_by_it():
-    known = enriched_node().machine_changed(now=T + 5.1, intervals=PACE)
-    after = then_looked(known, began=T + 5.0, now=T + 5.3)
+def test_a_change_during_a_poll_causes_another_poll():
+    known = enriched_node().machine_changed(now=T + 5.1, intervals=INTERVALS)
+    after = then_polled(known, began=T + 5.0, now=T + 5.3)
     assert after.next_poll_at <= T + 5.6
-    assert then_looked(known, began=T + 5.2, now=T + 5.3).next_poll_at > T + 60
+    assert then_polled(known, began=T + 5.2, now=T + 5.3).next_poll_at > T + 60
 
 
-def test_changes_in_a_flock_are_one_look_and_a_flood_is_two_a_second():
-    known = enriched_node().machine_changed(now=T + 5.0, intervals=PACE)
+def test_a_burst_of_changes_causes_one_poll_and_a_flood_two_per_second():
+    known = enriched_node().machine_changed(now=T + 5.0, intervals=INTERVALS)
     assert known.next_poll_at == T + 5.05
-    assert known.machine_changed(now=T + 5.04, intervals=PACE).next_poll_at == T + 5.05
-    flood = then_looked(known, began=T + 5.05, now=T + 5.06).machine_changed(now=T + 5.07, intervals=PACE)
+    assert known.machine_changed(now=T + 5.04, intervals=INTERVALS).next_poll_at == T + 5.05
+    flood = then_polled(known, began=T + 5.05, now=T + 5.06).machine_changed(
+        now=T + 5.07, intervals=INTERVALS
+    )
     assert flood.next_poll_at == T + 5.55
 
 
-def test_a_watch_that_ends_makes_a_look_and_facts_are_no_longer_live():
-    known = enriched_node().machine_changed(now=T + 1, intervals=PACE)
-    known = then_looked(known, began=T + 2, now=T + 2)
+def test_the_end_of_a_watch_causes_a_poll():
+    known = enriched_node().machine_changed(now=T + 1, intervals=INTERVALS)
+    known = then_polled(known, began=T + 2, now=T + 2)
     ended = known.watch_ended(within=2.0, now=T + 10)
     assert not ended.is_watched
     assert ended.next_poll_at == T + 12
@@ -243,9 +245,9 @@ def contents(facts: MachineFacts) -> WatchSnapshot:
     return WatchSnapshot(platform=facts.platform, addresses=facts.addresses, node_name=facts.node_name)
 
 
-def test_a_watch_that_begins_with_what_the_look_saw_asks_for_no_other():
+def test_a_watch_that_opens_with_the_polled_facts_causes_no_poll():
     before = enriched_node()
-    known = before.watch_opened(contents(make_facts()), now=T + 1, intervals=PACE)
+    known = before.watch_opened(contents(make_facts()), now=T + 1, intervals=INTERVALS)
     assert known.is_watched
     assert known.next_poll_at == before.next_poll_at
     assert isinstance(step(known, T + 2), Wait)
@@ -261,37 +263,37 @@ def test_a_watch_that_begins_with_what_the_look_saw_asks_for_no_other():
     ],
     ids=["zone", "node name", "addresses", "no metadata"],
 )
-def test_a_watch_that_begins_with_something_else_asks_for_a_look(other):
-    known = enriched_node().watch_opened(other, now=T + 1, intervals=PACE)
+def test_a_watch_that_opens_with_other_facts_causes_a_poll(other):
+    known = enriched_node().watch_opened(other, now=T + 1, intervals=INTERVALS)
     assert known.is_watched
     assert step(known, T + 2) == PollMachine(("10.0.0.5",))
 
 
-def test_a_look_that_was_under_way_when_the_watch_opened_is_made_again():
-    known = enriched_node().watch_opened(contents(make_facts()), now=T + 5.1, intervals=PACE)
-    assert then_looked(known, began=T + 5.0, now=T + 5.3).next_poll_at <= T + 5.6
-    assert then_looked(known, began=T + 5.2, now=T + 5.3).next_poll_at > T + 60
+def test_a_poll_in_progress_when_a_watch_opens_is_repeated():
+    known = enriched_node().watch_opened(contents(make_facts()), now=T + 5.1, intervals=INTERVALS)
+    assert then_polled(known, began=T + 5.0, now=T + 5.3).next_poll_at <= T + 5.6
+    assert then_polled(known, began=T + 5.2, now=T + 5.3).next_poll_at > T + 60
 
 
-def test_a_booting_machine_takes_nothing_away():
+def test_the_incomplete_metadata_of_a_booting_machine_removes_nothing():
     whole = make_facts(platform="hcloud", provider_id="hcloud://1", region="fsn1")
-    known = then_said(then_looked(joined(), whole))
-    after = then_looked(known, make_facts(platform="hcloud"), now=T + 1)
+    known = then_published(then_polled(joined(), whole))
+    after = then_polled(known, make_facts(platform="hcloud"), now=T + 1)
     assert after.fault is not None
     assert (after.fault.kind, after.fault.step) == ("not_found", "PlatformMetadata")
     assert after.last_known == whole
 
 
-def test_a_new_machine_without_metadata_is_told_as_it_is_and_looked_at_again_soon():
-    known = then_looked(joined(), make_facts(platform="hcloud"))
+def test_a_new_machine_without_cloud_metadata_is_published_and_polled_again_soon():
+    known = then_polled(joined(), make_facts(platform="hcloud"))
     assert known.next_poll_at <= T + 1.0
     assert isinstance(step(known), Publish)
     for _ in range(20):
-        known = then_looked(known, make_facts(platform="hcloud"))
+        known = then_polled(known, make_facts(platform="hcloud"))
     assert T + 20 <= known.next_poll_at <= T + 30
 
 
-def test_another_stream_is_told_everything_again_with_the_facts_at_hand():
+def test_a_new_stream_gets_everything_again_with_the_known_facts():
     known = enriched_node().stream_replaced()
     assert step(known) == Wait(NEVER)
     known = then_observed(known, make_node(), sequence=1)
@@ -301,27 +303,27 @@ def test_another_stream_is_told_everything_again_with_the_facts_at_hand():
     assert found.event.observed_sequence == 1
 
 
-def test_gone_is_said_once():
+def test_the_end_of_a_node_is_published_once():
     known = then_gone(enriched_node())
     found = step(known)
     assert found == Publish(
         EnrichedNodeGone(stream_id="2026-03-01T11:00:00Z", observed_sequence=9, name="web-1", uid="uid-1")
     )
-    assert step(then_said(known)) == ForgetObject()
+    assert step(then_published(known)) == ForgetObject()
     refused = known.publish_failed(at(T, 0.5))
     assert step(refused) == Wait(refused.publication.retry_at)
 
 
-def test_after_a_tie_the_machine_is_looked_at_before_anything_is_said():
-    known = then_looked(joined())
+def test_after_a_tie_the_machine_is_polled_before_the_next_publish():
+    known = then_polled(joined())
     found = step(known)
     assert isinstance(found, Publish)
     tied = known.publish_conflicted(found.event, now=T)
     assert step(tied) == PollMachine(("10.0.0.5",))
-    assert isinstance(step(then_looked(tied)), Publish)
+    assert isinstance(step(then_polled(tied)), Publish)
 
 
-def test_what_another_metadata_said_is_corrected_by_a_good_look_only():
+def test_a_message_of_another_replica_is_corrected_only_after_a_successful_poll():
     wrong = make_facts(zone="wrong")
     known = enriched_node()
     assert isinstance(known.publication.event, NodeEnriched)
@@ -330,16 +332,16 @@ def test_what_another_metadata_said_is_corrected_by_a_good_look_only():
     assert isinstance(step(never_republished(after), T + 300), Publish)
 
 
-def test_facts_win_over_another_metadata_that_has_none():
+def test_facts_win_over_another_replica_that_has_none():
     known = enriched_node()
-    contradicted = known.contradicted(now=T + 5, intervals=PACE)
+    contradicted = known.contradicted(now=T + 5, intervals=INTERVALS)
     assert step(contradicted, T + 5) == PollMachine(("10.0.0.5",))
-    blind = then_said(then_failed(joined()))
-    assert blind.contradicted(now=T + 5, intervals=PACE) is blind
+    blind = then_published(then_failed(joined()))
+    assert blind.contradicted(now=T + 5, intervals=INTERVALS) is blind
 
 
 def test_facts_too_large_for_a_message_are_a_fault_of_the_machine():
-    known = then_looked(joined()).message_oversized("300000 bytes, the limit is 262144", at(T))
+    known = then_polled(joined()).message_oversized("300000 bytes, the limit is 262144", at(T))
     found = step(known)
     assert isinstance(found, Publish)
     assert isinstance(found.event, NodeUnreachable)
@@ -361,7 +363,7 @@ NODES = st.builds(
     labels=st.sampled_from([{}, {"a": "b"}]),
 )
 JITTER = st.floats(0.0, 1.0, exclude_max=True)
-HAPPENINGS = st.lists(
+EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("observed"), NODES),
         st.tuples(st.just("gone"), st.none()),
@@ -377,7 +379,7 @@ HAPPENINGS = st.lists(
 
 
 def after(known: NodeState, what: str, value: Any, *, sequence: int, now: float) -> NodeState:
-    """One thing happens."""
+    """The state after one event."""
     match what:
         case "observed":
             return then_observed(known, value, sequence=sequence, now=now)
@@ -386,9 +388,9 @@ def after(known: NodeState, what: str, value: Any, *, sequence: int, now: float)
         case "void":
             return known.stream_replaced()
         case "changed":
-            return known.machine_changed(now=now, intervals=PACE)
+            return known.machine_changed(now=now, intervals=INTERVALS)
         case "watch opened":
-            return known.watch_opened(contents(value), now=now, intervals=PACE)
+            return known.watch_opened(contents(value), now=now, intervals=INTERVALS)
         case "watch ended":
             return known.watch_ended(within=1.0, now=now)
         case "hurried":
@@ -397,8 +399,8 @@ def after(known: NodeState, what: str, value: Any, *, sequence: int, now: float)
             return known
 
 
-def spoken(known: NodeState, event: EnrichedNode, now: float, data: st.DataObject) -> NodeState:
-    """The bus takes it, or does not; what is said is checked."""
+def after_publish(known: NodeState, event: EnrichedNode, now: float, data: st.DataObject) -> NodeState:
+    """The state after a publish that may fail; the event is checked."""
     assert event.stream_id == known.observation.event.stream_id
     assert event.observed_sequence == known.observation.sequence
     if isinstance(event, NodeEnriched):
@@ -410,17 +412,17 @@ def spoken(known: NodeState, event: EnrichedNode, now: float, data: st.DataObjec
 
 
 def settled(known: NodeState, now: float, data: st.DataObject) -> NodeState:
-    """Take steps, without time passing, until there is nothing to do."""
+    """The state after all steps that are due now."""
     for _ in range(8):
         assert known.facts is None or known.fault is None
         match step(known, now):
             case Publish(event=event):
-                known = spoken(known, event, now, data)
+                known = after_publish(known, event, now, data)
             case PollMachine(addresses=addresses):
                 assert addresses
                 facts = data.draw(st.none() | FACTS)
                 known = (
-                    then_looked(known, facts, began=now, now=now) if facts else then_failed(known, now=now)
+                    then_polled(known, facts, began=now, now=now) if facts else then_failed(known, now=now)
                 )
             case Wait(until=until):
                 assert until > now
@@ -428,13 +430,13 @@ def settled(known: NodeState, now: float, data: st.DataObject) -> NodeState:
             case ForgetObject():
                 assert known.node is None
                 return known
-    pytest.fail("it does not come to rest")
+    pytest.fail("the state does not settle")
 
 
-@given(HAPPENINGS, st.data())
-def test_whatever_happens_it_comes_to_rest_and_has_said_what_it_knows(happenings, data):
+@given(EVENTS, st.data())
+def test_after_any_events_the_state_settles_and_the_facts_are_published(events, data):
     known, now = settled(joined(), T, data), T
-    for sequence, (what, value) in enumerate(happenings, start=8):
+    for sequence, (what, value) in enumerate(events, start=8):
         now += value if what == "later" else 0.0
         known = settled(after(known, what, value, sequence=sequence, now=now), now, data)
         if (
@@ -453,13 +455,13 @@ WRONG = MachineFault(kind="wrong_machine", step="Nodename", message="another ans
 
 
 def then_replaced(known: NodeState, *, now: float = T) -> NodeState:
-    """Another machine answered in its place."""
+    """The state after a poll in which another machine answered."""
     another = msgspec.structs.replace(ANOTHER, queried_at=NOW + timedelta(seconds=now - T))
     return known.poll_failed(WRONG, began=now, timing=at(now), foreign_machines=(another,))
 
 
-def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
-    known = then_said(then_replaced(joined()))
+def test_foreign_machines_are_published_with_each_poll_that_found_them():
+    known = then_published(then_replaced(joined()))
     assert isinstance(step(known, T), Wait)
     attempts = []
     now = T
@@ -472,8 +474,8 @@ def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
         assert isinstance(found.event, NodeUnreachable)
         assert found.event.foreign_machines[0].queried_at == NOW + timedelta(seconds=now - T)
         attempts.append(found.event.attempt)
-        known = then_said(known, now)
-        assert known.next_poll_at - now <= 60.0, "three looks in ten minutes at least"
+        known = then_published(known, now)
+        assert known.next_poll_at - now <= 60.0, "at least three polls in ten minutes"
     assert attempts == list(range(2, 14))
 
 
@@ -482,7 +484,7 @@ def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
     [
         lambda known: then_failed(known, WRONG),
         lambda known: then_failed(known, TIMEOUT),
-        then_looked,
+        then_polled,
         lambda known: then_observed(known, make_node(ip="10.0.0.6")),
         lambda known: then_observed(known, make_node(uid="another")),
         lambda known: then_observed(known, make_node(system_uuid=UUID)),
@@ -491,7 +493,7 @@ def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
         ),
     ],
     ids=[
-        "half an answer",
+        "partial answer",
         "silence",
         "itself",
         "elsewhere",
@@ -500,8 +502,8 @@ def test_who_answers_in_its_place_is_said_anew_with_each_look_and_each_counts():
         "more addresses",
     ],
 )
-def test_whatever_contradicts_them_takes_back_who_answered(contradict):
-    known = contradict(then_said(then_replaced(joined())))
+def test_any_contradiction_removes_the_foreign_machines(contradict):
+    known = contradict(then_published(then_replaced(joined())))
     assert known.foreign_machines == ()
     found = step(known)
     assert isinstance(found, Publish | PollMachine)
@@ -509,8 +511,8 @@ def test_whatever_contradicts_them_takes_back_who_answered(contradict):
         assert found.event.foreign_machines == ()
 
 
-def test_labels_that_change_do_not_take_back_who_answered():
-    known = then_said(then_replaced(joined()))
+def test_changed_labels_keep_the_foreign_machines():
+    known = then_published(then_replaced(joined()))
     event = step(then_observed(known, make_node(labels={"a": "b"})))
     assert isinstance(event, Publish)
     assert isinstance(event.event, NodeUnreachable)
@@ -529,25 +531,25 @@ def then_of_another_machine(known: NodeState, now: float) -> NodeState:
     return then_observed(known, node, sequence=int(now), now=now)
 
 
-LOOKS_AND_CHANGES: dict[str, Callable[[NodeState, float], NodeState]] = {
+POLLS_AND_CHANGES: dict[str, Callable[[NodeState, float], NodeState]] = {
     "replaced": lambda known, now: then_replaced(known, now=now),
     "silent": lambda known, now: then_failed(known, TIMEOUT, now=now),
-    "half an answer": lambda known, now: then_failed(known, WRONG, now=now),
-    "itself": lambda known, now: then_looked(known, began=now, now=now),
+    "partial answer": lambda known, now: then_failed(known, WRONG, now=now),
+    "itself": lambda known, now: then_polled(known, began=now, now=now),
     "relabelled": then_relabelled,
     "another machine": then_of_another_machine,
 }
 
 
-@given(st.lists(st.sampled_from(sorted(LOOKS_AND_CHANGES)), max_size=12))
-def test_others_are_said_to_answer_only_while_the_newest_look_saw_them(history: list[str]):
+@given(st.lists(st.sampled_from(sorted(POLLS_AND_CHANGES)), max_size=12))
+def test_foreign_machines_are_published_only_while_the_newest_poll_found_them(history: list[str]):
     known, holds = joined(), False
     for now, happening in enumerate(history, start=int(T) + 1):
-        known = LOOKS_AND_CHANGES[happening](known, float(now))
+        known = POLLS_AND_CHANGES[happening](known, float(now))
         holds = happening == "replaced" or (holds and happening == "relabelled")
         event = known.publication.event
         while isinstance(found := step(known, float(now)), Publish):
-            known, event = then_said(known, float(now)), found.event
+            known, event = then_published(known, float(now)), found.event
         assert bool(known.foreign_machines) is holds
         if holds:
             assert isinstance(event, NodeUnreachable)

@@ -1,4 +1,4 @@
-"""An outage of Talos is noticed, probed, and over for everybody within seconds."""
+"""The detection of an outage of Talos and of its end."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ DOWN = MachineFault(kind="refused", step="connect", message="no connection to cp
 OWN = MachineFault(kind="wrong_machine", step="Nodename", message="another machine")
 
 
-def test_while_most_are_out_of_reach_they_are_probed_in_turn():
+def test_unreachable_machines_are_probed_in_turn_during_an_outage():
     outage = OutageDetector()
     for name in ("a", "b", "c"):
         outage.record_poll(name, DOWN, began=0.0, now=1.0)
@@ -19,7 +19,7 @@ def test_while_most_are_out_of_reach_they_are_probed_in_turn():
     assert outage.select_probe() == "b"
 
 
-def test_the_first_who_is_reached_again_awakens_all_others_once():
+def test_the_first_answer_after_an_outage_has_all_others_polled_once():
     outage = OutageDetector()
     for name in ("a", "b", "c"):
         outage.record_poll(name, DOWN, began=0.0, now=1.0)
@@ -28,7 +28,7 @@ def test_the_first_who_is_reached_again_awakens_all_others_once():
     assert outage.record_poll("c", DOWN, began=11.0, now=11.1) == ()
 
 
-def test_a_look_that_hung_in_the_outage_is_repeated_after_it():
+def test_a_poll_that_began_during_the_outage_is_repeated_after_it():
     outage = OutageDetector()
     for name in ("a", "b"):
         outage.record_poll(name, DOWN, began=0.0, now=1.0)
@@ -43,10 +43,10 @@ def test_one_machine_that_is_off_is_no_outage():
     outage.record_poll("off", DOWN, began=0.0, now=1.0)
     assert not outage.select_probe()
     assert not outage.is_active
-    assert outage.record_poll("a", None, began=2.0, now=3.0) == (), "a healthy one awakens nobody"
+    assert outage.record_poll("a", None, began=2.0, now=3.0) == (), "a healthy machine has no other polled"
 
 
-def test_a_machine_that_answers_wrongly_was_reached():
+def test_a_machine_with_another_fault_is_reachable():
     outage = OutageDetector()
     outage.record_poll("a", DOWN, began=0.0, now=1.0)
     assert outage.record_poll("a", OWN, began=2.0, now=3.0) == ()
@@ -61,7 +61,7 @@ def test_a_node_that_is_gone_is_not_probed():
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from([None, DOWN, OWN]))))
-def test_only_blocked_nodes_are_probed_and_awakened(looks):
+def test_only_unreachable_nodes_are_probed_and_polled_again(looks):
     outage, last = OutageDetector(), {}
     for now, (name, fault) in enumerate(looks):
         awakened = outage.record_poll(name, fault, began=now - 0.5, now=float(now))

@@ -1,4 +1,4 @@
-"""Which addresses are dialled before a certificate for them is thought of: few, and none that could hurt."""
+"""The contested addresses that are dialled: few, and only harmless ones."""
 
 import msgspec
 import pytest
@@ -58,7 +58,7 @@ def test_an_address_that_another_node_claims_in_any_way_is_contested(rival):
     assert find_contested_addresses(request, MINE, claims) == ("10.9.0.5",)
 
 
-def test_what_is_not_asked_for_or_not_attested_or_claimed_by_nobody_else_is_not_dialled():
+def test_only_requested_attested_and_contested_addresses_are_dialled():
     claims, _ = claims_of(known("web-1", "10.0.0.5", attested=("10.9.0.5",)), known("web-2", "10.9.0.5"))
     assert find_contested_addresses(make_request(pem=make_request_pem("10.0.0.5")), MINE, claims) == ()
     elsewhere = facts_of("web-1", "10.0.0.5", "10.7.0.5")
@@ -70,7 +70,7 @@ def test_what_is_not_asked_for_or_not_attested_or_claimed_by_nobody_else_is_not_
     )
 
 
-def test_the_address_that_was_looked_at_is_not_dialled_again():
+def test_the_polled_address_is_not_dialled_again():
     claims, _ = claims_of(known("web-2", "10.0.0.5"))
     assert find_contested_addresses(make_request(pem=make_request_pem("10.0.0.5")), MINE, claims) == ()
 
@@ -84,7 +84,7 @@ def test_no_address_of_another_kind_is_ever_dialled(address):
     assert find_contested_addresses(make_request(pem=make_request_pem(address)), facts, claims) == ()
 
 
-def test_at_most_a_few_are_dialled():
+def test_the_number_of_dialled_addresses_is_limited():
     many = tuple(f"10.9.0.{i}" for i in range(1, 20))
     claims, _ = claims_of(known("web-2", "10.0.0.6", attested=many))
     facts = facts_of("web-1", "10.0.0.5", *many)
@@ -93,7 +93,7 @@ def test_at_most_a_few_are_dialled():
     )
 
 
-def test_a_claim_ends_with_its_node_and_with_what_changes_there():
+def test_a_claim_ends_when_its_node_is_gone_or_loses_the_address():
     claims, held = claims_of(known("web-2", "10.9.0.5"))
     assert claims.has_other_claimant("10.9.0.5", "web-1")
     assert not claims.has_other_claimant("10.9.0.5", "web-2")
@@ -107,7 +107,7 @@ def test_a_claim_ends_with_its_node_and_with_what_changes_there():
     assert not claims._claimants
 
 
-def test_names_that_never_return_leave_nothing_behind():
+def test_the_index_keeps_nothing_about_removed_nodes():
     claims, held = claims_of(known("web-2", "10.9.0.5"))
     held.clear()
     claims.update("web-2")
@@ -115,17 +115,17 @@ def test_names_that_never_return_leave_nothing_behind():
     assert not claims._addresses
 
 
-def test_addresses_are_read_in_their_one_spelling():
+def test_addresses_are_parsed_to_their_canonical_form():
     request = make_request(pem=make_request_pem("10.0.0.5", "::ffff:10.0.0.6", "fd00:0:0::5"))
     assert parse_requested_addresses(request) == {"10.0.0.5", "10.0.0.6", "fd00::5"}
 
 
 @given(st.binary(max_size=400))
-def test_bytes_of_any_kind_are_survived(garbage):
+def test_any_bytes_are_parsed_without_an_exception(garbage):
     assert parse_requested_addresses(make_request(pem=garbage)) == frozenset()
 
 
-def test_a_broken_assertion_inside_the_parser_is_survived_and_the_end_of_the_process_is_not(
+def test_a_panic_of_the_parser_is_caught_and_the_end_of_the_process_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ):
     panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
@@ -141,7 +141,7 @@ def test_a_broken_assertion_inside_the_parser_is_survived_and_the_end_of_the_pro
 
 
 @given(st.integers(min_value=0), st.integers(min_value=0, max_value=255))
-def test_a_damaged_request_is_survived(place, byte):
+def test_a_damaged_request_raises_no_exception(place, byte):
     damaged = bytearray(make_request_pem("10.0.0.5", "fd00::5"))
     damaged[place % len(damaged)] = byte
     assert len(parse_requested_addresses(make_request(pem=bytes(damaged)))) <= 2
