@@ -474,7 +474,7 @@ async def test_a_renamed_node_is_verified_by_its_uuid_until_another_claims_the_m
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node(system_uuid=UUID.upper()))
         waiting = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert "not known yet" in waiting.fault.message, "not every Node is known before the snapshot"
+        assert "not all Nodes are known yet" in waiting.fault.message, "there is no snapshot yet"
         await stream.publish_snapshot()
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.verified_by == "system-uuid"
