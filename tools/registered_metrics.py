@@ -25,7 +25,7 @@ _FACTORIES: Final = {
     "StatusCounter": "unknown",
     "OptionalGauge": "gauge",
 }
-IN_EVERY_PROCESS: Final = re.compile(r"libs\.common\.service\.(?!ownership_reloader)")
+IN_EVERY_PROCESS: Final = re.compile(r"libs\.common\.service\.(?!config_reload)")
 ALL_SERVICES: Final = tuple(wiring.service for wiring in SERVICES)
 # A service without Kubernetes permissions sends no request to Kubernetes.
 _WITH_PERMISSIONS: Final = tuple(wiring.service for wiring in SERVICES if wiring.policy_rules)

@@ -76,7 +76,7 @@ def issue_certificate(
     return KeyPair(certificate=made.public_bytes(Encoding.PEM), key=_encode_pem(key))
 
 
-def why_renew(
+def explain_renewal(
     current: KeyPair | None, authority: KeyPair, *, names: Sequence[str], lifetime: timedelta, now: datetime
 ) -> str:
     """Why a server needs another certificate than the one it has, "" if it does not."""

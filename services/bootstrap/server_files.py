@@ -14,10 +14,10 @@ from libs.common.bus.nats.nkeys import generate_seed, public_key_of
 from services.bootstrap.certificates import (
     KeyPair,
     check_key_pair,
+    explain_renewal,
     get_expiry,
     issue_certificate,
     make_authority,
-    why_renew,
 )
 from services.bootstrap.directory_key_store import read_file, write_file
 from services.bootstrap.nats_permissions import SYSTEM_USER
@@ -136,7 +136,7 @@ def _ensure_certificate(
     certificate, key = read_file(out / CERTIFICATE), read_file(out / KEY)
     held = KeyPair(certificate=certificate, key=key) if certificate and key else None
     names, lifetime = spec.tls_names, spec.certificate_lifetime
-    why = why_renew(held, authority, names=names, lifetime=lifetime, now=now)
+    why = explain_renewal(held, authority, names=names, lifetime=lifetime, now=now)
     if held is not None and not why:
         return held, "kept"
     serial = x509.random_serial_number()

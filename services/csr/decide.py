@@ -10,7 +10,7 @@ from services.csr.claim_index import ClaimIndex
 from services.csr.decision import ApprovalPolicy, Approve, Check, Decision, Deny, Evaluation, Ignore, Wait
 from services.csr.endpoint_checks import check_cluster_knowledge
 from services.csr.node_object_checks import check_against_node_object
-from services.csr.request_checks import check_request, why_ignored
+from services.csr.request_checks import check_request, explain_ignored
 
 __all__ = ["ApprovalPolicy", "Approve", "Check", "Decision", "Deny", "Evaluation", "Ignore", "Wait", "decide"]
 
@@ -26,7 +26,7 @@ _MAX_MESSAGE_LENGTH: Final = 1000  # characters of a condition's message
 
 def decide(enriched: CsrEnriched, claim_index: ClaimIndex, policy: ApprovalPolicy) -> Evaluation:
     """Return the decision about a pending request, with every check. No input raises."""
-    ignore_reason = why_ignored(enriched.request)
+    ignore_reason = explain_ignored(enriched.request)
     if ignore_reason:
         return Evaluation(decision=Ignore(reason=ignore_reason))
     checks = _run_checks(enriched, claim_index, policy)

@@ -30,11 +30,11 @@ class MetadataReports:
         closed = "" if self.without_talos else self._gate.why_closed()
         return (closed,) if closed else ()
 
-    def why_reports_missing(self) -> str:
+    def explain_missing_reports(self) -> str:
         """Return why a rival may be unknown; "" if metadata has reported on every machine."""
         return "" if self._gate.is_open else _REPORTS_MISSING
 
-    def why_stale(self, message: Message, now: float) -> str:
+    def explain_staleness(self, message: Message, now: float) -> str:
         """Return why csr may not decide by that enriched request; "" if it was published recently."""
         seconds = self._ages.age_seconds(message, now)
         if seconds is not None and seconds <= self._max_age_seconds:

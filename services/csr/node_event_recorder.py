@@ -11,7 +11,8 @@ from libs.common.kube.events import ObjectEvent, node_reference
 
 COMPONENT: Final = "talos-ccm-csr"
 MAX_RIVALS: Final = 4  # other Nodes that get an Event for one wait: some addresses are on every machine
-_MAX_RECORDED: Final = 50_000
+DENIED: Final = "CSRDenied"
+WAITING: Final = "CSRWaiting"
 
 
 class NodeEventRecorder:
@@ -30,16 +31,14 @@ class NodeEventRecorder:
 
         `is_foreign`: whether the Node exists and another controller manages it; such a Node gets no Event.
         """
-        self._is_foreign = is_foreign
         self._queue = EventRecorder(kube, is_foreign=is_foreign)
         self._get_node = get_node
         self._now = now
         self._observe_only = observe_only
-        self._recorded: dict[tuple[str, str], str] = {}  # uid and reason of the Event -> cause
 
     def record_denied(self, request: SigningRequest, cause: str, message: str) -> None:
         """Record a denial on the requesting Node; a different `cause` makes it a new Event."""
-        self._record(request.node_name, "CSRDenied", cause, f"{request.name}: {message}", self._now())
+        self._record(request.node_name, DENIED, cause, f"{request.name}: {message}", self._now())
 
     def record_waiting(
         self, request: SigningRequest, cause: str, message: str, other_nodes: tuple[str, ...]
@@ -53,11 +52,12 @@ class NodeEventRecorder:
         rivals = [node for node in other_nodes if node != request.node_name]
         for node in (request.node_name, *rivals[:MAX_RIVALS]):
             text = f"{request.name} of {request.node_name} waits: {message}"
-            self._record(node, "CSRWaiting", f"{request.node_name}: {cause}", text, filed)
+            self._record(node, WAITING, f"{request.node_name}: {cause}", text, filed)
 
     def forget_reasons(self, request: SigningRequest) -> None:
         """Forget the requesting Node's recorded causes, so that a returning cause is recorded again."""
-        self._forget(request.node_name)
+        if (node := self._get_node(request.node_name)) is not None:
+            self._queue.forget(node.uid, DENIED, WAITING)
 
     async def run(self) -> None:
         """Write the queued Events until cancelled."""
@@ -69,13 +69,8 @@ class NodeEventRecorder:
 
     def _record(self, name: str, reason: str, cause: str, message: str, at: datetime) -> None:
         node = self._get_node(name)
-        if node is None or self._is_foreign(name) or self._observe_only:
+        if node is None or self._observe_only:
             return
-        if self._recorded.get((node.uid, reason)) == cause:
-            return
-        self._recorded[node.uid, reason] = cause
-        if len(self._recorded) > _MAX_RECORDED:
-            del self._recorded[next(iter(self._recorded))]
         event = ObjectEvent(
             regarding=node_reference(node.name, node.uid),
             reason=reason,
@@ -84,9 +79,4 @@ class NodeEventRecorder:
             component=COMPONENT,
             discriminator=cause,
         )
-        self._queue.record(event, at)
-
-    def _forget(self, name: str) -> None:
-        node = self._get_node(name)
-        for reason in ("CSRDenied", "CSRWaiting"):
-            self._recorded.pop((node.uid if node else "", reason), None)
+        self._queue.record_once(event, at)

@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"([0-9]+|0x[0-9a-f]*)\Z", re.IGNORECASE | re.ASCII)
 _MAX_LISTED: Final = 3  # values shown of a list
 
 
-def why_ignored(request: SigningRequest) -> str:
+def explain_ignored(request: SigningRequest) -> str:
     """Return why csr never decides such a request; "" for a node's own serving certificate."""
     if not request.is_kubelet_serving:
         return (

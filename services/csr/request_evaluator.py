@@ -63,10 +63,10 @@ class RequestEvaluator:
         rate_limiter: NodeRateLimiter,
         policy: Callable[[], ApprovalPolicy],
         ownership: Callable[[], Ownership],
-        why_undecided: Callable[[], tuple[str, ...]],
+        list_pause_reasons: Callable[[], tuple[str, ...]],
         clock: Callable[[], float],
     ) -> None:
-        """`why_undecided` returns why csr may decide no request now; `clock` is monotonic, in seconds."""
+        """`list_pause_reasons` returns why csr may decide nothing now; `clock` is monotonic, in seconds."""
         self._stream_cache = stream_cache
         self._pending_requests = pending_requests
         self._claim_index = claim_index
@@ -74,19 +74,19 @@ class RequestEvaluator:
         self._rate_limiter = rate_limiter
         self._policy = policy
         self._ownership = ownership
-        self._why_undecided = why_undecided
+        self._list_pause_reasons = list_pause_reasons
         self._clock = clock
         self._written: dict[str, tuple[str, float]] = {}  # request -> uid and time of the write
 
     def evaluate(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> RequestAction:
         """Evaluate by the current state. Call it again after each await."""
-        drop_reason = self._why_dropped(message, event)
+        drop_reason = self._explain_drop(message, event)
         if drop_reason or isinstance(event, EnrichedCsrGone):
             return Drop(drop_reason or "the request is gone")
-        if undecided := self._why_undecided():
+        if undecided := self._list_pause_reasons():
             return Pause("; ".join(undecided))
         request = event.request
-        if foreign := self._why_excluded(request):
+        if foreign := self._explain_exclusion(request):
             return SkipRequest("not-ours", foreign)
         if newer := self._pending_requests.find_superseding(request.name):
             return SkipRequest(
@@ -116,7 +116,7 @@ class RequestEvaluator:
     def _decide_by_fresh_facts(self, message: Message, event: CsrEnriched) -> Decision:
         decision = decide(event, self._claim_index, self._policy()).decision
         is_final = isinstance(decision, Approve | Deny)
-        why = self._reports.why_stale(message, self._clock()) if is_final else ""
+        why = self._reports.explain_staleness(message, self._clock()) if is_final else ""
         if not why:
             return decision
         # Ignore facts that are too old. A request with a permanent fault stays denied.
@@ -133,12 +133,12 @@ class RequestEvaluator:
                 return msgspec.structs.replace(decision, nodes=frozenset())
             case Deny(message=why) if self._may_be_excluded(event.request):
                 return _wait_for_node(event.request, why)
-            case Approve() if not event.without_talos and (why := self._reports.why_reports_missing()):
+            case Approve() if not event.without_talos and (why := self._reports.explain_missing_reports()):
                 return Wait(reason="startup", message=why, nodes=frozenset())
             case _:
                 return decision
 
-    def _why_dropped(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> str:
+    def _explain_drop(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> str:
         if self._stream_cache.is_foreign(message):
             return "the message was published for a former stream"
         newest = self._stream_cache.get(message.subject)
@@ -157,7 +157,7 @@ class RequestEvaluator:
         is_ours = uid == event.request.uid and self._clock() - at < _WRITE_TTL_SECONDS
         return "it was decided here a moment ago" if is_ours else ""
 
-    def _why_excluded(self, request: SigningRequest) -> str:
+    def _explain_exclusion(self, request: SigningRequest) -> str:
         node = self._claim_index.get_node(request.node_name)
         return why_not_owned(self._ownership(), node) if node is not None else ""
 

@@ -1,7 +1,6 @@
 """csr: consumes enriched requests, follows the flow, and writes approvals and denials."""
 
 import asyncio
-import logging
 
 import msgspec
 
@@ -9,38 +8,21 @@ from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.event_applier import EventApplier
+from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CSR_APPROVAL
-from libs.common.contract.events import (
-    CsrGone,
-    CsrObserved,
-    EnrichedCsrGone,
-    EnrichedNodeGone,
-    Leading,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-)
+from libs.common.contract.events import CsrGone, EnrichedCsrGone, Leading
 from libs.common.contract.services import CSR
-from libs.common.contract.signing_request import SigningRequest
-from libs.common.contract.subjects import (
-    ENRICHED_NODE,
-    FLOW,
-    NETWORKS,
-    OBSERVED_CSR,
-    OBSERVED_NODE,
-    object_name_in,
-)
-from libs.common.observability import metrics
-from libs.common.service.ownership_reloader import OwnershipReloader
+from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.csr.api_endpoint_watcher import ApiEndpointWatcher
 from services.csr.approval_writer import ApprovalWriter
 from services.csr.claim_index import ClaimIndex
 from services.csr.decide import ApprovalPolicy
+from services.csr.flow_event_handler import FlowEventHandler
 from services.csr.metadata_reports import MetadataReports
 from services.csr.node_event_recorder import NodeEventRecorder
 from services.csr.on_csr_enriched import OnCsrEnriched
@@ -53,8 +35,6 @@ from services.csr.settings import CsrSettings
 from services.csr.waiting_request_reconciler import WaitingRequestReconciler
 from services.csr.waiting_requests import WaitingRequests
 
-log = logging.getLogger(__name__)
-
 
 class CsrService:
     """Any number of replicas share the work; each has its own stream cache."""
@@ -65,7 +45,6 @@ class CsrService:
         self._dependencies = dependencies
         self._settings = settings
         self._leader_seen = asyncio.Event()
-        self._failed_subjects: set[str] = set()  # subjects whose last message could not be applied
         self._was_paused = False  # a message was requeued because csr may not decide now
         self._reports = MetadataReports(
             repeat_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
@@ -118,7 +97,7 @@ class CsrService:
             rate_limiter=budget,
             policy=self._build_policy,
             ownership=self._ownership_reloader.ownership,
-            why_undecided=self._why_undecided,
+            list_pause_reasons=self._list_pause_reasons,
             clock=dependencies.monotonic,
         )
         self._on_csr_enriched = OnCsrEnriched(
@@ -150,13 +129,25 @@ class CsrService:
             clock=dependencies.monotonic,
             now=dependencies.now,
         )
+        self._flow_event_handler = FlowEventHandler(
+            claim_index=claims,
+            pending_requests=self._pending_requests,
+            waiting_requests=self._waiting_requests,
+            service_networks=self._service_networks,
+            on_csr_enriched=self._on_csr_enriched,
+            decision_publisher=self._decision_publisher,
+            event_recorder=self._event_recorder,
+            reconciler=self._waiting_request_reconciler,
+        )
+        self._event_applier = EventApplier(
+            self._flow_event_handler.apply, consequence="claims may be missing"
+        )
 
     async def run(self) -> None:
         """Run until cancelled; finish messages in flight."""
-        metrics.LEADER_SILENCE.labels(CSR.service).set_function(self._stream_cache.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._dependencies.bus.follow(CSR.service, f"{FLOW}.>", self._stream_cache))
+                tasks.create_task(follow_flow(self._dependencies.bus, CSR.service, self._stream_cache))
                 tasks.create_task(self._event_recorder.run())
                 tasks.create_task(self._ownership_reloader.run())
                 tasks.create_task(self._api_endpoint_watcher.run())
@@ -167,15 +158,15 @@ class CsrService:
     def problems(self) -> tuple[str, ...]:
         """Return why csr decides nothing now, or does not apply the newest configuration file."""
         return (
-            *self._why_undecided(),
+            *self._list_pause_reasons(),
             *self._reports.problems(),
             *self._service_networks.problems(without_talos=self._reports.without_talos),
             *self._api_endpoint_watcher.problems(),
             *self._ownership_reloader.problems(),
         )
 
-    def _why_undecided(self) -> tuple[str, ...]:
-        paused = self._why_paused()
+    def _list_pause_reasons(self) -> tuple[str, ...]:
+        paused = self._explain_pause()
         return (*self._cache_sync.problems(), *((paused,) if paused else ()))
 
     async def _run_consumers(self) -> None:
@@ -192,13 +183,13 @@ class CsrService:
         try:
             await self._on_csr_enriched(message)
         except TemporaryError:
-            self._was_paused |= bool(self._why_undecided())
+            self._was_paused |= bool(self._list_pause_reasons())
             raise
 
-    def _why_paused(self) -> str:
+    def _explain_pause(self) -> str:
         """Return why csr may write nothing; "" if it may."""
-        if self._failed_subjects:
-            return f"defect: cannot apply {min(self._failed_subjects)}, so claims may be missing"
+        if failure := self._event_applier.explain_failure():
+            return failure
         if self._settings.observe_only:
             return ""
         return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
@@ -219,14 +210,7 @@ class CsrService:
     # ---- messages of the flow
 
     def _on_message(self, message: Message) -> None:
-        try:
-            self._apply_event(message.event)
-            self._failed_subjects.discard(message.subject)
-        except Exception:
-            # A wrong message must neither end the process nor hide a claim. Until the stream replaces or
-            # drops it, csr approves nothing.
-            self._failed_subjects.add(message.subject)
-            log.exception("cannot apply message", extra={"subject": message.subject})
+        self._event_applier.apply(message)
         if self._settings.observe_only or (
             isinstance(message.event, Leading) and not self._stream_cache.is_replaying
         ):
@@ -239,40 +223,13 @@ class CsrService:
         ):
             self._enqueue_all()
         self._cache_sync.wake_waiters()
-        if self._was_paused and not self._why_undecided():
+        if self._was_paused and not self._list_pause_reasons():
             self._enqueue_all()  # the bus may deliver requeued messages only after a minute
 
-    def _apply_event(self, event: object) -> None:
-        self._service_networks.apply(event)
-        match event:
-            case NodeObserved(node=node):
-                self._claim_index.upsert_node(node)
-                self._on_node_changed(node.name)
-            case NodeGone(name=name):
-                self._on_node_gone(name)
-            case NodeEnriched(node=node) | NodeUnreachable(node=node):
-                self._claim_index.upsert_report(event)
-                self._on_node_changed(node.name)
-            case EnrichedNodeGone(name=name):
-                self._claim_index.remove_report(name)
-                self._on_node_changed(name)
-            case CsrObserved(request=request):
-                self._on_request_observed(request)
-            case CsrGone(name=name):
-                self._on_request_gone(name)
-
     def _on_expired(self, subject: str) -> None:
-        """Handle a subject that the stream no longer contains: its object is long gone."""
-        self._failed_subjects.discard(subject)
-        if subject == NETWORKS:
-            self._service_networks.forget_report()
-        for prefix, gone in (
-            (OBSERVED_NODE, self._on_node_gone),
-            (ENRICHED_NODE, self._claim_index.remove_report),
-            (OBSERVED_CSR, self._on_request_gone),
-        ):
-            if subject.startswith(f"{prefix}."):
-                gone(object_name_in(subject, prefix))
+        """Handle a subject that the stream no longer contains."""
+        self._event_applier.handle_expired(subject)
+        self._flow_event_handler.handle_expired(subject)
         if self._reports.handle_expired(subject):
             self._enqueue_all()
 
@@ -282,59 +239,17 @@ class CsrService:
         self._enqueue_all()
         self._cache_sync.wake_waiters()
 
+    def _on_stream_replaced(self) -> None:
+        self._event_applier.clear()
+        self._reports.clear()
+        self._flow_event_handler.clear()
+
     def _enqueue_all(self) -> None:
         """Enqueue each pending request that no newer one supersedes."""
         self._was_paused = False
         self._waiting_request_reconciler.enqueue(
             [pending.order.name for pending in self._pending_requests.iterate_newest()]
         )
-
-    def _on_stream_replaced(self) -> None:
-        self._failed_subjects.clear()
-        self._reports.clear()
-        self._claim_index.clear()
-        self._pending_requests.clear()
-        self._waiting_requests.clear()
-        self._on_csr_enriched.forget_all()
-        self._decision_publisher.forget_all()
-        self._waiting_request_reconciler.forget_all()
-        self._service_networks.forget_report()
-
-    def _on_node_changed(self, node: str) -> None:
-        self._waiting_request_reconciler.enqueue(self._waiting_requests.find_by_node(node))
-        if self._on_csr_enriched.take_skipped(node) and (newest := self._pending_requests.find_newest(node)):
-            self._waiting_request_reconciler.enqueue([newest])
-
-    def _on_node_gone(self, name: str) -> None:
-        self._claim_index.remove_node(name)
-        self._waiting_requests.on_node_gone(name)
-        self._on_node_changed(name)
-
-    def _on_request_observed(self, request: SigningRequest) -> None:
-        was_pending = request.name in self._pending_requests.by_name
-        superseded = self._pending_requests.upsert(request)
-        if not request.is_pending:
-            self._forget_request(request.name)
-            if was_pending and not self._pending_requests.find_newest(request.node_name):
-                self._on_requester_answered(request)
-        self._waiting_request_reconciler.enqueue([superseded] if superseded else ())
-
-    def _on_requester_answered(self, request: SigningRequest) -> None:
-        """End the requester's wait after any decision, by csr or a person; a later wait starts from zero."""
-        self._waiting_requests.finish(request.name, request.node_name)
-        if request.find_condition("Approved"):
-            self._event_recorder.forget_reasons(request)
-
-    def _on_request_gone(self, name: str) -> None:
-        comes_up = self._pending_requests.remove(name)
-        self._forget_request(name)
-        self._decision_publisher.forget(name)
-        self._waiting_request_reconciler.enqueue([comes_up] if comes_up else ())
-
-    def _forget_request(self, name: str) -> None:
-        self._waiting_requests.remove(name)
-        self._on_csr_enriched.forget(name)
-        self._waiting_request_reconciler.forget(name)
 
 
 def _is_cacheable(message: Message) -> bool:

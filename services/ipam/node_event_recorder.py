@@ -1,4 +1,4 @@
-"""Events on Nodes that get no pod CIDR, or have odd ones: one at a time, behind the claims."""
+"""Records Events on Nodes that get no pod CIDR or have invalid ones, one at a time after the claims."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -8,16 +8,15 @@ from libs.common.kube.event_recorder import EventRecorder, EventWriter
 from libs.common.kube.events import ObjectEvent, node_reference
 
 COMPONENT: Final = "talos-ccm-ipam"
-NOT_AVAILABLE: Final = "CIDRNotAvailable"  # the reference's names
+NOT_AVAILABLE: Final = "CIDRNotAvailable"  # as the reference controller, like ASSIGNMENT_FAILED
 ASSIGNMENT_FAILED: Final = "CIDRAssignmentFailed"
 OTHER_ALLOCATOR: Final = "CIDRFromAnotherAllocator"
 CONFLICT: Final = "CIDRConflict"
 ADDRESSES_IGNORED: Final = "NodeAddressesIgnored"
-_MAX_REMEMBERED: Final = 50_000
 
 
 class NodeEventRecorder:
-    """Says each thing once, for as long as the last word about that Node of that kind was the same."""
+    """Records each Event once, until the message for that Node and reason changes."""
 
     def __init__(
         self,
@@ -28,30 +27,19 @@ class NodeEventRecorder:
         now: Callable[[], datetime],
         observe_only: bool,
     ) -> None:
-        """`everybodys`: messages about what keeps everybody waiting. That is told by /readyz, on no Node.
+        """`get_cluster_wide_reasons`: messages for /readyz that concern all Nodes and become no Event.
 
-        `is_foreign`: whether the Node of that name is another's. There is nothing for us to tell on it.
+        `is_foreign`: whether another controller manages the Node of that name; it gets no Event.
         """
         self._get_cluster_wide_reasons = get_cluster_wide_reasons
-        self._is_foreign = is_foreign
         self._queue = EventRecorder(kube, is_foreign=is_foreign)
         self._now = now
         self._observe_only = observe_only
-        self._last_messages: dict[tuple[str, str], str] = {}  # uid and reason of the Event -> message
 
     def record(self, name: str, uid: str, reason: str, message: str) -> None:
-        """On the Node, in the reference's words: "Node web-1 status is now: CIDRNotAvailable", and why."""
-        if (
-            self._observe_only
-            or self._last_messages.get((uid, reason)) == message
-            or message in self._get_cluster_wide_reasons()
-        ):
+        """Record a Warning, as "Node web-1 status is now: CIDRNotAvailable: ..." (reference controller)."""
+        if self._observe_only or message in self._get_cluster_wide_reasons():
             return
-        if self._is_foreign(name):
-            return
-        self._last_messages[uid, reason] = message
-        if len(self._last_messages) > _MAX_REMEMBERED:
-            del self._last_messages[next(iter(self._last_messages))]
         event = ObjectEvent(
             regarding=node_reference(name, uid),
             reason=reason,
@@ -60,17 +48,16 @@ class NodeEventRecorder:
             component=COMPONENT,
             discriminator=message,
         )
-        self._queue.record(event, self._now())
+        self._queue.record_once(event, self._now())
 
     def forget(self, uid: str) -> None:
-        """The Node has its blocks: should it lack one again, it is news."""
-        for reason in (NOT_AVAILABLE, ASSIGNMENT_FAILED):
-            self._last_messages.pop((uid, reason), None)
+        """Forget the messages about a Node that has blocks now, so that a new failure is recorded."""
+        self._queue.forget(uid, NOT_AVAILABLE, ASSIGNMENT_FAILED)
 
     async def run(self) -> None:
-        """Write what is to be told, until cancelled."""
+        """Write the queued Events until cancelled."""
         await self._queue.run()
 
     async def flush(self) -> None:
-        """The process ends: what is left is told, if that takes but a moment."""
+        """Write the remaining Events at the end of the process, as far as that takes only a moment."""
         await self._queue.flush()

@@ -1,20 +1,20 @@
 """ipam: consumes enriched Nodes, follows the flow, claims blocks in Kubernetes and writes them to Nodes."""
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 
 from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.event_applier import EventApplier
+from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Leading, NodeObserved, SnapshotComplete
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
-from libs.common.contract.subjects import FLOW, is_csr_subject
-from libs.common.observability import metrics
+from libs.common.contract.subjects import is_csr_subject
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions
 from services.ipam.allocator import Allocator
@@ -32,8 +32,6 @@ from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotRea
 from services.ipam.waiting_node_reconciler import WaitingNodeReconciler
 from services.ipam.waiting_nodes import WaitingNodes
 
-log = logging.getLogger(__name__)
-
 
 class IpamService:
     """Any number of replicas share the work; each has its own stream cache."""
@@ -44,10 +42,10 @@ class IpamService:
         self._dependencies = dependencies
         self._settings = settings
         self._has_leader = asyncio.Event()
-        self._failed_subjects: set[str] = set()  # subjects whose last message could not be applied
         self._cluster_view = ClusterView(
             settings, on_node_deleted=self._on_node_deleted, on_change=self._on_view_change
         )
+        self._event_applier = EventApplier(self._cluster_view.apply, consequence="addresses may be missing")
         self._waiting_nodes = WaitingNodes()
         self._unassigned_blocks: set[str] = set()  # claimed by an attempt that yielded to another replica
         self._pool_metrics = PoolMetrics()
@@ -64,7 +62,7 @@ class IpamService:
             kube,
             get_cluster_wide_reasons=self._cluster_view.cluster_wide_reasons,
             is_foreign=lambda name: bool(
-                self._config_reloader.why_not_managed(self._cluster_view.nodes.get(name))
+                self._config_reloader.explain_not_managed(self._cluster_view.nodes.get(name))
             ),
             now=dependencies.now,
             observe_only=settings.observe_only,
@@ -76,7 +74,7 @@ class IpamService:
             KubernetesClaims(kube),
             now=dependencies.now,
             quarantine=settings.quarantine,
-            is_foreign=lambda node: bool(self._config_reloader.why_not_managed(node)),
+            is_foreign=lambda node: bool(self._config_reloader.explain_not_managed(node)),
         )
         self._batcher = Batcher(
             self._claim,
@@ -112,11 +110,10 @@ class IpamService:
 
     async def run(self) -> None:
         """Run until cancelled; finish messages in flight."""
-        metrics.LEADER_SILENCE.labels(IPAM.service).set_function(self._stream_cache.leader_silence_seconds)
         try:
             async with asyncio.TaskGroup() as tasks:
-                following = self._dependencies.bus.follow(
-                    IPAM.service, f"{FLOW}.>", self._stream_cache, exclude=is_csr_subject
+                following = follow_flow(
+                    self._dependencies.bus, IPAM.service, self._stream_cache, exclude=is_csr_subject
                 )
                 tasks.create_task(following)
                 tasks.create_task(self._event_recorder.run())
@@ -150,8 +147,8 @@ class IpamService:
 
     def _get_pause_reason(self) -> str:
         """Return why ipam may write nothing; "" if it may."""
-        if self._failed_subjects:
-            return f"defect: cannot apply {min(self._failed_subjects)}, so addresses may be missing"
+        if failure := self._event_applier.explain_failure():
+            return failure
         if self._settings.observe_only:
             return ""
         return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
@@ -200,7 +197,7 @@ class IpamService:
 
     def _select_pools(self, node: Node) -> tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged:
         """Return the pools for that Node, or why there are none."""
-        if foreign := self._config_reloader.why_not_managed(node):
+        if foreign := self._config_reloader.explain_not_managed(node):
             return NotManaged(foreign)
         pools = self._cluster_view.select_pools(node, self._config_reloader.pools)
         if isinstance(pools, tuple):
@@ -254,7 +251,7 @@ class IpamService:
     def _is_foreign(self, name: str, uid: str) -> bool:
         """Whether another controller manages that very Node; False if the Node is unknown."""
         node = self._cluster_view.nodes.get(name)
-        return node is not None and node.uid == uid and bool(self._config_reloader.why_not_managed(node))
+        return node is not None and node.uid == uid and bool(self._config_reloader.explain_not_managed(node))
 
     def _on_view_change(self) -> None:
         self._pool_metrics.reset()
@@ -263,14 +260,7 @@ class IpamService:
     # ---- messages of the flow
 
     def _on_message(self, message: Message) -> None:
-        try:
-            self._cluster_view.apply(message.event)
-            self._failed_subjects.discard(message.subject)
-        except Exception:
-            # A wrong message must neither end the process nor hide an address. Until the stream replaces or
-            # drops it, ipam allocates nothing.
-            self._failed_subjects.add(message.subject)
-            log.exception("cannot apply message", extra={"subject": message.subject})
+        self._event_applier.apply(message)
         if self._settings.observe_only or (
             isinstance(message.event, Leading) and not self._stream_cache.is_replaying
         ):
@@ -285,7 +275,7 @@ class IpamService:
 
     def _on_expired(self, subject: str) -> None:
         """Handle a subject that the stream no longer contains: its object is long gone."""
-        self._failed_subjects.discard(subject)
+        self._event_applier.handle_expired(subject)
         self._cluster_view.on_expired(subject)
 
     def _on_caught_up(self) -> None:
@@ -297,7 +287,7 @@ class IpamService:
         self._waiting_reconciler.enqueue_all()
 
     def _on_stream_replaced(self) -> None:
-        self._failed_subjects.clear()
+        self._event_applier.clear()
         self._cluster_view.on_stream_replaced()
         self._waiting_nodes.clear()
         self._decisions.forget_all()

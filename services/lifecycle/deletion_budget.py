@@ -1,4 +1,4 @@
-"""The record of deletions on our Lease: counted before they happen, over restarts and leaders."""
+"""The record of deletions on lifecycle's Lease, which counts across restarts and leaders."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -17,11 +17,11 @@ from services.lifecycle.deletion_limit import (
     grant_deletion,
 )
 
-_MAX_ATTEMPTS: Final = 3  # others may write the Lease at the same moment, if we hold none
+_MAX_ATTEMPTS: Final = 3  # without leader election, another replica may write the Lease at the same time
 
 
 class LeaseClient(Protocol):
-    """What is needed of `kube_api.KubeApi`."""
+    """The calls that the budget makes; implemented by `kube_api.KubeApi`."""
 
     async def get_lease(
         self, namespace: str, name: str, *, deadline_seconds: float | None = None
@@ -40,11 +40,11 @@ class DeletionBudget(Protocol):
     """Counts deletions before they happen."""
 
     async def spend(self, node: str) -> str:
-        """Count one more; "" when that is done, else why nothing may be deleted."""
+        """Count one more deletion; return "" if it may happen, else why not."""
 
 
 class LeaseDeletionBudget:
-    """On the Lease, by compare-and-swap: who lost it since writes nothing, and so deletes nothing."""
+    """Writes the Lease by compare-and-swap: a replica that lost the Lease writes and deletes nothing."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class LeaseDeletionBudget:
             try:
                 return await self._spend(node)
             except KubeError as error:
-                return f"the record of deletions cannot be written: {error}"
+                return f"cannot write the record of deletions: {error}"
 
     async def _spend(self, node: str) -> str:
         for _ in range(_MAX_ATTEMPTS):
             lease = await self._get_or_create_lease()
             if self._holder and lease.holder != self._holder:
-                return f"{lease.holder or 'nobody'} holds the Lease now"
-            judged = self._grant(lease, node)
-            if isinstance(judged, BudgetDenial):
-                return judged.reason
-            document = set_annotation(lease.document, ANNOTATION, encode_deletions(judged.deletions))
+                return f"{lease.holder or 'no replica'} holds the Lease now"
+            granted = self._grant(lease, node)
+            if isinstance(granted, BudgetDenial):
+                return granted.reason
+            document = set_annotation(lease.document, ANNOTATION, encode_deletions(granted.deletions))
             try:
                 await self._kube.update_lease(
                     self._namespace, self._name, document, deadline_seconds=self._request_timeout_seconds
@@ -91,7 +91,7 @@ class LeaseDeletionBudget:
             except Conflict:
                 continue
             return ""
-        return "the record of deletions cannot be written: others write the Lease all the time"
+        return "cannot write the record of deletions: other writers changed the Lease each time"
 
     def _grant(self, lease: Lease, node: str) -> BudgetGrant | BudgetDenial:
         record = decode_deletions(get_annotation(lease, ANNOTATION))
@@ -114,7 +114,7 @@ class LeaseDeletionBudget:
 
 
 class InMemoryDeletionBudget:
-    """In memory, for a dry run: what would be deleted takes nothing from what will be."""
+    """Counts in memory for a dry run, which must not use up the budget of real deletions."""
 
     def __init__(self, *, limit: int, now: Callable[[], datetime]) -> None:
         self._limit = limit
@@ -122,8 +122,8 @@ class InMemoryDeletionBudget:
         self._deletions: tuple[Deletion, ...] = ()
 
     async def spend(self, node: str) -> str:
-        judged = grant_deletion(self._deletions, node, limit=self._limit, now=self._now())
-        if isinstance(judged, BudgetDenial):
-            return judged.reason
-        self._deletions = judged.deletions
+        granted = grant_deletion(self._deletions, node, limit=self._limit, now=self._now())
+        if isinstance(granted, BudgetDenial):
+            return granted.reason
+        self._deletions = granted.deletions
         return ""

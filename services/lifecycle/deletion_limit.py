@@ -1,4 +1,4 @@
-"""How many Nodes were deleted in the last hour: a record that outlives us, and what may still be spent."""
+"""Limits the deletions per hour by a record that survives restarts."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -6,24 +6,24 @@ from typing import Final
 import msgspec
 
 WINDOW: Final = timedelta(hours=1)
-ANNOTATION: Final = "lifecycle.talos-ccm/deletions"  # of our Lease: the deletions of the last hour
+ANNOTATION: Final = "lifecycle.talos-ccm/deletions"  # on lifecycle's Lease: the deletions of the last hour
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """One deletion that was about to happen."""
+    """One deletion, recorded before it happened."""
 
     node: str
     at: datetime
 
 
 class BudgetGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """One more may be deleted, once this has been written."""
+    """One more Node may be deleted, after this record is written."""
 
     deletions: tuple[Deletion, ...]
 
 
 class BudgetDenial(msgspec.Struct, frozen=True, kw_only=True):
-    """None may be deleted now."""
+    """No Node may be deleted now."""
 
     reason: str
 
@@ -31,7 +31,7 @@ class BudgetDenial(msgspec.Struct, frozen=True, kw_only=True):
 def grant_deletion(
     deletions: tuple[Deletion, ...], node: str, *, limit: int, now: datetime
 ) -> BudgetGrant | BudgetDenial:
-    """Count one more deletion. Times to come count too: a clock that was set must not make room."""
+    """Count one more deletion. Times in the future count, too: a changed clock must not free the budget."""
     recent = tuple(deletion for deletion in deletions if now - deletion.at < WINDOW)
     if len(recent) >= limit:
         used = f"{len(recent)} in the last hour, --lifecycle-max-deletions-per-hour is {limit}"
@@ -41,20 +41,20 @@ def grant_deletion(
 
 
 def decode_deletions(text: str) -> tuple[Deletion, ...] | BudgetDenial:
-    """What the annotation says; "" is no deletion, and what cannot be read is none to be trusted."""
+    """Parse the annotation, "" without deletions; an invalid one denies every deletion."""
     if not text:
         return ()
     try:
         found = msgspec.json.decode(text, type=tuple[Deletion, ...])
     except (msgspec.DecodeError, RecursionError):
-        return BudgetDenial(reason=f"annotation {ANNOTATION} of the Lease cannot be read: delete it to go on")
+        return BudgetDenial(reason=f"annotation {ANNOTATION} of the Lease is invalid: delete it to continue")
     if any(deletion.at.tzinfo is None for deletion in found):
         return BudgetDenial(
-            reason=f"annotation {ANNOTATION} of the Lease has times without a zone: delete it"
+            reason=f"annotation {ANNOTATION} of the Lease has times without a time zone: delete it"
         )
     return found
 
 
 def encode_deletions(deletions: tuple[Deletion, ...]) -> str:
-    """As it is written into the annotation."""
+    """Return the value of the annotation."""
     return msgspec.json.encode(deletions).decode()

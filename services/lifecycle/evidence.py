@@ -1,4 +1,7 @@
-"""What proves that a Node's machine is gone: others stand in its place. Silence and errors prove nothing."""
+"""Assesses the evidence that a Node's machine is gone: other machines answer at its addresses.
+
+Silence and errors prove nothing.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -12,15 +15,15 @@ from libs.common.contract.machine import ForeignMachine
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
 
-PROOF_FAULT: Final = "wrong_machine"  # the fault of a look in which others answered at the Node's addresses
+PROOF_FAULT: Final = "wrong_machine"  # the fault of a poll to which other machines answered
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")  # meta/v1 Time
-_MAX_SHOWN_LENGTH: Final = 64  # characters of what kubelets and machines write
+_MAX_SHOWN_LENGTH: Final = 64  # characters of a text from a kubelet or machine
 
-MachineReport = NodeEnriched | NodeUnreachable  # metadata's last word of a Node
+MachineReport = NodeEnriched | NodeUnreachable  # metadata's last report about a Node
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
-    """What speaks for a deletion, and what is missing for it, in words for an operator."""
+    """The existing and the missing evidence for a deletion, in words for an operator."""
 
     proven: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -30,38 +33,38 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of all Nodes and machines, by what a machine could be told apart by."""
+    """All Nodes by the properties that identify a machine."""
 
     nodes_by_uuid: Mapping[str, Collection[str]] = {}  # canonical systemUUID -> Nodes that claim it
-    # Node name that a machine bears -> Nodes at whose address it answers.
+    # node name of a machine -> Nodes at whose addresses that machine answers
     nodes_by_machine_name: Mapping[str, Collection[str]] = {}
 
 
 def build_machine_index(nodes: Iterable[Node], reports: Iterable[MachineReport]) -> MachineIndex:
-    """Of all Nodes, and the last word of each; what the service keeps up to date, for one look at it."""
+    """Build the index of all Nodes and the last report about each; the service updates its own instead."""
     by_uuid: dict[str, set[str]] = {}
-    borne: dict[str, set[str]] = {}
+    by_machine_name: dict[str, set[str]] = {}
     for node in nodes:
         uuid = normalize_uuid(node.status.node_info.system_uuid)
         if uuid:
             by_uuid.setdefault(uuid, set()).add(node.name)
-    for word in reports:
-        for name in collect_machine_names(word):
-            borne.setdefault(name, set()).add(word.node.name)
-    return MachineIndex(nodes_by_uuid=by_uuid, nodes_by_machine_name=borne)
+    for report in reports:
+        for name in collect_machine_names(report):
+            by_machine_name.setdefault(name, set()).add(report.node.name)
+    return MachineIndex(nodes_by_uuid=by_uuid, nodes_by_machine_name=by_machine_name)
 
 
 def collect_machine_names(report: MachineReport) -> frozenset[str]:
-    """The node names of the machines that answered, as of that word."""
+    """Return the node names of the machines that answered, by that report."""
     if isinstance(report, NodeEnriched):
         return frozenset({report.facts.node_name} - {""})
     return frozenset(machine.node_name for machine in report.foreign_machines)
 
 
 def assess_report(node: Node, report: MachineReport | None, machines: MachineIndex) -> Assessment:
-    """Whether this one look shows that the Node's machine was replaced."""
+    """Assess whether this one report shows that the Node's machine was replaced."""
     if report is None or report.node.uid != node.uid:
-        return Assessment(missing=("nothing has been said of its machine yet",))
+        return Assessment(missing=("metadata has not reported on its machine yet",))
     if isinstance(report, NodeEnriched):
         return Assessment(missing=("its machine answers",))
     fault = report.fault
@@ -69,15 +72,13 @@ def assess_report(node: Node, report: MachineReport | None, machines: MachineInd
         why = f"{fault.message} ({fault.kind})"
         return Assessment(missing=(f"another machine in its place: silence and errors prove nothing; {why}",))
     if _machine_identity(report.node) != _machine_identity(node):
-        return Assessment(
-            missing=("a look at it as it is now: its addresses or its systemUUID changed since",)
-        )
-    judged = [_assess_machine(node, machine, machines) for machine in report.foreign_machines]
-    return sum((*judged, _assess_own_uuid(node, machines), _assess_name(node, machines)), Assessment())
+        return Assessment(missing=("a poll after the last change of its addresses or its systemUUID",))
+    parts = [_assess_machine(node, machine, machines) for machine in report.foreign_machines]
+    return sum((*parts, _assess_own_uuid(node, machines), _assess_name(node, machines)), Assessment())
 
 
 def assess_node(node: Node, now: datetime, *, min_not_ready: timedelta) -> Assessment:
-    """Whether the Node, as Kubernetes holds it, could be that of a machine which is gone."""
+    """Assess whether the Node object could belong to a machine that is gone."""
     lacks = []
     if node.metadata.deletion_timestamp is not None:
         lacks.append("it is being deleted already")
@@ -87,16 +88,16 @@ def assess_node(node: Node, now: datetime, *, min_not_ready: timedelta) -> Asses
 
 
 def is_ready(node: Node) -> bool:
-    """Whether Kubernetes says that the Node is Ready."""
+    """Whether the condition Ready is True."""
     ready = node.find_condition("Ready")
     return ready is not None and ready.status == "True"
 
 
 def shows_activity(before: Node, now: Node) -> bool:
-    """Whether its kubelet may have written it meanwhile: what was seen of its machine counts no more.
+    """Whether its kubelet may have written the Node meanwhile, which invalidates earlier polls.
 
-    Nobody else writes `Unknown` over and back, nor the addresses and the systemUUID of a dead Node; where a
-    cloud's controller does write the addresses, other ones have to be looked at anyway.
+    No other writer changes the Ready condition from and to `Unknown`, or the addresses and systemUUID of a
+    dead Node. If a cloud controller changes the addresses, metadata must poll the new ones anyway.
     """
     return (
         is_ready(now)
@@ -106,13 +107,13 @@ def shows_activity(before: Node, now: Node) -> bool:
 
 
 def is_not_ready(node: Node) -> bool:
-    """Whether Kubernetes says that it is not; of a Node without the condition nobody knows."""
+    """Whether the condition Ready is False or Unknown; False for a Node without the condition."""
     ready = node.find_condition("Ready")
     return ready is not None and ready.status in ("False", "Unknown")
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """meta/v1 Time, None for anything else: kubelets write it, and years without a meaning pass as well."""
+    """Parse a meta/v1 Time; None for any other text, which a kubelet may write."""
     if text is None or not _TIME.fullmatch(text):
         return None
     try:
@@ -126,31 +127,32 @@ def _assess_ready(node: Node, now: datetime, min_not_ready: timedelta) -> Assess
         return Assessment(missing=("its kubelet says that it is Ready",))
     ready = node.find_condition("Ready")
     if ready is None or not is_not_ready(node):
-        return Assessment(missing=("it has no condition Ready that would say since when it is not",))
+        return Assessment(missing=("it has no condition Ready with a transition time",))
     if ready.status != "Unknown":
-        # Of a kubelet that is silent for 40 s Kubernetes says "Unknown": here one lives, or nobody watches.
+        # Kubernetes sets "Unknown" after 40 s without a heartbeat. So this kubelet is alive, or no node
+        # lifecycle controller runs.
         return Assessment(missing=("its kubelet itself says that it is not Ready, so it may well be alive",))
     since = parse_time(ready.last_transition_time)
     if since is None:
         shown = _quote_untrusted(ready.last_transition_time or "")
-        return Assessment(missing=(f"since when it is not Ready cannot be read: {shown}",))
+        return Assessment(missing=(f"the transition time of its condition Ready is invalid: {shown}",))
     if since > now:
         return Assessment(
-            missing=(f"it is not Ready since {ready.last_transition_time}, which is yet to come",)
+            missing=(f"it is not Ready since {ready.last_transition_time}, which is in the future",)
         )
     if now - since <= min_not_ready:
-        told = (
-            f"it is not Ready since {ready.last_transition_time}, which is not "
+        text = (
+            f"it is not Ready since {ready.last_transition_time}, which is not more than "
             f"{_format_duration(min_not_ready)} ago"
         )
-        return Assessment(missing=(told,))
+        return Assessment(missing=(text,))
     return Assessment(proven=(f"it is not Ready since {ready.last_transition_time}",))
 
 
 def _assess_machine(node: Node, machine: ForeignMachine, machines: MachineIndex) -> Assessment:
     who = f"at {machine.address} answers the machine of {machine.node_name}"
     if not machine.node_name or machine.node_name == node.name:
-        return Assessment(missing=(f"the machine at {machine.address} bears no other node's name",))
+        return Assessment(missing=(f"the machine at {machine.address} has no other node's name",))
     uuid, own = normalize_uuid(machine.uuid), normalize_uuid(node.status.node_info.system_uuid)
     if not uuid:
         return Assessment(
@@ -180,14 +182,12 @@ def _assess_own_uuid(node: Node, machines: MachineIndex) -> Assessment:
 def _assess_name(node: Node, machines: MachineIndex) -> Assessment:
     found = sorted(machines.nodes_by_machine_name.get(node.name, ()))
     if found:
-        return Assessment(
-            missing=(f"a machine that bears its name answers at an address of Node {found[0]}",)
-        )
+        return Assessment(missing=(f"a machine with its name answers at an address of Node {found[0]}",))
     return Assessment(proven=("no machine known to us bears its name",))
 
 
 def _machine_identity(node: Node) -> tuple[object, ...]:
-    """Where the machine is looked for, and what it is told apart by."""
+    """Return the addresses at which metadata polls the machine, and the properties that identify it."""
     return node.provided_node_ip, node.status.addresses, node.status.node_info
 
 
@@ -197,7 +197,7 @@ def _ready_state(node: Node) -> tuple[str, str | None] | None:
 
 
 def _quote_untrusted(text: str) -> str:
-    """What others wrote, of any length."""
+    """Quote a text of any length from a kubelet or machine."""
     return repr(text[:_MAX_SHOWN_LENGTH])
 
 

@@ -1,4 +1,4 @@
-"""The reference's rule for preempted GCP spot machines, which come back with another address (opt-in)."""
+"""The reference controller's rule for preempted GCP spot machines, which return with another address."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,14 +13,14 @@ MIN_AGE: Final = timedelta(seconds=30)
 
 
 def is_gcp_spot(node: Node) -> bool:
-    """Whether the rule is about this Node at all."""
+    """Whether the rule applies to this Node."""
     return all(node.labels.get(key) == value for key, value in (PLATFORM_LABEL, LIFECYCLE_LABEL))
 
 
 def assess_gcp_spot(node: Node, now: datetime) -> Assessment:
-    """Whether the reference would delete it: each of its conditions, by name."""
+    """Assess each condition under which the reference controller deletes the Node."""
     if not is_gcp_spot(node):
-        return Assessment(missing=("it is not labelled as a GCP spot machine",))
+        return Assessment(missing=("it has no labels of a GCP spot machine",))
     lacks = []
     if node.metadata.deletion_timestamp is not None:
         lacks.append("it is being deleted already")
@@ -32,7 +32,7 @@ def assess_gcp_spot(node: Node, now: datetime) -> Assessment:
     if created is None or now - created <= MIN_AGE:
         lacks.append(f"it is not older than {MIN_AGE.total_seconds():g} s")
     if not is_not_ready(node):
-        lacks.append("Kubernetes does not say that it is not Ready")
+        lacks.append("its condition Ready is neither False nor Unknown")
     if NOT_READY_TAINT not in {(taint.key, taint.effect) for taint in node.spec.taints}:
         lacks.append(f"it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}")
     if lacks:

@@ -1,4 +1,4 @@
-"""Whether we lead: by a Lease of our own. Losing it ends nothing: what was seen meanwhile counts no more."""
+"""Leader election of lifecycle, by its own Lease. A replica that loses it continues as a standby."""
 
 import asyncio
 import logging
@@ -11,11 +11,11 @@ from libs.common.observability import metrics
 
 log = logging.getLogger(__name__)
 
-_JITTER: Final = 0.2  # a pause may be a fifth longer than asked for (client-go)
+_JITTER: Final = 0.2  # a pause may be up to a fifth longer, as in client-go
 
 
 class ElectionLock(Protocol):
-    """What is needed of `kube_api.lock.LeaseLock`."""
+    """The part of `kube_api.lease_lock.LeaseLock` that the election needs."""
 
     @property
     def is_leading(self) -> bool: ...
@@ -26,7 +26,7 @@ class ElectionLock(Protocol):
 
 
 class LeaderElector:
-    """Tries to hold it for ever. Without a lock, by configuration, we lead from the start."""
+    """Acquires and renews the Lease until cancelled. Without a lock it leads from the start."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class LeaderElector:
         clock: Callable[[], float],
         jitter: Callable[[], float],
     ) -> None:
-        """`on_started_leading` hears when we come to lead, also after a moment in which we did not."""
+        """`on_started_leading` is called each time this replica starts to lead, also after a short gap."""
         self._lock = lock
         self._on_started_leading = on_started_leading
         self._retry_seconds = retry_seconds
@@ -51,21 +51,21 @@ class LeaderElector:
 
     @property
     def write_lock(self) -> asyncio.Lock:
-        """Held by whoever else writes the Lease, so that no renewal is in the way."""
+        """The lock for other writes to the Lease, which must not conflict with a renewal."""
         return self._write_lock
 
     def leading_since(self) -> float | None:
-        """Since when we lead without a gap, on our monotonic clock; None if we do not."""
+        """Return the monotonic time when this replica began to lead; None if it does not lead."""
         if self._lock is not None and not self._lock.is_leading:
             return None
         return self._leading_since
 
     def problems(self) -> tuple[str, ...]:
-        """Why nobody can say who leads, in words for /readyz; a standby is ready."""
-        return (f"the Lease cannot be read or written: {self._problem}",) if self._problem else ()
+        """Return why the leader is unknown, in words for /readyz; a standby is ready."""
+        return (f"cannot read or write the Lease: {self._problem}",) if self._problem else ()
 
     async def run(self) -> None:
-        """Until cancelled; then the next one is let in."""
+        """Acquire and renew the Lease until cancelled, then release it."""
         if self._lock is None:
             metrics.LIFECYCLE_LEADER.set(1)
             return
@@ -86,7 +86,7 @@ class LeaderElector:
                 answer = await lock.try_acquire_or_renew()
         except KubeError as error:
             if not self._problem:
-                log.warning("the Lease cannot be read or written", extra={"error": str(error)})
+                log.warning("cannot read or write the Lease", extra={"error": str(error)})
             self._problem = str(error)
             return  # the last renewal counts until its deadline
         self._problem = ""
@@ -94,11 +94,11 @@ class LeaderElector:
             self._follow(answer.holder)
         elif not led or answer.transitions != self._transitions:
             self._transitions, self._leading_since, self._holder = answer.transitions, self._clock(), ""
-            log.info("leading from now on", extra={"lease_transitions": answer.transitions})
+            log.info("leadership acquired", extra={"lease_transitions": answer.transitions})
             self._on_started_leading()
 
     def _follow(self, holder: str) -> None:
         self._leading_since = None
         if holder != self._holder:
             self._holder = holder
-            log.info("standing by, another one leads", extra={"holder": holder})
+            log.info("standing by, another replica leads", extra={"holder": holder})

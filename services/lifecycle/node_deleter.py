@@ -1,4 +1,4 @@
-"""Deletes a Node: asks again at that moment, counts it, asks once more, and tells before and after."""
+"""Deletes a Node: fetches it, decides again, counts the deletion, decides once more, and deletes."""
 
 import logging
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node
 from libs.common.kube.errors import Conflict, KubeError, NotFound
 from libs.common.observability import metrics
-from services.lifecycle.decide import Delete, DeletionCase, Keep, why_excluded
+from services.lifecycle.decide import Delete, DeletionCase, Keep, explain_exclusion
 from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.evidence import shows_activity
 from services.lifecycle.node_event_recorder import NodeEventRecorder
@@ -18,16 +18,15 @@ from services.lifecycle.node_index import NodeIndex
 
 log = logging.getLogger(__name__)
 
-FAILURE_BACKOFF_SECONDS: Final = (
-    600.0  # a failure, or a lost answer, is no reason to try again without all proofs
-)
-BUDGET_BACKOFF_SECONDS: Final = 30.0  # there is no room again that soon: nobody needs to be asked
+# A failed deletion, or one without an answer, is retried only after all evidence was collected again.
+FAILURE_BACKOFF_SECONDS: Final = 600.0
+BUDGET_BACKOFF_SECONDS: Final = 30.0  # the budget cannot have room earlier: no request is needed
 
 CaseDecider = Callable[[DeletionCase], Delete | Keep]
 
 
 class NodeDeletionClient(Protocol):
-    """What is needed of `kube_api.KubeApi`."""
+    """The calls that the deleter makes; implemented by `kube_api.KubeApi`."""
 
     async def get_node(self, name: str) -> Node: ...
 
@@ -35,14 +34,14 @@ class NodeDeletionClient(Protocol):
 
 
 class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The outcome of one attempt."""
 
     outcome: str  # "deleted", "would-delete", "kept" or "not-owned"
     reason: str
 
 
 class NodeDeleter:
-    """One at a time; a dry run does all but the deletion."""
+    """Deletes one Node at a time; a dry run does everything except the deletion."""
 
     def __init__(
         self,
@@ -64,41 +63,41 @@ class NodeDeleter:
         self._decide = decide
         self._is_dry_run = is_dry_run
         self._clock = clock
-        self._failed: dict[str, tuple[str, float]] = {}  # name -> uid, when
-        self._dry_run_reported: dict[str, str] = {}  # name -> uid, of those that a dry run has told
-        self._budget_backoff: tuple[str, float] = ("", float("-inf"))  # why, until when
+        self._failed: dict[str, tuple[str, float]] = {}  # name -> uid and time of the attempt
+        self._dry_run_reported: dict[str, str] = {}  # name -> uid, of Nodes that a dry run reported
+        self._budget_backoff: tuple[str, float] = ("", float("-inf"))  # reason and end of the backoff
 
     async def delete(self, observed: Node, decision: Delete) -> DeletionResult:
-        """Delete it, if that still holds. Raises KubeError if Kubernetes cannot be asked."""
+        """Delete the Node if the decision is still valid. Raises KubeError if the Node cannot be fetched."""
         if self._dry_run_reported.get(observed.name) == observed.uid:
             return DeletionResult(outcome="would-delete", reason=decision.reason)
-        if why := self._why_backing_off(observed):
+        if why := self._explain_backoff(observed):
             return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
         try:
             node = await self._kube.get_node(observed.name)
         except NotFound:
-            return DeletionResult(outcome="kept", reason="there is no such Node any more")
-        refused = self._check_again(observed, node)
-        if refused is not None:
-            return refused
+            return DeletionResult(outcome="kept", reason="the Node does not exist any more")
+        denied = self._check_again(observed, node)
+        if denied is not None:
+            return denied
         if why := await self._budget.spend(node.name):
             self._budget_backoff = (why, self._clock() + BUDGET_BACKOFF_SECONDS)
             metrics.LIFECYCLE_CAPPED.inc()
-            log.warning("a Node is kept though its machine is gone", extra={"node": node.name, "reason": why})
+            log.warning("deletion denied by the budget", extra={"node": node.name, "reason": why})
             return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
-        refused = self._check_again(observed, node)  # that took a moment, in which much can be heard
-        if refused is not None:
-            return refused
+        denied = self._check_again(observed, node)  # messages may have arrived meanwhile
+        if denied is not None:
+            return denied
         return (
             self._report_dry_run(node, decision) if self._is_dry_run else await self._delete(node, decision)
         )
 
     def forget(self, name: str) -> None:
-        """The Node is gone."""
+        """Forget a deleted Node."""
         self._failed.pop(name, None)
         self._dry_run_reported.pop(name, None)
 
-    def _why_backing_off(self, node: Node) -> str:
+    def _explain_backoff(self, node: Node) -> str:
         uid, at = self._failed.get(node.name, ("", 0.0))
         if uid == node.uid and self._clock() - at < FAILURE_BACKOFF_SECONDS:
             return "its deletion failed a moment ago"
@@ -109,43 +108,39 @@ class NodeDeleter:
         if node.uid != observed.uid or shows_activity(observed, node):
             self._node_index.forget_history(node.name)
         if node.uid != observed.uid:
-            return DeletionResult(outcome="kept", reason="another Node bears the name now")
-        if why := why_excluded(self._ownership(), node):
+            return DeletionResult(outcome="kept", reason="a newer Node has the same name")
+        if why := explain_exclusion(self._ownership(), node):
             return DeletionResult(outcome="not-owned", reason=why)
-        judged = self._decide(self._node_index.build_case(node))
-        return DeletionResult(outcome="kept", reason=judged.reason) if isinstance(judged, Keep) else None
+        decision = self._decide(self._node_index.build_case(node))
+        return DeletionResult(outcome="kept", reason=decision.reason) if isinstance(decision, Keep) else None
 
     def _report_dry_run(self, node: Node, decision: Delete) -> DeletionResult:
         self._dry_run_reported[node.name] = node.uid
         self._event_recorder.record_would_delete(node, decision.reason)
         metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "would-delete").inc()
-        log.warning(
-            "dry run: the Node would be deleted", extra={"node": node.name, "reason": decision.reason}
-        )
+        log.warning("dry run: would delete Node", extra={"node": node.name, "reason": decision.reason})
         return DeletionResult(outcome="would-delete", reason=decision.reason)
 
     async def _delete(self, node: Node, decision: Delete) -> DeletionResult:
         self._event_recorder.record_deleting(node, decision.reason)
-        self._node_index.forget_history(node.name)  # whatever comes of it, all proofs are needed anew
+        self._node_index.forget_history(node.name)  # another attempt needs all evidence again
         self._failed[node.name] = (node.uid, self._clock())
         try:
             await self._kube.delete_node(
                 node.name, uid=node.uid, resource_version=node.metadata.resource_version
             )
         except NotFound:
-            return DeletionResult(
-                outcome="deleted", reason=f"it is gone, by us or somebody else; {decision.reason}"
-            )
+            return DeletionResult(outcome="deleted", reason=f"it is gone already; {decision.reason}")
         except Conflict as error:
-            return self._report_failure(node, decision, f"somebody wrote it meanwhile: {error}")
+            return self._report_failure(node, decision, f"another client wrote it meanwhile: {error}")
         except KubeError as error:
             return self._report_failure(node, decision, str(error))
         metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "deleted").inc()
-        log.warning("the Node is deleted", extra={"node": node.name, "reason": decision.reason})
+        log.warning("Node deleted", extra={"node": node.name, "reason": decision.reason})
         return DeletionResult(outcome="deleted", reason=decision.reason)
 
     def _report_failure(self, node: Node, decision: Delete, why: str) -> DeletionResult:
         self._event_recorder.record_failed(node, why)
         metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "failed").inc()
-        log.error("the Node could not be deleted", extra={"node": node.name, "error": why})
+        log.error("cannot delete Node", extra={"node": node.name, "error": why})
         return DeletionResult(outcome="kept", reason=f"its deletion failed: {why}")

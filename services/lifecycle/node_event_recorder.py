@@ -1,4 +1,4 @@
-"""Events on the Nodes that are deleted, in the reference's words; and on those that would be."""
+"""Records Events about deletions on Nodes, with the reasons and texts of the reference controller."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -9,13 +9,13 @@ from libs.common.kube.event_recorder import EventRecorder, EventWriter
 from libs.common.kube.events import ObjectEvent, node_reference
 
 COMPONENT: Final = "talos-ccm-lifecycle"
-DELETING: Final = "DeletingNode"  # the reference's names
+DELETING: Final = "DeletingNode"  # as the reference controller, like FAILED
 FAILED: Final = "DeletingNodeFailed"
 WOULD_DELETE: Final = "WouldDeleteNode"
 
 
 class NodeEventRecorder:
-    """Behind the work, one at a time."""
+    """Queues Events and writes them one at a time, after the deletions."""
 
     def __init__(
         self,
@@ -25,29 +25,29 @@ class NodeEventRecorder:
         now: Callable[[], datetime],
         observe_only: bool,
     ) -> None:
-        """`is_foreign`: whether the Node of that name is there and another's: nothing is told on it."""
+        """`is_foreign`: whether the Node exists and another controller manages it; it gets no Event."""
         self._queue = EventRecorder(kube, is_foreign=is_foreign)
         self._now = now
         self._observe_only = observe_only
 
     def record_deleting(self, node: Node, reason: str) -> None:
-        """It is about to be deleted."""
+        """Record that lifecycle is about to delete the Node."""
         self._record(node, DELETING, "Normal", f"Deleting node {node.name}: {reason}")
 
     def record_failed(self, node: Node, error: str) -> None:
-        """It was not, or nobody knows."""
+        """Record that the deletion failed, or that its result is unknown."""
         self._record(node, FAILED, "Warning", f"Error deleting node {node.name}: {error}")
 
     def record_would_delete(self, node: Node, reason: str) -> None:
-        """A dry run: nothing is deleted."""
+        """Record that a dry run would delete the Node."""
         self._record(node, WOULD_DELETE, "Normal", f"Dry run, would delete node {node.name}: {reason}")
 
     async def run(self) -> None:
-        """Write what is to be told, until cancelled."""
+        """Write the queued Events until cancelled."""
         await self._queue.run()
 
     async def flush(self) -> None:
-        """The process ends: what is left is told, if that takes but a moment."""
+        """Write the remaining Events at the end of the process, as far as that takes only a moment."""
         await self._queue.flush()
 
     def _record(self, node: Node, reason: str, kind: Literal["Normal", "Warning"], message: str) -> None:

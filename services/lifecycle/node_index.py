@@ -1,4 +1,4 @@
-"""Nodes, metadata's last words of them, and the histories of looks; kept up to date as it is heard."""
+"""The Nodes, metadata's last reports and the poll histories, kept up to date by the flow."""
 
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
@@ -14,7 +14,7 @@ from services.lifecycle.poll_history import PollHistory, append_poll, extract_po
 
 
 class NodeIndex:
-    """By name. What contradicts a history ends it."""
+    """Indexes by Node name. Any contradicting event ends a poll history."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -27,15 +27,15 @@ class NodeIndex:
         )
 
     def get_node(self, name: str) -> Node | None:
-        """As the watcher saw it last."""
+        """Return the Node as last observed; None if there is none."""
         return self._nodes.get(name)
 
     def list_names(self) -> list[str]:
-        """Of all Nodes."""
+        """Return the names of all Nodes."""
         return list(self._nodes)
 
     def build_case(self, node: Node) -> DeletionCase:
-        """All that is known about it; `node` may be newer than what the watcher saw."""
+        """Return all data about a Node; `node` may be newer than the last observation."""
         return DeletionCase(
             node=node,
             report=self._reports.get(node.name),
@@ -44,17 +44,17 @@ class NodeIndex:
         )
 
     def get_history(self, name: str) -> PollHistory | None:
-        """The looks that were not contradicted."""
+        """Return the polls that no event has contradicted; None if there are none."""
         return self._histories.get(name)
 
     def count_histories(self) -> int:
-        """How many Nodes there are in whose place others answer."""
+        """Return the number of Nodes at whose addresses other machines answer."""
         return len(self._histories)
 
-    # ---- what is heard
+    # ---- events of the flow
 
     def upsert_node(self, node: Node) -> None:
-        """How the Node is now."""
+        """Store the Node's current state."""
         before = self._nodes.get(node.name)
         if before is not None and (before.uid != node.uid or shows_activity(before, node)):
             self.forget_history(node.name)
@@ -65,49 +65,49 @@ class NodeIndex:
             self._by_uuid.setdefault(uuid, set()).add(node.name)
 
     def remove_node(self, name: str) -> None:
-        """There is no such Node any more."""
+        """Record that no Node of that name exists."""
         before = self._nodes.pop(name, None)
         if before is not None:
             _remove_from_index(self._by_uuid, _system_uuid(before), name)
         self.forget_history(name)
 
     def upsert_report(self, report: MachineReport, received_at: float) -> None:
-        """Metadata's word; `heard` by our monotonic clock."""
+        """Store metadata's report; `received_at` is monotonic time in seconds."""
         name = report.node.name
         self.discard_report(name)
         self._reports[name] = report
-        for borne in collect_machine_names(report):
-            self._nodes_by_machine_name.setdefault(borne, set()).add(name)
-            self.forget_history(borne)  # a machine bears that name: what was seen of its Node is contradicted
-        look = extract_poll(report, received_at)
+        for machine_name in collect_machine_names(report):
+            self._nodes_by_machine_name.setdefault(machine_name, set()).add(name)
+            self.forget_history(machine_name)  # a machine with that name answers: its Node is not proven gone
+        poll = extract_poll(report, received_at)
         node = self._nodes.get(name)
-        if look is None or node is None or node.uid != report.node.uid or is_ready(node):
+        if poll is None or node is None or node.uid != report.node.uid or is_ready(node):
             self.forget_history(name)
         else:
-            self._histories[name] = append_poll(self._histories.get(name), node.uid, look)
+            self._histories[name] = append_poll(self._histories.get(name), node.uid, poll)
 
     def discard_report(self, name: str) -> None:
-        """Metadata's word is void, or replaced; what it proved is judged by the next one."""
-        word = self._reports.pop(name, None)
-        if word is not None:
-            for borne in collect_machine_names(word):
-                _remove_from_index(self._nodes_by_machine_name, borne, name)
+        """Drop metadata's report and keep the poll history, which the next report continues or ends."""
+        report = self._reports.pop(name, None)
+        if report is not None:
+            for machine_name in collect_machine_names(report):
+                _remove_from_index(self._nodes_by_machine_name, machine_name, name)
 
     def remove_report(self, name: str) -> None:
-        """Metadata has nothing to say of it any more."""
+        """Drop metadata's report and the poll history."""
         self.discard_report(name)
         self.forget_history(name)
 
     def forget_history(self, name: str) -> None:
-        """What was seen of it counts no more."""
+        """Drop the poll history of a Node."""
         self._histories.pop(name, None)
 
     def forget_histories(self) -> None:
-        """What was seen counts no more: something may have been missed."""
+        """Drop all poll histories, because messages may have been missed."""
         self._histories.clear()
 
     def clear(self) -> None:
-        """Everything known is void."""
+        """Drop everything."""
         for known in (
             self._nodes,
             self._reports,

@@ -1,4 +1,4 @@
-"""News of one Node: its shutdown taint, and whether it is to be deleted; what came of it is said."""
+"""Handles a change of one Node: its shutdown taint, its deletion, and the decision."""
 
 import asyncio
 import logging
@@ -8,19 +8,22 @@ from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.node import Node
-from services.lifecycle.decide import Delete, DeletionCase, Keep, why_excluded
+from services.lifecycle.decide import Delete, DeletionCase, Keep, explain_exclusion
 from services.lifecycle.evidence import is_not_ready
 from services.lifecycle.gcp_spot import is_gcp_spot
 from services.lifecycle.node_deleter import CaseDecider, NodeDeleter
 from services.lifecycle.node_index import NodeIndex
-from services.lifecycle.shutdown_taint import has_shutdown_taint, why_shut_down
+from services.lifecycle.shutdown_taint import explain_shutdown, has_shutdown_taint
 from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 
 log = logging.getLogger(__name__)
 
 
 class OnNodeEnriched:
-    """One Node at a time: gather, decide, write, tell. Asked only while we lead and know all there is."""
+    """Gathers, decides, writes and publishes, for one Node at a time.
+
+    Call it only while this replica leads and its cache is complete.
+    """
 
     def __init__(
         self,
@@ -40,53 +43,53 @@ class OnNodeEnriched:
         self._ownership = ownership
         self._decide = decide
         self._deletes_gcp_spot = deletes_gcp_spot
-        self._reported: dict[str, str] = {}  # name -> uid, of those of which something was said
-        self._deleted: dict[str, str] = {}  # name -> uid: the watcher tells it a little later
-        self._attempts: dict[str, int] = {}  # name -> looks since something was said of it
-        self._started_at = 0.0  # the present look
-        self._outcomes: dict[str, tuple[str, str]] = {}  # name -> uid and outcome that were logged last
+        self._reported: dict[str, str] = {}  # name -> uid, of Nodes with a published decision
+        self._deleted: dict[str, str] = {}  # name -> uid; the watcher observes the deletion a little later
+        self._attempts: dict[str, int] = {}  # name -> attempts since the last decision
+        self._started_at = 0.0  # of the current attempt
+        self._outcomes: dict[str, tuple[str, str]] = {}  # name -> last logged uid and outcome
 
     async def __call__(self, name: str) -> None:
-        """Look at it. Raises TemporaryError for what is worth another look."""
+        """Reconcile one Node. Raises TemporaryError if another attempt may succeed."""
         node = self._node_index.get_node(name)
         if node is None or not self.needs_reconcile(name):
             return
         self._attempts[name] = self._attempts.get(name, 0) + 1
         self._started_at = asyncio.get_running_loop().time()
-        why = why_excluded(self._ownership(), node)
+        why = explain_exclusion(self._ownership(), node)
         if why:
             await self._report(node, "not-owned", why)
             return
         case = self._node_index.build_case(node)
         change = await self._taint_writer.apply(node, case.report)
-        judged = self._decide(case)
-        if isinstance(judged, Delete):
-            done = await self._node_deleter.delete(node, judged)
-            if done.outcome == "deleted":
+        decision = self._decide(case)
+        if isinstance(decision, Delete):
+            result = await self._node_deleter.delete(node, decision)
+            if result.outcome == "deleted":
                 self._deleted[name] = node.uid
-            await self._report(node, done.outcome, done.reason)
+            await self._report(node, result.outcome, result.reason)
         elif self.is_healthy(case) or (change is not None and not change.is_set):
-            await self._report(node, "kept", "its machine answers, or Kubernetes says that the Node is Ready")
+            await self._report(node, "kept", "its machine answers, or the Node is Ready")
             self._reported.pop(name, None)
         else:
-            await self._report_kept(case, judged, (change.summary,) if change else ())
+            await self._report_kept(case, decision, (change.summary,) if change else ())
 
     def needs_reconcile(self, name: str) -> bool:
-        """Whether there is anything to look at: it is not plainly well, or was not when it was told."""
+        """Whether the Node is not healthy, or was not at its last published decision."""
         node = self._node_index.get_node(name)
         if node is None or self._deleted.get(name) == node.uid:
             return False
         return self._reported.get(name) == node.uid or not self.is_healthy(self._node_index.build_case(node))
 
     def is_healthy(self, case: DeletionCase) -> bool:
-        """Whether nothing about it concerns us. A Node that is not initialized yet is the labeler's."""
+        """Whether lifecycle has nothing to do; the labeler handles Nodes that are not initialized yet."""
         node = case.node
         if has_shutdown_taint(node) or (self._deletes_gcp_spot and is_gcp_spot(node) and is_not_ready(node)):
             return False
         return not node.is_initialized or not isinstance(case.report, NodeUnreachable)
 
     def forget(self, name: str) -> None:
-        """The Node is gone, or another one bears its name."""
+        """Forget a Node that is deleted or replaced by another one of that name."""
         self._reported.pop(name, None)
         self._deleted.pop(name, None)
         self._attempts.pop(name, None)
@@ -96,12 +99,12 @@ class OnNodeEnriched:
         self._decision_publisher.forget(name)
 
     def forget_all(self) -> None:
-        """Another stream: nothing has been said to it."""
+        """Forget the published decisions, after the stream was replaced."""
         self._reported.clear()
         self._decision_publisher.forget_all()
 
     async def _report_kept(self, case: DeletionCase, decision: Keep, changes: tuple[str, ...]) -> None:
-        shut_down = why_shut_down(case.node, case.report)
+        shut_down = explain_shutdown(case.node, case.report)
         reason = f"{shut_down}; {decision.reason}" if shut_down else decision.reason
         await self._report(case.node, "shutdown" if shut_down else "kept", reason, changes)
 
@@ -111,16 +114,16 @@ class OnNodeEnriched:
         await self._decision_publisher.publish(node, outcome, reason, changes=changes)
 
     def _log(self, node: Node, outcome: str, reason: str) -> None:
-        """One line for each look; the same outcome again is only worth a debug line."""
-        word = self._node_index.build_case(node).report
+        """Log one line per attempt, at level debug if the outcome is the same as before."""
+        report = self._node_index.build_case(node).report
         again = self._outcomes.get(node.name) == (node.uid, outcome)
         self._outcomes[node.name] = (node.uid, outcome)
-        told = {
+        fields = {
             "node": node.name,
-            "event": type(word).__name__ if word is not None else "NodeObserved",
+            "event": type(report).__name__ if report is not None else "NodeObserved",
             "attempt": self._attempts.pop(node.name, 1),
             "outcome": outcome,
             "reason": reason,
             "seconds": round(asyncio.get_running_loop().time() - self._started_at, 4),
         }
-        log.log(logging.DEBUG if again else logging.INFO, "handled", extra=told)
+        log.log(logging.DEBUG if again else logging.INFO, "handled", extra=fields)

@@ -1,4 +1,4 @@
-"""The looks in which others answered in a Node's place: what held for how long, without a contrary word."""
+"""The consecutive polls in which other machines answered at a Node's addresses."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -8,21 +8,21 @@ import msgspec
 from libs.common.contract.events import NodeUnreachable
 from services.lifecycle.evidence import PROOF_FAULT, Assessment, MachineReport
 
-# Looks further apart say nothing about the time between them; metadata looks once a minute.
+# A longer time between two polls ends the history; metadata polls once a minute.
 MAX_GAP: Final = timedelta(minutes=10)
 
 
 class PollResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at all addresses of a Node, each answered by another machine."""
+    """One poll of all addresses of a Node, each answered by another machine."""
 
-    started_at: datetime  # by metadata's clock: the first address
-    ended_at: datetime  # the last one
-    received_at: float  # by our own monotonic clock: another's clock may be set
+    started_at: datetime  # the query of the first address, by metadata's clock
+    ended_at: datetime  # the query of the last address
+    received_at: float  # by the local monotonic clock, because metadata's clock may be changed
     attempt: int
 
 
 class PollHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """Looks at one Node that all said the same, one after the other."""
+    """Consecutive polls of one Node with the same result."""
 
     uid: str
     first: PollResult
@@ -31,13 +31,13 @@ class PollHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def span(self) -> timedelta:
-        """For how long it held at least, by whichever clock says less."""
-        heard = timedelta(seconds=self.last.received_at - self.first.received_at)
-        return min(heard, self.last.started_at - self.first.ended_at)
+        """The minimum time from the first poll to the last, by the clock with the smaller result."""
+        by_receipt = timedelta(seconds=self.last.received_at - self.first.received_at)
+        return min(by_receipt, self.last.started_at - self.first.ended_at)
 
 
 def extract_poll(report: MachineReport, received_at: float) -> PollResult | None:
-    """The look of which that word tells, None if it proves nothing."""
+    """Return the poll behind a report; None if it proves nothing."""
     if (
         not isinstance(report, NodeUnreachable)
         or not report.foreign_machines
@@ -51,27 +51,27 @@ def extract_poll(report: MachineReport, received_at: float) -> PollResult | None
 
 
 def append_poll(history: PollHistory | None, uid: str, poll: PollResult) -> PollHistory:
-    """The history with this look at its end; one that was told before is no news.
+    """Return the history with this poll, unchanged if it has the poll already, or a new history.
 
-    A count of attempts that did not grow tells of a success in between that we did not hear, a look that did
-    not begin after the last one of a clock that was set, or of two that look.
+    The history starts again if the attempt count did not grow, because a success was missed. It also starts
+    again if the poll did not begin after the last one: a clock was changed, or two replicas poll.
     """
-    anew = PollHistory(uid=uid, first=poll, last=poll)
+    restarted = PollHistory(uid=uid, first=poll, last=poll)
     if history is None or history.uid != uid:
-        return anew
+        return restarted
     last = history.last
     apart = max(timedelta(seconds=poll.received_at - last.received_at), poll.started_at - last.ended_at)
     if apart > MAX_GAP:
-        return anew
+        return restarted
     if (poll.started_at, poll.ended_at, poll.attempt) == (last.started_at, last.ended_at, last.attempt):
         return history
     if poll.started_at <= last.ended_at or poll.attempt <= last.attempt:
-        return anew
+        return restarted
     return PollHistory(uid=uid, first=history.first, last=poll, count=history.count + 1)
 
 
 def assess_history(history: PollHistory | None, *, min_polls: int, min_span: timedelta) -> Assessment:
-    """Whether it held for long enough."""
+    """Assess whether there are enough polls over enough time."""
     if history is None:
         return Assessment(missing=(f"{min_polls} looks that show it",))
     since = f"since {history.first.started_at:%Y-%m-%dT%H:%M:%SZ}"
@@ -79,5 +79,5 @@ def assess_history(history: PollHistory | None, *, min_polls: int, min_span: tim
     if history.count < min_polls:
         return Assessment(missing=(f"{history.count} of {min_polls} looks show it {since}",))
     if history.span < min_span:
-        return Assessment(missing=(f"it has been so {since}, which is not for {minutes}",))
+        return Assessment(missing=(f"it has been so {since}, for less than {minutes}",))
     return Assessment(proven=(f"it has been so in {min_polls} looks over {minutes} and more, {since}",))

@@ -1,4 +1,4 @@
-"""What lifecycle can be told."""
+"""Settings of lifecycle."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -34,14 +34,14 @@ _SPOT_KEPT_WARNING: Final = (
 
 
 class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a deletion takes, how many there may be, and the Lease."""
+    """Settings of lifecycle."""
 
     observe_only: Annotated[bool, OBSERVE_ONLY] = False
     dry_run: Annotated[
         bool,
         Flag(
             "lifecycle-dry-run",
-            "Tell which Nodes would be deleted, by log, decision and Event, and delete and taint none.",
+            "Report by log, decision and Event which Nodes lifecycle would delete; delete and taint none.",
             LIFECYCLE,
         ),
     ] = False
@@ -49,18 +49,18 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Flag(
             "lifecycle-max-deletions-per-hour",
-            "Nodes that are deleted in any hour at most, restarts and other leaders included.",
+            "Maximum number of Nodes deleted in any hour, counted across restarts and leaders.",
             LIFECYCLE,
             at_least=0,
         ),
     ] = 10
-    # None = nothing was said: off, with a warning, as the reference deletes them.
+    # None: not set, so off with a warning, because the reference controller deletes these Nodes
     delete_preempted_gcp_spot: Annotated[bool | None, DELETE_PREEMPTED_GCP_SPOT] = None
     not_ready_seconds: Annotated[
         float,
         Flag(
             "lifecycle-not-ready-time",
-            "How long a Node must have been not Ready before it may be deleted.",
+            "How long a Node must be not Ready before lifecycle may delete it.",
             LIFECYCLE,
             at_least=1.0,
         ),
@@ -69,7 +69,7 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "lifecycle-evidence-time",
-            "For how long, and in three looks at least, the evidence must hold without a contrary word.",
+            "How long at least three polls must show the evidence, without a contradiction.",
             LIFECYCLE,
             at_least=1.0,
         ),
@@ -78,46 +78,45 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "lifecycle-start-grace",
-            "How long nothing is deleted after the start, and after coming to lead.",
+            "How long lifecycle deletes nothing after its start, and after it became the leader.",
             LIFECYCLE,
             at_least=1.0,
         ),
     ] = _DEFAULT_POLICY.startup_grace.total_seconds()
-    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None  # followed: whose Nodes are ours may change
-    file: CloudConfig = CloudConfig()  # what it said at the start
+    # reloaded at runtime: ownership of Nodes may change
+    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    file: CloudConfig = CloudConfig()  # its content at startup
     cloud_config_poll_seconds: float = 1.0
-    requeue_interval_seconds: float = (
-        5.0  # so often Nodes that are not Ready are looked at without news (reference)
-    )
+    requeue_interval_seconds: float = 5.0  # as the reference controller
     leader_elect: Annotated[bool, LEADER_ELECT] = True
     lease_name: Annotated[
         str,
         Flag(
             "lifecycle-lease-name",
-            "Name of the Lease of lifecycle. Each of several instances on one cluster needs its own, and a "
-            "Role that lets it update the Lease of that name.",
+            "Name of the Lease of lifecycle. Each instance on a cluster needs its own name, and a Role that "
+            "allows it to update the Lease of that name.",
             LEADER_ELECTION,
         ),
     ] = LIFECYCLE_LEASE_NAME
     lease_namespace: Annotated[str, LEASE_NAMESPACE_FLAG] = OUR_NAMESPACE
     lease_duration_seconds: Annotated[float, LEASE_DURATION] = 15.0
-    # Also: nothing is written while no watcher has been heard to lead for that long.
+    # lifecycle also writes nothing after that long without Leading
     renew_deadline_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
     retry_period_seconds: Annotated[float, RETRY_PERIOD] = 2.0
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether no Node is written."""
+        """Whether lifecycle writes no Node."""
         return self.dry_run or self.observe_only
 
     @property
     def uses_lease(self) -> bool:
-        """Whether Kubernetes decides who leads; observing only, nothing at all is written there."""
+        """Whether a Lease decides about leadership; in observe-only mode lifecycle does not write it."""
         return self.leader_elect and not self.observe_only
 
     @property
     def deletion_policy(self) -> DeletionPolicy:
-        """What `decide` needs of it."""
+        """The part that `decide` needs."""
         return DeletionPolicy(
             min_not_ready=timedelta(seconds=self.not_ready_seconds),
             min_span=timedelta(seconds=self.evidence_seconds),
@@ -126,29 +125,32 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def problems(self) -> tuple[str, ...]:
-        """What contradicts itself, as client-go would refuse it."""
+        """Return the invalid and contradictory settings, by the rules of client-go."""
         found = validate_lease_times(
             duration=self.lease_duration_seconds,
             renew_deadline=self.renew_deadline_seconds,
             retry_period=self.retry_period_seconds,
         )
         if self.lease_name in ("", WATCHER_LEASE_NAME):
-            why = "which is the watcher's Lease" if self.lease_name else "which is no name"
+            why = "the name of the watcher's Lease" if self.lease_name else "an empty name"
             found.append(f"--lifecycle-lease-name is {self.lease_name!r}, {why}")
         return tuple(found)
 
     def warnings(self) -> tuple[str, ...]:
-        """What is obeyed, and weakens the proof; and what the reference does and we do not."""
+        """Return the settings that weaken the evidence, and a difference to the reference controller."""
         return (
             *self._find_weakened_settings(),
             *(() if self.delete_preempted_gcp_spot is not None else (_SPOT_KEPT_WARNING,)),
         )
 
     def _find_weakened_settings(self) -> Iterator[str]:
-        for flag, said, usual in (
+        for flag, seconds, default in (
             ("not-ready-time", self.not_ready_seconds, _DEFAULT_POLICY.min_not_ready),
             ("evidence-time", self.evidence_seconds, _DEFAULT_POLICY.min_span),
             ("start-grace", self.grace_seconds, _DEFAULT_POLICY.startup_grace),
         ):
-            if said < usual.total_seconds():
-                yield f"--lifecycle-{flag} is shorter than {usual.total_seconds():g} s: weaker proof suffices"
+            if seconds < default.total_seconds():
+                yield (
+                    f"--lifecycle-{flag} is shorter than {default.total_seconds():g} s: weaker evidence "
+                    "suffices"
+                )

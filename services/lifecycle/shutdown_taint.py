@@ -1,4 +1,4 @@
-"""The taint of machines that are provably shut down: they said that they go, and have been silent since."""
+"""Plans the shutdown taint of machines that reported their shutdown and have been silent since."""
 
 from typing import Final
 
@@ -12,45 +12,46 @@ from services.lifecycle.evidence import MachineReport, is_not_ready, is_ready
 
 SHUTDOWN_TAINT: Final = Taint(key="node.cloudprovider.kubernetes.io/shutdown", effect="NoSchedule")
 SHUTTING_DOWN_STAGE: Final = "shutting down"  # MachineStatus.runtime.talos.dev
-SILENT_FAULTS: Final = frozenset({"refused", "timeout"})  # other faults are answers, or troubles of our own
+# other faults are answers, or failures on the side of metadata
+SILENT_FAULTS: Final = frozenset({"refused", "timeout"})
 
 
 class ShutdownTaintChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of the taint, and why."""
+    """A planned change of the taint, with the reason."""
 
     changes: NodeChanges
-    is_set: bool  # else it is removed
+    is_set: bool  # False: it is removed
     reason: str
 
     @property
     def summary(self) -> str:
-        """One line, for `decided`."""
+        """One line, for the decision."""
         return f"{'set' if self.is_set else 'removed'} taint {SHUTDOWN_TAINT.key}:{SHUTDOWN_TAINT.effect}"
 
 
 def has_shutdown_taint(node: Node) -> bool:
-    """Whether the Node says that its machine is shut down."""
+    """Whether the Node has the shutdown taint."""
     return any(
         (taint.key, taint.effect) == (SHUTDOWN_TAINT.key, SHUTDOWN_TAINT.effect) for taint in node.spec.taints
     )
 
 
 def plan_shutdown_taint(node: Node, report: MachineReport | None) -> ShutdownTaintChange | None:
-    """What is to be changed about the taint, None if nothing is."""
+    """Return the change of the taint; None if none is needed."""
     if has_shutdown_taint(node):
-        reason = _why_running(node, report)
+        reason = _explain_running(node, report)
         if not reason:
             return None
         changes = NodeChanges(remove_taints=(SHUTDOWN_TAINT,))
         return ShutdownTaintChange(changes=changes, is_set=False, reason=reason)
-    reason = why_shut_down(node, report)
+    reason = explain_shutdown(node, report)
     if not reason:
         return None
     return ShutdownTaintChange(changes=NodeChanges(set_taints=(SHUTDOWN_TAINT,)), is_set=True, reason=reason)
 
 
-def why_shut_down(node: Node, report: MachineReport | None) -> str:
-    """By what it is proven that the machine is shut down; "" if it is not."""
+def explain_shutdown(node: Node, report: MachineReport | None) -> str:
+    """Return the proof that the machine is shut down; "" if there is none."""
     if not isinstance(report, NodeUnreachable) or report.node.uid != node.uid:
         return ""
     last = report.last_known
@@ -62,7 +63,7 @@ def why_shut_down(node: Node, report: MachineReport | None) -> str:
     return f"its machine said at {at} that it is {SHUTTING_DOWN_STAGE}, and has been silent since"
 
 
-def _why_running(node: Node, report: MachineReport | None) -> str:
+def _explain_running(node: Node, report: MachineReport | None) -> str:
     if is_ready(node):
         return "the Node is Ready"
     if (

@@ -1,4 +1,4 @@
-"""Sets and removes the shutdown taint: one fenced patch, and one more try if somebody wrote meanwhile."""
+"""Sets and removes the shutdown taint with a fenced patch; retries once if the Node has changed."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.node_patch import build_node_patch
 from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import metrics
-from services.lifecycle.decide import why_excluded
+from services.lifecycle.decide import explain_exclusion
 from services.lifecycle.evidence import MachineReport
 from services.lifecycle.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class NodePatchClient(Protocol):
-    """What is needed of `kube_api.KubeApi`."""
+    """The calls that the writer makes; implemented by `kube_api.KubeApi`."""
 
     async def get_node(self, name: str) -> Node: ...
 
@@ -28,7 +28,7 @@ class NodePatchClient(Protocol):
 
 
 class ShutdownTaintWriter:
-    """Writes what `plan_shutdown_taint` wants; a dry run writes nothing."""
+    """Writes the changes of `plan_shutdown_taint`; a dry run writes nothing."""
 
     def __init__(
         self, kube: NodePatchClient, *, ownership: Callable[[], Ownership], is_dry_run: bool
@@ -36,10 +36,10 @@ class ShutdownTaintWriter:
         self._kube = kube
         self._ownership = ownership
         self._is_dry_run = is_dry_run
-        self._written: dict[str, Node] = {}  # as the API server answered: the watcher tells it a little later
+        self._written: dict[str, Node] = {}  # the API server's answers; the watcher observes them later
 
     async def apply(self, node: Node, report: MachineReport | None) -> ShutdownTaintChange | None:
-        """What was changed, None if nothing was. Raises KubeError, FenceFailed if it failed twice."""
+        """Apply and return the change, None if there is none. Raises KubeError; FenceFailed: failed twice."""
         written = self._written.get(node.name)
         if (
             written is not None
@@ -60,7 +60,7 @@ class ShutdownTaintWriter:
         return change
 
     def forget(self, name: str) -> None:
-        """The Node is gone."""
+        """Forget a deleted Node."""
         self._written.pop(name, None)
 
     async def _retry_on_latest(
@@ -73,8 +73,8 @@ class ShutdownTaintWriter:
         return change
 
     def _plan_change(self, node: Node, report: MachineReport | None) -> ShutdownTaintChange | None:
-        """What is to be changed on one that is ours, as it is now."""
-        return None if why_excluded(self._ownership(), node) else plan_shutdown_taint(node, report)
+        """Return the change of a Node that lifecycle manages; None for other Nodes."""
+        return None if explain_exclusion(self._ownership(), node) else plan_shutdown_taint(node, report)
 
     async def _patch(self, node: Node, change: ShutdownTaintChange) -> None:
         changes = msgspec.structs.replace(change.changes, guarded_labels=ownership_labels(self._ownership()))

@@ -65,7 +65,7 @@ def test_explain_node_uses_the_decisions_of_the_services():
         "services.labeler.plan.plan_unreachable_node",
         "services.lifecycle.evidence.assess_report",
         "services.lifecycle.evidence.assess_node",
-        "services.lifecycle.decide.why_excluded",
+        "services.lifecycle.decide.explain_exclusion",
         "services.lifecycle.shutdown_taint.plan_shutdown_taint",
     } <= imported
 

@@ -19,7 +19,7 @@ SHELL = (
     # the process: clock, environment, logs, metrics
     r"libs\.common\.service\.(?!startup_gate)\w+",
     r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
-    r"libs\.common\.bus\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher)",
+    r"libs\.common\.bus\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher|event_applier|follow_flow)",
     r"libs\.common\.observability\.(telemetry|tracing|logs|metrics)",
     r"libs\.common\.bus\.protocol",  # only declarations
     # services: modules that receive, watch, write and run
@@ -35,7 +35,7 @@ SHELL = (
     r"services\.csr\.(api_endpoint_watcher|approval_writer|node_event_recorder|waiting_request_reconciler)",
     r"services\.ipam\.(allocator|batcher|config_reloader|garbage_collector|node_event_recorder|pool_metrics)",
     r"services\.ipam\.waiting_node_reconciler",
-    r"services\.lifecycle\.(deletion_budget|leader_elector|node_deleter|node_event_recorder|provider|shutdown_taint_writer)",
+    r"services\.lifecycle\.(deletion_budget|leader_elector|node_deleter|node_event_recorder|node_reconciler|shutdown_taint_writer)",
     r"services\.bootstrap\.((directory|kubernetes)_key_store|run|server_files|server_reconciler)",
     # the simulated machines: process, connections, calls
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|endpoints|sim_machine|talos_service)",

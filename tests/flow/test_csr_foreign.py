@@ -147,7 +147,7 @@ async def test_when_the_file_gives_us_a_node_its_request_is_answered_and_a_bad_f
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "not-ours")
         path.write_text("ownership: {nodeSelector: []}")
-        await wait_until(lambda: "file has mistakes" in caplog.text, "the bad file is read")
+        await wait_until(lambda: "--cloud-config rejected" in caplog.text, "the bad file is read")
         await flow.enrich(db, of_db)
         await flow.file_and_enrich(
             make_serving_request("csr-2", node="db-1", ips=()), facts=of_db, node_uid="uid-2"

@@ -89,7 +89,7 @@ async def test_a_further_report_does_not_change_the_message_of_a_waiting_request
         first = await flow.wait_for_decision("csr-1", "waiting")
         await flow.publish_unreachable(nodes[0])
         await wait_until(lambda: "2 machines" in "".join(csr.problems()), "one is reported")
-        assert csr._reports.why_reports_missing() == first.reason
+        assert csr._reports.explain_missing_reports() == first.reason
 
 
 async def wait_with_contested(flow: CsrServiceFlow) -> None:

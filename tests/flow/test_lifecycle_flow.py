@@ -104,7 +104,7 @@ async def test_a_node_that_somebody_wrote_at_the_last_moment_is_kept_and_all_pro
     async with flow.run_lifecycle(kube=meddled):
         node = await flow.add_lost_node()
         await flow.publish_proof(node, then="kept")
-        await flow.wait_for_decision("web-1", "kept", "its deletion failed", "somebody wrote it")
+        await flow.wait_for_decision("web-1", "kept", "its deletion failed", "another client wrote it")
         await flow.publish_replacement(node, minutes=1)
         await flow.wait_for_decision("web-1", "kept", "1 of 3 looks")
     assert await flow.get_node("web-1") is not None
@@ -131,7 +131,9 @@ async def test_what_is_heard_at_the_last_moment_counts(flow: LifecycleFlow):
 
     async def machine_answers() -> None:
         await flow.publish(make_answering(node, stream_id=flow.stream_id))
-        await wait_until(lambda: "web-1" in service.machines.nodes_by_machine_name, "it was heard")
+        await wait_until(
+            lambda: "web-1" in service._node_index.machines.nodes_by_machine_name, "it was heard"
+        )
 
     async with flow.run_lifecycle(kube=overheard) as service:
         node = await flow.add_lost_node()
@@ -196,7 +198,9 @@ async def test_while_no_watcher_is_heard_to_lead_nothing_is_written(flow: Lifecy
         await flow.publish_poll_result(node, make_foreign_machine(queried_at=flow.clock.now()))
         later = await flow.add_lost_node("web-2", uuid="")
         await flow.publish(make_answering(later, stream_id=flow.stream_id, node_name="heard-last"))
-        await wait_until(lambda: "heard-last" in service.machines.nodes_by_machine_name, "all was heard")
+        await wait_until(
+            lambda: "heard-last" in service._node_index.machines.nodes_by_machine_name, "all was heard"
+        )
         assert any("no leader heartbeat" in problem for problem in service.problems())
         assert await flow.get_node("web-1") is not None
         await flow.publish_replacement(node, minutes=1)
@@ -283,11 +287,11 @@ async def test_where_the_record_cannot_be_read_or_written_nothing_is_deleted(flo
         await flow.patch(LEASE, {"metadata": {"annotations": {ANNOTATION: "nonsense"}}})
         node = await flow.add_lost_node()
         await flow.publish_proof(node, then="kept")
-        await flow.wait_for_decision("web-1", "kept", "cannot be read")
+        await flow.wait_for_decision("web-1", "kept", "is invalid")
         await flow.patch(LEASE, {"metadata": {"annotations": {ANNOTATION: "[]"}}})
         flow.server.faults.inject(EmptyClose(), verb="update", resource="leases")
         await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "the record of deletions cannot be written")
+        await flow.wait_for_decision("web-1", "kept", "cannot write the record of deletions")
         assert await flow.get_node("web-1") is not None
         flow.server.faults.clear()
         await flow.publish_replacement(node)
@@ -480,8 +484,10 @@ async def test_who_does_not_lead_taints_nothing_and_does_so_when_he_does(flow: L
                 await flow.add_lost_node("web-3", uuid=""), stream_id=flow.stream_id, node_name="last"
             )
         )
-        await wait_until(lambda: "last" in service.machines.nodes_by_machine_name, "all was heard")
-        service.requeue()
+        await wait_until(
+            lambda: "last" in service._node_index.machines.nodes_by_machine_name, "all was heard"
+        )
+        service._reconciler.requeue()
         assert flow.count_requests(mark) == {}
         assert await flow.get_decision("web-2") is None
         flow.server.faults.clear()

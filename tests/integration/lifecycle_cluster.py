@@ -123,7 +123,7 @@ class Cluster:
             there = [name for name in names if await self.exists(name)]
             refused = await self.events("DeletingNodeFailed") if there else {}
             for name in there:
-                if name not in started_over and "somebody wrote it meanwhile" in refused.get(name, ""):
+                if name not in started_over and "another client wrote it meanwhile" in refused.get(name, ""):
                     started_over.add(name)
                     await self._begin_lifecycle_anew()
             return not there

@@ -7,7 +7,7 @@ import msgspec
 
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.controllers import NODE_LIFECYCLE
-from services.lifecycle.decide import DeletionPolicy, why_excluded
+from services.lifecycle.decide import DeletionPolicy, explain_exclusion
 from services.lifecycle.evidence import Assessment, assess_node, assess_report, build_machine_index
 from services.lifecycle.gcp_spot import assess_gcp_spot, is_gcp_spot
 from services.lifecycle.poll_history import assess_history
@@ -39,7 +39,7 @@ def forecast_deletion(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletion
 
     `deletable` means that all evidence of one query exists, and only time is missing.
     """
-    foreign = why_excluded(evidence.ownership.for_controller(NODE_LIFECYCLE), evidence.node)
+    foreign = explain_exclusion(evidence.ownership.for_controller(NODE_LIFECYCLE), evidence.node)
     if foreign:
         return DeletionForecast(outcome="not-owned", reason=foreign)
     return _forecast_spot(evidence, terms) or _forecast_by_query(evidence, terms)

@@ -13,10 +13,10 @@ from services.bootstrap.certificates import (
     AUTHORITY_LIFETIME,
     KeyPair,
     check_key_pair,
+    explain_renewal,
     get_expiry,
     issue_certificate,
     make_authority,
-    why_renew,
 )
 from services.bootstrap.resource_names import ResourceNames
 
@@ -41,7 +41,7 @@ HELD = issued(AUTHORITY)
 def why(
     held: KeyPair | None, now: datetime = NOW, *, authority: KeyPair = AUTHORITY, names=NAMES, lifetime=YEAR
 ) -> str:
-    return why_renew(held, authority, names=names, lifetime=lifetime, now=now)
+    return explain_renewal(held, authority, names=names, lifetime=lifetime, now=now)
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=YEAR * 2))

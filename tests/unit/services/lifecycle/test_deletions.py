@@ -87,8 +87,8 @@ async def test_it_is_asked_counted_and_deleted_in_this_order():
 @pytest.mark.parametrize(
     ("found", "ownership", "outcome", "told"),
     [
-        (None, Ownership(), "kept", "no such Node"),
-        (make_lost_node(uid="uid-2"), Ownership(), "kept", "another Node bears the name"),
+        (None, Ownership(), "kept", "does not exist any more"),
+        (make_lost_node(uid="uid-2"), Ownership(), "kept", "a newer Node has the same name"),
         (NODE, Ownership(provider_id_schemes=("hcloud",)), "not-owned", "providerIDSchemes"),
     ],
 )

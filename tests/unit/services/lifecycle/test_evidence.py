@@ -149,7 +149,7 @@ def test_a_look_at_the_node_as_it_was_proves_nothing_of_it_as_it_is(now: Node):
     word = make_unreachable(NODE, foreign_machines=(make_foreign_machine(),))
     assert assess_report(NODE, word, build_machine_index([NODE, NEW], [word])).missing == ()
     (lack,) = assess_report(now, word, build_machine_index([now, NEW], [word])).missing
-    assert lack.startswith("a look at it as it is now")
+    assert lack.startswith("a poll after the last change of its addresses")
 
 
 @pytest.mark.parametrize("name", ["", "web-1"])
@@ -164,7 +164,7 @@ def test_one_address_without_proof_takes_it_from_all():
 def test_a_machine_of_that_name_anywhere_takes_the_proof():
     elsewhere = make_answering(NEW, node_name="web-1")
     (lack,) = look(make_foreign_machine(), words=(elsewhere,)).missing
-    assert lack == "a machine that bears its name answers at an address of Node new-1"
+    assert lack == "a machine with its name answers at an address of Node new-1"
     swapped = make_unreachable(NEW, foreign_machines=(make_foreign_machine("web-1", address="10.0.0.6"),))
     assert look(make_foreign_machine(), words=(swapped,)).missing == (lack,), (
         "two machines took each other's address"
@@ -203,7 +203,7 @@ def test_any_doubt_about_the_node_keeps_it(node: Node):
 def test_a_time_that_is_yet_to_come_is_told_as_such():
     node = make_lost_node(conditions=(make_ready_condition(since=NOW + timedelta(hours=1)),))
     assert assess_node(node, NOW, min_not_ready=NOT_READY_FOR).missing == (
-        "it is not Ready since 2026-03-01T13:00:00Z, which is yet to come",
+        "it is not Ready since 2026-03-01T13:00:00Z, which is in the future",
     )
 
 

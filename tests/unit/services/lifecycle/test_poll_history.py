@@ -63,9 +63,9 @@ def test_three_looks_over_ten_minutes_are_enough():
     [
         ((a_look(0),), "1 of 3 looks"),
         ((a_look(0), a_look(9.9)), "2 of 3 looks"),
-        ((a_look(0), a_look(5), a_look(10)), "not for 10 min"),  # the first one took a second
+        ((a_look(0), a_look(5), a_look(10)), "for less than 10 min"),  # the first one took a second
         ((a_look(0), a_look(5), a_look(20, heard=590.0)), "1 of 3 looks"),  # further apart than may be
-        ((a_look(0), a_look(5), a_look(10.5, heard=590.0)), "not for 10 min"),  # by our clock
+        ((a_look(0), a_look(5), a_look(10.5, heard=590.0)), "for less than 10 min"),  # by our clock
         ((a_look(0), a_look(0), a_look(10.1)), "1 of 3 looks"),  # the same one, told twice
         ((a_look(0), a_look(5, attempt=1), a_look(10.1)), "2 of 3 looks"),  # a success in between
     ],

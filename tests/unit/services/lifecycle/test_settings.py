@@ -28,7 +28,7 @@ def test_a_second_instance_gives_its_lease_another_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("", "which is no name"), (WATCHER_LEASE_NAME, "which is the watcher's Lease")]
+    ("name", "told"), [("", "an empty name"), (WATCHER_LEASE_NAME, "the name of the watcher's Lease")]
 )
 def test_a_lease_that_is_none_or_anothers_stops_the_start(name: str, told: str):
     with pytest.raises(SettingsError, match=told):

@@ -13,7 +13,15 @@ from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, Taint
 from libs.common.kube.errors import FenceFailed
-from services.lifecycle.decide import SPOT, Delete, DeletionPolicy, Keep, ReplicaStatus, decide, why_excluded
+from services.lifecycle.decide import (
+    SPOT,
+    Delete,
+    DeletionPolicy,
+    Keep,
+    ReplicaStatus,
+    decide,
+    explain_exclusion,
+)
 from services.lifecycle.decide import DeletionCase as LifecycleCase
 from services.lifecycle.gcp_spot import assess_gcp_spot
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
@@ -191,10 +199,10 @@ def test_each_of_the_references_conditions_is_needed(changed: dict[str, object])
 
 def test_a_node_whose_owner_is_not_known_for_certain_is_left_alone():
     schemes = Ownership(provider_id_schemes=("talos",))
-    assert why_excluded(schemes, NODE) == ""
-    assert "no providerID" in why_excluded(schemes, make_lost_node(provider_id=""))
-    assert "hcloud://1" in why_excluded(schemes, make_lost_node(provider_id="hcloud://1"))
-    assert why_excluded(Ownership(), make_lost_node(provider_id="")) == ""
+    assert explain_exclusion(schemes, NODE) == ""
+    assert "no providerID" in explain_exclusion(schemes, make_lost_node(provider_id=""))
+    assert "hcloud://1" in explain_exclusion(schemes, make_lost_node(provider_id="hcloud://1"))
+    assert explain_exclusion(Ownership(), make_lost_node(provider_id="")) == ""
     team = NodeSelectorTerm(requirements=(NodeSelectorRequirement(key="team", operator="In", values=("a",)),))
-    assert why_excluded(Ownership(selector=(team,)), NODE)
-    assert why_excluded(Ownership(selector=(team,)), make_lost_node(labels={"team": "a"})) == ""
+    assert explain_exclusion(Ownership(selector=(team,)), NODE)
+    assert explain_exclusion(Ownership(selector=(team,)), make_lost_node(labels={"team": "a"})) == ""

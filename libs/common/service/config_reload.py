@@ -1,0 +1,147 @@
+"""Reloads of --cloud-config: the status of each service, and the reload of the ownership section."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.cloud_config.document import CloudConfigError
+from libs.common.cloud_config.model import CloudConfig, Ownership
+from libs.common.kube.events import ObjectEvent
+from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
+from libs.common.observability import metrics
+from libs.common.settings.cloud_config_reloader import CloudConfigReloader
+
+log = logging.getLogger(__name__)
+
+_MAX_LOGGED_MISTAKES: Final = 20  # per log message: a file of another format has a mistake in each line
+
+
+class ConfigEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """The Events of a service about the file, and the recorder that writes them."""
+
+    recorder: LatestEventRecorder
+    component: str
+    accepted: str  # reason of the Event
+    rejected: str  # reason of the Event
+
+
+class CloudConfigStatus:
+    """The time of the last accepted file, and the mistakes of a newer rejected one."""
+
+    def __init__(
+        self, service: str, *, now: Callable[[], datetime], events: ConfigEvents | None = None
+    ) -> None:
+        """The file was accepted at startup. Without `events`, only metrics, log and problems report."""
+        self._service = service
+        self._now = now
+        self._events = events
+        self._loaded_at = now()
+        self._mistakes: tuple[str, ...] = ()
+
+    @property
+    def mistakes(self) -> tuple[str, ...]:
+        """The mistakes of the rejected file; () if the last file was accepted."""
+        return self._mistakes
+
+    def problems(self) -> tuple[str, ...]:
+        """Return the mistakes of the rejected file, as one sentence."""
+        return (self._summarize(),) if self._mistakes else ()
+
+    def export(self) -> None:
+        """Set the gauges; call it once a file is configured."""
+        metrics.RULES_RELOAD_SUCCESS.labels(self._service).set(not self._mistakes)
+        metrics.RULES_LAST_RELOAD.labels(self._service).set(self._loaded_at.timestamp())
+
+    def accept(self, text: str) -> None:
+        """Record an accepted file; `text` is the message of the Event after a rejection."""
+        was_rejected, self._mistakes = bool(self._mistakes), ()
+        self._loaded_at = self._now()
+        self.export()
+        if was_rejected and self._events is not None:
+            self._record(self._events, self._events.accepted, text)
+
+    def reject(self, mistakes: tuple[str, ...]) -> None:
+        """Record a rejected file; the last accepted one stays in use."""
+        self._mistakes = mistakes
+        self.export()
+        metrics.RULES_RELOAD_ERRORS.labels(self._service).inc()
+        more = len(mistakes) - _MAX_LOGGED_MISTAKES
+        shown = "; ".join(mistakes[:_MAX_LOGGED_MISTAKES]) + (f"; and {more} more" if more > 0 else "")
+        log.error("--cloud-config rejected, the previous one stays in use", extra={"mistakes": shown})
+        if self._events is not None:
+            self._record(self._events, self._events.rejected, self._summarize())
+
+    def _summarize(self) -> str:
+        first, *others = self._mistakes
+        more = f" (and {len(others)} more, see the log)" if others else ""
+        return f"{first}{more}; the configuration of {self._loaded_at:%Y-%m-%dT%H:%M:%SZ} stays in use"
+
+    def _record(self, events: ConfigEvents, reason: str, message: str) -> None:
+        events.recorder.record(
+            ObjectEvent(
+                regarding=CLUSTER_REFERENCE,
+                reason=reason,
+                message=message,
+                type="Warning" if self._mistakes else "Normal",
+                component=events.component,
+                discriminator="\n".join(self._mistakes),
+            )
+        )
+
+
+class OwnershipReloader:
+    """Provides the ownership section of the last valid file, for services that use nothing else of it.
+
+    It records no Events about an invalid file, because the labeler does.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        initial_config: CloudConfig,
+        *,
+        service: str,
+        controller: str,
+        poll_seconds: float,
+        on_change: Callable[[], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        """`initial_config` is the file at startup. `on_change` is called when the ownership changes."""
+        self._path = path
+        self._initial_config = initial_config
+        self._controller = controller
+        self._poll_seconds = poll_seconds
+        self._on_change = on_change
+        self._ownership = initial_config.ownership.for_controller(controller)
+        self._status = CloudConfigStatus(service, now=now)
+
+    def ownership(self) -> Ownership:
+        """Return the current ownership."""
+        return self._ownership
+
+    def problems(self) -> tuple[str, ...]:
+        """Return the mistakes of a rejected file."""
+        return self._status.problems()
+
+    async def run(self) -> None:
+        """Poll the file until cancelled; return at once if no file is configured."""
+        if self._path is None:
+            return
+        self._status.export()
+        file = CloudConfigReloader(self._path, self._initial_config)
+        await file.watch(self._apply, poll_seconds=self._poll_seconds)
+
+    def _apply(self, found: CloudConfig | CloudConfigError) -> None:
+        if isinstance(found, CloudConfigError):
+            self._status.reject(tuple(found.mistakes))
+            return
+        self._status.accept("")
+        ownership = found.ownership.for_controller(self._controller)
+        if ownership != self._ownership:
+            self._ownership = ownership
+            log.info("ownership of Nodes changed")
+            self._on_change()
