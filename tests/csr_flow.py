@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusError, Message
@@ -21,8 +20,8 @@ from services.metadata.machines.talos_client import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import NOW, make_csr_gone, make_csr_observed
-from tests.bus_actors import MAX_BYTES, run_during, wait_for_value, wait_until
-from tests.service_flow import make_dependencies
+from tests.bus_actors import MAX_BYTES, wait_for_value, wait_until
+from tests.metadata_actors import run_metadata_on
 
 # No machine is watched, so metadata polls only when an event requires it.
 UNWATCHED = MetadataSettings(watched_machines=0, probe_seconds=0.1)
@@ -72,8 +71,7 @@ class MetadataCsrFlow:
     ) -> AsyncIterator[tuple[MetadataService, FailingBus]]:
         """A metadata service on a bus of its own; `talos` None = the client that the settings describe."""
         bus = FailingBus(self.server, self.subjects)
-        service = MetadataService(make_dependencies(bus, seed=seed), settings, talos=talos)
-        async with run_during(service.run()):
+        async with run_metadata_on(bus, talos, settings, seed=seed) as service:
             yield service, bus
 
     # ---- events of the watcher

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.protocol import Bus
 from libs.common.contract.machine import FaultKind, Inventory, MachineFacts, MachineFault
 from libs.common.service.service import Dependencies
 from libs.talos.api import (
@@ -152,16 +153,25 @@ async def run_metadata(
     """Run a metadata service on a bus of its own; `talos` None = the client of the settings."""
     bus = await NatsBus.connect((url,), service="metadata", timing=QUICK)
     try:
-        parts = Dependencies(
-            bus=bus,
-            kube=None,
-            monotonic=time.monotonic,
-            now=lambda: datetime.now(UTC),
-            random=random.Random(seed),
-            identity=f"test_{seed}",
-        )
-        service = MetadataService(parts, settings, talos=talos)
-        async with run_during(service.run()):
+        async with run_metadata_on(bus, talos, settings, seed=seed) as service:
             yield service
     finally:
         await bus.close()
+
+
+@asynccontextmanager
+async def run_metadata_on(
+    bus: Bus, talos: TalosClient | None, settings: MetadataSettings, *, seed: int
+) -> AsyncIterator[MetadataService]:
+    """Run a metadata service on this bus."""
+    dependencies = Dependencies(
+        bus=bus,
+        kube=None,
+        monotonic=time.monotonic,
+        now=lambda: datetime.now(UTC),
+        random=random.Random(seed),
+        identity=f"test_{seed}",
+    )
+    service = MetadataService(dependencies, settings, talos=talos)
+    async with run_during(service.run()):
+        yield service
