@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusError, Message
