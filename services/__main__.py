@@ -1,4 +1,4 @@
-"""`python -m services`: every service in one process, on one bus and one client of the Kubernetes API."""
+"""`python -m services`: runs every service in one process, with one bus and one Kubernetes client."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The authority of one installation and what it issues: who signs, for which names, for how long."""
+"""Creates the certificate authority of one installation, and the certificates that it issues."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 _CLOCK_SKEW: Final = timedelta(minutes=5)
-_RENEWAL_FRACTION: Final = 1 / 3  # of its life is left
+_RENEWAL_FRACTION: Final = 1 / 3  # renew when this part of the lifetime is left
 
 
 class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_authority(key: ec.EllipticCurvePrivateKey, *, name: str, now: datetime, serial: int) -> KeyPair:
-    """A self-signed CA of that name."""
+    """Return a self-signed CA of that name."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     made = (
         _builder(subject, subject, key, serial)
@@ -54,9 +54,9 @@ def issue_certificate(
     now: datetime,
     serial: int,
 ) -> KeyPair:
-    """A certificate for a server, which is a client of its cluster's other servers, too.
+    """Issue a certificate for a server, which is also a client of the other servers of its cluster.
 
-    It ends no later than the authority's. Raises ValueError for an authority that cannot be read.
+    It expires no later than the authority. Raises ValueError for an invalid authority.
     """
     parent, parent_key = _parse_key_pair(authority)
     ends = min(now + lifetime, parent.not_valid_after_utc)
@@ -79,43 +79,43 @@ def issue_certificate(
 def explain_renewal(
     current: KeyPair | None, authority: KeyPair, *, names: Sequence[str], lifetime: timedelta, now: datetime
 ) -> str:
-    """Why a server needs another certificate than the one it has, "" if it does not."""
+    """Return why a server needs another certificate; "" if it can keep the current one."""
     if current is None:
-        return "there is none yet"
+        return "the server has none yet"
     try:
         certificate, key = _parse_key_pair(current)
         certificate.verify_directly_issued_by(_parse_key_pair(authority)[0])
     except Exception as error:  # noqa: BLE001 - InvalidSignature, ValueError, TypeError, and what a new version of the library adds: all mean one thing
-        return f"it cannot be used with the present authority ({type(error).__name__})"
+        return f"it is not valid with the present authority ({type(error).__name__})"
     if certificate.public_key() != key.public_key():
-        return "its key is another one's"
+        return "its key belongs to another certificate"
     if _read_names(certificate) != set(map(_general_name, names)):
-        return "it is for other names"
+        return "its names differ from the configured ones"
     if certificate.not_valid_after_utc - now > lifetime:
-        return "it lives longer than is wanted now"
-    # The shorter one: near the authority's end a certificate gets no whole life any more.
+        return "it is valid for longer than --certificate-lifetime"
+    # The shorter one: close to the expiry of the authority, a certificate gets less than a full lifetime.
     life = min(lifetime, certificate.not_valid_after_utc - certificate.not_valid_before_utc)
     if certificate.not_valid_after_utc - now < life * _RENEWAL_FRACTION:
-        return f"it ends at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
+        return f"it expires at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
     return ""
 
 
 def get_expiry(pair: KeyPair) -> datetime:
-    """When it ends. Raises ValueError if it cannot be read."""
+    """Return the expiry time of the certificate. Raises ValueError if it is invalid."""
     return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc
 
 
 def check_key_pair(pair: KeyPair) -> None:
-    """Raises ValueError unless it is a certificate and its own key."""
+    """Validate a certificate and its key. Raises ValueError if they are invalid or do not match."""
     certificate, key = _parse_key_pair(pair)
     if certificate.public_key() != key.public_key():
-        raise ValueError("the key is another certificate's")
+        raise ValueError("the key belongs to another certificate")
 
 
 def _parse_key_pair(pair: KeyPair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = load_pem_private_key(pair.key, None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key is none of an elliptic curve")  # noqa: TRY004 - of a file, not of an argument
+        raise ValueError("the key is not an elliptic curve key")  # noqa: TRY004 - the file is wrong, no argument
     return x509.load_pem_x509_certificate(pair.certificate), key
 
 

@@ -1,4 +1,4 @@
-"""Files: what a server reads, written so that it never sees half of it; Secrets as folders, for compose."""
+"""Writes files atomically, and stores Secrets as folders for compose."""
 
 import errno
 import os
@@ -13,30 +13,30 @@ _ALREADY_EXISTS: Final = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 class DirectoryKeyStore:
-    """Keys and authority below a directory, a folder for each Secret. Fulfils `prepare.Store`."""
+    """Implements `server_files.KeyStore` with a directory that has one folder per Secret."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     async def get_secret(self, name: str) -> Mapping[str, bytes] | None:
-        """What a Secret holds, None if there is none."""
+        """Return the data of a Secret; None if it does not exist."""
         return _read_directory(self._directory / name)
 
     async def create_secret(self, name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Make it, whole or not at all; what is there in the end: another's, if that was sooner."""
+        """Create a Secret atomically; return its data, or those of another process that was first."""
         return _create_directory(self._directory / name, data)
 
     async def publish_authority(self, name: str, certificate: str) -> None:
-        """Tell everybody whom to trust: `ca.crt` beside the folders."""
+        """Write the CA certificate as `ca.crt` beside the folders."""
         self._directory.mkdir(parents=True, exist_ok=True)
         write_file(self._directory / CA, certificate.encode(), mode=0o644)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def read_file(path: Path) -> bytes | None:
-    """What it holds, None if there is none."""
+    """Return the content of a file; None if it does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
-    """Replace it at once, unless it is like that already; whether it was not."""
+    """Replace a file atomically; return False if it had this content already."""
     if read_file(path) == content:
         return False
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

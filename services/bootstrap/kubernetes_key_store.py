@@ -1,4 +1,4 @@
-"""Secrets and a ConfigMap in Kubernetes: read, and made where there is none; no Secret is ever changed."""
+"""Reads Secrets and a ConfigMap in Kubernetes and creates missing ones. It never changes a Secret."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ class _Secret(msgspec.Struct, frozen=True):
 
 
 class KubernetesKeyStore:
-    """One installation in a namespace. Fulfils `prepare.Store`; every method raises KubeError.
+    """Implements `server_files.KeyStore` for one installation. Every method raises KubeError.
 
-    What is made bears the installation's label. A Secret of a release that set none is used as it is.
+    New objects get the label of the installation. Existing Secrets without the label are used as they are.
     """
 
     def __init__(self, kube: KubeApi, namespace: str, instance: str) -> None:
@@ -40,7 +40,7 @@ class KubernetesKeyStore:
         self._collection = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
 
     async def get_secret(self, name: str) -> Mapping[str, bytes] | None:
-        """What a Secret holds, None if there is none."""
+        """Return the data of a Secret; None if it does not exist."""
         path = f"{self._collection}/{quote(name, safe='')}"
         request = Request(verb="get", resource="secrets", name=name, path=path)
         try:
@@ -50,7 +50,7 @@ class KubernetesKeyStore:
         return {key: b64decode(value) for key, value in decode_answer(answer, _Secret, request).data.items()}
 
     async def create_secret(self, name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Make it; what is there in the end: another's, if that was sooner."""
+        """Create a Secret; return its data, or those of another process that was first."""
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -68,30 +68,31 @@ class KubernetesKeyStore:
         )
         try:
             await self._kube.transport.call(request)
-        except AlreadyExists as taken:
-            held = await self.get_secret(name)
-            if held is None:
-                raise Conflict("it was there, and is gone again", request=str(request)) from taken
-            return held
+        except AlreadyExists as error:
+            existing = await self.get_secret(name)
+            if existing is None:
+                raise Conflict("it existed and was deleted", request=str(request)) from error
+            return existing
         return data
 
     async def publish_authority(self, name: str, certificate: str) -> None:
-        """Tell everybody whom to trust, in a ConfigMap; what else it holds stays."""
+        """Write the CA certificate to a ConfigMap and keep its other keys."""
         try:
-            held = await self._kube.get_config_map(self._namespace, name)
+            existing = await self._kube.get_config_map(self._namespace, name)
         except NotFound:
             meta = ObjectMeta(name=name, labels=self._labels)
             await self._kube.create_config_map(
                 self._namespace, ConfigMap(metadata=meta, data={CA: certificate})
             )
             return
-        wanted = msgspec.structs.replace(
-            held,
-            metadata=msgspec.structs.replace(held.metadata, labels={**held.metadata.labels, **self._labels}),
-            data={**held.data, CA: certificate},
+        labels = {**existing.metadata.labels, **self._labels}
+        desired = msgspec.structs.replace(
+            existing,
+            metadata=msgspec.structs.replace(existing.metadata, labels=labels),
+            data={**existing.data, CA: certificate},
         )
-        if wanted != held:
-            await self._kube.update_config_map(self._namespace, wanted)
+        if desired != existing:
+            await self._kube.update_config_map(self._namespace, desired)
 
     async def close(self) -> None:
         """Close the connections."""

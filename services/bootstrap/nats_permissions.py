@@ -1,4 +1,4 @@
-"""What each identity may say to NATS, from the wiring: its subjects, and JetStream for its part there."""
+"""Derives the NATS permissions of each user from the service specs: its subjects and JetStream requests."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,7 +9,7 @@ from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import DURABLES, READER_USER
 from libs.common.contract.subjects import FLOW, ROOT, STREAM
 
-SYSTEM_USER: Final = "system"  # who has a server reload its configuration
+SYSTEM_USER: Final = "system"  # requests that a server reloads its configuration
 _API: Final = "$JS.API"
 _CONSUMER: Final = f"{_API}.CONSUMER"
 _FORBIDDEN_STREAM_VERBS: Final = (
@@ -20,7 +20,7 @@ _FORBIDDEN_CONSUMER_VERBS: Final = ("PAUSE", "LEADER.STEPDOWN")
 
 
 class NatsPermissions(msgspec.Struct, frozen=True, kw_only=True):
-    """Subjects that may be published to, less the denied ones, and those that may be heard."""
+    """The subjects to which a user may publish, minus the denied ones, and those that it may receive."""
 
     allow_publish: tuple[str, ...]
     deny_publish: tuple[str, ...] = ()
@@ -28,11 +28,11 @@ class NatsPermissions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_service_permissions(wiring: ServiceSpec) -> NatsPermissions:
-    """Those of a service.
+    """Return the permissions of a service.
 
-    A reply subject needs no right: the server answers to whatever subject is named, the stream's own among
-    them. So who publishes outside the flow may read the flow alone, or it could have the server publish
-    its words there.
+    A reply subject needs no permission: the server replies to any subject, also to one of the stream. So a
+    service that publishes outside the flow may only read the flow. Otherwise it could let the server publish
+    its own messages to the flow.
     """
     own = [durable.name for durable in wiring.durables]
     return NatsPermissions(
@@ -50,13 +50,13 @@ def build_service_permissions(wiring: ServiceSpec) -> NatsPermissions:
 
 
 def build_reader_permissions() -> NatsPermissions:
-    """Those of who only looks: all of the stream, and nothing to say."""
+    """Return the permissions of the read-only user: it reads the whole stream and publishes nothing."""
     return NatsPermissions(
         allow_publish=(
             f"{_API}.STREAM.INFO.{STREAM}",
             f"{_API}.DIRECT.GET.{STREAM}.{ROOT}.>",
             *_ordered_consumer_subjects((f"{FLOW}.>",)),
-            *(f"{_CONSUMER}.INFO.{STREAM}.{durable.name}" for durable in DURABLES),  # how deep queues are
+            *(f"{_CONSUMER}.INFO.{STREAM}.{durable.name}" for durable in DURABLES),  # for pending counts
         ),
         deny_publish=_foreign_durable_subjects([]),
         allow_subscribe=_inbox_subjects(READER_USER),
@@ -64,14 +64,14 @@ def build_reader_permissions() -> NatsPermissions:
 
 
 def build_system_permissions() -> NatsPermissions:
-    """Those of the bootstrap: no more than having a server read its configuration again."""
+    """Return the permissions of the bootstrap: it may only request a reload of the configuration."""
     return NatsPermissions(
         allow_publish=("$SYS.REQ.SERVER.*.RELOAD",), allow_subscribe=_inbox_subjects(SYSTEM_USER)
     )
 
 
 def list_forbidden_requests() -> tuple[str, ...]:
-    """Requests that nobody may send, and that a reply subject, which needs no right, must not send either."""
+    """Return the requests that no user may send, not even through a reply subject."""
     return (
         *(f"{_API}.STREAM.{verb}.{STREAM}" for verb in _FORBIDDEN_STREAM_VERBS),
         *(
@@ -87,7 +87,7 @@ def _inbox_subjects(user: str) -> tuple[str, ...]:
 
 
 def _ordered_consumer_subjects(filters: Iterable[str]) -> tuple[str, ...]:
-    """A follower's own consumer has a name that nobody can know beforehand."""
+    """Return the subjects for a follower's own consumer, whose name is random."""
     created = [f"{_CONSUMER}.CREATE.{STREAM}.*.{each}" for each in filters]
     if not created:
         return ()
@@ -120,7 +120,10 @@ def _provisioning_subjects() -> tuple[str, ...]:
 
 
 def _foreign_durable_subjects(own: Iterable[str]) -> tuple[str, ...]:
-    """The rights to a follower's consumer would reach durables, too: the watcher's to make, one's to read."""
+    """Return the subjects of durables that the permissions for a follower's consumer would include.
+
+    Only the watcher creates and deletes durables, and only its service reads one.
+    """
     made = [f"{_CONSUMER}.{verb}.{STREAM}.{d.name}" for d in DURABLES for verb in ("CREATE", "DELETE")]
     read = [f"{_CONSUMER}.MSG.NEXT.{STREAM}.{d.name}" for d in DURABLES if d.name not in own]
     return (*(f"{each}.>" if ".CREATE." in each else each for each in made), *read)

@@ -1,11 +1,11 @@
-"""What the bootstrap may do in Kubernetes: read and make what is its own, and change no Secret."""
+"""The Kubernetes permissions of the bootstrap: it reads and creates its own objects and changes no Secret."""
 
 from libs.common.contract.service_spec import PolicyRule
 from services.bootstrap.resource_names import ResourceNames
 
 
 def list_policy_rules(names: ResourceNames) -> tuple[PolicyRule, ...]:
-    """Its RBAC rules, all in the installation's namespace."""
+    """Return its RBAC rules, all in the namespace of the installation."""
     namespace = names.namespace
     return (
         PolicyRule(

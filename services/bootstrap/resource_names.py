@@ -1,4 +1,4 @@
-"""What NATS' objects are called: Secrets, ConfigMap, hosts. The chart says the same names."""
+"""The names of the Kubernetes objects and hosts of NATS. The chart uses the same names."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ CERTIFICATE, KEY, CA = "tls.crt", "tls.key", "ca.crt"
 
 
 class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one installation; `prefix` is the chart's full name."""
+    """The names of one installation; `prefix` is the chart's full name."""
 
     namespace: str
     prefix: str
@@ -20,7 +20,7 @@ class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nats(self) -> str:
-        """What runs the servers, and the Service that clients ask for."""
+        """The StatefulSet of the servers, and the Service for clients."""
         return f"{self.prefix}-nats"
 
     @property
@@ -34,11 +34,11 @@ class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every Secret there is."""
+        """The names of all Secrets."""
         return (*map(self.seed_secret, KEY_USERS), self.authority)
 
     def list_hosts(self) -> tuple[str, ...]:
-        """Whatever a client in the cluster, or another server, may call a server."""
+        """Return every host name by which a client in the cluster or another server may reach a server."""
         of_service = (self.nats, f"{self.nats}-headless", f"*.{self.nats}-headless")
         tails = (
             "",
@@ -49,7 +49,7 @@ class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
         return (*(name + tail for name in of_service for tail in tails), "localhost", "127.0.0.1", "::1")
 
     def list_routes(self, replicas: int) -> tuple[str, ...]:
-        """The host of each server of a cluster; none for a single one."""
+        """Return the host of each server of a NATS cluster; none for a single server."""
         if replicas == 1:
             return ()
         tail = f"{self.nats}-headless.{self.namespace}.svc.{self.cluster_domain}"

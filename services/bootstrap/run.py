@@ -1,4 +1,4 @@
-"""The process: from its command line to the files, and with --keep on from there."""
+"""The process of the bootstrap: reads its flags, then runs once, or continuously with --keep."""
 
 import asyncio
 import os
@@ -32,18 +32,19 @@ from services.bootstrap.settings import BootstrapSettings
 EXIT_CONFIGURATION: Final = 2
 _PROGRAM: Final = "python -m services.bootstrap"
 _DESCRIPTION: Final = (
-    "Makes what NATS and our services need to trust one another: a key for each service, an authority, this "
-    "server's certificate, and its configuration, in which each may do what it declares and no more."
+    "Creates the credentials of NATS and the services: a key for each service, a certificate authority and "
+    "this server's certificate. Writes the server's configuration, which gives each service only the "
+    "permissions that it declares."
 )
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when all is made, or after a signal; 2 when only another configuration can help."""
+    """Return the exit status: 0 after success or a signal, 2 for invalid configuration."""
     try:
         reading = read_settings([BootstrapSettings], arguments, os.environ)
         if reading.wants_help or reading.wants_version:
-            told = format_help(_PROGRAM, _DESCRIPTION, list_options(BootstrapSettings))
-            sys.stdout.write(told if reading.wants_help else f"talos-ccm {version('talos-ccm')}\n")
+            help_text = format_help(_PROGRAM, _DESCRIPTION, list_options(BootstrapSettings))
+            sys.stdout.write(help_text if reading.wants_help else f"talos-ccm {version('talos-ccm')}\n")
             return 0
         settings = reading.get(BootstrapSettings)
         setup_logging(log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity))
@@ -60,7 +61,7 @@ async def _run(settings: BootstrapSettings) -> int:
     store = _make_store(settings)
     async with AsyncExitStack() as endings:
         close_at_exit(endings, "store", store.close)
-        keeper = ServerReconciler(
+        reconciler = ServerReconciler(
             store,
             names,
             settings.out.absolute(),
@@ -70,13 +71,13 @@ async def _run(settings: BootstrapSettings) -> int:
         )
         with log_fields(service="bootstrap"):
             if settings.keep:
-                await _serve_health(endings, settings, keeper)
-            work = asyncio.create_task(keeper.run() if settings.keep else keeper.run_once())
+                await _serve_health(endings, settings, reconciler)
+            work = asyncio.create_task(reconciler.run() if settings.keep else reconciler.run_once())
             return await _run_until_signalled(work)
 
 
 async def _run_until_signalled(task: "asyncio.Task[None]") -> int:
-    """Its end, or a signal: as the first process of a container it gets none that it does not ask for."""
+    """Run until the task ends or a signal arrives; the first process of a container must handle signals."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
@@ -88,10 +89,10 @@ async def _run_until_signalled(task: "asyncio.Task[None]") -> int:
 
 
 async def _serve_health(
-    endings: AsyncExitStack, settings: BootstrapSettings, keeper: ServerReconciler
+    endings: AsyncExitStack, settings: BootstrapSettings, reconciler: ServerReconciler
 ) -> None:
     readiness = Readiness(time.monotonic)
-    readiness.add_check("nats", keeper.problems)
+    readiness.add_check("nats", reconciler.problems)
     readiness.mark_started()
     if settings.secure_port:
         certificate = (

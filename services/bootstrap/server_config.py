@@ -1,4 +1,4 @@
-"""The text of nats.conf: how a server listens, what it stores, and who may do what there."""
+"""Renders nats.conf: listeners, storage, cluster and the permissions of each user."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -17,44 +17,44 @@ from services.bootstrap.nats_permissions import (
     list_forbidden_requests,
 )
 
-_MEMORY_BYTES: Final = 64 * 2**20  # followers' consumers; the stream itself is on the file store
+_MEMORY_BYTES: Final = 64 * 2**20  # for the consumers of followers; the stream is in the file store
 _MAX_CONSUMERS: Final = 128
 _WILDCARD_ADDRESSES: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised here, not listened on
 
 
 class NatsServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One server as it is to run."""
+    """The configuration of one server."""
 
     name: str
     listen_address: str
     client_port: int
     route_port: int
-    monitor_port: int  # 0 = none
-    routes: tuple[str, ...]  # hosts of all servers of its cluster; none if it is alone
-    files_dir: PurePath  # where its certificate and the CA's are
+    monitor_port: int  # 0: none
+    routes: tuple[str, ...]  # hosts of all servers of its cluster; empty for a single server
+    files_dir: PurePath  # of its certificate and the CA's
     store_dir: PurePath
     store_bytes: int
 
     @property
     def own_host(self) -> str:
-        """Where who runs beside it finds it."""
+        """The host by which processes in the same pod reach the server."""
         return "127.0.0.1" if self.listen_address in _WILDCARD_ADDRESSES else self.listen_address
 
     @property
     def own_address(self) -> str:
-        """The same, with the port for clients."""
+        """The address by which clients in the same pod reach the server."""
         return _join_host_port(self.own_host, self.client_port)
 
 
 def build_permissions_by_user() -> dict[str, NatsPermissions]:
-    """Every identity that a server knows, but that of the system."""
+    """Return the permissions of every user except the system user."""
     return {wiring.service: build_service_permissions(wiring) for wiring in SERVICES} | {
         READER_USER: build_reader_permissions()
     }
 
 
 def render_server_config(server: NatsServerConfig, public_keys: Mapping[str, str]) -> str:
-    """The configuration; `public_keys` has one for each of `build_permissions_by_user`, and for `system`."""
+    """Render the configuration; `public_keys` has a key for each user, including the system user."""
     parts = [
         "# Made by `python -m services.bootstrap`; changed here, it is made anew.",
         f"server_name: {_quote(server.name)}",
@@ -64,7 +64,7 @@ def render_server_config(server: NatsServerConfig, public_keys: Mapping[str, str
         f"  store_dir: {_quote(server.store_dir)}",
         f"  max_memory_store: {_MEMORY_BYTES}",
         f"  max_file_store: {server.store_bytes}",
-        "  sync_interval: always",  # what was acknowledged survives a crash
+        "  sync_interval: always",  # acknowledged messages survive a crash
         "}",
         *(_render_cluster(server) if server.routes else []),
         "accounts {",
@@ -85,7 +85,7 @@ def render_server_config(server: NatsServerConfig, public_keys: Mapping[str, str
 
 
 def _render_forbidden_mappings() -> list[str]:
-    """JetStream takes requests in this account, and so those that an answer to such a subject is."""
+    """Map forbidden requests to an unused subject: JetStream accepts requests here, even replies."""
     nowhere = _quote("unheard")
     return [
         "    mappings: {",
@@ -95,7 +95,7 @@ def _render_forbidden_mappings() -> list[str]:
 
 
 def _render_account_limits(server: NatsServerConfig) -> list[str]:
-    """All servers together: a stream that lies on three of them counts three times."""
+    """Render the limits of all servers together: a stream with three replicas counts three times."""
     servers = max(1, len(server.routes))
     return [
         f"    jetstream: {{ max_mem: {servers * _MEMORY_BYTES}, max_file: {servers * server.store_bytes},",
@@ -111,7 +111,7 @@ def _render_listeners(server: NatsServerConfig) -> list[str]:
 
 
 def _render_cluster(server: NatsServerConfig) -> list[str]:
-    """Servers prove to one another who they are by the certificates that only the bootstrap gives."""
+    """Render the cluster; servers authenticate each other by the certificates of the bootstrap."""
     return [
         "cluster {",
         f"  name: {STREAM}",
@@ -162,5 +162,5 @@ def _join_host_port(host: str, port: int) -> str:
 
 
 def _quote(value: object) -> str:
-    """As JSON has it, which nats-server reads: without quotes a `$` begins a variable, a `#` a comment."""
+    """Quote as JSON, which nats-server accepts: unquoted, `$` begins a variable and `#` a comment."""
     return msgspec.json.encode(str(value)).decode()

@@ -1,4 +1,4 @@
-"""Keys, authority, certificate, configuration: gathered or made, and written where the server reads them."""
+"""Reads or creates keys, authority and certificate, and writes the files that the server reads."""
 
 import logging
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ TRUSTED_CERTIFICATES = (
 
 
 class KeyStore(Protocol):
-    """Where keys and the authority are kept."""
+    """Stores the keys and the authority."""
 
     async def get_secret(self, name: str, /) -> Mapping[str, bytes] | None: ...
     async def create_secret(self, name: str, data: Mapping[str, bytes], /) -> Mapping[str, bytes]: ...
@@ -43,18 +43,18 @@ class KeyStore(Protocol):
 
 
 class InvalidSecretError(Exception):
-    """What is kept is not what it must be; somebody has to delete it."""
+    """A stored Secret is invalid; an operator must delete it."""
 
 
 class InstallationKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """What all servers of an installation share."""
+    """The keys that all servers of an installation share."""
 
     authority: KeyPair
     public_keys: Mapping[str, str]
 
 
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One server and its certificate, as they are to be."""
+    """The desired state of one server and its certificate."""
 
     server: NatsServerConfig
     tls_names: tuple[str, ...]
@@ -62,7 +62,7 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server has now, and whether anything of it is new."""
+    """The written files of the server, and whether any of them changed."""
 
     certificate: KeyPair
     authority: KeyPair
@@ -70,7 +70,7 @@ class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ensure_installation_keys(store: KeyStore, names: ResourceNames, now: datetime) -> InstallationKeys:
-    """Read what is kept, and make what is not. Raises Unusable, KubeError or OSError."""
+    """Read the keys and create missing ones. Raises InvalidSecretError, KubeError or OSError."""
     authority = await _ensure_authority(store, names, now)
     keys = {user: await _ensure_public_key(store, names.seed_secret(user)) for user in KEY_USERS}
     await store.publish_authority(names.authority, authority.certificate.decode())
@@ -78,10 +78,10 @@ async def ensure_installation_keys(store: KeyStore, names: ResourceNames, now: d
 
 
 def write_server_files(out: Path, spec: ServerSpec, keys: InstallationKeys, now: datetime) -> WriteResult:
-    """Bring the files of one server up to date. Raises Unusable or OSError."""
+    """Bring the files of one server up to date. Raises InvalidSecretError or OSError."""
     out.mkdir(parents=True, exist_ok=True)
     _add_trusted_authority(out, keys.authority.certificate)
-    pair, anew = _ensure_certificate(out, spec, keys.authority, now)
+    pair, certificate_change = _ensure_certificate(out, spec, keys.authority, now)
     system = read_file(out / SYSTEM_SEED) or generate_seed()
     config = render_server_config(spec.server, {**keys.public_keys, SYSTEM_USER: public_key_of(system)})
     content = {
@@ -93,61 +93,62 @@ def write_server_files(out: Path, spec: ServerSpec, keys: InstallationKeys, now:
     }
     changed = [name for name, each in content.items() if write_file(out / name, each)]
     if changed:
-        log.info("files of the server were written", extra={"files": ",".join(changed), "certificate": anew})
+        fields = {"files": ",".join(changed), "certificate": certificate_change}
+        log.info("server files written", extra=fields)
     return WriteResult(certificate=pair, authority=keys.authority, is_changed=bool(changed))
 
 
 def drop_old_authority(out: Path) -> None:
-    """The server obeys what was written: an older authority need not be trusted any more."""
+    """Trust only the current authority, after the server has loaded the new files."""
     write_file(out / TRUSTED_CERTIFICATES, read_file(out / CA) or b"")
 
 
 async def _ensure_authority(store: KeyStore, names: ResourceNames, now: datetime) -> KeyPair:
-    held = await store.get_secret(names.authority)
-    if held is None:
+    data = await store.get_secret(names.authority)
+    if data is None:
         made = make_authority(_generate_key(), name=names.nats, now=now, serial=x509.random_serial_number())
-        log.info("a new authority was made", extra={"secret": names.authority})
-        held = await store.create_secret(names.authority, {CERTIFICATE: made.certificate, KEY: made.key})
+        log.info("certificate authority created", extra={"secret": names.authority})
+        data = await store.create_secret(names.authority, {CERTIFICATE: made.certificate, KEY: made.key})
     try:
-        pair = KeyPair(certificate=held[CERTIFICATE], key=held[KEY])
+        pair = KeyPair(certificate=data[CERTIFICATE], key=data[KEY])
         check_key_pair(pair)
     except (KeyError, ValueError) as error:
         raise InvalidSecretError(
-            f"{names.authority}: no certificate and key of an authority: {error!r}"
+            f"{names.authority}: no valid certificate and key of an authority: {error!r}"
         ) from error
     return pair
 
 
 async def _ensure_public_key(store: KeyStore, name: str) -> str:
-    held = await store.get_secret(name)
-    if held is None:
-        log.info("a new key was made", extra={"secret": name})
-        held = await store.create_secret(name, {SEED: generate_seed()})
+    data = await store.get_secret(name)
+    if data is None:
+        log.info("key created", extra={"secret": name})
+        data = await store.create_secret(name, {SEED: generate_seed()})
     try:
-        return public_key_of(held[SEED])
+        return public_key_of(data[SEED])
     except (KeyError, ValueError) as error:
-        raise InvalidSecretError(f"{name}: no key {SEED} with an NKey seed: {error!r}") from error
+        raise InvalidSecretError(f"{name}: no key {SEED} with a valid NKey seed: {error!r}") from error
 
 
 def _ensure_certificate(
     out: Path, spec: ServerSpec, authority: KeyPair, now: datetime
 ) -> tuple[KeyPair, str]:
-    """The certificate that the server has, or a new one and why."""
+    """Return the current certificate or a new one, and the change in words for the log."""
     certificate, key = read_file(out / CERTIFICATE), read_file(out / KEY)
-    held = KeyPair(certificate=certificate, key=key) if certificate and key else None
+    current = KeyPair(certificate=certificate, key=key) if certificate and key else None
     names, lifetime = spec.tls_names, spec.certificate_lifetime
-    why = explain_renewal(held, authority, names=names, lifetime=lifetime, now=now)
-    if held is not None and not why:
-        return held, "kept"
+    why = explain_renewal(current, authority, names=names, lifetime=lifetime, now=now)
+    if current is not None and not why:
+        return current, "kept"
     serial = x509.random_serial_number()
     try:
         pair = issue_certificate(
             authority, _generate_key(), names=names, lifetime=lifetime, now=now, serial=serial
         )
-    except ValueError as error:  # no time is left, or the clock was years ahead when the authority was made
-        until = f"the authority is good until {get_expiry(authority):%Y-%m-%dT%H:%M:%SZ}"
-        raise InvalidSecretError(f"{until}, and it is {now:%Y-%m-%dT%H:%M:%SZ} here: {error}") from error
-    return pair, f"anew: {why}"
+    except ValueError as error:  # the authority has expired, or was created with a clock years ahead
+        until = f"the authority is valid until {get_expiry(authority):%Y-%m-%dT%H:%M:%SZ}"
+        raise InvalidSecretError(f"{until}, and the clock says {now:%Y-%m-%dT%H:%M:%SZ}: {error}") from error
+    return pair, f"renewed: {why}"
 
 
 def _add_trusted_authority(out: Path, authority: bytes) -> None:

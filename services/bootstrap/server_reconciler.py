@@ -1,4 +1,4 @@
-"""The sidecar of a server: looks again and again, and has the server reload what has changed."""
+"""Updates the files of a server periodically, and lets the server reload changed ones."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ _RETRY_SECONDS: Final = 2.0
 
 
 class ServerReconciler:
-    """Of one server; `problems` says what it could not do."""
+    """Reconciles the keys, the certificate and the configuration of one server."""
 
     def __init__(
         self,
@@ -51,23 +51,23 @@ class ServerReconciler:
         self._spec = spec
         self._now = now
         self._interval_seconds = interval_seconds
-        self._problem = "has not looked yet"
-        # At first, too: whoever wrote the files before us may have ended before the server read them.
+        self._problem = "the files of the server have not been written yet"
+        # Initially true: an earlier process may have ended between its write and the reload.
         self._needs_reload = True
 
     def problems(self) -> tuple[str, ...]:
-        """Why keys, certificate or the server's configuration may not be what they should be."""
+        """Return why keys, certificate or configuration of the server may be out of date."""
         return (self._problem,) if self._problem else ()
 
     async def run_once(self) -> None:
-        """Until everything has been made once."""
+        """Retry until everything was written once."""
         while True:
             if await self._try(self._update_files):
                 return
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Reconcile periodically until cancelled."""
         while True:
             done = await self._try(self._reconcile)
             await asyncio.sleep(
@@ -81,7 +81,7 @@ class ServerReconciler:
             await reload_server(self._access())
             drop_old_authority(self._directory)
             self._needs_reload = False
-            log.info("the server has read its configuration")
+            log.info("server configuration reloaded")
 
     async def _update_files(self) -> WriteResult:
         kept = await ensure_installation_keys(self._store, self._names, self._now())
@@ -91,14 +91,14 @@ class ServerReconciler:
         return made
 
     async def _try(self, attempt: Callable[[], Awaitable[object]]) -> bool:
-        """Whether it succeeded; whatever the world does, there is another look."""
+        """Return whether the attempt succeeded; the caller retries after a failure."""
         problem = ""
         try:
             await attempt()
         except (KubeError, BusError, OSError, InvalidSecretError) as error:
             problem = str(error)
         if problem and problem != self._problem:
-            log.warning("not done, trying again", extra={"reason": problem})
+            log.warning("reconcile failed, will retry", extra={"reason": problem})
         self._problem = problem
         return not problem
 

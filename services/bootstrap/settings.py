@@ -1,4 +1,4 @@
-"""What the bootstrap can be told."""
+"""Settings of the bootstrap."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -8,27 +8,28 @@ import msgspec
 
 from libs.common.settings.flags import BIND_ADDRESS, HEALTH_AND_METRICS, KUBERNETES, LOGS_AND_TRACES, Flag
 
-_OBJECTS_GROUP: Final = "What is made"
+_OBJECTS_GROUP: Final = "Objects and files"
 _SERVER_GROUP: Final = "The NATS server"
 _RENEWAL_GROUP: Final = "Renewal"
 _YEAR_SECONDS: Final = 365 * 86400.0
 
 
 class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Names, where files go, how the server listens, and how long certificates live."""
+    """Settings of the bootstrap."""
 
     namespace: Annotated[
-        str, Flag("namespace", "Namespace of NATS, of its Secrets and of our services.", _OBJECTS_GROUP)
+        str, Flag("namespace", "Namespace of NATS, its Secrets and the services.", _OBJECTS_GROUP)
     ] = "kube-system"
     prefix: Annotated[
         str,
-        Flag("prefix", "What the names of NATS' objects begin with: the chart's full name.", _OBJECTS_GROUP),
+        Flag("prefix", "Prefix of the names of all objects of NATS: the chart's full name.", _OBJECTS_GROUP),
     ] = "talos-cloud-controller-manager"
     instance: Annotated[
         str,
         Flag(
             "instance",
-            "Label app.kubernetes.io/instance of what is made, by which it is removed. Default: the prefix.",
+            "Value of the label app.kubernetes.io/instance on all created objects, which selects them for "
+            "removal. Default: the prefix.",
             _OBJECTS_GROUP,
         ),
     ] = ""
@@ -36,7 +37,7 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path,
         Flag(
             "out",
-            "Directory for nats.conf and the files that it names; nats-server must see it at this same path.",
+            "Directory for nats.conf and the files that it names; nats-server must use the same path.",
             _OBJECTS_GROUP,
         ),
     ] = Path("/etc/nats")
@@ -44,8 +45,8 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "files",
-            "Keep keys and authority as files below this directory, a folder for each Secret, and not in "
-            "Kubernetes: for compose and for a look.",
+            "Store keys and authority as files below this directory, one folder per Secret, instead of in "
+            "Kubernetes: for compose and for tests.",
             _OBJECTS_GROUP,
         ),
     ] = None
@@ -53,18 +54,18 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Flag(
             "keep",
-            "Go on: renew what ends, make anew what was deleted, have the server reload its configuration.",
+            "Run continuously: renew certificates, create deleted objects again, reload the server.",
             _RENEWAL_GROUP,
         ),
     ] = False
     reconcile_interval_seconds: Annotated[
-        float, Flag("look-every", "How often --keep looks at it all.", _RENEWAL_GROUP, at_least=0.1)
+        float, Flag("look-every", "Interval at which --keep checks everything.", _RENEWAL_GROUP, at_least=0.1)
     ] = 60.0
     certificate_seconds: Annotated[
         float,
         Flag(
             "certificate-lifetime",
-            "How long the server's certificate lives. It is renewed when a third of that is left.",
+            "Lifetime of the server's certificate, which is renewed when a third of it is left.",
             _RENEWAL_GROUP,
             at_least=1.0,
         ),
@@ -80,13 +81,13 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "cluster.local"
     tls_names: Annotated[
         tuple[str, ...],
-        Flag("tls-names", "More names and addresses that the server's certificate is for.", _SERVER_GROUP),
+        Flag("tls-names", "Additional names and addresses for the server's certificate.", _SERVER_GROUP),
     ] = ()
     listen_address: Annotated[
         str,
         Flag(
             "listen-address",
-            "Address that the server listens on. 0.0.0.0 means all addresses of both families.",
+            "Address on which the server listens. 0.0.0.0 means all addresses of both families.",
             _SERVER_GROUP,
         ),
     ] = "0.0.0.0"  # noqa: S104 - the services come from other pods
@@ -100,20 +101,20 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Flag(
             "monitor-port",
-            "Port of /healthz, for probes. 0 = do not serve.",
+            "Port of /healthz for probes; 0 disables it.",
             _SERVER_GROUP,
             at_least=0,
             at_most=65535,
         ),
     ] = 8222
-    store_dir: Annotated[Path, Flag("store-dir", "Directory for what the server stores.", _SERVER_GROUP)] = (
+    store_dir: Annotated[Path, Flag("store-dir", "Directory for the server's streams.", _SERVER_GROUP)] = (
         Path("/data")
     )
     store_bytes: Annotated[
         int,
         Flag(
             "store-bytes",
-            "How much the stream may hold; the volume needs twice that, for what is not compacted yet.",
+            "Maximum size of the stream; the volume needs twice as much, because of data not compacted yet.",
             _SERVER_GROUP,
             at_least=64 * 2**20,
         ),
@@ -122,7 +123,7 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "kubeconfig",
-            "Kubeconfig file. Without it: the files in KUBECONFIG, else the service account of this pod.",
+            "Kubeconfig file. Default: the files in KUBECONFIG, else the service account of this pod.",
             KUBERNETES,
         ),
     ] = None
@@ -130,7 +131,7 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Flag(
             "secure-port",
-            "Port of /livez, /readyz and /metrics with --keep. 0 = do not serve.",
+            "Port of /livez, /readyz and /metrics with --keep; 0 disables them.",
             HEALTH_AND_METRICS,
             at_least=0,
             at_most=65535,
@@ -138,22 +139,22 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10464
     bind_address: Annotated[str, BIND_ADDRESS] = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from outside
     secure_serving: Annotated[
-        bool, Flag("secure-serving", "Serve HTTPS; false = plain HTTP, for a local look.", HEALTH_AND_METRICS)
+        bool, Flag("secure-serving", "Serve HTTPS; false: plain HTTP, for local tests.", HEALTH_AND_METRICS)
     ] = True
     verbosity: Annotated[
         int,
-        Flag("v", "How much is told: up to 2 the normal, from 3 on everything.", LOGS_AND_TRACES, at_least=0),
+        Flag("v", "Log verbosity: 0 to 2 is normal, 3 and more is debug.", LOGS_AND_TRACES, at_least=0),
     ] = 2
     logging_format: Annotated[
-        Literal["text", "json"], Flag("logging-format", "How lines look.", LOGS_AND_TRACES)
+        Literal["text", "json"], Flag("logging-format", "Format of log lines.", LOGS_AND_TRACES)
     ] = "text"
 
     def problems(self) -> tuple[str, ...]:
-        """Mistakes between fields."""
+        """Return the invalid and contradictory settings."""
         found = []
         if self.replicas % 2 == 0:
             found.append(
-                f"--replicas={self.replicas}: an even number survives no more than one less: 1, 3 or 5"
+                f"--replicas={self.replicas}: an even number tolerates no more failures: use 1, 3 or 5"
             )
         if not _is_address(self.listen_address):
             found.append(f'--listen-address: "{self.listen_address}" is not an IP address')

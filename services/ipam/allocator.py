@@ -93,7 +93,7 @@ class Allocator:
         self.pages = PageCache()
         # uid -> podCIDRs, from the last list
         self._pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] | None = None
-        self._node_names_by_uid: Mapping[str, str] = {}  # of the same Nodes, for messages
+        self._node_names_by_uid: Mapping[str, str] = {}  # for messages
         self._resets = 0  # number of resets: a list of Nodes that began before the last one does not count
         self._cursors: dict[tuple[str, int], str] = {}
         self._in_flight: Counter[str] = Counter()  # by range, unanswered writes

@@ -48,7 +48,7 @@ class ConfigReloader:
         self._on_change = on_change
         self._ownership = settings.file.ownership.for_controller(NODE_IPAM)
         self._current = settings.file.pools
-        self._requested_pools: tuple[Pool, ...] | None = None  # of a valid file that is not accepted yet
+        self._requested_pools: tuple[Pool, ...] | None = None  # from a valid file, not accepted yet
         self._event_recorder = LatestEventRecorder(kube, now=now, random=random)
         events = ConfigEvents(
             recorder=self._event_recorder,

@@ -34,7 +34,7 @@ class IntervalSet:
             return
         left, right = self._begins[low], self._ends[high - 1]
         self.size -= self._length(low, high)
-        begins, ends = [], []  # of the parts that remain on both sides
+        begins, ends = [], []  # the parts that remain on both sides
         if left < begin:
             begins.append(left)
             ends.append(begin)

@@ -132,7 +132,7 @@ class LeaseElector:
             except TimeoutError:
                 raise self._lose(f"not renewed in time{self._error_suffix()}") from None
             if isinstance(answer, LeaseDenial):
-                raise self._lose(f"{answer.holder or 'nobody'} holds it now")
+                raise self._lose(f"{answer.holder or 'no watcher'} holds it now")
             if answer is not None:
                 self._step_down_if_cut_off()
                 on_renewed()
@@ -149,7 +149,7 @@ class LeaseElector:
         if answer is None:
             raise TemporaryError("cannot confirm the leadership", self._last_error)
         if isinstance(answer, LeaseDenial):
-            raise self._lose(f"{answer.holder or 'nobody'} holds it now")
+            raise self._lose(f"{answer.holder or 'no watcher'} holds it now")
 
     async def release(self) -> None:
         self._is_leading = False

@@ -132,11 +132,11 @@ async def test_an_authority_that_has_ended_or_is_of_the_future_is_named_and_kept
     kept = await ensure_installation_keys(store, NAMES, NOW)
     wanted = ServerSpec(server=SERVER, tls_names=NAMES.list_hosts(), certificate_lifetime=timedelta(days=365))
     now = NOW + timedelta(days=365 * years)
-    with pytest.raises(InvalidSecretError, match=f"good until 2035-.*it is {now:%Y}-"):
+    with pytest.raises(InvalidSecretError, match=f"valid until 2035-.*clock says {now:%Y}-"):
         write_server_files(out, wanted, kept, now)
     assert not (out / "nats.conf").exists()
     keeper = ServerReconciler(store, NAMES, out, wanted, now=lambda: now, interval_seconds=3600)
     looking = asyncio.create_task(keeper.run())
-    await wait_until(lambda: any("good until" in problem for problem in keeper.problems()))
+    await wait_until(lambda: any("valid until" in problem for problem in keeper.problems()))
     assert not looking.done(), "who looks again sees the authority that somebody makes"
     looking.cancel()
