@@ -1,4 +1,4 @@
-"""Around the labeler in tests: an API server's Nodes in memory, and a labeler on a bus of its own."""
+"""Test actors around the labeler: an API server in memory, and a labeler with its own bus connection."""
 
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,12 +24,12 @@ from tests.status_patch import apply_status_patch
 
 
 class InMemoryNodes:
-    """The Nodes and Events of an API server; held to the real one by the labeler's conformance suite."""
+    """The Nodes and Events of an API server; the labeler's conformance suite also runs on the real one."""
 
     def __init__(self, *nodes: Node) -> None:
         self.events: list[ObjectEvent] = []
-        self.requests: list[tuple[str, str]] = []  # (verb, resource), failed ones too
-        self.failing: dict[str, KubeError] = {}  # resource -> what every write of it raises
+        self.requests: list[tuple[str, str]] = []  # (verb, resource), also of failed requests
+        self.failing: dict[str, KubeError] = {}  # resource -> the error that each write raises
         self.before: Callable[[str], object] = lambda resource: None  # called at the start of each write
         self._documents: dict[str, dict[str, Any]] = {}
         self._event_names: set[str] = set()
@@ -38,36 +38,36 @@ class InMemoryNodes:
             self.put(node)
 
     def put(self, node: Node) -> Node:
-        """Create or replace, as somebody else does; the node gets the next resourceVersion."""
+        """Create or replace as another client; the Node gets the next resourceVersion."""
         return self._store(msgspec.json.decode(msgspec.json.encode(node)))
 
     def change(self, name: str, **metadata: Any) -> Node:
-        """Replace parts of the metadata, as somebody else does."""
+        """Replace parts of the metadata as another client."""
         node = self.node(name)
         return self.put(
             msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, **metadata))
         )
 
     def node(self, name: str) -> Node:
-        """As it is now."""
+        """Return the current Node."""
         return msgspec.convert(self._documents[name], Node)
 
     def delete(self, name: str) -> None:
         del self._documents[name]
 
     def list_writes(self) -> list[str]:
-        """The resources written, in order."""
+        """Return the written resources, in order."""
         return [resource for verb, resource in self.requests if verb != "get"]
 
     def list_patches(self) -> list[str]:
-        """What has been patched, Events apart: they follow when nothing is patched any more."""
+        """Return the patched resources without Events, which follow after the patches."""
         return [resource for verb, resource in self.requests if verb == "patch"]
 
     def list_event_reasons(self, name: str) -> list[str]:
-        """Reasons of the Events on a Node, in order."""
+        """Return the reasons of the Events on a Node, in order."""
         return [event.reason for event in self.events if event.regarding.name == name]
 
-    # ---- node_api.Kubernetes
+    # ---- node_writer.NodeClient
 
     async def get_node(self, name: str) -> Node:
         self.requests.append(("get", "nodes"))
@@ -128,7 +128,7 @@ async def run_labeler(
     ready: bool = True,
     **settings: Any,
 ) -> AsyncIterator[LabelerService]:
-    """A labeler on a bus of its own, as in a process of its own."""
+    """Run a labeler with its own bus connection, as in a separate process."""
     clock = clock or ManualClock()
     bus = await NatsBus.connect((url,), service="labeler", timing=QUICK)
     try:

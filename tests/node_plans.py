@@ -1,4 +1,4 @@
-"""Plans in tests, and what the API server makes of them."""
+"""Plans in tests, and the Nodes after them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ from tests.status_patch import apply_status_patch
 
 
 def compile_cluster_config(text: str = "", **config: Any) -> ClusterConfig:
-    """What holds for all Nodes with these rules, as a file writes them."""
+    """The cluster config of a file with these rules."""
     return ClusterConfig(rules=compile_rules(parse_cloud_config(text, "ccm-config.yaml")), **config)
 
 
@@ -42,7 +42,7 @@ def to_document(node: Node) -> dict[str, Any]:
 
 
 def apply_plan(node: Node, plan: Plan) -> Node:
-    """The Node as the API server would hold it after the plan's two patches."""
+    """The Node on the API server after the plan's two patches."""
     document = to_document(node)
     gone = BLOCKED_CONDITION if plan.removes_condition else ""
     status = build_status_patch(node, addresses=plan.addresses, remove_condition=gone, now=NOW)
@@ -51,7 +51,7 @@ def apply_plan(node: Node, plan: Plan) -> Node:
 
 
 def plan_for(node: Node, facts: MachineFacts, config: ClusterConfig) -> Plan:
-    """The plan for a machine known by its node name."""
+    """The plan for a machine that was recognized by its node name."""
     return plan_node(node, facts, "nodename", config)
 
 
@@ -91,13 +91,13 @@ def change_metadata(
 
 
 def decode_record_annotation(node: Node) -> dict[str, Any]:
-    """What the Node's record says."""
+    """The content of the Node's ownership record."""
     found: dict[str, Any] = msgspec.json.decode(node.annotations[FIELD_OWNERSHIP_ANNOTATION])
     return found
 
 
 def set_ownership_record(node: Node, text: str) -> Node:
-    """The Node with that text as its record, as the labeler writes it: with its digest."""
+    """The Node with that text as its ownership record, and with the digest."""
     return change_metadata(
         node,
         labels={FIELD_OWNERSHIP_DIGEST_LABEL: compute_digest(text)},
@@ -106,7 +106,7 @@ def set_ownership_record(node: Node, text: str) -> Node:
 
 
 def exclude_record_label(labels: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Labels without the one that vouches for the record."""
+    """The labels without the digest of the ownership record."""
     return {key: value for key, value in labels.items() if key != FIELD_OWNERSHIP_DIGEST_LABEL}
 
 

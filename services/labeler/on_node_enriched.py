@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.bus.protocol import Bus, BusError, Message
 from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
@@ -29,37 +31,30 @@ class _DeferToOtherReplica(Exception):
     """Another replica may have newer rules, so this one must not write now; the message is the reason."""
 
 
-class _EventPlanner:
+class _EventPlanner(msgspec.Struct, frozen=True):
     """Plans for one event. It reads the settings for each plan: between two writes, they may change."""
 
-    def __init__(
-        self,
-        event: NodeEnriched | NodeUnreachable,
-        config: Callable[[], ClusterConfig],
-        replica_conflicts: ReplicaConflicts,
-        clock: Callable[[], float],
-    ) -> None:
-        self._event = event
-        self._config = config
-        self._replica_conflicts = replica_conflicts
-        self._clock = clock
+    event: NodeEnriched | NodeUnreachable
+    config: Callable[[], ClusterConfig]
+    replica_conflicts: ReplicaConflicts
+    clock: Callable[[], float]
 
     def plan(self, node: Node, rejection: Rejection) -> Plan:
         """Plan the changes to the Node. Raises _DeferToOtherReplica."""
-        event = self._event
+        event = self.event
         if isinstance(event, NodeUnreachable):
-            return plan_unreachable_node(node, event, self._config())
-        started_at = self._clock()
-        plan = plan_node(node, event.facts, event.verified_by, self._config(), rejection)
-        _DURATION.observe(self._clock() - started_at)
-        if why := self._replica_conflicts.why_wait(node, plan):
+            return plan_unreachable_node(node, event, self.config())
+        started_at = self.clock()
+        plan = plan_node(node, event.facts, event.verified_by, self.config(), rejection)
+        _DURATION.observe(self.clock() - started_at)
+        if why := self.replica_conflicts.why_wait(node, plan):
             raise _DeferToOtherReplica(why)
-        self._replica_conflicts.record_plan(node, plan)
+        self.replica_conflicts.record_plan(node, plan)
         return plan
 
     def is_excluded(self, node: Node) -> bool:
         """Return whether --cloud-config now excludes the Node."""
-        return is_excluded(node, self._event, self._config())
+        return is_excluded(node, self.event, self.config())
 
 
 class OnNodeEnriched:

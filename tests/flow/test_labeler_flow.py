@@ -1,4 +1,4 @@
-"""The labeler between a real bus and an API server in memory: what it writes, and what it must not."""
+"""The labeler on a real bus and an in-memory API server: the requests that it sends and avoids."""
 
 import asyncio
 
@@ -266,7 +266,7 @@ async def test_the_newest_observation_is_planned_on_not_the_one_in_the_message(
         await flow.publish_node(initialized)
         await flow.enrich(make_node(), make_facts(), observed=place)
         await flow.wait_for_decision("web-1", "updated")
-    assert "events" not in kube.list_writes()  # somebody else has initialised it
+    assert "events" not in kube.list_writes()  # another controller has initialized it
 
 
 async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: FlowActor, nats_server: NatsServer):
@@ -296,7 +296,7 @@ async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(
         )
         await flow.wait_for_decision("web-1", "updated")
         place = await flow.publish_node(kube.node("web-1"))
-        await wait_until(lambda: _heard(labeler, place), "the update is heard of")
+        await wait_until(lambda: _heard(labeler, place), "the update is received")
         await labeler._on_node_enriched(older)  # another replica's view of it would have been as old
     assert kube.node("web-1").labels["topology.kubernetes.io/zone"] == "new"
     assert len(kube.list_writes()) == 4
@@ -384,7 +384,7 @@ async def test_observe_only_writes_nothing_and_publishes_what_it_would_have_writ
 ):
     kube, clock = InMemoryNodes(make_node()), ManualClock()
     async with run_labeler(nats_server.url, kube, clock=clock, observe_only=True):
-        clock.advance(3600.0)  # nobody leads: with observe-only nobody needs to
+        clock.advance(3600.0)  # no watcher leads; observe-only needs no leader
         await flow.enrich(make_node(), make_facts())
         decided = await flow.wait_for_decision("web-1", "would-initialize")
         await flow.publish_unreachable(make_node("down"), REFUSED)
@@ -419,7 +419,7 @@ async def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_i
         decided = await flow.wait_for_decision("web-1", "unchanged")
         assert decided.reason.startswith("left as it is")
         await flow.enrich(kube.node("web-1"), make_facts())
-        await wait_until(lambda: _says(flow, IN_SYNC_REASON), "its return is told")
+        await wait_until(lambda: _says(flow, IN_SYNC_REASON), "the recovery is published")
     assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
 
 
@@ -505,7 +505,7 @@ async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(
         await flow.wait_until_handled()
         kube.put(make_node(uid="uid-2"))
         await flow.enrich(make_node(uid="uid-2"), make_facts())
-        await wait_until(lambda: _of_uid(flow, "uid-2"), "told anew")
+        await wait_until(lambda: _of_uid(flow, "uid-2"), "published again")
     assert kube.list_event_reasons("web-1") == ["Synced", "Synced"]
 
 

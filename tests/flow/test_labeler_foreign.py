@@ -1,4 +1,4 @@
-"""A Node that the file has be another's, between a real bus and an API server in memory: no request."""
+"""Nodes that --cloud-config excludes, on a real bus and an in-memory API server: no request."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -148,7 +148,7 @@ async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_b
 async def test_a_file_that_gives_a_node_away_between_two_writes_has_the_second_left_out(
     flow: FlowActor, nats_server: NatsServer, tmp_path: Path
 ):
-    """Its addresses are written; its label, providerID and taint are another's by then, as are Events."""
+    """Excluded between two writes: the addresses are written, but no label, providerID, taint or Event."""
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
     kube = InMemoryNodes(make_node(labels={"team": "a"}))
@@ -173,7 +173,7 @@ async def test_a_file_that_gives_a_node_away_between_two_writes_has_the_second_l
 async def test_a_node_that_is_relabelled_between_plan_and_write_is_not_written(
     flow: FlowActor, nats_server: NatsServer
 ):
-    """Nobody has told us of the new label: the patch holds the one by which the Node was ours."""
+    """The new label is not published yet: the patch tests the label by which the Node was selected."""
     node = make_node(labels={"team": "a"}, addresses=ADDRESSES)
     kube = InMemoryNodes(node)
     kube.change("web-1", labels=THEIRS)

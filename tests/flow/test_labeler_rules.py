@@ -1,4 +1,4 @@
-"""Rules that change while the labeler runs: obeyed on every Node within seconds, unless they are bad."""
+"""Rules that change while the labeler runs: valid ones reach every Node within seconds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +29,7 @@ BAD_TEMPLATE = 'transformations:\n- name: team\n  labels:\n    team: "{{ .Zone "
 
 
 def team(value: str, *, on: str = "") -> str:
-    """A file whose one rule sets the label `team`, on machines of that hostname or on all."""
+    """A file with one rule that sets the label `team`, on machines with that hostname or on all."""
     one = f"\n  nodeSelector: [{{matchExpressions: [{{key: hostname, operator: In, values: [{on}]}}]}}]"
     return f"transformations:\n- name: team{one if on else ''}\n  labels: {{team: {value}}}\n"
 
@@ -49,7 +49,7 @@ def mounted(tmp_path: Path) -> MountedConfigMap:
 async def ruled(
     nats_server: NatsServer, kube: InMemoryNodes, mounted: MountedConfigMap, **settings: Any
 ) -> AsyncIterator[LabelerService]:
-    """A labeler that looks at its file all the time and starts to replay at once."""
+    """Run a labeler that polls its file without a pause and starts a rollout without a delay."""
     file = parse_cloud_config(mounted.path.read_text(), str(mounted.path))
     quick = {"cloud_config_poll_seconds": 0.01, "rollout_spread_seconds": 0.0}
     running = run_labeler(nats_server.url, kube, cloud_config=mounted.path, file=file, **(quick | settings))
@@ -58,7 +58,7 @@ async def ruled(
 
 
 async def joined(flow: FlowActor, nodes: list[Node]) -> None:
-    """All of them are initialised, and no message of theirs is under way."""
+    """Enrich the Nodes and wait until they are initialized and all messages are handled."""
     for node in nodes:
         await flow.enrich(node, make_facts(node_name=node.name, hostname=node.name))
     for node in nodes:
@@ -71,7 +71,7 @@ def says(kube: InMemoryNodes, value: str | None, *nodes: Node) -> Callable[[], b
 
 
 async def seen_by(flow: FlowActor, kube: InMemoryNodes, nodes: list[Node], *labelers: LabelerService) -> None:
-    """The watcher tells of the Nodes as they are, and these have heard it."""
+    """Publish the current Nodes as the watcher and wait until the labelers have received them."""
     places = {node.name: await flow.publish_node(kube.node(node.name)) for node in nodes}
 
     def all_heard() -> bool:
@@ -82,11 +82,11 @@ async def seen_by(flow: FlowActor, kube: InMemoryNodes, nodes: list[Node], *labe
         ]
         return all(message and message.sequence == place for message, place in heard)
 
-    await wait_until(all_heard, "they hear of it")
+    await wait_until(all_heard, "the labelers receive it")
 
 
 async def all_looked_at(labeler: LabelerService) -> None:
-    """The newest rules hold, and no Node is left that was not looked at by them."""
+    """Wait until the rollout is finished."""
     await wait_until(lambda: not labeler._rollout.is_busy, "all nodes are looked at again")
 
 
@@ -218,7 +218,7 @@ async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_sta
         [problem] = labeler.problems()
         assert mistake in problem
         assert "the content of 2026-03-01T12:00:00Z stays in effect" in problem
-        await wait_until(lambda: bool(kube.list_event_reasons("kube-system")), "it is told")
+        await wait_until(lambda: bool(kube.list_event_reasons("kube-system")), "it is reported")
         event = next(event for event in kube.events if event.regarding.kind == "Namespace")
         assert (event.reason, event.type) == ("CloudConfigRejected", "Warning")
         assert mistake in event.message
@@ -230,7 +230,8 @@ async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_sta
         await wait_until(says(kube, "blue", node), "the next good one is obeyed")
         assert (labeler.problems(), success._value.get()) == ((), 1)
         await wait_until(
-            lambda: kube.list_event_reasons("kube-system")[-1] == "CloudConfigAccepted", "that is told, too"
+            lambda: kube.list_event_reasons("kube-system")[-1] == "CloudConfigAccepted",
+            "the return is reported",
         )
 
 
@@ -282,15 +283,15 @@ async def test_each_key_that_a_rule_cannot_set_is_an_event_of_its_own_and_the_re
             "rule 'odd': label 'two' with the value 'c d' is left out",
         ]
 
-        def both_are_told() -> bool:
+        def both_are_reported() -> bool:
             return all(any(said.startswith(line) for said in skipped()) for line in told)
 
-        await wait_until(both_are_told, "both are told")
+        await wait_until(both_are_reported, "both are reported")
         before = len(skipped())
         mounted.replace_text(
-            'transformations:\n- {name: odd, labels: {team: red, one: "{{ .Zone }}", two: mended}}\n'
+            'transformations:\n- {name: odd, labels: {team: red, one: "{{ .Zone }}", two: repaired}}\n'
         )
-        await wait_until(lambda: kube.node("n0").labels.get("two") == "mended", "one of them is mended")
+        await wait_until(lambda: kube.node("n0").labels.get("two") == "repaired", "one of them is repaired")
         await all_looked_at(labeler)
         assert len(skipped()) == before, "what holds as before is not told again"
 
@@ -357,7 +358,9 @@ async def test_what_kubernetes_refuses_of_rules_alone_is_told_and_a_joining_node
         await joined(flow, nodes)
         assert kube.node("n0").is_initialized
         assert says(kube, None, node)()
-        await wait_until(lambda: kube.list_event_reasons("n0") == ["Synced", "RulesRefused"], "it is told")
+        await wait_until(
+            lambda: kube.list_event_reasons("n0") == ["Synced", "RulesRefused"], "it is reported"
+        )
         kube.patch_node = patch_node  # type: ignore[method-assign]
         await flow.enrich(kube.node("n0"), make_facts(node_name="n0", hostname="n0"))
         await wait_until(says(kube, "red", node), "the rule is obeyed as soon as Kubernetes lets it")

@@ -1,4 +1,4 @@
-"""No Node waits in silence: conditions and Events on an API server in memory, second by second."""
+"""Each waiting Node gets its reason: conditions and Events on an in-memory API server."""
 
 import random
 from datetime import datetime, timedelta
@@ -41,7 +41,7 @@ TIMEOUT = MachineFault(
 
 
 class Stage:
-    """One replica's watch over the waiting Nodes; the test says what the flow says, and turns the clock."""
+    """One replica's monitor of waiting Nodes; the test publishes events and advances the clock."""
 
     def __init__(
         self,
@@ -84,24 +84,24 @@ class Stage:
         self.table.finish_replay()
 
     def hear(self, *events: Event) -> None:
-        """The flow says this."""
+        """Publish these events on the flow."""
         for event in events:
             self._sequence += 1
             self.table.apply(make_message(event, sequence=self._sequence))
 
     def observe_again(self, *names: str) -> None:
-        """The watcher tells what the API server holds."""
+        """Publish the API server's current Nodes as the watcher."""
         self.hear(*(make_node_observed(self.kube.node(name)) for name in names))
 
     async def second(self, times: int = 1) -> None:
-        """That many seconds pass, with one look in each."""
+        """Advance the clock, with one pass of the monitor in each second."""
         for _ in range(times):
             self.clock.advance(1.0)
             await self.watch.check_nodes()
             await self.nodes.events.write_all()
 
     def blocked(self, name: str = "web-1") -> str:
-        """The reason on the Node, "" without the condition."""
+        """Return the reason in the Node's condition; "" without a condition."""
         condition = self.kube.node(name).find_condition(BLOCKED_CONDITION)
         return condition.reason if condition and condition.status == "True" else ""
 
@@ -218,7 +218,7 @@ async def test_a_node_whose_word_another_replica_has_handled_says_what_it_waits_
         make_node_observed(make_node()), make_node_enriched(make_node(), make_facts(platform="hcloud"))
     )
     await stage.second(9)
-    assert stage.blocked() == ""  # it may be on its way: nobody plans for it a second time
+    assert stage.blocked() == ""  # its event may still come: no second plan for it
     await stage.second(7)
     assert stage.blocked() == "WaitingForPlatformMetadata"
 

@@ -1,4 +1,4 @@
-"""Nodes in memory, as the labeler's flow tests use them, behave as those of a real API server."""
+"""The in-memory API server of the labeler's flow tests behaves like a real one."""
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable

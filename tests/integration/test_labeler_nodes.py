@@ -1,6 +1,6 @@
-"""For each platform and each address case: the Node on the real API server is what the reference describes.
+"""Each platform and address case: the Node on the real API server is as the reference describes.
 
-The labeler runs on a real bus, with the rights of its wiring alone; kubelets join under NodeRestriction.
+The labeler runs on a real bus with only its own permissions; kubelets join under NodeRestriction.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ TIMEOUT = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp:500
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """One Node before and after the labeler saw it."""
+    """One Node before and after the labeler reconciled it."""
 
     before: Node
     after: Node
@@ -57,31 +57,31 @@ class Fleet:
     names: list[str] = field(default_factory=list)
 
     async def join(self, name: str, *, provided: str) -> Node:
-        """A kubelet joins; the Node as the watcher would see it."""
+        """Join a kubelet and return the Node as the watcher would observe it."""
         self.names.append(name)
         kubelet = SimKubelet(name=name, ips=("10.0.0.5",), provided_node_ip=provided, labels=OF_A_PERSON)
         await self.kubelets.join(kubelet)
         return await self.kube.get_node(name)
 
     async def initialize(self, name: str, facts: MachineFacts, *, provided: str = "10.0.0.5") -> Joined:
-        """Join, let the machine speak, wait for the labeler."""
+        """Join, publish the machine's facts and wait for the labeler."""
         before = await self.join(name, provided=provided)
         await self.flow.enrich(before, facts)
         await self.flow.wait_for_decision(name, "initialized")
         return Joined(before=before, after=await self.kube.get_node(name))
 
     async def events(self, name: str) -> list[dict[str, Any]]:
-        """The labeler's Events on a Node."""
+        """Return the labeler's Events on a Node."""
         selector = f"involvedObject.name={name},source=cloud-node-controller"
         path = f"/api/v1/namespaces/default/events?fieldSelector={selector}"
         return list((await self.kubelets.request("GET", path)).body["items"])
 
     async def has_events(self, name: str) -> bool:
-        """Whether one of them is written already."""
+        """Return whether one of them exists."""
         return bool(await self.events(name))
 
     def requests(self, since: int) -> Counter[tuple[str, str]]:
-        """What the labeler asked the API server for."""
+        """Return the labeler's requests to the API server."""
         return Counter(
             {
                 (request.verb, request.resource): count

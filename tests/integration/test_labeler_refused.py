@@ -174,7 +174,7 @@ async def test_a_node_stays_uninitialized_while_a_webhook_denies_the_taint_of_a_
 
 
 async def denies(kubelets: KubeletFleet, webhook: NodeWebhook, name: str) -> None:
-    """The API server asks the webhook: it takes a new one up after a moment."""
+    """Wait until the API server calls the new webhook."""
     webhook.find_denial_reason = lambda node: "not now"
 
     await wait_until_patch_returns(403, kubelets, name, "example.com/probe")

@@ -1,4 +1,4 @@
-"""Rules on the real API server: what they set comes, changes and goes with them, and nothing else does."""
+"""Rules on the real API server: their keys are set, changed and removed with them, and no other key."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -92,7 +92,7 @@ class Site:
             yield
 
     async def look(self, name: str, facts: MachineFacts | None = None) -> Node:
-        """The machine speaks, the running labeler looks; the Node afterwards."""
+        """Publish the machine's facts and return the Node after the labeler has reconciled it."""
         before = await self.kube.get_node(name)
         await self.flow.enrich(before, facts or make_facts(node_name=name))
         await self.flow.wait_until_handled()
@@ -103,11 +103,11 @@ class Site:
             return await self.look(name, facts)
 
     async def change(self, name: str, body: dict[str, Any]) -> None:
-        """As a person does, with kubectl."""
+        """Change the Node as a person does with kubectl."""
         await self.kubelets.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE)
 
     async def events(self, name: str, *reasons: str) -> list[str]:
-        """What the labeler has told of a Node for these reasons, once it has told of all of them."""
+        """Wait for Events with all these reasons and return their messages."""
         path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}"
         found: list[dict[str, Any]] = []
 
@@ -120,7 +120,7 @@ class Site:
         return [item["message"] for item in found]
 
     def writes(self, since: int) -> dict[str, int]:
-        """How often the labeler has written, by resource, without Events."""
+        """Return the number of the labeler's writes by resource, without Events."""
         counts: dict[str, int] = {}
         for request, count in self.control_plane.audit_counts(since).items():
             if request.user == USER and request.verb == "patch":

@@ -1,4 +1,4 @@
-"""A hostile template, or hostile values in a harmless one, cannot hang the labeler or exhaust its memory."""
+"""Hostile templates and hostile values cannot hang the labeler or exhaust its memory."""
 
 import inspect
 import sys
@@ -91,7 +91,7 @@ HOSTILE = {
     "an expression that multiplies": ("{{regexFind `((a{100}){100}){100}` .Hostname}}", None),
     "an expression of classes": (r"{{regexFind `[\pL\pN]{100}` .Hostname}}", "MAX_REGEX_MEMORY"),
     "a slow expression": ("{{regexFind `((a?){500})(a{500})b` .Long}}", "MAX_STEPS"),
-    "a search that starts anew at each byte": ("{{regexReplaceAll `a.*b|a` .Long ``}}", "MAX_STEPS"),
+    "a search that starts again at each byte": ("{{regexReplaceAll `a.*b|a` .Long ``}}", "MAX_STEPS"),
     "many expressions": (
         "{{range $n := 20000}}{{$x := regexFind (printf `a{500}%d` $n) $.Hostname}}{{end}}",
         "MAX_STEPS",

@@ -1,4 +1,4 @@
-"""Templates against what Go's own text/template made of them (`make go-templates`)."""
+"""Templates give the results of Go's text/template, recorded by `make go-templates`."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ WRITTEN = json.loads((Path(__file__).parent / "go_templates" / "cases.json").rea
 
 
 def go_value(typed: dict[str, Any]) -> Value:
-    """A value of the generator's, with the very type that it has there."""
+    """A value of the generator, with its Go type."""
     kind, value = typed["type"], typed["value"]
     if kind.startswith("map["):
         entries: dict[bytes, Value] = {encoded(k): encoded(v) for k, v in (value or {}).items()}
@@ -39,7 +39,7 @@ def named(case: dict[str, Any]) -> str:
 
 
 def ours(case: dict[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
-    """Output and error; Go's parse errors have no column."""
+    """Return output and error; Go's parse errors have no column."""
     data = DATA[case["data"]]
     assert isinstance(data, Record)
     try:

@@ -1,4 +1,4 @@
-"""What holds for every template and every value."""
+"""Properties of every template and every value."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What a caller of templates relies on: when an error comes, what it says, which fields are read."""
+"""The interface of templates: when an error is raised, its text, and the fields that are read."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""status.addresses: every case of the reference's description; the kubelet's annotation as hostile input."""
+"""status.addresses: each case of the reference's description, and hostile annotations of kubelets."""
 
 from ipaddress import ip_address
 

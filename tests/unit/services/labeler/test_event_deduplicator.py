@@ -1,4 +1,4 @@
-"""What machines say of themselves fills neither our memory nor an operator's terminal."""
+"""Input of machines fills neither the labeler's memory nor an operator's terminal."""
 
 from libs.common.contract.machine import MachineFault
 from services.labeler.blocker import block_on_fault
@@ -20,7 +20,7 @@ def test_what_new_rules_cure_is_told_again_should_it_come_back():
         told.record_notice("web-1", "uid-1", notice)
     assert told.select_new_notices("web-1", "uid-1", (stays,)) == ()
     assert told.select_new_notices("web-1", "uid-1", (stays, cured)) == (), (
-        "a machine that wavers is not told of for ever"
+        "a machine that alternates does not fill the memory"
     )
     told.on_rules_changed()
     assert told.select_new_notices("web-1", "uid-1", (stays,)) == ()

@@ -1,4 +1,4 @@
-"""Events of what has been done: told when no Node is written, with the time at which it was done."""
+"""Events about completed writes: written when no Node is written, with the time of the write."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ NOTICE = Notice(reason="RuleSkipped", message="rule web: label x")
 
 
 class Writer:
-    """Writes Events one by one, when the test lets it."""
+    """Writes Events one by one, when the test allows it."""
 
     def __init__(self) -> None:
         self.written: list[tuple[str, str, datetime]] = []
@@ -142,7 +142,7 @@ async def test_a_notice_that_two_plans_bear_is_told_once_side_by_side_too(
     running = asyncio.create_task(events.run())
     await wait_until(lambda: writer.at_once >= 1, "one is being written")
     writer.may_go_on.set()
-    await wait_until(lambda: not events._queue and not writer.at_once, "all is told")
+    await wait_until(lambda: not events._queue and not writer.at_once, "all Events are written")
     assert [reason for _, reason, _ in writer.written] == ["RuleSkipped"]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Whose a key is: each case by itself, and that nothing is decided twice."""
+"""Field ownership: each case, and that a decision is idempotent."""
 
 from typing import Any
 
@@ -29,16 +29,16 @@ def keys(present: str | None, wanted: str | None, recorded: Any, more: dict[str,
     )
 
 
-# present, wanted, recorded, circumstances -> changes, recorded afterwards, somebody else's
+# current, desired, recorded, circumstances -> changes, recorded afterwards, is a conflict
 CASES = {
     "absent and new: set": (None, "v", NOT_THERE, {}, {K: "v"}, {K: "v"}, False),
-    "removed by somebody: put back": (None, "v", "v", {}, {K: "v"}, {K: "v"}, False),
+    "removed by another writer: restored": (None, "v", "v", {}, {K: "v"}, {K: "v"}, False),
     "theirs until they removed it: ours": (None, "v", None, {}, {K: "v"}, {K: "v"}, False),
     "as it should be": ("v", "v", "v", {}, {}, {K: "v"}, False),
     "the rule has changed": ("v", "w", "v", {}, {K: "w"}, {K: "w"}, False),
     "the value is empty": ("", "w", "", {}, {K: "w"}, {K: "w"}, False),
-    "changed by somebody": ("x", "v", "v", {}, {}, {K: None}, True),
-    "changed by somebody to what we want by now": ("w", "w", "v", {}, {}, {K: None}, False),
+    "changed by another writer": ("x", "v", "v", {}, {}, {K: None}, True),
+    "changed by another writer to the desired value": ("w", "w", "v", {}, {}, {K: None}, False),
     "theirs for long": ("x", "v", None, {}, {}, {K: None}, False),
     "theirs, though it says what we want": ("v", "v", None, {}, {}, {K: None}, False),
     "never ours, another value": ("x", "v", NOT_THERE, {}, {}, {K: None}, True),
@@ -47,7 +47,7 @@ CASES = {
     "no account kept, another value": ("x", "v", NOT_THERE, EQUAL, {}, {K: None}, True),
     "a cloud controller's to say": ("x", "v", NOT_THERE, DIFFERENT, {K: "v"}, {K: "v"}, False),
     "not wanted any more": ("v", None, "v", {}, {K: None}, {}, False),
-    "not wanted any more, changed by somebody": ("x", None, "v", {}, {}, {}, False),
+    "no longer desired, changed by another writer": ("x", None, "v", {}, {}, {}, False),
     "not wanted any more, theirs": ("v", None, None, {}, {}, {}, False),
     "not wanted any more, and gone": (None, None, "v", {}, {}, {}, False),
     "not judged this time": ("v", None, "v", RETAINED, {}, {K: "v"}, False),

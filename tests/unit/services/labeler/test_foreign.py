@@ -1,4 +1,4 @@
-"""Nodes that the --cloud-config file has be another's: nothing is planned for them, whatever they are."""
+"""Nodes that --cloud-config excludes: nothing is planned for them, whatever their state is."""
 
 from datetime import timedelta
 
@@ -63,7 +63,7 @@ def test_a_node_that_the_selector_leaves_out_is_not_even_freed_of_our_old_condit
 def test_a_node_that_the_selector_takes_in_is_initialised_as_ever():
     node = make_node(labels=OURS)
     changes, as_ever = planned(node, HCLOUD, TEAM_A).changes, planned(node, HCLOUD, ClusterConfig()).changes
-    assert changes.guarded_labels == (*as_ever.guarded_labels, "team")  # whoever relabels it meanwhile has it
+    assert changes.guarded_labels == (*as_ever.guarded_labels, "team")  # a changed label makes the patch fail
     assert msgspec.structs.replace(changes, guarded_labels=as_ever.guarded_labels) == as_ever
     assert planned(node, HCLOUD, TEAM_A).outcome == "initialized"
 
@@ -189,7 +189,7 @@ def test_in_no_state_is_anything_planned_for_a_node_of_another_team(
 def test_by_schemes_nothing_is_planned_but_for_what_is_or_will_be_of_them(
     node: Node, facts: MachineFacts, known: bool, fault: MachineFault
 ):
-    """What a Node will be given is what it is given without ownership, once its IP is right."""
+    """The providerID that ownership evaluates is the one that the plan writes once the IP is valid."""
     registered = make_node(provider_id=node.spec.provider_id)
     has = node.spec.provider_id or planned(registered, facts, ClusterConfig()).changes.provider_id or ""
     if not has.startswith("talos://"):

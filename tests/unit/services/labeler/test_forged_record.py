@@ -1,4 +1,4 @@
-"""What a kubelet does to the record of its own Node gives it nothing: it may write annotations only."""
+"""A kubelet gains nothing by changing the ownership record of its Node: it may write only annotations."""
 
 import random
 
@@ -31,7 +31,7 @@ ISOLATED = Taint(key="example.com/compromised", value="yes", effect="NoExecute")
 TRUSTED = "node-restriction.kubernetes.io/tenant"
 FORGED = encode_managed_fields(
     ManagedFields(
-        labels={TRUSTED: "nobody", "example.com/team": "web"},
+        labels={TRUSTED: "audit", "example.com/team": "web"},
         annotations={"example.com/audit": "on"},
         taints={"example.com/compromised:NoExecute": "yes"},
         provider_id="aws:///i-1",
@@ -40,14 +40,14 @@ FORGED = encode_managed_fields(
 
 
 def of_an_admin(node: Node) -> Node:
-    """A Node that an admin has put apart."""
-    node = change_metadata(node, labels={TRUSTED: "nobody"}, annotations={"example.com/audit": "on"})
+    """A Node that an administrator has isolated."""
+    node = change_metadata(node, labels={TRUSTED: "audit"}, annotations={"example.com/audit": "on"})
     return change_metadata(node, taints=(*node.spec.taints, ISOLATED))
 
 
 def is_still_apart(node: Node) -> bool:
     return (
-        node.labels[TRUSTED] == "nobody"
+        node.labels[TRUSTED] == "audit"
         and node.annotations["example.com/audit"] == "on"
         and ISOLATED in node.spec.taints
     )

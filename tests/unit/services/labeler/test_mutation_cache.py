@@ -1,4 +1,4 @@
-"""What the API server answered is believed until the watcher tells as much, and no longer."""
+"""The API server's last response counts until the watcher publishes the same state."""
 
 import pytest
 

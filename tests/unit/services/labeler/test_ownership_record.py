@@ -1,4 +1,4 @@
-"""The record: read from whatever stands there, written the same way by everybody."""
+"""The ownership record: read from any annotation, and encoded equally by every replica."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Planning: the built-in labels and the taint, nothing of anybody else's, and nothing twice."""
+"""Planning: built-in labels and the uninitialized taint, no key of another writer, no change twice."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Only announced addresses that the machine has are used; another machine that answers at one blocks."""
+"""The labeler uses only announced addresses of the machine; one of another machine blocks the Node."""
 
 import msgspec
 import pytest
@@ -30,7 +30,7 @@ def internal_ips(plan: Plan) -> list[str] | None:
 
 
 def in_use(ips: str, *written: str) -> Node:
-    """An initialised Node that bears these InternalIPs."""
+    """An initialized Node with these InternalIPs."""
     addresses = tuple(NodeAddress(type="InternalIP", address=each) for each in written)
     return make_node(ip=ips, taints=(), provider_id=f"talos://metal/{written[0]}", addresses=addresses)
 

@@ -1,4 +1,4 @@
-"""providerID: native where there is a native one, never a guess that could not be taken back."""
+"""providerID: the native format where one exists, and never a preliminary value."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Kubernetes refuses of rules: which keys go, what stays as it is, and what is told."""
+"""Keys of rules that Kubernetes rejects: what the plan omits, what stays, and what is reported."""
 
 import pytest
 
@@ -20,7 +20,7 @@ EVERYTHING = compile_one_rule(
 
 
 def given_up(*refusals: list[str]) -> list[set[str]]:
-    """The kinds that are left out after each refusal, which names these fields."""
+    """The kinds that are omitted after each rejection, which names these fields."""
     refused: Rejection | None = NO_REJECTION
     found: list[set[str]] = []
     for fields in refusals:

@@ -1,4 +1,4 @@
-"""Replicas whose rules differ for a while: the one that has held its own for longer waits for the other."""
+"""Replicas with different rules: the one that loaded its rules earlier waits for the other."""
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node
 from services.labeler.plan import ClusterConfig
@@ -18,7 +18,7 @@ class Replica:
         self.config = config
 
     def look(self, node: Node) -> Node | None:
-        """The Node after this replica has looked at it; None while it waits."""
+        """Reconcile and return the Node; None while this replica waits."""
         plan = plan_for(node, METAL, self.config)
         if self.other_rules.why_wait(node, plan):
             return None
@@ -31,6 +31,15 @@ def looked(replica: Replica, node: Node) -> Node:
     after = replica.look(node)
     assert after is not None
     return after
+
+
+def reconciled_long_ago() -> tuple[ManualClock, Replica, Node]:
+    """A replica with the old rules, and the Node that it reconciled before the time of a rollout."""
+    clock = ManualClock()
+    replica = Replica(clock, OLD)
+    node = looked(replica, make_node())
+    clock.advance(ROLLOUT_SECONDS + 1)
+    return clock, replica, node
 
 
 def test_the_one_with_older_rules_waits_until_it_has_the_new_ones_or_for_two_minutes():
@@ -51,10 +60,7 @@ def test_the_one_with_older_rules_waits_until_it_has_the_new_ones_or_for_two_min
 
 
 def test_it_does_not_wait_for_ever():
-    clock = ManualClock()
-    one = Replica(clock, OLD)
-    node = looked(one, make_node())
-    clock.advance(ROLLOUT_SECONDS + 1)
+    clock, one, node = reconciled_long_ago()
     node = looked(Replica(clock, NEW), node)
     assert one.look(node) is None
     clock.advance(ROLLOUT_SECONDS + 1)
@@ -74,28 +80,19 @@ def test_nobody_waits_who_is_alone_or_has_the_same_rules_or_for_a_node_that_join
 
 
 def test_a_node_that_is_gone_is_forgotten():
-    clock = ManualClock()
-    one = Replica(clock, OLD)
-    node = looked(one, make_node())
-    clock.advance(ROLLOUT_SECONDS + 1)
+    clock, one, node = reconciled_long_ago()
     one.other_rules.forget(node.name)
     assert one.look(looked(Replica(clock, NEW), node)) is not None
 
 
 def test_a_kubelet_that_writes_into_the_record_is_no_replica():
-    clock = ManualClock()
-    one = Replica(clock, OLD)
-    node = looked(one, make_node())
-    clock.advance(ROLLOUT_SECONDS + 1)
+    _, one, node = reconciled_long_ago()
     forged = change_metadata(node, annotations={FIELD_OWNERSHIP_ANNOTATION: '{"v":1}'})
     assert looked(one, forged) == node
 
 
 def test_a_record_that_somebody_has_destroyed_is_not_another_replicas():
-    clock = ManualClock()
-    one = Replica(clock, OLD)
-    node = looked(one, make_node())
-    clock.advance(ROLLOUT_SECONDS + 1)
+    _, one, node = reconciled_long_ago()
     for text in (None, "forged"):
         broken = change_metadata(node, annotations={FIELD_OWNERSHIP_ANNOTATION: text})
         assert (

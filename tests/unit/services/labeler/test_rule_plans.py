@@ -1,4 +1,4 @@
-"""Plans with rules: what they set is ours, changes with them and goes with them; the rest is not touched."""
+"""Plans with rules: their keys change and are removed with them; other keys stay unchanged."""
 
 from datetime import timedelta
 from typing import Any
@@ -43,7 +43,7 @@ def told(plan: Plan) -> list[tuple[str, str]]:
 
 
 def of_the_reference(**more: Any) -> Node:
-    """A Node in use that nobody has kept account of."""
+    """An initialized Node without an ownership record."""
     labels = {"kubernetes.io/hostname": "web-1", PLATFORM: "metal"} | more.pop("labels", {})
     node = make_node(labels=labels, taints=(), provider_id="talos://metal/10.0.0.5", **more)
     return obeyed_addresses(node)

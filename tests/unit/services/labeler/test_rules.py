@@ -1,4 +1,4 @@
-"""What rules make of a machine: order, overrides, what is skipped, and what is retained."""
+"""The effects of rules on a machine: order, overrides, skipped and retained keys."""
 
 from typing import Any
 
@@ -245,7 +245,7 @@ def test_a_rule_about_what_nobody_asked_talos_for_is_not_judged():
         ("platformMetadata", "zone"),
         ("feature", "publicIPDiscovery"),
     }
-    assert not effects.skipped, "it will be asked: nobody needs to be told"
+    assert not effects.skipped, "metadata will query it: no Event is needed"
     assert [told.is_evaluated for told in effects.results] == [True, False]
     assert effects.results[1].reason == "metadata has not queried MachineType yet"
     asked = applied(rule, a_machine(inventory=Inventory(machine_type="worker")))

@@ -1,4 +1,4 @@
-"""Neither a file nor a machine can hold up the labeler: what rules may cost for one Node."""
+"""Neither a file nor a machine can delay the labeler: the cost of rules for one Node is limited."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def a_rule(key: str, pattern: str, label: str) -> str:
 
 
 def judged(effects: RuleEffects) -> int:
-    """How many rules were judged, of which the rest must have been left alone, all of it at the end."""
+    """Return the number of evaluated rules; all others must follow them and be retained."""
     count = sum(told.is_evaluated for told in effects.results)
     assert all(told.is_evaluated for told in effects.results[:count])
     assert len(effects.labels) + len(effects.retained) == len(effects.results)

@@ -1,4 +1,4 @@
-"""Whatever is done to the rules and to the Node: it settles at once, and touches nothing of others."""
+"""After any change of rules and Node, one plan is enough, and keys of other writers stay unchanged."""
 
 import random
 from collections.abc import Iterable
@@ -64,7 +64,7 @@ def some_rules(chance: random.Random) -> ClusterConfig:
 
 
 class Walk:
-    """A Node, the rules and the machine, while people and operators change them; and what is people's."""
+    """A Node, its rules and its machine, changed by people and operators, and the keys of people."""
 
     def __init__(self, chance: random.Random, node: Node) -> None:
         self.chance = chance
@@ -79,7 +79,7 @@ class Walk:
         }
 
     def obey(self) -> None:
-        """Plan and write; then nothing is left to do, and what is people's is as they left it."""
+        """Plan and write; then no change is left, and the keys of people are unchanged."""
         plan = plan_for(self.node, self.facts, self.rules)
         self.node = apply_plan(self.node, plan)
         again = plan_for(self.node, self.facts, self.rules)
@@ -90,7 +90,7 @@ class Walk:
         assert present.items() >= self.taints.items()
 
     def step(self) -> None:
-        """One thing happens, and then the labeler looks."""
+        """Make one change, then reconcile."""
         if self.chance.random() < 0.6:
             self.rules = some_rules(self.chance)
         if self.chance.random() < 0.3:
@@ -140,7 +140,7 @@ def a_joining_node(chance: random.Random) -> Node:
 
 
 def leaves_nothing_behind(walk: Walk) -> None:
-    """Without rules, exactly what was ours is gone; only the machine's own labels are left, and people's."""
+    """Without rules, all keys of rules are removed; built-in labels and keys of people stay."""
     walk.rules, walk.facts = NONE, FACTS[0]
     walk.obey()
     ours = BUILT_IN | {FIELD_OWNERSHIP_DIGEST_LABEL}

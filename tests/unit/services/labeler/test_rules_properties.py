@@ -1,4 +1,4 @@
-"""What holds for every file of rules and every machine."""
+"""Properties of every file of rules and every machine."""
 
 import msgspec
 from hypothesis import given, settings
@@ -129,7 +129,7 @@ def applied(rules: tuple[Rule, ...], facts: MachineFacts) -> RuleEffects:
 
 
 def check(effects: RuleEffects) -> None:
-    """All that is wanted is what Kubernetes takes and nobody else's, and can be sent."""
+    """Kubernetes accepts each desired key, no other writer owns it, and it can be encoded."""
     assert not any(key_problem(key) or why_reserved("labels", key) for key in effects.labels)
     assert not any(key_problem(key) or why_reserved("annotations", key) for key in effects.annotations)
     assert not any(map(label_value_problem, effects.labels.values()))
@@ -168,7 +168,7 @@ def test_the_same_rules_and_machine_give_the_same(rules, facts):
 @given(RULES, RULES, FACTS)
 @settings(max_examples=60)
 def test_a_rule_hears_nothing_of_the_others_and_the_last_word_counts(before, after, facts):
-    """Each rule tells the same alone as among others; what it wants is wanted unless a later one objects."""
+    """Each rule has the same result alone and among others; a later rule may override its values."""
     together, alone = applied((*before, *after), facts), applied(after, facts)
     if any(
         not told.is_evaluated and told.reason.startswith("the rules together") for told in together.results

@@ -1,4 +1,4 @@
-"""The nearest label value: what it keeps, and what holds for every text."""
+"""The nearest valid label value: examples, and properties of every text."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What the labeler takes from flags and file, and how it says that it cannot."""
+"""The labeler's settings from flags and file, and the mistakes that it reports."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Why a Node waits: said for each kind of trouble, apart from the others, and once where all share it."""
+"""The blocker of a waiting Node: one per cause, and one report for a shared cause."""
 
 from datetime import timedelta
 from typing import get_args
@@ -303,7 +303,7 @@ def test_a_node_that_is_gone_or_another_one_by_now_has_no_view():
     )
 
 
-# ---- what has been told
+# ---- deduplication
 
 
 def decided(outcome="initialized", reason="r", uid="uid-1", **fields) -> Decided:
