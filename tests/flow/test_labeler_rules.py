@@ -245,7 +245,7 @@ async def test_mistakes_that_kubernetes_does_not_take_are_told_as_soon_as_it_doe
         await wait_until(lambda: kube.requests.count(("create", "events")) >= 2, "it is tried again")
         kube.failing.clear()
         await wait_until(
-            lambda: kube.list_event_reasons("kube-system") == ["CloudConfigRejected"], "it is told"
+            lambda: kube.list_event_reasons("kube-system") == ["CloudConfigRejected"], "it is reported"
         )
 
 

@@ -58,7 +58,7 @@ def by_kubelet(node: Node, record: str | None) -> Node:
 
 
 @pytest.mark.parametrize("rules", [NONE, TEAM], ids=["no rules", "rules"])
-@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "of the reference"])
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "by the reference"])
 def test_a_record_that_a_kubelet_forged_takes_nothing_of_an_admin_away(rules: ClusterConfig, recorded: bool):
     reference = make_node(taints=(), provider_id="talos://metal/10.0.0.5")
     node = by_kubelet(

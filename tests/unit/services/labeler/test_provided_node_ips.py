@@ -65,7 +65,7 @@ def test_an_address_of_the_other_family_at_which_nobody_answers_is_not_used_and_
         "on links",
         "the second answered",
         "the first answered, translated",
-        "of its cloud",
+        "an address of its cloud",
         "both answered",
     ],
 )
