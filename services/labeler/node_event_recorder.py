@@ -5,11 +5,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakValueDictionary
 
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.contract.node import Node
+from libs.common.kube.event_recorder import EventWriter
 from libs.common.kube.events import ObjectEvent, node_reference
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.plan import Notice, Plan
@@ -25,12 +26,6 @@ MAX_DELAY_SECONDS: Final = 10.0  # in a cluster whose Nodes are written all the 
 FLUSH_SECONDS: Final = 5.0  # for the queued Events when the process ends
 _MAX_CONCURRENT_WRITES: Final = 4  # while no Node is written; otherwise one
 _MAX_CONCURRENT_FLUSH_WRITES: Final = 16
-
-
-class EventWriter(Protocol):
-    """Writes Events; `kube_api.KubeApi` implements it."""
-
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
 
 
 class NodeEventRecorder:

@@ -218,3 +218,10 @@ def test_what_the_record_does_not_name_with_its_value_stays_byte_identical(given
         )
         if not is_ours:
             assert settled.current[key] == value
+
+
+def test_keys_are_removed_in_the_order_of_the_record():
+    names = [f"example.com/{number}" for number in range(20)]
+    recorded = dict.fromkeys(names, "v")
+    found = resolve_ownership(KeyState(kind="labels", current=recorded, desired={}, recorded=recorded))
+    assert list(found.changes) == names
