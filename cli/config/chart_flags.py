@@ -22,7 +22,7 @@ _SET_BY_VALUES: Final = {
     "cloud-config": "replaces the file that the chart renders from transformations and config",
     "secure-port": "does not change the port of the probes: use service.containerPort",
 }
-_ANOTHER: Final = ": another service takes it"
+_ANOTHER: Final = ": it belongs to another service"
 _ENDS: Final = "--help and --version end the process"
 _BUS: Final = "--bus=memory works only with daemonSet.enabled: separate processes need NATS"
 

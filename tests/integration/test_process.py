@@ -244,9 +244,7 @@ def test_a_port_that_is_taken_is_named():
 def test_metrics_that_should_be_protected_are_not_served():
     code, told = refusal("metadata", "--authorization-always-allow-paths=/healthz,/livez,/readyz")
     assert code == 2
-    assert told.startswith(
-        "probe: --authorization-always-allow-paths leaves out /metrics, and no path can be "
-    )
+    assert told.startswith("probe: --authorization-always-allow-paths lacks /metrics, and no path can be ")
     assert len(told.splitlines()) == 1
 
 

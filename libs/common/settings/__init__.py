@@ -1,1 +1,1 @@
-"""What a process can be told, and where it is read from."""
+"""Settings of a process: flags, environment variables and the --cloud-config file."""

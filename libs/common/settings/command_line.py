@@ -6,24 +6,24 @@ import msgspec
 
 
 class FlagArgument(msgspec.Struct, frozen=True):
-    """One flag as it was written."""
+    """One flag as written."""
 
     name: str
     value: str
 
 
 class CommandLine(msgspec.Struct, frozen=True):
-    """A command line, taken apart."""
+    """A parsed command line."""
 
     flags: tuple[FlagArgument, ...]
-    unknown: tuple[str, ...]  # flags that nobody takes, without dashes
-    mistakes: tuple[str, ...]  # everything else that cannot be read
+    unknown: tuple[str, ...]  # unknown flags, without dashes
+    mistakes: tuple[str, ...]  # other errors
     wants_help: bool = False
     wants_version: bool = False
 
 
 def parse_command_line(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> CommandLine:
-    """Read a command line; `takes_value` says of each known flag whether a value must follow it."""
+    """Parse a command line; `takes_value` has each known flag, and whether a value must follow it."""
     given: list[FlagArgument] = []
     unknown: list[str] = []
     mistakes: list[str] = []
@@ -41,7 +41,7 @@ def parse_command_line(arguments: Sequence[str], takes_value: Mapping[str, bool]
         if name not in takes_value:
             unknown.append(name)
             if not equals and rest and not rest[0].startswith("-"):
-                rest.pop(0)  # most likely its value: one mistake, one complaint
+                rest.pop(0)  # most likely its value: report one mistake only
         elif equals or not takes_value[name]:
             given.append(FlagArgument(name, value if equals else "true"))
         elif not rest:
@@ -60,5 +60,5 @@ def _name_and_value(word: str) -> tuple[str, str, str]:
 
 def _unexpected(word: str, given: Sequence[FlagArgument], takes_value: Mapping[str, bool]) -> str:
     if given and not takes_value[given[-1].name] and word in ("true", "false"):
-        return f'"{word}" stands alone: a boolean takes its value with =, --{given[-1].name}={word}'
+        return f'"{word}" is not a flag: set a boolean with =, --{given[-1].name}={word}'
     return f'"{word}" is not a flag: flags begin with --'

@@ -1,4 +1,4 @@
-"""Text to value, by the type of a settings field, as Go's pflag reads it."""
+"""Parses the text of a settings field by its type, as Go's pflag does."""
 
 import re
 import types
@@ -14,7 +14,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a Go duration ("1h5m0.5s", "300ms", "0"). Raises ValueError saying what was expected."""
+    """Return the seconds of a Go duration ("1h5m0.5s", "300ms", "0"). Raises ValueError with the hint."""
     if text in ("0", "+0", "-0"):
         return 0.0
     body = text.lstrip("+-")
@@ -26,7 +26,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """A Go duration, as Go prints it ("5m0s", "1.5s", "500ms")."""
+    """Return a Go duration, as Go prints it ("5m0s", "1.5s", "500ms")."""
     if 0 < abs(seconds) < 1:
         return f"{seconds * 1000:g}ms"
     minutes, rest = divmod(seconds, 60)
@@ -36,19 +36,19 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_bool(text: str) -> bool:
-    """A Go boolean. Raises ValueError saying what was expected."""
+    """Return a Go boolean. Raises ValueError with the hint."""
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     raise ValueError("true or false")
 
 
 def parse_list(text: str) -> tuple[str, ...]:
-    """A comma separated list; spaces around items and empty items do not count."""
+    """Return the items of a comma-separated list, without surrounding spaces and empty items."""
     return tuple(item for item in (part.strip() for part in text.split(",")) if item)
 
 
 def required_type(annotated: object) -> tuple[Any, bool]:
-    """The type without its `| None`, and whether it had one."""
+    """Return the type without its `| None`, and whether it had one."""
     if get_origin(annotated) in (Union, types.UnionType):
         inner = [arm for arm in get_args(annotated) if arm is not type(None)]
         if len(inner) != 1:
@@ -58,7 +58,7 @@ def required_type(annotated: object) -> tuple[Any, bool]:
 
 
 def select_parser(wanted: object, *, duration: bool) -> Callable[[str], Any]:
-    """How a field of that type is read. Raises TypeError for a type that no setting has."""
+    """Return the parser of a field of that type. Raises TypeError for an unsupported type."""
     inner, _ = required_type(wanted)
     if get_origin(inner) is Literal:
         return _one_of(get_args(inner))

@@ -1,4 +1,4 @@
-"""What a flag is, and the flags that more than one service takes: one name, one meaning, one sentence."""
+"""Defines flags, and the flags that more than one service takes."""
 
 from typing import Final
 
@@ -9,10 +9,10 @@ from libs.common.settings.renamed_flags import list_spellings
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """Stands in a settings field's `Annotated[...]` and says where its value comes from.
+    """The source of a settings field, in its `Annotated[...]`.
 
-    Precedence: `config` (a path in the --cloud-config file) > command line > environment > default: the
-    reference obeys its file whatever else was said, and so do we.
+    Precedence: `config` (a path in the --cloud-config file) > command line > environment > default. The
+    reference also prefers its file.
     """
 
     name: str  # without dashes; "" = not on the command line
@@ -44,36 +44,36 @@ LOGS_AND_TRACES: Final = "Logs and traces"
 
 OBSERVE_ONLY: Final = Flag(
     "observe-only",
-    "Write nothing to Kubernetes and take no Lease: decisions are logged and published. For running beside "
-    "another cloud controller manager before switching.",
+    "Write nothing to Kubernetes and acquire no Lease: decisions are only logged and published. Use it "
+    "beside another cloud controller manager before the switch.",
     NODES,
 )
 NODE_STATUS_UPDATE_FREQUENCY: Final = Flag(
     "node-status-update-frequency",
-    "How often everything is looked at again, whether or not it has changed.",
+    "How often all objects are processed again, changed or not.",
     NODES,
     at_least=1.0,
 )
 CLUSTER_NAME: Final = Flag(
     "cluster-name",
-    "Name of the cluster. It has no effect without --cluster-name-fallbacks, as in the Talos cloud "
+    "Name of the cluster. Without --cluster-name-fallbacks it has no effect, as in the Talos cloud "
     "controller manager.",
     NODES,
     config="global.clusterName",
 )
 CLUSTER_NAME_FALLBACKS: Final = Flag(
     "cluster-name-fallbacks",
-    "More sources for the label node.cloudprovider.kubernetes.io/clustername, which has the name that "
-    "global.clusterName of the --cloud-config file or the talosconfig gives: --cluster-name in place of "
-    "global.clusterName, and at last the name in the machine config of the control planes.",
+    "Further sources for the label node.cloudprovider.kubernetes.io/clustername. Without this flag its value "
+    "is global.clusterName of the --cloud-config file, or the name in the talosconfig. The flag adds "
+    "--cluster-name in place of global.clusterName, and last the name in the machine config.",
     NODES,
 )
 CLOUD_CONFIG: Final = Flag(
     "cloud-config",
-    "YAML file as the Talos cloud controller manager has it: global.clusterName, global.preferIPv6, and "
-    "under transformations rules for labels, annotations, taints and metadata; under ipam.pools networks for "
-    "pods; and under ownership whose Nodes are ours. All of it is obeyed within 15 s whenever it changes; a "
-    "file with mistakes is told of and not obeyed.",
+    "YAML file in the format of the Talos cloud controller manager: global.clusterName, global.preferIPv6, "
+    "and rules for labels, annotations, taints and metadata under transformations. ipam.pools has pod "
+    "networks; ownership selects the Nodes to manage. Changes take effect within 15 s; a file with mistakes "
+    "is reported and not used.",
     NODES,
 )
 _SELECTABLE: Final = [spec for spec in SERVICES if spec.controller.name]
@@ -83,77 +83,77 @@ CONTROLLERS: Final = Flag(
     + "; ".join(f"{spec.controller.display_name} {spec.description}" for spec in _SELECTABLE)
     + ". `*` = "
     + " and ".join(spec.controller.display_name for spec in _SELECTABLE if spec.controller.in_wildcard)
-    + ", -name = all but that one.",
+    + ", -name = all except that one.",
     NODES,
 )
 PREFER_IPV6: Final = Flag(
     "",
-    "IPv6 before IPv4 where both are possible.",
+    "Prefer IPv6 to IPv4 where both are possible.",
     NODES,
     config="global.preferIPv6",
 )
 
 BIND_ADDRESS: Final = Flag(
     "bind-address",
-    "Address to serve on. 0.0.0.0 and :: both mean all addresses of both families, or of IPv4 alone where "
+    "Address to listen on. 0.0.0.0 and :: both mean all addresses of both families, or only IPv4 if "
     "the host has no IPv6.",
     HEALTH_AND_METRICS,
 )
 
 ALLOCATE_NODE_CIDRS: Final = Flag(
     "allocate-node-cidrs",
-    "Give Nodes their pod CIDRs, as node-ipam-controller in --controllers does. Nobody else may do so in the "
-    "same cluster: kube-controller-manager needs --controllers=*,-node-ipam-controller.",
+    "Allocate pod CIDRs to Nodes, as node-ipam-controller in --controllers does. No other allocator may run "
+    "in the same cluster: kube-controller-manager needs --controllers=*,-node-ipam-controller.",
     POD_CIDRS,
 )
 CLUSTER_CIDR: Final = Flag(
     "cluster-cidr",
-    "Pod networks of the cluster, one or one of each family, the primary family first. Without it, those "
+    "Pod networks of the cluster, one or one of each family, the primary family first. Default: those "
     "in the machine config of a control plane.",
     POD_CIDRS,
 )
 SERVICE_CLUSTER_IP_RANGE: Final = Flag(
     "service-cluster-ip-range",
-    "Service networks of the cluster: no pod CIDR touches them, and no kubelet gets a certificate for an "
-    "address in them. Those in the machine config of a control plane count as well. Without this flag "
-    "nothing is allocated, and no certificate with an IP address is approved, before a control plane "
+    "Service networks of the cluster. No pod CIDR overlaps them, and no kubelet gets a certificate for an "
+    "address in them. The networks in the machine config of a control plane are added. Without this flag, "
+    "no pod CIDR is allocated and no certificate with an IP address is approved before a control plane "
     "reports them.",
     SERVICE_NETWORKS,
 )
 CIDR_ALLOCATOR_TYPE: Final = Flag(
     "cidr-allocator-type",
-    "RangeAllocator: a block of each pod network. CloudAllocator: initialized Nodes only, and the IPv6 block "
-    "comes from the Node's own subnet, if it has one.",
+    "RangeAllocator: a block of each pod network. CloudAllocator: only initialized Nodes; the IPv6 block "
+    "is from the Node's own subnet, if it has one.",
     POD_CIDRS,
 )
 NODE_CIDR_MASK_SIZE: Final = Flag(
     "node-cidr-mask-size",
-    "Prefix length of a Node's block where there is one family. 0 = not said.",
+    "Prefix length of a Node's block in a cluster with one family. 0 = not set.",
     POD_CIDRS,
 )
 NODE_CIDR_MASK_SIZE_IPV4: Final = Flag(
     "node-cidr-mask-size-ipv4",
-    "Prefix length of a Node's IPv4 block, 12 to 32. 0 = that of the machine config, or else 24.",
+    "Prefix length of a Node's IPv4 block, 12 to 32. 0 = from the machine config, otherwise 24.",
     POD_CIDRS,
 )
 NODE_CIDR_MASK_SIZE_IPV6: Final = Flag(
     "node-cidr-mask-size-ipv6",
-    "Prefix length of a Node's IPv6 block, 48 to 128. 0 = that of the machine config, or else 80.",
+    "Prefix length of a Node's IPv6 block, 48 to 128. 0 = from the machine config, otherwise 80.",
     POD_CIDRS,
 )
 
 DELETE_PREEMPTED_GCP_SPOT: Final = Flag(
     "delete-preempted-gcp-spot",
     "Delete the Nodes of GCP spot machines as soon as they are not ready, as the Talos cloud controller "
-    "manager does: a preempted one comes back with another address. Under the same cap as all deletions. "
-    "Default: false, with a warning at the start.",
+    "manager does: a preempted machine returns with another address. The limit for all deletions applies. "
+    "Default: false, with a warning at startup.",
     LIFECYCLE,
 )
 
 TALOSCONFIG: Final = Flag(
     "talosconfig",
-    "File with the Talos client configuration. Without it: /var/run/secrets/talos.dev/config, then "
-    "~/.talos/config. It is read again whenever it changes.",
+    "Talos client configuration file. Default: /var/run/secrets/talos.dev/config, then "
+    "~/.talos/config. Changes take effect without a restart.",
     TALOS,
     env="TALOSCONFIG",
 )
@@ -165,9 +165,9 @@ TALOS_ENDPOINTS: Final = Flag(
 )
 WITHOUT_TALOS: Final = Flag(
     "without-talos",
-    "Ask no machine: requests for certificates are judged by their Node object alone, within "
-    "--csr-allowed-networks, and nothing else is done with Nodes. No talosconfig is needed. metadata and csr "
-    "take the same.",
+    "Query no machine: certificate requests are evaluated by the Node object alone, within "
+    "--csr-allowed-networks, and Nodes are not changed. No talosconfig is needed. Give metadata and csr "
+    "the same value.",
     TALOS,
 )
 
@@ -182,31 +182,31 @@ METADATA_REPUBLISH_INTERVAL: Final = Flag(
 
 LEADER_ELECT: Final = Flag(
     "leader-elect",
-    "Hold a Lease before doing anything, so that only one of several replicas leads.",
+    "Require a Lease before any work, so that only one of several replicas leads.",
     LEADER_ELECTION,
 )
 LEASE_DURATION: Final = Flag(
     "leader-elect-lease-duration",
-    "How long others wait for a leader that stopped renewing.",
+    "How long other replicas wait for a leader that does not renew.",
     LEADER_ELECTION,
     at_least=1.0,
 )
 RENEW_DEADLINE: Final = Flag(
     "leader-elect-renew-deadline",
-    "How long the leader tries to renew before it gives up; shorter than the lease duration.",
+    "How long the leader retries to renew before it stops; must be shorter than the lease duration.",
     LEADER_ELECTION,
     at_least=0.5,
 )
 RETRY_PERIOD: Final = Flag(
     "leader-elect-retry-period",
-    "Pause between two tries to take or renew the Lease.",
+    "Wait between two attempts to acquire or renew the Lease.",
     LEADER_ELECTION,
     at_least=0.1,
 )
 LEASE_NAME_FLAG: Final = Flag(
     "leader-elect-resource-name",
-    "Name of the Lease. The default is that of the Talos cloud controller manager, so that only one of "
-    "the two can lead.",
+    "Name of the Lease. The default is the name of the Talos cloud controller manager's Lease, so only one "
+    "of the two can lead.",
     LEADER_ELECTION,
 )
 LEASE_NAMESPACE_FLAG: Final = Flag(
@@ -221,7 +221,7 @@ _BOOLEANS: Final = (
     DELETE_PREEMPTED_GCP_SPOT,
     WITHOUT_TALOS,
 )
-# Known to every service, also to those that do not take them: one extraArgs may serve them all.
+# Every service accepts these flags, so that one extraArgs can serve all of them.
 SHARED_BOOLEANS: Final[dict[str, bool]] = {
     name: flag in _BOOLEANS
     for flag in (

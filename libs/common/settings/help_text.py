@@ -14,11 +14,11 @@ _WIDTH: Final = 80
 _INDENT: Final = " " * 6
 
 
-def format_help(program: str, what: str, options: Sequence[Option]) -> str:
-    """All flags of a program; a flag that several services take is listed once."""
+def format_help(program: str, description: str, options: Sequence[Option]) -> str:
+    """Return the text with all flags of a program; a flag of several services is listed once."""
     once = {option.flag.name or option.flag.config or option.flag.env: option for option in options}
     groups = dict.fromkeys(option.flag.group for option in once.values())
-    parts = [f"Usage: {program} [flags]\n", textwrap.fill(what, _WIDTH) + "\n"]
+    parts = [f"Usage: {program} [flags]\n", textwrap.fill(description, _WIDTH) + "\n"]
     for group in groups:
         parts.append(f"{group}:")
         parts += [_entry(option) for option in once.values() if option.flag.group == group]
@@ -26,8 +26,8 @@ def format_help(program: str, what: str, options: Sequence[Option]) -> str:
     parts.append("Other:\n  -h, --help\n  --version\n")
     parts.append(
         textwrap.fill(
-            "Accepted for the sake of values made for the Talos cloud controller manager, with a warning "
-            "that tells why they have no effect:",
+            "Accepted for compatibility with values of the Talos cloud controller manager, without effect: "
+            "a warning gives the reason:",
             _WIDTH,
         )
     )

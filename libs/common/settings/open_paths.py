@@ -1,4 +1,4 @@
-"""What --authorization-always-allow-paths may say: every path of the health port is open to every caller."""
+"""Validates --authorization-always-allow-paths: every path of the health port is open to every caller."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -13,13 +13,13 @@ def list_protected_paths(allowed: Sequence[str]) -> tuple[str, ...]:
 
 
 def validate_open_paths(allowed: Sequence[str]) -> Iterator[str]:
-    """Why the flag is refused, if it is."""
+    """Yield why the flag is invalid, nothing if it is valid."""
     protected = list_protected_paths(allowed)
     if protected:
         yield (
-            f"--authorization-always-allow-paths leaves out {', '.join(protected)}, and no path can be "
-            f"protected here: {', '.join(OPEN_PATHS)} are served to every caller. Name all of them, and "
-            "limit the callers with a NetworkPolicy"
+            f"--authorization-always-allow-paths lacks {', '.join(protected)}, and no path can be "
+            f"protected here: every caller may get {', '.join(OPEN_PATHS)}. List all of them, and "
+            "restrict the callers with a NetworkPolicy"
         )
 
 

@@ -1,4 +1,4 @@
-"""What every process can be told, whatever it runs."""
+"""The settings of every process, whatever it runs."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,15 +21,15 @@ from libs.common.settings.reference_flags import select_controllers
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the outside is, what is served, and how much is told."""
+    """Connections, serving and logging."""
 
     bus: Annotated[
         Literal["nats", "memory"] | None,
         Flag(
             "bus",
-            "What carries the messages: a NATS server, or the memory of this process, which only "
-            "`python -m services` can do. Default there: memory, unless a --nats-... flag says where NATS "
-            "is. Default of a service alone: nats.",
+            "Message bus: a NATS server, or the memory of this process, which only `python -m services` "
+            "supports. Default there: memory, or nats if a --nats-... flag is given. "
+            "Default of a single service: nats.",
             BUS,
         ),
     ] = None
@@ -46,7 +46,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "nats-nkey-file",
-            "File with the NKey seed that this process authenticates with; read again at each connection.",
+            "File with the NKey seed of this process; read again at each connection.",
             BUS,
             env="NATS_NKEY_FILE",
         ),
@@ -55,8 +55,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "nats-ca-file",
-            "Authorities that sign the NATS servers' certificates (PEM). With it, as with tls://, nothing is "
-            "said to a server in the clear.",
+            "CA certificates of the NATS servers (PEM). With this file, as with tls://, TLS is required.",
             BUS,
             env="NATS_CA_FILE",
         ),
@@ -66,7 +65,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Flag(
             "nats-stream-replicas",
-            "On how many servers of a NATS cluster the stream lies; the watcher sees to it. 0 = as it is.",
+            "Number of stream replicas in a NATS cluster; the watcher applies it. 0 = unchanged.",
             BUS,
             at_least=0,
             at_most=5,
@@ -77,7 +76,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "kubeconfig",
-            "Kubeconfig file. Without it: the files in KUBECONFIG, else the service account of this pod.",
+            "Kubeconfig file. Default: the files in KUBECONFIG, otherwise the service account of this pod.",
             KUBERNETES,
         ),
     ] = None
@@ -105,8 +104,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Flag(
             "authorization-always-allow-paths",
-            "Paths that need no authorization. Every path is served to every caller: a list that leaves out "
-            "/healthz, /livez, /readyz or /metrics is refused.",
+            "Paths that need no authorization. Every caller may get every path: a list without "
+            "/healthz, /livez, /readyz or /metrics is an error.",
             HEALTH_AND_METRICS,
         ),
     ] = OPEN_PATHS
@@ -114,38 +113,38 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Flag(
             "tls-cert-file",
-            "Certificate to serve with (PEM). Without it, one is made in memory.",
+            "Serving certificate (PEM). Default: one generated in memory.",
             HEALTH_AND_METRICS,
         ),
     ] = None
     tls_private_key_file: Annotated[
-        Path | None, Flag("tls-private-key-file", "Its private key (PEM).", HEALTH_AND_METRICS)
+        Path | None, Flag("tls-private-key-file", "Private key of --tls-cert-file (PEM).", HEALTH_AND_METRICS)
     ] = None
     secure_serving: Annotated[
-        bool, Flag("secure-serving", "Serve HTTPS; false = plain HTTP, for a local look.", HEALTH_AND_METRICS)
+        bool, Flag("secure-serving", "Serve HTTPS; false = plain HTTP, for debugging.", HEALTH_AND_METRICS)
     ] = True
 
     verbosity: Annotated[
         int,
-        Flag("v", "How much is told: up to 2 the normal, from 3 on everything.", LOGS_AND_TRACES, at_least=0),
+        Flag("v", "Log verbosity: up to 2 = normal, from 3 = debug.", LOGS_AND_TRACES, at_least=0),
     ] = 2
     logging_format: Annotated[
         Literal["text", "json"],
-        Flag("logging-format", "How lines look.", LOGS_AND_TRACES, aliases=("log-format",)),
+        Flag("logging-format", "Format of log lines.", LOGS_AND_TRACES, aliases=("log-format",)),
     ] = "text"
     otlp_endpoint: Annotated[
         str,
         Flag(
             "otlp-endpoint",
-            "Export traces to this OTLP/HTTP endpoint (http://host:4318). Empty = no tracing. Sampling and "
-            "headers by the usual OTEL_* variables.",
+            "Export traces to this OTLP/HTTP endpoint (http://host:4318). Empty = no tracing. The standard "
+            "OTEL_* variables set sampling and headers.",
             LOGS_AND_TRACES,
             env="OTEL_EXPORTER_OTLP_ENDPOINT",
         ),
     ] = ""
 
     def problems(self) -> tuple[str, ...]:
-        """Mistakes between fields."""
+        """Return mistakes between fields."""
         found = list(select_controllers(self.controllers).mistakes)
         found += [
             f'--nats-url: "{url}" is not an address such as nats://host:4222 or tls://host:4222'
@@ -155,27 +154,29 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.otlp_endpoint and not self.otlp_endpoint.startswith(("http://", "https://")):
             found.append(f'--otlp-endpoint: "{self.otlp_endpoint}" is not a URL such as http://host:4318')
         if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
-            found.append("--tls-cert-file and --tls-private-key-file go together")
+            found.append("--tls-cert-file and --tls-private-key-file must be given together")
         if self.secure_port != 0:
             found += validate_open_paths(self.open_paths)
         return tuple(found)
 
     def warnings(self) -> tuple[str, ...]:
-        """What is accepted, and not what somebody may hope for."""
-        unused = ["--bus=memory: NATS is not used, whatever --nats-url, NATS_URL and the like say"]
-        in_vain = self.bus == "memory" and self._says_where_nats_is
-        return (*select_controllers(self.controllers).warnings, *(unused if in_vain else []))
+        """Return warnings about settings without effect."""
+        unused = [
+            "--bus=memory: NATS is not used, and settings such as --nats-url and NATS_URL have no effect"
+        ]
+        has_unused = self.bus == "memory" and self._configures_nats
+        return (*select_controllers(self.controllers).warnings, *(unused if has_unused else []))
 
     @property
     def nats_servers(self) -> tuple[str, ...]:
-        """Where to look for NATS."""
+        """The URLs of the NATS servers."""
         return self.nats_url or ("nats://127.0.0.1:4222",)
 
     def uses_memory_bus(self, *, is_standalone: bool) -> bool:
-        """Whether messages stay in this process; `alone`: it runs one service of several."""
-        chosen = self.bus or ("nats" if is_standalone or self._says_where_nats_is else "memory")
+        """Return whether messages stay in this process; `is_standalone`: it runs one service of several."""
+        chosen = self.bus or ("nats" if is_standalone or self._configures_nats else "memory")
         return chosen == "memory"
 
     @property
-    def _says_where_nats_is(self) -> bool:
+    def _configures_nats(self) -> bool:
         return bool(self.nats_url or self.nats_nkey_file or self.nats_ca_file)

@@ -1,7 +1,7 @@
-"""One frozen struct per service, read once at the start from command line, environment and --cloud-config.
+"""Reads one frozen struct per service from command line, environment and --cloud-config, once at startup.
 
-Every mistake is told in one message. Fields say by `Annotated[type, Flag(...)]` where they come from; a field
-of type CloudConfig is the whole file of --cloud-config.
+One message has all mistakes. `Annotated[type, Flag(...)]` gives the source of a field; a field of type
+CloudConfig is the whole --cloud-config file.
 """
 
 import difflib
@@ -23,7 +23,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class SettingsError(Exception):
-    """Only another configuration can cure it: told in words, exit status 2."""
+    """The configuration is invalid: the process prints the text and exits with status 2."""
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of a process, and what is to be warned of."""
+    """All settings of a process, and warnings for its start."""
 
     structs: dict[Any, Any] = {}
     warnings: tuple[str, ...] = ()
@@ -54,13 +54,13 @@ class ParsedSettings(msgspec.Struct, frozen=True, kw_only=True):
     wants_version: bool = False
 
     def get(self, kind: type[S]) -> S:
-        """The settings of that struct."""
+        """Return the settings of that struct."""
         found: S = self.structs[kind]
         return found
 
 
 def list_options(*structs: type[msgspec.Struct]) -> list[Option]:
-    """Every field with a Flag, in the order of definition."""
+    """Return all fields with a Flag, in the order of definition."""
     return [option for struct in structs for option in _options(struct)]
 
 
@@ -86,9 +86,9 @@ def _options(struct: type[msgspec.Struct]) -> list[Option]:
 def read_settings(
     structs: Sequence[type[msgspec.Struct]], arguments: Sequence[str], environment: Mapping[str, str]
 ) -> ParsedSettings:
-    """Read them all. Raises SettingsError with every mistake, one per line.
+    """Read all structs. Raises SettingsError with every mistake, one per line.
 
-    A struct may say more: `problems()` are mistakes between fields, `warnings()` are told at the start.
+    A struct may have `problems()`, mistakes between fields, and `warnings()`, which are logged at startup.
     """
     reading, mistakes = validate_settings(structs, arguments, environment)
     if mistakes:
@@ -124,8 +124,8 @@ def validate_settings(
         *_about_file(config, written.get(CLOUD_CONFIG.name, "")),
     ]
     for struct in structs:
-        said = {option.field: value for option, value in values if option.owner is struct}
-        read[struct] = struct(**said, **dict.fromkeys(_whole_files(struct), config))
+        own = {option.field: value for option, value in values if option.owner is struct}
+        read[struct] = struct(**own, **dict.fromkeys(_whole_files(struct), config))
         mistakes += _collect_messages(read[struct], "problems")
         warnings += _collect_messages(read[struct], "warnings")
     reading = ParsedSettings(structs=read, warnings=tuple(dict.fromkeys(warnings)))
@@ -143,7 +143,7 @@ class _Sources(msgspec.Struct, frozen=True, kw_only=True):
     config: CloudConfig
 
     def text_for(self, flag: Flag) -> tuple[str, str] | None:
-        """What was said for that flag, and where."""
+        """Return the text for that flag and its source, None without one."""
         if flag.name and flag.name in self.written:
             return self.written[flag.name], f"--{self.spelling[flag.name]}"
         if flag.env and self.environment.get(flag.env):
@@ -154,11 +154,11 @@ class _Sources(msgspec.Struct, frozen=True, kw_only=True):
 def _value(option: Option, sources: _Sources, mistakes: list[str]) -> Any:
     flag = option.flag
     if flag.config and flag.config in sources.config.values:
-        return sources.config.values[flag.config]  # its type was judged with its line at hand
-    said = sources.text_for(flag)
-    if said is None:
+        return sources.config.values[flag.config]  # validated with the file, where the line is known
+    found = sources.text_for(flag)
+    if found is None:
         return option.default
-    text, where = said
+    text, where = found
     if not text and required_type(option.type)[1]:
         return None
     try:
@@ -187,7 +187,7 @@ def _takes_value(options: Sequence[Option]) -> dict[str, bool]:
 
 
 def _by_name(words: CommandLine, options: Sequence[Option]) -> dict[str, str]:
-    """Flag -> text under its proper name; the last one counts, lists add up."""
+    """Return flag -> text by its current name; the last value counts, lists are joined."""
     lists = {option.flag.name for option in options if option.type == tuple[str, ...]}
     written: dict[str, str] = {}
     for given, name in _with_proper_names(words, options):
@@ -209,17 +209,17 @@ def _unknown(name: str, options: Sequence[Option]) -> str:
 
 def _without_effect(words: CommandLine, options: Sequence[Option]) -> list[str]:
     taken = {name for option in options for name in option.flag.spellings}
-    said = []
+    warnings = []
     for given in words.flags:
         if given.name in taken:
             continue
         accepted = IGNORED_FLAGS.get(given.name)
         if accepted is None:
-            said.append(f"--{given.name} has no effect here: another service takes it")
+            warnings.append(f"--{given.name} has no effect here: it belongs to another service")
         elif given.value not in accepted.silent_values:
-            effect = "is not obeyed" if accepted.always_warns else "has no effect"
-            said.append(f"--{given.name}={given.value} {effect}: {accepted.why}")
-    return said
+            effect = "is ignored" if accepted.always_warns else "has no effect"
+            warnings.append(f"--{given.name}={given.value} {effect}: {accepted.why}")
+    return warnings
 
 
 def _cloud_config(path: str, mistakes: list[str]) -> CloudConfig:
@@ -229,7 +229,7 @@ def _cloud_config(path: str, mistakes: list[str]) -> CloudConfig:
     if isinstance(found, CloudConfig):
         return found
     mistakes += [f"--{CLOUD_CONFIG.name}: {mistake}" for mistake in found.mistakes]
-    return found.read or CloudConfig()  # for the mistakes that only its reader cannot see; nothing runs by it
+    return found.read or CloudConfig()  # only to find further mistakes; nothing runs with it
 
 
 def _about_file(config: CloudConfig, path: str) -> list[str]:
@@ -237,6 +237,6 @@ def _about_file(config: CloudConfig, path: str) -> list[str]:
 
 
 def _collect_messages(struct: Any, what: str) -> tuple[str, ...]:
-    ask = getattr(struct, what, None)
-    said: tuple[str, ...] = ask() if ask else ()
-    return said
+    method = getattr(struct, what, None)
+    messages: tuple[str, ...] = method() if method else ()
+    return messages

@@ -1,6 +1,6 @@
-"""Flags of the reference that do nothing here: accepted, so that old values files start, and told why.
+"""Flags of the reference that have no effect here; they are accepted with a warning.
 
-The list is that of k8s.io/cloud-provider 0.36, k8s.io/component-base and the reference's own allocator.
+They come from k8s.io/cloud-provider 0.36, k8s.io/component-base and the reference's allocator.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,23 +39,23 @@ __all__ = [
 
 
 class IgnoredFlag(msgspec.Struct, frozen=True):
-    """A flag that is taken and not obeyed."""
+    """An accepted flag without effect."""
 
     name: str
     why: str
     is_boolean: bool = False
-    silent_values: tuple[str, ...] = ()  # values that ask for what we do anyway: nothing to tell
-    always_warns: bool = False  # what it asks for is missing, and somebody may rely on it
+    silent_values: tuple[str, ...] = ()  # values that request the existing behavior: no warning
+    always_warns: bool = False  # the requested behavior is missing, and a user may rely on it
 
 
-_PACE = "requests are not throttled here, they are few; a 429 of the API server is obeyed"
-_AUTH = "health and metrics hold no secrets and are served to everyone who can reach the port"
-_TLS = "health and metrics are served with TLS 1.2 or newer and OpenSSL's default ciphers"
+_PACE = "requests are few and not throttled; the client respects a 429 of the API server"
+_AUTH = "health and metrics contain no secrets and are open to every caller that reaches the port"
+_TLS = "health and metrics use TLS 1.2 or newer and OpenSSL's default ciphers"
 _WEBHOOK = "there are no webhooks here"
 _OTHER_CLOUD = "there are no cloud routes, load balancers or volumes here"
-_HTTP2 = "health and metrics are served over HTTP/1.1"
-_LOGS = "logs go to stderr, one line each; see --logging-format"
-_K8S = "it concerns only programs that are built from Kubernetes' own code"
+_HTTP2 = "health and metrics use HTTP/1.1"
+_LOGS = "logs go to stderr, one line per entry; see --logging-format"
+_K8S = "it applies only to programs that are built from Kubernetes code"
 
 
 def _all(names: str, why: str, *, boolean: bool = False, loud: bool = False) -> list[IgnoredFlag]:
@@ -65,17 +65,17 @@ def _all(names: str, why: str, *, boolean: bool = False, loud: bool = False) -> 
 _TABLE: Final = (
     IgnoredFlag("cloud-provider", "the cloud provider is always talos", silent_values=("talos", "external")),
     *_all("kube-api-qps kube-api-burst", _PACE),
-    *_all("kube-api-content-type", "JSON is spoken, and only the fields that are needed are decoded"),
-    *_all("concurrent-node-syncs concurrent-node-status-updates", "nodes are handled concurrently anyway"),
+    *_all("kube-api-content-type", "the client uses JSON and decodes only the fields that it needs"),
+    *_all("concurrent-node-syncs concurrent-node-status-updates", "Nodes are always processed concurrently"),
     *_all("min-resync-period node-sync-period", "see --node-status-update-frequency"),
-    *_all("node-monitor-period", "nodes are watched, not polled"),
-    *_all("controller-start-interval", "everything starts at once"),
+    *_all("node-monitor-period", "Nodes are watched, not polled"),
+    *_all("controller-start-interval", "all controllers start at once"),
     *_all("route-reconciliation-period", _OTHER_CLOUD),
     IgnoredFlag("configure-cloud-routes", _OTHER_CLOUD, is_boolean=True, silent_values=("false",)),
     *_all("concurrent-service-syncs external-cloud-volume-plugin", _OTHER_CLOUD),
     IgnoredFlag(
         "use-service-account-credentials",
-        "each service has a service account of its own; none may create tokens",
+        "each service has its own service account, and none may create tokens",
         is_boolean=True,
         silent_values=("false",),
     ),
@@ -93,13 +93,13 @@ _TABLE: Final = (
         loud=True,
     ),
     *_all("authentication-skip-lookup authentication-tolerate-lookup-failure", _AUTH, boolean=True),
-    *_all("cert-dir", "without --tls-cert-file a certificate is made in memory; no directory is needed"),
+    *_all("cert-dir", "without --tls-cert-file the certificate is generated in memory, without a directory"),
     IgnoredFlag("tls-min-version", _TLS, silent_values=("VersionTLS12",), always_warns=True),
     *_all("tls-cipher-suites tls-curve-preferences", _TLS, loud=True),
-    *_all("tls-sni-cert-key", "one certificate is served: --tls-cert-file", loud=True),
+    *_all("tls-sni-cert-key", "only one certificate is served: --tls-cert-file", loud=True),
     *_all("http2-max-streams-per-connection", _HTTP2),
     *_all("disable-http2-serving", _HTTP2, boolean=True),
-    *_all("permit-address-sharing permit-port-sharing", "the port is ours alone", boolean=True),
+    *_all("permit-address-sharing permit-port-sharing", "the port is never shared", boolean=True),
     *_all("profiling contention-profiling", "there is no profiling endpoint", boolean=True),
     *_all(
         "webhooks webhook-bind-address webhook-secure-port webhook-cert-dir webhook-tls-cert-file"
@@ -141,14 +141,14 @@ CONTROLLERS: Final = tuple(sorted({*ALIASES, *ALIASES.values()}))
 
 
 class ControllerSelection(msgspec.Struct, frozen=True):
-    """What --controllers comes to."""
+    """The warnings and mistakes of --controllers."""
 
     warnings: tuple[str, ...] = ()
     mistakes: tuple[str, ...] = ()
 
 
 def is_controller_selected(items: tuple[str, ...], name: str) -> bool:
-    """Whether a --controllers list has that controller run; `name` may be an alias."""
+    """Return whether a --controllers list selects that controller; `name` may be an alias."""
     wanted, proper = _wanted(items), canonical_name(name)
     return wanted.get(proper, proper in _IN_WILDCARD and wanted.get("*", False))
 
@@ -166,34 +166,34 @@ def is_service_selected(
 
 
 def allocates_pod_cidrs(items: tuple[str, ...], *, allocate_node_cidrs: bool) -> bool:
-    """Whether pod CIDRs are allocated: as a --controllers list says, or else --allocate-node-cidrs."""
+    """Return whether pod CIDRs are allocated: by --controllers, otherwise by --allocate-node-cidrs."""
     return is_service_selected(items, IPAM.controller, is_switched_on=lambda flag: allocate_node_cidrs)
 
 
 def select_controllers(items: tuple[str, ...]) -> ControllerSelection:
-    """Judge a --controllers list: `*` = all that are on by default, `name` = on, `-name` = off."""
+    """Validate a --controllers list: `*` = all that are on by default, `name` = on, `-name` = off."""
     mistakes = [
-        f"--controllers: there is no controller {bare!r}; there are {', '.join(CONTROLLERS)}"
+        f"--controllers: unknown controller {bare!r}; known are {', '.join(CONTROLLERS)}"
         for bare in (item.removeprefix("-") for item in items)
         if bare != "*" and bare not in CONTROLLERS
     ]
     if not mistakes and not any(is_controller_selected(items, each.name) for each in SELECTABLE):
         mistakes.append(
-            f"--controllers={','.join(items)} leaves nothing to run: this version has "
+            f"--controllers={','.join(items)} selects no controller: this version has "
             f"{', '.join(_DISPLAY_NAMES[:-1])} and {_DISPLAY_NAMES[-1]}"
         )
-    return ControllerSelection(tuple(_in_vain(items)), tuple(mistakes))
+    return ControllerSelection(tuple(_without_effect(items)), tuple(mistakes))
 
 
 def list_wildcard_differences(items: tuple[str, ...]) -> tuple[str, ...]:
-    """What a written `*` selects otherwise than in the reference, unless the list names those controllers."""
+    """Return a warning if `*` selects other controllers than in the reference, unless the list names them."""
     wanted = _wanted(items)
     if not wanted.get("*") or {CSR_APPROVAL, NODE_LIFECYCLE} <= wanted.keys():
         return ()
     return (_ALL_DIFFERS,)
 
 
-def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
+def _without_effect(items: tuple[str, ...]) -> Iterator[str]:
     wanted = _wanted(items)
     for name in dict.fromkeys(items):
         if canonical_name(name) in NEVER_HERE and wanted[canonical_name(name)]:
@@ -204,6 +204,6 @@ def _in_vain(items: tuple[str, ...]) -> Iterator[str]:
 
 
 def _wanted(items: tuple[str, ...]) -> dict[str, bool]:
-    """What is said of each controller by its proper name, and of `*`; the last word counts."""
+    """Return whether each controller is on, by its canonical name, and `*`; the last entry counts."""
     bare = ((item.removeprefix("-"), not item.startswith("-")) for item in items)
     return {canonical_name(name): on for name, on in bare}

@@ -13,12 +13,12 @@ OLD_NAMES: Final = {  # new name -> old name
 
 
 def list_spellings(flag: str) -> tuple[str, ...]:
-    """The name of a flag, and its old name if it has one."""
+    """Return the name of a flag, and its old name if it has one."""
     return (flag, OLD_NAMES[flag]) if flag in OLD_NAMES else (flag,)
 
 
 def validate_spellings(given: Iterable[str]) -> Iterator[str]:
-    """A mistake for each flag that has both names among the given ones."""
+    """Yield a mistake for each flag that is given under both names."""
     names = frozenset(given)
     for new, old in OLD_NAMES.items():
         if {new, old} <= names:
@@ -26,7 +26,7 @@ def validate_spellings(given: Iterable[str]) -> Iterator[str]:
 
 
 def list_deprecations(given: Iterable[str]) -> Iterator[str]:
-    """A warning for each old name among the given ones."""
+    """Yield a warning for each given old name."""
     names = frozenset(given)
     for new, old in OLD_NAMES.items():
         if old in names:

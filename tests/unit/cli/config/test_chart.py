@@ -43,7 +43,7 @@ def test_values_that_crash_every_pod_are_refused(tmp_path: Path):
     assert result.exit_code == 1
     assert "error: image.tag: v1.9.0 is not a version of this controller" in result.stdout
     assert "error: extraArgs: unknown flag --no-such-flag" in result.stdout
-    assert "error: extraArgs: --authorization-always-allow-paths leaves out /livez, /readyz" in result.stdout
+    assert "error: extraArgs: --authorization-always-allow-paths lacks /livez, /readyz" in result.stdout
     assert "not checked: files that flags or Secrets refer to" in result.stdout
 
 
@@ -65,7 +65,7 @@ def test_values_that_crash_every_pod_are_refused(tmp_path: Path):
         ("image: {tag: v1.9}", "image.tag: v1.9 is not a version of this controller"),
         ("image: {repository: 'ghcr.io/siderolabs/talos-cloud-controller-manager:v1'}", "Set your own image"),
         ("talos:", "talos: must be a mapping, but has no value"),
-        ("enabledControllers:", "leaves nothing to run"),
+        ("enabledControllers:", "selects no controller"),
         ("replicaCount: 0", "replicaCount: must be at least 1"),
         ("nats: {replica: 3}", "nats.replica: the chart rejects this key; did you mean replicas?"),
         (

@@ -282,7 +282,7 @@ def test_the_defaults_are_those_of_the_reference():
     ("fields", "words"),
     [
         ({"lease_duration_seconds": 10.0}, "two could lead at once"),
-        ({"retry_period_seconds": 9.0}, "no second try"),
+        ({"retry_period_seconds": 9.0}, "no second attempt"),
         ({"lease_duration_seconds": 15.5}, "whole seconds"),
     ],
 )

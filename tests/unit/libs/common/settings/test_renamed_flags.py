@@ -67,7 +67,7 @@ def test_a_mistake_names_the_flag_as_the_command_line_spells_it():
 
 def test_a_service_that_does_not_take_the_flag_accepts_the_old_name_and_never_both():
     _, warnings = read(LabelerSettings, f"{REPEAT}=2m")
-    assert warnings == (DEPRECATED, f"{REPEAT} has no effect here: another service takes it")
+    assert warnings == (DEPRECATED, f"{REPEAT} has no effect here: it belongs to another service")
     assert len(mistakes(LabelerSettings, f"{REPEAT}=2m", f"{INTERVAL}=2m")) == 1
 
 

@@ -153,10 +153,10 @@ def test_every_mistake_is_told_at_once_and_by_name():
         ),
         (
             ["--leader-elect", "false"],
-            '"false" stands alone: a boolean takes its value with =, --leader-elect=false',
+            '"false" is not a flag: set a boolean with =, --leader-elect=false',
         ),
         (["now"], '"now" is not a flag: flags begin with --'),
-        (["--tls-cert-file=/x"], "--tls-cert-file and --tls-private-key-file go together"),
+        (["--tls-cert-file=/x"], "--tls-cert-file and --tls-private-key-file must be given together"),
         (["--otlp-endpoint=otel:4318"], '--otlp-endpoint: "otel:4318" is not a URL such as http://host:4318'),
         (["--secure-port=70000"], '--secure-port: "70000" is not at most 65535'),
     ],
@@ -247,7 +247,7 @@ def test_a_path_that_the_reference_would_protect_is_refused(allowed: str, left_o
     with pytest.raises(SettingsError) as refused:
         read(f"{ALWAYS_ALLOW}={allowed}")
     (line,) = str(refused.value).splitlines()
-    assert line.startswith(f"{ALWAYS_ALLOW} leaves out {left_out}, and no path can be protected here: ")
+    assert line.startswith(f"{ALWAYS_ALLOW} lacks {left_out}, and no path can be protected here: ")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_list_of_all_paths_is_accepted_without_a_word(arguments: tuple[str, ..
 )
 def test_a_flag_that_asks_for_protection_is_told_not_to_be_obeyed(argument: str):
     (warning,) = read(argument).warnings
-    assert warning.startswith(f"{argument} is not obeyed: ")
+    assert warning.startswith(f"{argument} is ignored: ")
 
 
 # What `cloud-controller-manager --help` of k8s.io/cloud-provider 0.36 lists, with the reference's additions.
@@ -359,8 +359,8 @@ def test_a_value_that_asks_for_what_we_do_anyway_is_not_warned_of():
 def test_a_flag_of_another_service_is_accepted_and_told():
     reading = read_settings([ProcessSettings], ["--leader-elect", "--observe-only=true"], {})
     assert reading.warnings == (
-        "--leader-elect has no effect here: another service takes it",
-        "--observe-only has no effect here: another service takes it",
+        "--leader-elect has no effect here: it belongs to another service",
+        "--observe-only has no effect here: it belongs to another service",
     )
 
 
@@ -410,7 +410,7 @@ def test_nobody_is_warned_of_a_list_of_controllers_that_he_has_not_written():
 @pytest.mark.parametrize("items", ["service", "-cloud-node,*,-node-csr-approval", "-*"])
 def test_without_any_controller_of_this_version_there_is_nothing_to_run(items: str):
     (told,) = mistakes(f"--controllers={items}")
-    assert "leaves nothing to run" in told
+    assert "selects no controller" in told
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def test_nodes_are_deleted_only_where_that_is_asked_for_by_name(items: tuple[str
 
 def test_a_misspelt_controller_is_a_mistake():
     (told,) = mistakes("--controllers=cloud-node,cloud-nod")
-    assert told.startswith("--controllers: there is no controller 'cloud-nod'")
+    assert told.startswith("--controllers: unknown controller 'cloud-nod'")
 
 
 # ---- --help
