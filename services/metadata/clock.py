@@ -36,6 +36,8 @@ class Clock:
 class Wakeup:
     """Wakes the task of one object when its state changes, or when its next step is due."""
 
+    __slots__ = ("_changed", "_clock")  # there are thousands
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = WaiterEvent()

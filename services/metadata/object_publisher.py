@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 class ObjectPublisher(Generic[EnrichedT]):
     """Publishes the messages about one object and logs a line for each."""
 
+    __slots__ = ("_latency", "_publisher", "_trace")  # there are thousands
+
     def __init__(self, publisher: OrderedPublisher, clock: Clock) -> None:
         self._publisher = publisher
         self._latency = LatencyRecorder(clock.now)

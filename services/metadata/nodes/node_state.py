@@ -95,7 +95,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(event, NodeGone):
             return replace(state, dial_targets=(), publication=state.publication.without_backoff())
         if event.node.provided_node_ip != before.provided_node_ip:
-            return _dial_anew(state, now=timing.now, prefer_ipv6=prefer_ipv6)
+            return _with_new_dial_targets(state, now=timing.now, prefer_ipv6=prefer_ipv6)
         if differs_only_in_pod_cidrs(before, event.node):
             return state
         return state.verified_again(before, event.node, all_nodes, timing)
@@ -319,10 +319,10 @@ def create_state(
     if isinstance(event, NodeEnriched | NodeUnreachable) and event.node.uid == observation.uid:
         last_known = event.facts if isinstance(event, NodeEnriched) else event.last_known
     state = NodeState(observation=observation, publication=stored, last_known=last_known)
-    return _dial_anew(state, now=now, prefer_ipv6=prefer_ipv6)
+    return _with_new_dial_targets(state, now=now, prefer_ipv6=prefer_ipv6)
 
 
-def _dial_anew(state: NodeState, *, now: float, prefer_ipv6: bool) -> NodeState:
+def _with_new_dial_targets(state: NodeState, *, now: float, prefer_ipv6: bool) -> NodeState:
     """Return the state for a Node with other addresses: facts and failures were about the old ones."""
     addresses = _find_dial_targets(state.node, prefer_ipv6=prefer_ipv6)
     fault = addresses if isinstance(addresses, MachineFault) else None
