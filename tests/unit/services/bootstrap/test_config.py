@@ -1,4 +1,4 @@
-"""A server's configuration follows the wiring: whoever declares more may more, and nobody else."""
+"""A server's configuration follows the service specs: a service may do only what it declares."""
 
 import msgspec
 import pytest

@@ -36,7 +36,7 @@ def test_a_file_is_replaced_whole_for_its_owner_alone_and_only_if_it_differs(tmp
     assert not write_file(path, b"one")
     assert path.stat().st_ino == first
     assert write_file(path, b"two")
-    assert path.stat().st_ino != first, "whoever reads the old one reads all of it"
+    assert path.stat().st_ino != first, "a reader of the old file reads all of it"
     assert path.stat().st_mode & 0o777 == 0o600
     assert [each.name for each in tmp_path.iterdir()] == ["tls.key"]
 
@@ -138,5 +138,5 @@ async def test_an_authority_that_has_ended_or_is_of_the_future_is_named_and_kept
     keeper = ServerReconciler(store, NAMES, out, wanted, now=lambda: now, interval_seconds=3600)
     looking = asyncio.create_task(keeper.run())
     await wait_until(lambda: any("valid until" in problem for problem in keeper.problems()))
-    assert not looking.done(), "who looks again sees the authority that somebody makes"
+    assert not looking.done(), "a retry finds the authority that an operator creates"
     looking.cancel()

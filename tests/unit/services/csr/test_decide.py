@@ -1,4 +1,4 @@
-"""Which certificates a kubelet gets: a reason for every row, and what never happens whatever is said."""
+"""Which certificates a kubelet gets: a reason for every row, and what no input causes."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def test_the_table_is_large_and_every_row_says_what_it_is():
 @pytest.mark.parametrize("case", [case for case in CASES if case.expected == "approve"], ids=lambda c: c.name)
 def test_nothing_good_is_approved_without_its_machines_word(case: CsrCase):
     fault = MachineFault(kind="timeout", step="connect", message="no answer")
-    for known in ({"facts": None}, {"facts": None, "fault": fault}, {"node_uid": "of an earlier one"}):
+    for known in ({"facts": None}, {"facts": None, "fault": fault}, {"node_uid": "earlier"}):
         assert isinstance(judged(case, **known).decision, Wait)
     assert isinstance(judged(case, facts=HONEST).decision, Wait)  # of another machine
 

@@ -77,7 +77,7 @@ def decided(
     node_ips: str = "",
     answering_addresses: tuple[str, ...] = (),
 ) -> Decision:
-    """What becomes of a request of that machine's node, whose own name it is for unless others are given.
+    """Return the decision about a request of that machine's node, for its own name unless others are given.
 
     `node_ips` is the annotation of the Node, the node IP of `facts` by default; its machine answers there and
     at `answering_addresses`.
@@ -134,7 +134,7 @@ def test_a_name_or_address_waits_until_the_api_servers_certificate_was_read():
         waits = decided(facts, unknown, **fields)
         assert isinstance(waits, Wait)
         assert (waits.reason, "connection refused" in waits.message) == ("endpoint", True)
-    assert isinstance(decided(facts, unknown), Approve), "its node name is nobody else's"
+    assert isinstance(decided(facts, unknown), Approve), "its node name belongs to no other Node"
 
 
 # ---- addresses of the API server
@@ -204,7 +204,7 @@ def test_a_second_node_ip_of_a_worker_counts_once_its_machine_has_answered_there
     balancer = ServerIdentity(names=HOSTED.names, addresses=frozenset({"2001:db8::7"}))
     worker, ips = machine("web-1", "10.0.0.5", "2001:db8::7/64"), ("10.0.0.5", "2001:db8::7")
     waits = decided(worker, policy(balancer), ips=ips, node_ips=node_ips)
-    assert isinstance(waits, Wait), "kubelet and machine say so themselves: nobody has answered there"
+    assert isinstance(waits, Wait), "only kubelet and machine claim it: no machine has answered there"
     passed = decided(
         worker, policy(balancer), ips=ips, node_ips=node_ips, answering_addresses=("2001:db8::7",)
     )

@@ -1,4 +1,4 @@
-"""What is told on Nodes of their requests: each thing once, and nothing where nobody would see it."""
+"""Events on Nodes about their requests: each one once, and none for Nodes that do not exist."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -105,7 +105,7 @@ async def test_what_the_api_server_cannot_take_for_a_while_is_told_when_it_can()
         events.record_denied(make_request(node="web-2"), "names", "because")
         await wait_until(lambda: writer.tried >= 3, "both were tried")
         writer.failing = None
-        await wait_until(lambda: len(writer.events) == 2, "both are told")
+        await wait_until(lambda: len(writer.events) == 2, "both Events")
     assert len(set(writer.names)) == 2
 
 

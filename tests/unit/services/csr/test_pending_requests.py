@@ -1,4 +1,4 @@
-"""Which of a node's requests is to be decided."""
+"""csr decides only the newest request of each node."""
 
 from datetime import timedelta
 
@@ -54,7 +54,7 @@ def test_within_one_second_the_version_at_which_it_was_first_seen_says_which_is_
     first, second = filed("z-first", version=101), filed("a-second", version=102)
     requesters = heard(first, second)
     assert requesters.find_newest("web-1") == "a-second"
-    requesters.upsert(filed("z-first", version=500))  # somebody has labelled it: that makes it no newer
+    requesters.upsert(filed("z-first", version=500))  # a label does not make it newer
     assert requesters.find_newest("web-1") == "a-second"
 
 

@@ -68,7 +68,7 @@ def honest(draw: st.DrawFn, name: str) -> tuple[Node, Word]:
 
 @st.composite
 def lies(draw: st.DrawFn, name: str) -> MachineFacts:
-    """Anything, but an answer comes from where the machine is: nobody answers at another's address."""
+    """Any facts, but the machine answers only at its own address."""
     return facts_of(
         name,
         *draw(st.lists(st.sampled_from(EVERY_IP))),
@@ -104,7 +104,7 @@ some_sans: st.SearchStrategy[Sans] = st.tuples(
     st.lists(st.sampled_from(EVERY_NAME), max_size=2).map(tuple),
     st.lists(st.sampled_from(EVERY_IP), max_size=2).map(tuple),
 )
-# Mostly its own: of what is another's, hardly anything is ever approved.
+# Mostly its own addresses: requests for those of other Nodes are hardly ever approved.
 likely_sans: st.SearchStrategy[Sans] = st.tuples(
     st.lists(st.sampled_from(("a", "A.Example", "vault.example")), max_size=2).map(tuple),
     st.lists(st.sampled_from((*ADDRESSES["a"], "10.0.0.99")), max_size=2).map(tuple),

@@ -1,4 +1,4 @@
-"""What csr can be told."""
+"""Settings of csr."""
 
 from pathlib import Path
 

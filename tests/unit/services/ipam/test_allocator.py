@@ -1,4 +1,4 @@
-"""What the model cannot name: how much is asked of Kubernetes, and what is told of it."""
+"""What the model does not cover: the number of requests to Kubernetes, and the reported errors."""
 
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
@@ -363,7 +363,7 @@ def test_a_page_that_somebody_deleted_makes_the_nodes_be_listed_before_the_next_
 def test_a_list_of_nodes_that_began_before_a_page_was_missed_protects_nothing_and_is_made_again(cluster):
     cluster.claim("a")
     cluster.asked.clear()
-    ends_with = [cluster.allocator.reset]  # somebody else's claim notices it meanwhile
+    ends_with = [cluster.allocator.reset]  # another replica's claim detects it meanwhile
     cluster.at_list_end = lambda: ends_with.pop()() if ends_with else None
     finished(cluster.allocator.sweep())
     cluster.asked.clear()

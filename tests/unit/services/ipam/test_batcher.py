@@ -1,4 +1,4 @@
-"""Who wants a block waits for those who want one at the same time; nobody waits for ever."""
+"""Requests at the same time share one claim, and none waits forever."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ def uid_of(answered: object) -> str:
 
 
 class Claims:
-    """Answers when it is told to; is told that others write, or that they have written since."""
+    """Answers on command; can simulate writes of other replicas."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []

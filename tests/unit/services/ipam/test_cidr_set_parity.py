@@ -139,7 +139,7 @@ def test_a_block_counts_once_however_often_it_is_occupied():
 
 
 def test_unlike_upstream_a_release_takes_back_one_occupation_and_only_by_the_same_network():
-    """There a /22 that nobody had occupied freed the /24 of a node that lay in it."""
+    """There the release of a /22 that was never occupied freed the /24 of a node in it."""
     blocks = CidrSet("10.42.0.0/16", 24)
     counts = []
     for network in ("10.42.5.0/24", "10.42.9.0/24", "10.42.8.0/22", "10.42.9.0/24"):

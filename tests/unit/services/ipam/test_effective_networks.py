@@ -69,7 +69,7 @@ def test_flags_go_before_and_services_of_either_are_spared():
 def test_a_block_is_as_large_as_the_flags_say_or_the_machine_config_or_24_and_80(
     said: dict[str, object], observed: dict[str, int], masks: tuple[int, int]
 ):
-    if "mask_size" in said:  # of one family; a /26 is none of IPv6, which is not there
+    if "mask_size" in said:  # one family; a /26 is invalid for IPv6, which is not configured
         assert isinstance(resolve_networks(NetworkFlags(**said), told(**observed)), EffectiveNetworks)  # type: ignore[arg-type]
         return
     pods = found(NetworkFlags(**said), **observed).pods  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How often claims and Nodes are compared, and that nothing that stands in a page ends the comparison."""
+"""How often claims and Nodes are compared, and that no content of a page ends the comparison."""
 
 import asyncio
 import random

@@ -2,7 +2,7 @@
 
 Several replicas, of several configurations, stop at any request for as long as may be, die there, hear an
 error of what was done, lose the stream, see old Nodes, and give way to one another. Others join, go, return
-under their names, become another's, and are given odd podCIDRs by somebody else.
+under their names, become another's, and get invalid podCIDRs from another allocator.
 """
 
 import os
@@ -63,7 +63,7 @@ def v6(cidr: str, mask: int) -> Pool:
 
 
 class Steps:
-    """Of all examples together."""
+    """Counters over all examples."""
 
     taken = 0
     gave_way = 0
@@ -99,7 +99,7 @@ class Replica:
             is_foreign=lambda node: node.name in self.foreign,
         )
         self.giving_way = ContentionBackoff(self.allocator.refresh_pages)
-        self.table: dict[str, Node] = dict(server.nodes)  # of the flow, as old as may be
+        self.table: dict[str, Node] = dict(server.nodes)  # from the flow, possibly out of date
         self.is_complete = True
         self.tasks: list[SimulatedTask] = []
 
@@ -123,7 +123,7 @@ class Replica:
         ]
         if not wants:
             return
-        views: list[Exclusions] = []  # what it was told to be taken, the last plan's last
+        views: list[Exclusions] = []  # the exclusions of each plan, the last one at the end
 
         def occupied() -> Exclusions:
             views.append(self.occupied())
@@ -169,7 +169,7 @@ class NeverTwice(RuleBasedStateMachine):
         self.server.now = lambda: self.time
         self.uids = 0
         self.given: dict[str, tuple[str, ...]] = {}  # uid -> podCIDRs of our giving
-        self.carried: dict[str, tuple[str, ...]] = {}  # uid -> podCIDRs, of anybody's giving
+        self.carried: dict[str, tuple[str, ...]] = {}  # uid -> podCIDRs, from any allocator
         self.joined: dict[str, datetime] = {}  # uid -> since when it exists
         self.left: dict[str, datetime] = {}  # uid -> since when it exists no more
         self.claimed: set[tuple[str, str]] = set()  # (block, uid) that ever stood in a page
@@ -227,7 +227,7 @@ class NeverTwice(RuleBasedStateMachine):
         assert self.time - self.left[claim.uid] >= QUARANTINE - 2 * SKEW
 
     def judge_told(self, swept: SweepResult) -> None:
-        """Of what is taken over: nobody is blamed for what was there before us, nor ever for what we gave."""
+        """Adopted podCIDRs are not reported if they are older than ipam, or if ipam assigned them."""
         assert not [claim for claim in swept.adopted if claim.uid in self.given]
         stored = {**self.server.pages, **self.mendable}
         for claim in swept.adopted:
@@ -385,7 +385,7 @@ class NeverTwice(RuleBasedStateMachine):
     @precondition(lambda self: self.is_at_something())
     @rule(who=st.integers(0, 2), which=st.integers(0, 5), fate=st.sampled_from(["never", "done", "late"]))
     def hear_nothing(self, who, which, fate):
-        """An error is told of a request that never came, was carried out, or will be, some time."""
+        """The request failed before, after or long before it takes effect."""
         task = self.task(who, which)
         if fate == "done":
             task.deliver_request()
@@ -438,7 +438,7 @@ class NeverTwice(RuleBasedStateMachine):
             rounds += 1
             assert rounds < 1000, "it comes to no end"
             for task in replica.tasks:
-                if not task.done:  # a claim that asks nobody is done as it begins
+                if not task.done:  # a claim without a request is done at once
                     task.deliver_response()
             done += self.follow_up(replica)
         return done

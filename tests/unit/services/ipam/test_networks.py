@@ -71,7 +71,7 @@ def test_what_is_no_network_is_refused_in_short_words(text: str):
 
 # Asked of kube-apiserver 1.36, in `spec.podCIDRs` of a Node: as versions before it and with
 # --feature-gates=StrictIPCIDRValidation=false it takes all of these, by default only what is canonical but
-# for capital letters. What was taken once stays.
+# for capital letters. Found cases stay here.
 @pytest.mark.parametrize(
     ("text", "same_as"),
     [

@@ -79,7 +79,7 @@ async def test_one_that_kubernetes_cannot_take_for_a_while_is_written_when_it_ca
         events.record("web-1", "uid-1", NOT_AVAILABLE, "no room")
         await wait_until(lambda: writer.tried >= 1)
         writer.error = None
-        await wait_until(lambda: len(writer.written) == 1, "it was told after all")
+        await wait_until(lambda: len(writer.written) == 1, "it was written in the end")
 
 
 async def test_one_that_kubernetes_refuses_is_given_up_and_the_next_is_written(writer: Writer):

@@ -26,7 +26,7 @@ def facts_of(*addresses: AddressStatus) -> MachineFacts:
     ("addresses", "pool"),
     [
         ((on("2001:db8:0:1::5/64"),), POOL),
-        ((on("2001:db8:0:1::5/56"),), POOL),  # of a wider one: the /64 around the address
+        ((on("2001:db8:0:1::5/56"),), POOL),  # a wider subnet: the /64 around the address
         ((on("2001:db8:0:1::5/112"),), ("2001:db8:0:1::/112", 114)),
         ((on("2001:db8:0:9::5/64"), on("2001:db8:0:1::5/64")), POOL),  # the last permanent one
         ((on("2001:db8:0:1::5/64"), on("2001:db8:0:9::7/64", flags=TEMPORARY)), POOL),
@@ -83,7 +83,7 @@ def test_a_machine_that_talos_does_not_tell_of_waits():
     "listed", [(), (IPV4,), (on("2001:db8:0:9::5/64"),), (IPV4, on("2001:db8::5/128", "external"))]
 )
 def test_a_list_that_lacks_the_kubelets_own_addresses_waits_and_is_never_the_reason_for_a_fallback(listed):
-    """A link that is down, or an address being acquired: a fallback would be for ever (defect 16)."""
+    """A link that is down, or an address being acquired: a fallback would be permanent (defect 16)."""
     answer = find_node_subnet_pool(make_node(ip="10.0.0.5,2001:db8::5"), make_facts(addresses=listed))
     assert isinstance(answer, NotReady)
     assert "does not list all its kubelet" in answer.reason

@@ -86,7 +86,7 @@ def test_a_machine_with_single_or_private_addresses_only_gets_a_block_of_the_clu
 
 
 def test_a_machine_that_talos_does_not_tell_of_waits_and_gets_no_fallback():
-    """The reference's fallback after one failed call was for ever (defect 16)."""
+    """The reference's fallback after one failed call was permanent (defect 16)."""
     assert isinstance(asked(None, allocator="CloudAllocator"), NotReady)
     assert isinstance(asked(make_facts(addresses=()), allocator="CloudAllocator"), NotReady)
 

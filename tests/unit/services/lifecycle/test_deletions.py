@@ -129,7 +129,7 @@ async def test_while_there_is_no_room_nobody_is_asked_and_then_again():
 
 
 class WrittenByOthers:
-    """A Lease that somebody else writes that many times before we may."""
+    """A Lease that another writer changes that many times first."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -139,7 +139,7 @@ class WrittenByOthers:
         return self.lease
 
     async def create_lease(self, *_: Any, **__: Any) -> Lease:
-        raise Unreachable("nobody creates it here")
+        raise Unreachable("unreachable")
 
     async def update_lease(
         self, namespace: str, name: str, document: Any, *, deadline_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""How looks add up to a history, and what begins it anew."""
+"""How polls form a history, and what restarts it."""
 
 from datetime import timedelta
 from typing import Any
@@ -89,8 +89,8 @@ def test_a_look_that_is_told_again_is_no_news():
     [
         a_look(3, attempt=52),  # the clock was set back
         a_look(5, attempt=52),
-        a_look(3),  # somebody else looks, too
-        a_look(3, attempt=1),  # counted anew, after a success that we did not hear, by such a clock
+        a_look(3),  # another replica polls, too
+        a_look(3, attempt=1),  # the count restarted after a missed success, by such a clock
         a_look(6, attempt=51),
     ],
 )
@@ -167,7 +167,7 @@ def test_what_only_a_living_kubelet_writes_ends_the_history(known: NodeIndex, wr
     assert known.get_history("web-1") is None
 
 
-@pytest.mark.parametrize("what", ["gone", "another uid", "void", "enriched gone", "begun anew"])
+@pytest.mark.parametrize("what", ["gone", "another uid", "void", "enriched gone", "restarted"])
 def test_what_is_gone_or_void_has_no_history(known: NodeIndex, what: str):
     match what:
         case "gone":

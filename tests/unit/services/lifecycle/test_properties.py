@@ -27,7 +27,7 @@ NEW = make_node("new-1", uid="uid-new", taints=(), system_uuid=NEW_UUID)
 TERMS = DeletionPolicy()
 PROVEN = ReplicaStatus(uptime=timedelta(hours=2), leading_for=timedelta(hours=2))
 
-What = Literal["proof", "proof again", "attempt begins anew", "silence", "half", "answers", "ready", "anew"]
+What = Literal["proof", "proof again", "attempts restart", "silence", "half", "answers", "ready", "restart"]
 
 
 class HistoryStep(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Replayed:
             case "proof again":
                 if self.proofs:
                     self._say(self.proofs[-1][1], self.attempt)
-            case "attempt begins anew":
+            case "attempts restart":
                 self.attempt = 0
                 self.proofs.clear()
                 self._proof(self.at + self.drift)
@@ -92,7 +92,7 @@ class Replayed:
                 self.known.upsert_node(READY)
                 self.known.upsert_node(NODE)
                 self.proofs.clear()
-            case "anew":
+            case "restart":
                 self.known.forget_histories()
                 self.proofs.clear()
 
@@ -124,12 +124,12 @@ class Replayed:
 
 @given(happenings)
 @example(
-    # Counted anew, by a clock that was set back: there was a success in between that we did not hear.
+    # The count restarted, by a clock that was set back: a success in between was missed.
     [
         HistoryStep("proof", 1.0),
         HistoryStep("proof", 60.0),
         HistoryStep("proof", 590.0),
-        HistoryStep("attempt begins anew", 1.0, -700.0),
+        HistoryStep("attempts restart", 1.0, -700.0),
     ]
 )
 def test_nothing_is_deleted_without_all_proofs_whatever_happens_in_whatever_order(story: list[HistoryStep]):

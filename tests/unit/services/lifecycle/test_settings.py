@@ -1,4 +1,4 @@
-"""What lifecycle can be told of its Lease."""
+"""Settings of lifecycle about its Lease."""
 
 import pytest
 

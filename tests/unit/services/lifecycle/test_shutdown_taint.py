@@ -94,7 +94,7 @@ def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
 
 
 class Replaced:
-    """An API server where another Node bears the name by now."""
+    """An API server where a newer Node has the same name."""
 
     def __init__(self) -> None:
         self.patched: list[str] = []
@@ -114,7 +114,7 @@ async def test_another_node_of_that_name_is_not_tainted():
 
 
 class Relabelled:
-    """An API server where somebody has given the Node to another, of which we have not heard."""
+    """An API server where the Node has got another owner, which is not observed yet."""
 
     def __init__(self) -> None:
         self.node = make_lost_node(labels={"team": "b"})

@@ -22,7 +22,7 @@ Answer = LeaseGrant | LeaseDenial | Exception | str
 
 
 class ScriptedLock:
-    """A lock that answers as it is told, the last answer again and again."""
+    """A lock with scripted answers; it repeats the last one."""
 
     def __init__(self, *answers: Answer, renew_deadline_seconds: float = 0.3) -> None:
         self.answers = list(answers)
@@ -86,7 +86,7 @@ def by_lease(
 
 
 async def test_a_candidate_waits_through_another_holder_and_an_unreachable_server():
-    lock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0), Unreachable("nobody answers"), HELD)
+    lock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0), Unreachable("connection refused"), HELD)
     candidate = by_lease(lock)
     assert candidate.problems() == ("the holder of the Lease is not known yet",)
     assert await candidate.acquire() == 3
@@ -95,9 +95,9 @@ async def test_a_candidate_waits_through_another_holder_and_an_unreachable_serve
 
 
 async def test_a_candidate_that_cannot_ask_says_why():
-    candidate = by_lease(ScriptedLock(Unreachable("nobody answers")))
+    candidate = by_lease(ScriptedLock(Unreachable("connection refused")))
     winning = asyncio.create_task(candidate.acquire())
-    await wait_until(lambda: "nobody answers" in candidate.problems()[0])
+    await wait_until(lambda: "connection refused" in candidate.problems()[0])
     winning.cancel()
 
 
@@ -118,7 +118,7 @@ async def test_each_renewal_is_told_and_failures_between_them_are_survived():
     assert renewals == [2, 4]
 
 
-@pytest.mark.parametrize("trouble", [HANGS, Unreachable("nobody answers")], ids=["hangs", "refused"])
+@pytest.mark.parametrize("trouble", [HANGS, Unreachable("connection refused")], ids=["hangs", "refused"])
 async def test_the_lead_ends_with_the_renew_deadline_whatever_the_server_does(trouble):
     lock = ScriptedLock(HELD, trouble)
     candidate = by_lease(lock)
@@ -139,11 +139,11 @@ async def test_a_lease_that_is_given_up_is_released():
 
 
 async def test_a_leader_that_is_doubted_asks():
-    lock = ScriptedLock(HELD, HELD, Unreachable("nobody answers"), LeaseDenial(holder="b", seconds=1.0))
+    lock = ScriptedLock(HELD, HELD, Unreachable("connection refused"), LeaseDenial(holder="b", seconds=1.0))
     candidate = by_lease(lock)
     await candidate.acquire()
     await candidate.confirm_leadership()
-    with pytest.raises(TemporaryError, match="nobody answers"):
+    with pytest.raises(TemporaryError, match="connection refused"):
         await candidate.confirm_leadership()
     with pytest.raises(LeadershipLost, match="b holds it"):
         await candidate.confirm_leadership()
@@ -159,7 +159,7 @@ async def test_a_leader_that_the_bus_does_not_answer_steps_down_once_a_standby_r
     bus.silent = 16.0
     keeping = asyncio.create_task(candidate.renew(lambda: None))
     renewed = lock.tries
-    await wait_until(lambda: lock.tries > renewed + 5, "the Lease does not rotate: nobody reports")
+    await wait_until(lambda: lock.tries > renewed + 5, "without a report the Lease does not rotate")
     assert "NATS does not answer" in candidate.problems()[0]
     lock.reported_at = time.monotonic()
     with pytest.raises(LeadershipLost, match="stepped down"):

@@ -1,4 +1,4 @@
-"""Kubelets' requests as the watcher knows them: whose are said, how many, and when there is news."""
+"""The certificate requests of the watcher: which ones and how many it publishes, and when."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -72,13 +72,13 @@ def the_nth(number: int, *, node: str = "noisy", **fields) -> SigningRequest:
         make_request(username="system:node:"),
         make_request("x" * 5000),
     ],
-    ids=["another signer", "no node", "a node without a name", "a name that no subject can bear"],
+    ids=["another signer", "no node", "a node without a name", "a name that no subject can contain"],
 )
 def test_what_no_kubelet_asks_to_serve_with_is_none_of_our_business(foreign: SigningRequest):
     store = a_store(foreign)
     assert len(store) == 0
     assert store.put(foreign) == set()
-    assert store.last_resource_version == 1000, "but it moves the time as of which somebody is missing"
+    assert store.last_resource_version == 1000, "but it advances the version of the store"
 
 
 def test_a_list_and_a_watch_hold_the_same_newest_of_a_noisy_requester_and_all_of_the_others():
@@ -106,7 +106,7 @@ def test_an_old_request_that_is_told_again_takes_no_newer_ones_place():
 def test_a_decided_request_is_known_beyond_the_newest_and_leaves_its_place():
     store = a_store(*(the_nth(number) for number in range(MAX_PENDING_PER_REQUESTER)))
     assert store.put(the_nth(3, conditions=(DENIED,))) == {the_nth(3).name}
-    assert store.put(the_nth(50)) == {the_nth(50).name}, "nobody loses a place"
+    assert store.put(the_nth(50)) == {the_nth(50).name}, "no request is evicted"
     assert store.put(the_nth(51)) == {the_nth(51).name, the_nth(0).name}
     assert store.put(the_nth(0, conditions=(DENIED,))) == {the_nth(0).name}, "forgotten, but decided"
     assert len(store) == MAX_PENDING_PER_REQUESTER + 2
@@ -171,7 +171,7 @@ def test_only_what_somebody_owes_an_answer_has_turns_in_the_resync():
     assert store.republished_names_by_uid() == {"noisy-1": the_nth(1).name, "noisy-2": the_nth(2).name}
 
 
-# ---- what is said of them
+# ---- publishing
 
 
 def test_a_request_is_said_in_the_order_of_its_own_version_and_what_becomes_of_it_is_news():

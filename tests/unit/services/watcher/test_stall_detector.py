@@ -54,7 +54,7 @@ def test_work_that_nobody_takes_stalls_from_the_last_look_that_saw_none():
         a_queue(pending=5, unacknowledged=1, delivered=3),
         a_queue(pending=5, unacknowledged=2, delivered=0),
     ],
-    ids=["taken", "taken-and-more-came", "settled", "made-anew"],
+    ids=["taken", "taken-and-more-came", "settled", "recreated"],
 )
 def test_a_queue_that_moves_does_not_stall_however_much_waits(moved: ConsumerStats):
     before = a_queue(pending=5, unacknowledged=2, delivered=3)

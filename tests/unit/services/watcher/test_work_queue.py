@@ -1,4 +1,4 @@
-"""One flight per name, then a rest; the latest wish wins, and a round ends when all of it was said in it."""
+"""One publish per name at a time, then a cooldown; a round ends when all its items are published."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
