@@ -14,7 +14,7 @@ from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_verdict import NodeVerdict, is_starting, judge_node
 from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.cloud_config.ownership import why_not_owned
-from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
+from libs.common.contract.controllers import CLOUD_NODE, NODE_LIFECYCLE, SELECTABLE
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import LABELER
@@ -32,14 +32,6 @@ from services.lifecycle.decide import DeletionPolicy
 EXIT_WELL, EXIT_NOT_WELL, EXIT_UNKNOWN = 0, 1, 2
 _NOT_READY: Final[dict[bool, CheckOutcome]] = {True: "waits", False: "failed"}
 InitializationState = Literal["initialized", "not initialized", "being deleted"]
-
-# The objects or fields that each controller manages.
-CONTROLLERS: Final = {
-    CLOUD_NODE: "labels, addresses, providerID",
-    CSR_APPROVAL: "serving certificates",
-    NODE_IPAM: "pod CIDRs",
-    NODE_LIFECYCLE: "Node deletion",
-}
 
 
 class ControllerOwnership(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,14 +103,14 @@ def _plan_node_changes(evidence: NodeEvidence) -> Plan | None:
 
 
 def _list_owners(evidence: NodeEvidence, gone: DeletionForecast) -> Iterator[ControllerOwnership]:
-    for controller, does in CONTROLLERS.items():
+    for controller, manages in ((each.name, each.manages) for each in SELECTABLE if each.manages):
         if controller == CLOUD_NODE:
             why_not = _why_not_managed_by_labeler(evidence)
         elif controller == NODE_LIFECYCLE:
             why_not = gone.reason if gone.outcome == "not-owned" else ""
         else:
             why_not = why_not_owned(evidence.ownership.for_controller(controller), evidence.node)
-        yield ControllerOwnership(controller=controller, manages=does, why_not=why_not)
+        yield ControllerOwnership(controller=controller, manages=manages, why_not=why_not)
 
 
 def _why_not_managed_by_labeler(evidence: NodeEvidence) -> str:

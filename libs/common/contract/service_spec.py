@@ -30,6 +30,7 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True):
     display_name: str = ""  # the one of these names that texts use
     in_wildcard: bool = False  # `*` in --controllers selects it
     flag: str = ""  # boolean flag that selects it if --controllers does not name it
+    manages: str = ""  # what it manages of a Node, for `talos-ccm explain`
 
 
 class ElectionLease(msgspec.Struct, frozen=True, kw_only=True):

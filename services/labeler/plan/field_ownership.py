@@ -78,9 +78,8 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
                 recorded[key] = None  # so that the taint stays absent once its agent has removed it
             case "talos" if current != desired:
                 machine_config_keys.append(key)
-    for key in keys.recorded:
-        if key not in keys.desired:
-            _release_key(keys, key, changes, recorded)
+    for key in (key for key in keys.recorded if key not in keys.desired):
+        _release_key(keys, key, changes, recorded)
     return KeyChanges(
         changes=changes,
         recorded=recorded,
