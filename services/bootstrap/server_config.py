@@ -56,7 +56,7 @@ def build_permissions_by_user() -> dict[str, NatsPermissions]:
 def render_server_config(server: NatsServerConfig, public_keys: Mapping[str, str]) -> str:
     """Render the configuration; `public_keys` has a key for each user, including the system user."""
     parts = [
-        "# Made by `python -m services.bootstrap`; changed here, it is made anew.",
+        "# Written by `python -m services.bootstrap`, which overwrites changes.",
         f"server_name: {_quote(server.name)}",
         *_render_listeners(server),
         *_render_tls(server.files_dir, options="timeout: 5"),
