@@ -217,7 +217,7 @@ async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_sta
         await wait_until(lambda: bool(labeler.problems()), "it is not ready")
         [problem] = labeler.problems()
         assert mistake in problem
-        assert "the content of 2026-03-01T12:00:00Z stays in effect" in problem
+        assert "the configuration of 2026-03-01T12:00:00Z stays in use" in problem
         await wait_until(lambda: bool(kube.list_event_reasons("kube-system")), "it is reported")
         event = next(event for event in kube.events if event.regarding.kind == "Namespace")
         assert (event.reason, event.type) == ("CloudConfigRejected", "Warning")
