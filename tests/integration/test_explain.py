@@ -32,7 +32,7 @@ async def test_a_good_request_would_be_approved_and_nothing_is_written(cluster: 
     assert (said.status, said.err) == (0, "")
     assert f"{name}  requested by node asks-1\n" in said.out
     assert "the machine at 10.231.0.1 answers as asks-1" in said.out
-    assert "Machines asked: asks-1; 1 other was not (--all-machines)" in said.out
+    assert "Machines queried: asks-1; 1 other was not queried (--all-machines)" in said.out
     assert {request.verb for request in cluster.server.audit_counts(mark)} == {"list"}
     assert (await cluster.explain("asks-1", "--node")).out.splitlines()[0] == said.out.splitlines()[0]
 
