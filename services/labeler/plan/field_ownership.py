@@ -78,7 +78,7 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
                 recorded[key] = None  # so that the taint stays absent once its agent has removed it
             case "talos" if current != desired:
                 machine_config_keys.append(key)
-    for key in (key for key in keys.recorded if key not in keys.desired):
+    for key in keys.recorded:
         _release_key(keys, key, changes, recorded)
     return KeyChanges(
         changes=changes,
@@ -132,7 +132,10 @@ def _classify_unrecorded(keys: KeyState, key: str, *, equal: bool) -> KeyOwnersh
 
 
 def _release_key(keys: KeyState, key: str, changes: dict[str, str | None], recorded: Fingerprints) -> None:
+    """Remove a recorded key that is no longer desired, unless it is retained or another writer owns it."""
     fingerprint, current = keys.recorded[key], keys.current.get(key)
+    if key in keys.desired:
+        return
     if _is_machine_config_key(keys, key) or why_reserved(keys.kind, _bare_key(keys, key)):
         return  # the labeler never records such a key
     if key in keys.retained:
