@@ -1,7 +1,7 @@
-"""YAML from files that anybody may have written: what would break the parser is refused before it is built.
+"""Parses YAML from untrusted files, and rejects texts that would break the parser.
 
-libyaml's binding composes nested nodes by recursion in C and ends the process where Python would raise; and
-a merge of aliases of merges of aliases is a file of a kilobyte that takes all memory.
+libyaml's binding builds nested nodes by recursion in C, which ends the process where Python would raise.
+Nested merges of aliases can make a file of a kilobyte use all memory.
 """
 
 from typing import Final, TypeVar
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class YamlError(Exception):
-    """The text cannot be read; says why and where, in one line. `line` is 0 where it is not known."""
+    """The text is invalid, with the reason and the line in one line; `line` is 0 if unknown."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {problem}" if line else problem)
@@ -27,21 +27,21 @@ class YamlError(Exception):
 
 
 def read_yaml(text: bytes, kind: type[T]) -> T:
-    """The document as `kind`. Raises YamlError and nothing else."""
+    """Parse the document as `kind`. Raises YamlError and no other exception."""
     reject_bombs(text)
     try:
         return msgspec.yaml.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise YamlError(_one_line(error)) from error
-    except Exception as error:  # the library raises whatever a value leads to: `2024-13-45` a ValueError
+    except Exception as error:  # the library raises many types, such as ValueError for `2024-13-45`
         raise YamlError(f"a value is not what it looks like ({type(error).__name__})") from error
 
 
 def reject_bombs(text: bytes | str) -> None:
-    """Raise YamlError if the text is no YAML, too long, too deep, or grows beyond its length when built."""
+    """Raise YamlError if the text is invalid, too long, too deep, or grows when its aliases are expanded."""
     reject_long(text)
     level = aliases = 0
-    anchored_at = 0  # the level of the outermost anchored collection that we are in, 0 for none
+    anchored_at = 0  # level of the outermost anchored collection around the event; 0 = none
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             if isinstance(event, yaml.CollectionStartEvent):
@@ -63,7 +63,7 @@ def reject_bombs(text: bytes | str) -> None:
 
 
 def reject_long(text: bytes | str) -> None:
-    """Raise YamlError if nobody writes so much by hand."""
+    """Raise YamlError if the text is too long."""
     if len(text) > MAX_BYTES:
         raise YamlError(f"it is longer than {MAX_BYTES} bytes")
 

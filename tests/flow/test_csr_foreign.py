@@ -154,7 +154,7 @@ async def test_when_the_file_gives_us_a_node_its_request_is_answered_and_a_bad_f
         )
         await flow.wait_for_decision("csr-2", "not-ours")
         assert flow.kube.patched == []
-        assert "ownership.nodeSelector must hold at least one entry" in csr.problems()[0]
+        assert "ownership.nodeSelector must have at least one entry" in csr.problems()[0]
         path.write_text(TEAM_A.replace("[a]", "[a, b]"))
         await flow.wait_for_decision("csr-1", "approved")
         await flow.wait_for_decision("csr-2", "approved")

@@ -115,7 +115,7 @@ async def test_by_schemes_a_joining_node_is_touched_only_when_its_provider_id_wi
     assert not kube.node("cloud-1").is_initialized
     assert decided is not None
     assert decided.outcome == "not-ours"
-    assert "'hcloud://7' is of none of ownership.providerIDSchemes" in decided.reason
+    assert "'hcloud://7' has none of ownership.providerIDSchemes" in decided.reason
 
 
 async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_back_left_as_it_is(

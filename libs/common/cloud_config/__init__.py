@@ -1,1 +1,1 @@
-"""The file of --cloud-config: what it may say, what it says, and which machines its rules are about."""
+"""The --cloud-config file: its schema, parsing, selectors and ownership."""

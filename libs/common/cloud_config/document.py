@@ -1,4 +1,4 @@
-"""Text of the file -> CloudConfig, or every mistake in it with file, line and path."""
+"""Parses the file into a CloudConfig, or reports every mistake with file, line and path."""
 
 from typing import Final
 
@@ -14,23 +14,23 @@ from libs.common.cloud_config.read_pools import read_pools
 from libs.common.cloud_config.read_rule import read_rule
 from libs.common.safe_yaml import YamlError, reject_bombs, reject_long
 
-# Composes by recursion in C: only after `reject_bombs` has counted the levels.
+# The loader recurses in C: use it only after `reject_bombs` has counted the levels.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class CloudConfigError(Exception):
-    """The file cannot be used."""
+    """The file is invalid."""
 
     def __init__(self, source: str, findings: tuple[Finding, ...], read: CloudConfig | None = None) -> None:
         self.source = source
         self.findings = findings
-        self.read = read  # what is right in it, for whoever wants to tell all that is wrong; never to be used
+        self.read = read  # the valid part, only to find further mistakes
         self.mistakes = [finding.format(source) for finding in findings]  # one sentence each
         super().__init__("; ".join(self.mistakes))
 
 
 def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
-    """Read the file's text; `source` names it in messages. Raises CloudConfigError with every mistake."""
+    """Parse the text of a file; `source` names it in messages. Raises CloudConfigError with every mistake."""
     root = _compose(text, source)
     if root is None:
         return CloudConfig()
@@ -38,8 +38,8 @@ def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
     try:
         config = _read(root, findings)
     except FileTooLarge:
-        much = Finding(problem=f"it holds more than {MAX_YAML_NODES} values, with its aliases written out")
-        raise CloudConfigError(source, (much,)) from None
+        too_large = Finding(problem=f"it has more than {MAX_YAML_NODES} values, with its aliases expanded")
+        raise CloudConfigError(source, (too_large,)) from None
     if findings.mistakes:
         raise CloudConfigError(source, findings.mistakes, read=config)
     return config
@@ -47,18 +47,16 @@ def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
 
 def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
     top = MappingReader(findings).mapping(root, FILE_KEYS, "").values
-    said = top["global"].values if "global" in top else {}
+    cluster = top["global"].values if "global" in top else {}
     patterns = PatternBudget()
     rules = tuple(read_rule(item, findings, patterns) for item in top.get("transformations", ()))
     ipam = top["ipam"].values if "ipam" in top else {}
     for name in ("ipam", "ownership"):
         if name in top and top[name].values:
-            findings.add_difference(
-                top[name].line, name, "is not known to the reference, which passes it over"
-            )
+            findings.add_difference(top[name].line, name, "is unknown to the reference, which ignores it")
     return CloudConfig(
-        cluster_name=said.get("clusterName"),
-        prefer_ipv6=said.get("preferIPv6"),
+        cluster_name=cluster.get("clusterName"),
+        prefer_ipv6=cluster.get("preferIPv6"),
         rules=rules,
         pools=read_pools(ipam.get("pools", ()), findings, patterns),
         ownership=read_ownership(top.get("ownership"), findings, patterns),
@@ -68,9 +66,9 @@ def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
 
 
 def _compose(text: str | bytes, source: str) -> yaml.Node | None:
-    """The tree of the one document, None for an empty file."""
+    """Return the tree of the only document, None for an empty file."""
     try:
-        reject_long(text)  # its characters may be few enough where its bytes were cut off
+        reject_long(text)  # before decoding: a cut-off text may have few enough characters
         plain = text.decode() if isinstance(text, bytes) else text
         reject_bombs(plain)
         root = yaml.compose(plain, Loader=_LOADER)

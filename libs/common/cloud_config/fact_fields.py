@@ -1,4 +1,4 @@
-"""What selectors and templates may name: the one table, and what each machine says to it.
+"""The facts that selectors and templates may name, and their values for a machine.
 
 Names and spellings of the reference are those of Talos's PlatformMetadataSpec and SystemInformationSpec.
 """
@@ -14,31 +14,31 @@ Value = str | bool | int | Mapping[str, str]
 TalosResource = Literal["Version", "MachineType", "ExtensionStatus", "Processor", "MemoryModule"]
 
 _NO_SYSTEM: Final = SystemInformation()  # a container has no SMBIOS: its fields are empty, as in Go
-_NOTHING_ASKED: Final = Inventory()
+_NOT_QUERIED: Final = Inventory()
 
 
 class FactField(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact about a machine, and what it is called."""
+    """One machine fact and its names."""
 
     name: str  # in templates, Go's spelling
     help: str
-    read: Callable[[MachineFacts], Value | None]  # None = Talos was not asked for it
-    resource: TalosResource | None = None  # what Talos must be asked for beyond every look
+    read: Callable[[MachineFacts], Value | None]  # None = not queried
+    resource: TalosResource | None = None  # the resource to query in addition to every poll
     in_reference: Literal["selectors and templates", "templates", ""] = ""
     is_map: bool = False  # in selectors: <key>.<entry>, the entry in its own letter case
 
     @property
     def key(self) -> str:
-        """What selectors call it, in lower case."""
+        """The name in selectors, in lower case."""
         return self.name.lower()
 
 
 class FactValues(msgspec.Struct, frozen=True, kw_only=True):
-    """What one machine says."""
+    """The facts of one machine."""
 
-    texts: dict[str, str]  # for selectors: absent facts are not in it
-    values: dict[str, Value]  # for templates, by Go's names; without those that nobody asked for
-    unqueried: frozenset[str]  # Go's names of facts that Talos was not asked for
+    texts: dict[str, str]  # for selectors, without absent facts
+    values: dict[str, Value]  # for templates, by Go's names, without facts that were not queried
+    unqueried: frozenset[str]  # Go's names of facts that were not queried
 
 
 def _platform(name: str, attribute: str, said: str) -> FactField:
@@ -59,13 +59,13 @@ def _system(name: str, attribute: str, said: str) -> FactField:
     )
 
 
-def _asked(
+def _queried(
     name: str, resource: TalosResource, said: str, read: Callable[[Inventory], Value | None]
 ) -> FactField:
     return FactField(
         name=name,
         help=said,
-        read=lambda facts: read(facts.inventory or _NOTHING_ASKED),
+        read=lambda facts: read(facts.inventory or _NOT_QUERIED),
         resource=resource,
         is_map=name == "Extensions",
     )
@@ -76,7 +76,7 @@ def _cpu(name: str, attribute: str, said: str) -> FactField:
         found: Processors | None = inventory.processors
         return None if found is None else getattr(found, attribute)
 
-    return _asked(name, "Processor", said, read)
+    return _queried(name, "Processor", said, read)
 
 
 def _schematic(inventory: Inventory) -> str | None:
@@ -108,25 +108,29 @@ FIELDS: Final = (
     _system("UUID", "uuid", "UUID of the machine"),
     _system("WakeUpType", "wake_up_type", "what woke the machine up"),
     _system("SKUNumber", "sku_number", "SKU number of the machine"),
-    FactField(name="NodeName", help="name of its Node, as Talos says", read=lambda facts: facts.node_name),
-    _asked(
+    FactField(
+        name="NodeName", help="name of its Node, according to Talos", read=lambda facts: facts.node_name
+    ),
+    _queried(
         "TalosVersion",
         "Version",
         "version of Talos, such as v1.13.9 (1.10 and later)",
         lambda i: i.talos_version,
     ),
-    _asked("MachineType", "MachineType", "controlplane or worker", lambda i: i.machine_type),
-    _asked("Schematic", "ExtensionStatus", "schematic id of the Image Factory", _schematic),
-    _asked("Extensions", "ExtensionStatus", "versions of system extensions by name", lambda i: i.extensions),
+    _queried("MachineType", "MachineType", "controlplane or worker", lambda i: i.machine_type),
+    _queried("Schematic", "ExtensionStatus", "schematic id of the Image Factory", _schematic),
+    _queried(
+        "Extensions", "ExtensionStatus", "versions of system extensions by name", lambda i: i.extensions
+    ),
     _cpu("CPUManufacturer", "manufacturer", "manufacturer of the first processor"),
     _cpu("CPUModel", "model", "model of the first processor"),
     _cpu("CPUSockets", "sockets", "processor sockets in use"),
     _cpu("CPUCores", "cores", "processor cores, all sockets together"),
     _cpu("CPUThreads", "threads", "processor threads, all sockets together"),
-    _asked("MemoryMiB", "MemoryModule", "memory in MiB, all modules together", lambda i: i.memory_mib),
+    _queried("MemoryMiB", "MemoryModule", "memory in MiB, all modules together", lambda i: i.memory_mib),
 )
 FIELDS_BY_KEY: Final = {field.key: field for field in FIELDS}
-# What rules may override under platformMetadata: key in lower case -> field of PlatformMetadata.
+# Fields that rules may override under platformMetadata: key in lower case -> field of PlatformMetadata.
 OVERRIDABLE: Final = {
     "region": "region",
     "zone": "zone",
@@ -140,32 +144,32 @@ OVERRIDABLE: Final = {
 
 
 def canonical_key(key: str) -> str:
-    """A selector's key as `FactValues.texts` spells it: lower case but for the name of a map's entry."""
+    """Return a selector's key as in `FactValues.texts`: lower case except for the entry of a map."""
     head, dot, entry = key.partition(".")
     field = FIELDS_BY_KEY.get(head.lower())
     return f"{head.lower()}.{entry}" if dot and field is not None and field.is_map else key.lower()
 
 
 def find_field(key: str) -> FactField | None:
-    """The field that a selector's canonical key names, None if there is none."""
+    """Return the field of a canonical selector key, None if there is none."""
     head, dot, entry = key.partition(".")
     field = FIELDS_BY_KEY.get(head)
     return field if field is not None and field.is_map == bool(dot) and bool(entry) == bool(dot) else None
 
 
 def fact_values(facts: MachineFacts) -> FactValues:
-    """What this machine says to every field, for selectors and for templates."""
+    """Return the values of all fields for this machine, for selectors and templates."""
     texts: dict[str, str] = {}
     values: dict[str, Value] = {}
-    unasked = set()
+    unqueried = set()
     for field in FIELDS:
         value = field.read(facts)
         if value is None:
-            unasked.add(field.name)
+            unqueried.add(field.name)
             continue
         values[field.name] = value
         if isinstance(value, Mapping):
             texts.update({f"{field.key}.{entry}": text for entry, text in value.items()})
         elif value or value is False:
             texts[field.key] = str(value).lower() if isinstance(value, bool) else str(value)
-    return FactValues(texts=texts, values=values, unqueried=frozenset(unasked))
+    return FactValues(texts=texts, values=values, unqueried=frozenset(unqueried))

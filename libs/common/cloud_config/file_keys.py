@@ -1,4 +1,4 @@
-"""What keys the file may have: the one table that reads it, explains it and makes its JSON Schema."""
+"""The keys of the file: one table for parsing, messages and the JSON Schema."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
@@ -13,28 +13,28 @@ KeyKind = Literal[
     "label value",
     "boolean",
     "texts",  # a list of texts
-    "name",  # a text; like the next two it is told with its place, and judged by its reader
+    "name",  # a text with its position, as the next two; its reader validates it
     "number",
-    "networks",  # a list, as is the next one
+    "networks",  # a list, as the next one
     "schemes",
-    "controller",  # a text, told with its place
-    "templates",  # a mapping of keys of the author's own to templates
-    "mapping",  # of `keys`
+    "controller",  # a text with its position
+    "templates",  # a mapping of arbitrary keys to templates
+    "mapping",
     "list",  # of mappings of `keys`
-    "former",  # the reference had it once, and takes it without effect
+    "former",  # a former key of the reference, accepted without effect
 ]
 OPERATORS: Final[tuple[str, ...]] = get_args(Operator)
 
 
 class FileKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, and what may stand under it. Its letter case does not matter."""
+    """A key and its allowed value. Letter case is ignored."""
 
     name: str
     kind: KeyKind
     help: str
     keys: tuple["FileKey", ...] = ()
     is_required: bool = False
-    bounds: tuple[int, int] = (0, 0)  # of a number, both included
+    bounds: tuple[int, int] = (0, 0)  # of a number, inclusive
     requires_one: bool = False  # an empty list is a mistake
 
 
@@ -44,21 +44,27 @@ GLOBAL: Final = (
         kind="label value",
         help="Name of the cluster, for the label node.cloudprovider.kubernetes.io/clustername.",
     ),
-    FileKey(name="preferIPv6", kind="boolean", help="IPv6 before IPv4 where both are possible."),
+    FileKey(name="preferIPv6", kind="boolean", help="Prefer IPv6 to IPv4 where both are possible."),
     FileKey(
         name="endpoints", kind="former", help="Without effect: see --talos-endpoints and TALOS_ENDPOINTS."
     ),
     FileKey(
-        name="approveNodeCSR", kind="former", help="Without effect: node-csr-approval is of --controllers."
+        name="approveNodeCSR",
+        kind="former",
+        help="Without effect: select node-csr-approval in --controllers.",
     ),
-    FileKey(name="skipForeignNode", kind="former", help="Without effect: what is not ours is never touched."),
+    FileKey(
+        name="skipForeignNode",
+        kind="former",
+        help="Without effect: Nodes of other controllers are never written.",
+    ),
 )
 REQUIREMENT: Final = (
     FileKey(
         name="key",
         kind="text",
         is_required=True,
-        help="Name of a fact about the machine, in any letter case.",
+        help="Name of a machine fact, in any letter case.",
     ),
     FileKey(name="operator", kind="text", is_required=True, help=f"One of {', '.join(OPERATORS)}."),
     FileKey(
@@ -69,7 +75,7 @@ REQUIREMENT: Final = (
     ),
 )
 TERM: Final = (
-    FileKey(name="name", kind="text", help="For the reader; without effect."),
+    FileKey(name="name", kind="text", help="A comment, without effect."),
     FileKey(
         name="matchExpressions",
         kind="list",
@@ -81,7 +87,7 @@ FEATURES: Final = (
     FileKey(
         name="publicIPDiscovery",
         kind="boolean",
-        help="Look for public addresses on the machine's links, whatever its platform.",
+        help="Search for public addresses on the machine's links, whatever its platform.",
     ),
     FileKey(
         name="publicIPPredict",
@@ -90,12 +96,12 @@ FEATURES: Final = (
     ),
 )
 RULE: Final = (
-    FileKey(name="name", kind="text", help="What messages call the rule."),
+    FileKey(name="name", kind="text", help="Name of the rule in messages."),
     FileKey(
         name="nodeSelector",
         kind="list",
         keys=TERM,
-        help="Which machines the rule is about: any of these suffices. Without it, or empty: every machine.",
+        help="Machines to which the rule applies: one matching term is enough. Default: every machine.",
     ),
     FileKey(name="annotations", kind="templates", help="Annotations of the Node."),
     FileKey(name="labels", kind="templates", help="Labels of the Node."),
@@ -103,46 +109,46 @@ RULE: Final = (
     FileKey(
         name="platformMetadata",
         kind="templates",
-        help="Overrides what the platform says: Region, Zone, InstanceType, InstanceID, ProviderID, Spot, "
+        help="Overrides metadata of the platform: Region, Zone, InstanceType, InstanceID, ProviderID, Spot, "
         "InternalDNS or ExternalDNS, in any letter case.",
     ),
-    FileKey(name="features", kind="mapping", keys=FEATURES, help="What else to do for these machines."),
+    FileKey(name="features", kind="mapping", keys=FEATURES, help="Optional behavior for these machines."),
     FileKey(
         name="sanitize",
         kind="boolean",
-        help="Not in the reference: a label value that Kubernetes does not take becomes the nearest one that "
-        "it takes. Without it, such a label is skipped.",
+        help="Not in the reference: an invalid label value is replaced by the nearest valid one. "
+        "Without it, such a label is skipped.",
     ),
 )
 POOL_NAME: Final = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-# Of a node's block: smaller than a claim's page of addresses, so that no block is in two of them.
+# Prefix lengths of a node's block: a block is smaller than a page of claims, so it is in one page only.
 MASK_SIZES: Final[Mapping[int, tuple[int, int]]] = {4: (12, 32), 6: (48, 128)}
 POOL: Final = (
-    FileKey(name="name", kind="name", is_required=True, help="What messages and metrics call the pool."),
+    FileKey(name="name", kind="name", is_required=True, help="Name of the pool in messages and metrics."),
     FileKey(
         name="cidrs",
         kind="networks",
         is_required=True,
         requires_one=True,
-        help="Its networks, IPv4, IPv6 or both; no two of a file may overlap. They are used in this order.",
+        help="Networks of IPv4, IPv6 or both, used in this order. The networks of a file must not overlap.",
     ),
     FileKey(
         name="nodeSelector",
         kind="list",
         keys=TERM,
-        help="Which machines the pool is for: any of these suffices. Without it, or empty: every machine.",
+        help="Machines that the pool serves: one matching term is enough. Default: every machine.",
     ),
     FileKey(
         name="maskSizeIPv4",
         kind="number",
         bounds=MASK_SIZES[4],
-        help="Prefix length of a node's IPv4 block. Without it: the cluster's.",
+        help="Prefix length of a node's IPv4 block. Default: the cluster's.",
     ),
     FileKey(
         name="maskSizeIPv6",
         kind="number",
         bounds=MASK_SIZES[6],
-        help="Prefix length of a node's IPv6 block. Without it: the cluster's.",
+        help="Prefix length of a node's IPv6 block. Default: the cluster's.",
     ),
 )
 IPAM: Final = (
@@ -150,7 +156,7 @@ IPAM: Final = (
         name="pools",
         kind="list",
         keys=POOL,
-        help="Of each family, a node gets its block from the first pool that is for its machine.",
+        help="For each family, a node gets its block from the first pool that selects its machine.",
     ),
 )
 SCHEME: Final = "^[A-Za-z][A-Za-z0-9+.-]*$"  # of a URL (RFC 3986)
@@ -159,7 +165,7 @@ NODE_REQUIREMENT: Final = (
         name="key",
         kind="label key",
         is_required=True,
-        help="Name of a label of the Node, in its own letter case, or metadata.name: the Node's own name.",
+        help="Name of a Node label, case-sensitive, or metadata.name, the name of the Node.",
     ),
     *REQUIREMENT[1:],
 )
@@ -169,7 +175,7 @@ NODE_TERM: Final = (
         name="matchExpressions",
         kind="list",
         keys=NODE_REQUIREMENT,
-        help="All of them must be met, as in Kubernetes: NotIn is met, too, where the label is absent. An "
+        help="All of them must be met, as in Kubernetes: an absent label also meets NotIn. An "
         "empty list matches nothing.",
     ),
 )
@@ -179,14 +185,14 @@ _OWNERSHIP: Final = (
         kind="list",
         keys=NODE_TERM,
         requires_one=True,
-        help="Which Nodes are ours, by their labels and names: any of these suffices. Without it: all.",
+        help="Nodes to manage, by labels and names: one matching term is enough. Default: all.",
     ),
     FileKey(
         name="providerIDSchemes",
         kind="schemes",
         requires_one=True,
-        help="Which Nodes are ours, by what stands before :// in their providerID: talos, hcloud, aws, ... "
-        "Without it: as each controller judges for itself.",
+        help="Nodes to manage, by the scheme of their providerID: talos, hcloud, aws, ... "
+        "Default: each controller decides.",
     ),
 )
 OWNERSHIP_OF_CONTROLLER: Final = (
@@ -194,7 +200,7 @@ OWNERSHIP_OF_CONTROLLER: Final = (
         name="name",
         kind="controller",
         is_required=True,
-        help="The controller that it is about, by a name that --controllers takes.",
+        help="Name of the controller, as in --controllers.",
     ),
     *_OWNERSHIP,
 )
@@ -204,29 +210,29 @@ OWNERSHIP: Final = (
         name="controllers",
         kind="list",
         keys=OWNERSHIP_OF_CONTROLLER,
-        help="What counts for single controllers instead of the above, as a whole.",
+        help="Settings of single controllers, which replace the above as a whole.",
     ),
 )
 FILE_KEYS: Final = (
-    FileKey(name="global", kind="mapping", keys=GLOBAL, help="What is true for the whole cluster."),
+    FileKey(name="global", kind="mapping", keys=GLOBAL, help="Settings of the whole cluster."),
     FileKey(
         name="transformations",
         kind="list",
         keys=RULE,
-        help="Rules, in order: every one that matches applies, and later ones override earlier keys.",
+        help="Rules, in order: every matching rule applies, and later ones override earlier keys.",
     ),
     FileKey(
         name="ipam",
         kind="mapping",
         keys=IPAM,
-        help="Not in the reference: from where nodes get their pod CIDRs, where that is done at all. Without "
-        "pools: from the cluster's own CIDRs.",
+        help="Not in the reference: networks for the pod CIDRs of nodes, if ipam allocates them. Without "
+        "pools: the cluster's own CIDRs.",
     ),
     FileKey(
         name="ownership",
         kind="mapping",
         keys=OWNERSHIP,
-        help="Not in the reference: which Nodes are ours. Of all others nothing is ever written. Without it: "
-        "all whose machines are Talos's and whose providerID is no other cloud controller manager's.",
+        help="Not in the reference: the Nodes to manage. All others are never written. Default: "
+        "all with a Talos machine whose providerID belongs to no other cloud controller manager.",
     ),
 )

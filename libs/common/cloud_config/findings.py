@@ -1,4 +1,4 @@
-"""What a reading finds: mistakes, warnings, differences to the reference; a bounded number of each."""
+"""Collects mistakes, warnings and differences to the reference; a limited number of each."""
 
 import difflib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _SHOWN: Final = 60
 
 
 class Findings:
-    """Collects while a file is read."""
+    """The findings of one file."""
 
     def __init__(self) -> None:
         self._mistakes: list[Finding] = []
@@ -19,15 +19,15 @@ class Findings:
         self._differences: list[Finding] = []
 
     def add_mistake(self, line: int, path: str, problem: str) -> None:
-        """The file cannot be used."""
+        """Add a mistake: the file cannot be used."""
         _append(self._mistakes, line, path, problem)
 
     def add_warning(self, line: int, path: str, problem: str) -> None:
-        """The file can be used, and something in it has no effect."""
+        """Add a warning: a setting has no effect."""
         _append(self._warnings, line, path, problem)
 
     def add_difference(self, line: int, path: str, problem: str) -> None:
-        """Something acts that does not in the reference."""
+        """Add a difference: a setting has an effect that it lacks in the reference."""
         _append(self._differences, line, path, problem)
 
     @property
@@ -44,7 +44,7 @@ class Findings:
 
 
 def truncate_line(text: str) -> str:
-    """The text, or its beginning, in one line."""
+    """Return the text, or its beginning, in one line."""
     line = text[: _SHOWN + 1]
     if not line.isprintable():
         line = "".join(each if each.isprintable() else " " for each in line)
@@ -52,7 +52,7 @@ def truncate_line(text: str) -> str:
 
 
 def suggest_name(written: str, known: Sequence[str]) -> str:
-    """A question after the known name that was probably meant; "" where there is none near."""
+    """Return a hint with the known name that is nearest; "" without one."""
     by_case = {name.lower(): name for name in known}
     found = difflib.get_close_matches(written.lower()[:_SHOWN], by_case, n=1, cutoff=0.7)
     return f"; did you mean {by_case[found[0]]}?" if found else ""
@@ -62,7 +62,8 @@ def _append(findings: list[Finding], line: int, path: str, problem: str) -> None
     if len(findings) < _MOST:
         findings.append(Finding(line=line, path=path or "the file", problem=problem))
     elif len(findings) == _MOST:
-        findings.append(Finding(line=line, path="the file", problem="has more than is listed here"))
+        more = "has further findings, which are not listed"
+        findings.append(Finding(line=line, path="the file", problem=more))
 
 
 def _in_order(findings: list[Finding]) -> tuple[Finding, ...]:

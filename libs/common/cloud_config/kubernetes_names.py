@@ -1,4 +1,4 @@
-"""What Kubernetes takes as a key, as a label value and as a taint (apimachinery's validation)."""
+"""Validates keys, label values and taints as Kubernetes does (apimachinery's validation)."""
 
 import re
 from typing import Final
@@ -14,14 +14,14 @@ EFFECTS: Final[tuple[str, ...]] = ("NoSchedule", "PreferNoSchedule", "NoExecute"
 
 
 class TaintText(msgspec.Struct, frozen=True):
-    """`value:Effect` or `Effect`, taken apart."""
+    """A parsed `value:Effect` or `Effect`."""
 
     value: str
     effect: str
 
 
 def key_problem(key: str) -> str:
-    """Why this is no key for a label, an annotation or a taint; "" if it is one."""
+    """Return why the text is not a valid key of a label, annotation or taint; "" if it is."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > _MOST_PREFIX or not _SUBDOMAIN.fullmatch(prefix)):
         return (
@@ -36,7 +36,7 @@ def key_problem(key: str) -> str:
 
 
 def label_value_problem(value: str) -> str:
-    """Why this is no label value; "" if it is one, as the empty text is."""
+    """Return why the text is not a valid label value; "" if it is, as the empty text is."""
     if len(value) > _MOST_LABEL_VALUE:
         return f"a label value has at most {_MOST_LABEL_VALUE} characters, this has {len(value)}"
     if value and not _NAME.fullmatch(value):
@@ -45,7 +45,7 @@ def label_value_problem(value: str) -> str:
 
 
 def parse_taint(text: str) -> TaintText:
-    """Take `value:Effect` or `Effect` apart. Raises ValueError that says what was expected."""
+    """Parse `value:Effect` or `Effect`. Raises ValueError with the expectation."""
     value, _, effect = text.rpartition(":")
     if effect not in EFFECTS:
         raise ValueError(f"value:Effect or Effect, with one of the effects {', '.join(EFFECTS)}")

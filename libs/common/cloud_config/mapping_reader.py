@@ -1,7 +1,7 @@
-"""YAML nodes -> values by the table of keys, with every mistake at its line.
+"""Reads YAML nodes into values by the table of keys, and reports every mistake with its line.
 
-Types are those of the reference's decoder (yaml.v3): any scalar is a text as it was written (`yes`, `1.10`),
-an empty value of a mapping is the empty text, an empty item of a list does not count.
+Types are those of the reference's decoder (yaml.v3). Any scalar is a text as written (`yes`, `1.10`). An
+empty value in a mapping is the empty text; an empty item of a list is ignored.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,18 +21,18 @@ _TEXT_TAGS: Final = frozenset(
 )
 _NULL: Final = _TAG + "null"
 _MERGE: Final = _TAG + "merge"
-# yaml.v3 takes YAML 1.1's words where it wants a boolean, quoted or not.
+# yaml.v3 accepts the booleans of YAML 1.1, quoted or not.
 _WORDS: Final = {"y": True, "yes": True, "on": True, "n": False, "no": False, "off": False}
 _PLAIN: Final = {"true": True, "false": False}
-MAX_YAML_NODES: Final = 200_000  # of a file with all its aliases written out
+MAX_YAML_NODES: Final = 200_000  # of a file with its aliases expanded
 
 
 class FileTooLarge(Exception):
-    """The file says more than anybody means."""
+    """The file has too many values."""
 
 
 class ParsedMapping(msgspec.Struct, frozen=True):
-    """A mapping of the file: its values by the proper names of their keys; absent ones are not in it."""
+    """A mapping of the file: its values by the standard spelling of their keys."""
 
     values: dict[str, Any]
     path: str
@@ -41,7 +41,7 @@ class ParsedMapping(msgspec.Struct, frozen=True):
 
 
 class LocatedText(msgspec.Struct, frozen=True):
-    """A text, and where it stands."""
+    """A text and its position."""
 
     text: str
     line: int
@@ -56,7 +56,7 @@ class MappingReader:
         self._nodes = 0
 
     def mapping(self, node: yaml.Node, keys: Sequence[FileKey], path: str, index: int = 0) -> ParsedMapping:
-        """A mapping of known keys."""
+        """Read a mapping of known keys."""
         values: dict[str, Any] = {}
         item = ParsedMapping(values, path, line_of(node), index)
         proper = {key.name.lower(): key for key in keys}
@@ -68,7 +68,7 @@ class MappingReader:
                 if written is not None:
                     self._findings.add_mistake(line_of(name_node), path, _unknown(written, keys))
             elif key.name in spelled:
-                self._findings.add_mistake(line_of(name_node), _below(path, key.name), "is there twice")
+                self._findings.add_mistake(line_of(name_node), _below(path, key.name), "is duplicated")
             else:
                 spelled[key.name] = value_node
                 if written != key.name:
@@ -83,8 +83,8 @@ class MappingReader:
 
     def _value(self, node: yaml.Node, key: FileKey, path: str) -> Any:
         if key.kind == "former":
-            told = key.help.replace("Without effect", "has no effect").rstrip(".")
-            self._findings.add_warning(line_of(node), path, told)
+            problem = key.help.replace("Without effect", "has no effect").rstrip(".")
+            self._findings.add_warning(line_of(node), path, problem)
             return None
         if _is_null(node):
             return None
@@ -106,8 +106,8 @@ class MappingReader:
 
     def _list(self, node: yaml.Node, key: FileKey, path: str) -> tuple[Any, ...]:
         if key.requires_one and isinstance(node, yaml.SequenceNode) and all(map(_is_null, node.value)):
-            what = "network" if key.kind == "networks" else "entry: leave it out if it is to mean nothing"
-            self._findings.add_mistake(line_of(node), path, f"must hold at least one {what}")
+            what = "network" if key.kind == "networks" else "entry: remove the key if it has no meaning"
+            self._findings.add_mistake(line_of(node), path, f"must have at least one {what}")
         if key.kind == "list":
             return tuple(self.mapping(item, key.keys, at, n) for n, item, at in self._items(node, path))
         read = self._text if key.kind == "texts" else self._placed
@@ -122,7 +122,7 @@ class MappingReader:
                 continue
             at = f'{path}["{truncate_line(name)}"]'
             if name in entries:
-                self._findings.add_mistake(line_of(name_node), at, "is there twice")
+                self._findings.add_mistake(line_of(name_node), at, "is duplicated")
                 continue
             text = "" if _is_null(value_node) else self._text(value_node, at)
             entries[name] = RuleEntry(name, text or "", line_of(name_node))
@@ -148,7 +148,7 @@ class MappingReader:
         if text is None or not (problem := label_value_problem(text)):
             return text
         self._findings.add_mistake(
-            line_of(node), path, f'is "{truncate_line(text)}", and becomes a label: {problem}'
+            line_of(node), path, f'is "{truncate_line(text)}", which is not a valid label value: {problem}'
         )
         return None
 
@@ -168,7 +168,7 @@ class MappingReader:
         return None
 
     def _items(self, node: yaml.Node, path: str) -> Iterator[tuple[int, yaml.Node, str]]:
-        """The items of a list, each with its place and path."""
+        """Yield the items of a list with index and path."""
         self._count()
         if not isinstance(node, yaml.SequenceNode):
             self._findings.add_mistake(line_of(node), path, f"is {_node_kind(node)}, not a list")
@@ -176,12 +176,12 @@ class MappingReader:
         for place, item in enumerate(node.value):
             self._count()
             if _is_null(item):
-                self._findings.add_warning(line_of(item), f"{path}[{place}]", "is empty and does not count")
+                self._findings.add_warning(line_of(item), f"{path}[{place}]", "is empty and ignored")
             else:
                 yield place, item, f"{path}[{place}]"
 
     def _pairs(self, node: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
-        """The entries of a mapping; those that it merges in (`<<`) only where it has none of its own."""
+        """Return the entries of a mapping; merged ones (`<<`) only for keys that it lacks."""
         self._count()
         if not isinstance(node, yaml.MappingNode):
             self._findings.add_mistake(
@@ -207,7 +207,7 @@ class MappingReader:
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         if not all(isinstance(source, yaml.MappingNode) for source in sources):
             self._findings.add_mistake(
-                line_of(node), path, "merges (<<) what is neither a mapping nor a list of them"
+                line_of(node), path, "merges (<<) something other than a mapping or a list of mappings"
             )
             return []
         return [pair for source in sources for pair in self._pairs(source, path)]
@@ -219,7 +219,7 @@ class MappingReader:
         return None
 
     def _other_spelling(self, node: yaml.Node, path: str) -> None:
-        told = f"is written {truncate_line(str(node.value))}, which the reference does not read"
+        told = f"is written {truncate_line(str(node.value))}, a spelling that the reference ignores"
         self._findings.add_difference(line_of(node), path, told)
 
     def _count(self) -> None:
@@ -229,7 +229,7 @@ class MappingReader:
 
 
 def line_of(node: yaml.Node) -> int:
-    """Where it begins, from 1."""
+    """Return the first line of a node, from 1."""
     return int(node.start_mark.line) + 1
 
 

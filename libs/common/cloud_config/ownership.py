@@ -1,4 +1,4 @@
-"""Which Nodes a controller looks after, where the operator says so: of all others it writes nothing."""
+"""Decides which Nodes a controller manages by the operator's ownership settings; others are never written."""
 
 from typing import Final
 
@@ -8,15 +8,15 @@ from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.node import Node
 
-NODE_NAME: Final = "metadata.name"  # in selectors of Nodes; a label that is called so does not count
-_SHOWN: Final = 200  # characters of a providerID: its kubelet may have said any
+NODE_NAME: Final = "metadata.name"  # in selectors of Nodes; a label with that name is ignored
+_SHOWN: Final = 200  # characters of a providerID, which a kubelet may choose
 
 
 def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") -> str:
-    """Why this Node is to be left alone, in words; "" when it is the controller's.
+    """Return why the controller does not own this Node; "" if it does.
 
-    `provider_id` is what the Node will be given, "" where it has one or that is not known. Where schemes are
-    said, a Node of which neither is known is nobody's yet: it may turn out to be another's.
+    `provider_id` is the one that the Node will get, "" if it has one or it is unknown. With schemes, a Node
+    without a known providerID is not owned yet: it may belong to another controller.
     """
     if ownership.selector:
         labels = {**node.labels, NODE_NAME: node.name}
@@ -29,20 +29,20 @@ def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") ->
     if not schemes:
         return ""
     if not shown:
-        return "it has no providerID yet, and by that ownership.providerIDSchemes says whose it is"
+        return "it has no providerID yet, which ownership.providerIDSchemes requires"
     scheme, separator, _ = shown.partition("://")
     if separator and scheme in schemes:
         return ""
-    said = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-    return f"its providerID {said!r} is of none of ownership.providerIDSchemes ({', '.join(schemes)})"
+    printable = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    return f"its providerID {printable!r} has none of ownership.providerIDSchemes ({', '.join(schemes)})"
 
 
 def ownership_labels(ownership: Ownership) -> tuple[str, ...]:
-    """The labels that say whose a Node is: a patch that holds them fails where one was changed meanwhile."""
+    """Return the labels that decide the ownership: a patch that tests them fails if one has changed."""
     keys = {requirement.key for term in ownership.selector for requirement in term.requirements}
     return tuple(sorted(keys - {NODE_NAME}))
 
 
 def why_not_selected(ownership: Ownership, node: Node) -> str:
-    """The same, whatever its providerID is or will be."""
+    """Return why the selector excludes this Node, whatever its providerID."""
     return why_not_owned(msgspec.structs.replace(ownership, provider_id_schemes=()), node)

@@ -1,4 +1,4 @@
-"""The patterns of selectors: RE2, as in Go, linear in the text whatever the pattern."""
+"""Regular expressions of selectors: RE2, as in Go, with linear time for any pattern."""
 
 import re
 from functools import lru_cache
@@ -8,20 +8,20 @@ import re2
 
 _MOST_CHARACTERS: Final = 10_000
 _MOST_MEMORY: Final = 2 << 20  # bytes per pattern, program and cache
-PATTERN_CACHE_SIZE: Final = 128  # compiled; a file with more of them compiles anew for each machine
-# Of all patterns of a file: RE2 takes 0.35 s to compile a million.
+PATTERN_CACHE_SIZE: Final = 128  # compiled patterns; a file with more of them compiles again for each machine
+# For all patterns of a file: RE2 needs 0.35 s to compile a million.
 _MOST_INSTRUCTIONS: Final = 2_000_000
-_TOO_LARGE: Final = "pattern too large"  # RE2's words
-_OF_TOO_LARGE_A_ONE: Final = 40_000  # what it takes to find that out
-_ONE_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")  # Go has no \C: half a character is no text
+_TOO_LARGE: Final = "pattern too large"  # RE2's message
+_OF_TOO_LARGE_A_ONE: Final = 40_000  # the cost of detecting it
+_ONE_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")  # Go has no \C, which matches half a character
 
 
 class PatternError(ValueError):
-    """The pattern is none; says why in RE2's words."""
+    """The pattern is invalid; the text is RE2's message."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise PatternError if RE2 does not take it."""
+    """Raise PatternError if RE2 rejects the pattern."""
     if len(pattern) > _MOST_CHARACTERS:
         raise PatternError(f"it is longer than {_MOST_CHARACTERS} characters")
     if _ONE_BYTE.search(pattern):
@@ -34,15 +34,15 @@ def check_pattern(pattern: str) -> None:
 
 
 class PatternBudget:
-    """Those of one file, which together must not take minutes to read."""
+    """Limits the total compile time of the patterns in one file."""
 
     def __init__(self) -> None:
         self._left = _MOST_INSTRUCTIONS
 
     def check(self, pattern: str) -> None:
-        """Raise PatternError if RE2 does not take it, or if the file holds too much for another one."""
+        """Raise PatternError if RE2 rejects the pattern, or if the budget of the file is used up."""
         if self._left < 0:
-            raise PatternError("the patterns before it are too many and too large to be read at all")
+            raise PatternError("the earlier patterns of the file are too many and too large")
         try:
             check_pattern(pattern)
         except PatternError as error:
@@ -52,12 +52,12 @@ class PatternBudget:
 
 
 def pattern_matches(pattern: str, text: str) -> bool:
-    """Whether a pattern that was checked is found anywhere in the text."""
+    """Return whether a checked pattern matches anywhere in the text."""
     return _compiled(pattern).search(text.encode(errors="replace")) is not None
 
 
 def count_instructions(pattern: str) -> int:
-    """How large a pattern that was checked is, compiled: a search costs at most that times the text."""
+    """Return the size of a checked pattern, compiled. A search costs at most that times the text."""
     return int(_compiled(pattern).programsize)
 
 

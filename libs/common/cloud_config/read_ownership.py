@@ -1,4 +1,4 @@
-"""The values of `ownership` -> which Nodes each controller looks after: a mistake never leads to more."""
+"""Reads the section `ownership`. A mistake never makes a controller manage more Nodes."""
 
 import re
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _SCHEME: Final = re.compile(SCHEME)
 def read_ownership(
     item: ParsedMapping | None, findings: Findings, patterns: PatternBudget
 ) -> OwnershipConfig:
-    """What these values say; mistakes are told to the findings."""
+    """Return the ownership; report mistakes to `findings`."""
     if item is None:
         return OwnershipConfig()
     of_controllers: dict[str, Ownership] = {}
@@ -41,10 +41,10 @@ def _ownership(item: ParsedMapping, findings: Findings, patterns: PatternBudget)
 
 
 def _label_key(item: ParsedMapping, findings: Findings) -> str:
-    """As it is written: letter case counts in labels."""
+    """Return the key as written: labels are case-sensitive."""
     key: str = item.values.get("key", "")
     if "key" in item.values and (problem := key_problem(key)):
-        told = f'is "{truncate_line(key)}", which no label is called: {problem}'
+        told = f'is "{truncate_line(key)}", which is not a valid label key: {problem}'
         findings.add_mistake(item.line, f"{item.path}.key", told)
     return key
 
@@ -54,12 +54,10 @@ def _schemes(item: ParsedMapping, findings: Findings) -> tuple[str, ...]:
     found = []
     for each in said:
         if not _SCHEME.fullmatch(each.text):
-            told = (
-                f'is "{truncate_line(each.text)}", not what stands before :// in a providerID, such as hcloud'
-            )
+            told = f'is "{truncate_line(each.text)}", not the scheme of a providerID, such as hcloud'
             findings.add_mistake(each.line, each.path, told)
         elif each.text in found:
-            findings.add_warning(each.line, each.path, f"is {truncate_line(each.text)} once more")
+            findings.add_warning(each.line, each.path, f"is {truncate_line(each.text)}, a duplicate")
         else:
             found.append(each.text)
         if not_the_scheme := _not_the_scheme(each.text):
@@ -68,7 +66,7 @@ def _schemes(item: ParsedMapping, findings: Findings) -> tuple[str, ...]:
 
 
 def _not_the_scheme(name: str) -> str:
-    """Why providerIDs of that platform do not begin with its name; "" if they do, or it is no platform."""
+    """Return why providerIDs of that platform do not begin with its name; "" if they do."""
     platform = PLATFORMS.get(name)
     if platform is None or platform.scheme == name:
         return ""
@@ -78,10 +76,10 @@ def _not_the_scheme(name: str) -> str:
 
 
 def _controller(item: ParsedMapping, others: Iterable[str], findings: Findings) -> str:
-    """Its proper name, "" where there is none."""
+    """Return the canonical name of the controller, "" without a valid one."""
     said: LocatedText | None = item.values.get("name")
     if said is None:
-        return ""  # a mistake, and told
+        return ""  # already reported
     name = canonical_name(said.text)
     if said.text not in NODE_CONTROLLER_NAMES:
         near = suggest_name(said.text, NODE_CONTROLLER_NAMES)
@@ -89,5 +87,5 @@ def _controller(item: ParsedMapping, others: Iterable[str], findings: Findings) 
         findings.add_mistake(said.line, said.path, told)
         return ""
     if name in others:
-        findings.add_mistake(said.line, said.path, f"is {said.text}, of which something was said before it")
+        findings.add_mistake(said.line, said.path, f"is {said.text}, which an earlier entry configures")
     return name

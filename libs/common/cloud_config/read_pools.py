@@ -1,4 +1,4 @@
-"""The values of `ipam.pools` -> Pools: what can be judged without a cluster is judged here."""
+"""Reads `ipam.pools` into Pools, and validates everything that needs no cluster."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ _MASK_KEY: Final[dict[Family, str]] = {4: "maskSizeIPv4", 6: "maskSizeIPv6"}
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """A network, and where the file has it."""
+    """A network and its position in the file."""
 
     network: Network
     line: int
@@ -40,9 +40,9 @@ class _Placed(msgspec.Struct, frozen=True):
 def read_pools(
     items: Sequence[ParsedMapping], findings: Findings, patterns: PatternBudget
 ) -> tuple[Pool, ...]:
-    """The pools that these values say; mistakes are told to the findings."""
+    """Return the pools; report mistakes to `findings`."""
     if len(items) > MAX_POOLS:
-        told = f"are {len(items)}, more than the {MAX_POOLS} that there may be"
+        told = f"are {len(items)}, more than the {MAX_POOLS} allowed"
         findings.add_mistake(items[0].line, "ipam.pools", told)
         return ()
     pools: list[Pool] = []
@@ -69,14 +69,14 @@ def read_pools(
 def _name(item: ParsedMapping, others: Sequence[str], findings: Findings) -> str:
     said: LocatedText | None = item.values.get("name")
     if said is None:
-        return ""  # a mistake, and told
+        return ""  # already reported
     if not _NAME.fullmatch(said.text):
         what = "must be of small letters, digits and -, at most 63, with a letter or digit at both ends"
         findings.add_mistake(
             said.line, said.path, f'is "{truncate_line(said.text)}", and a pool\'s name {what}'
         )
     elif said.text in others:
-        findings.add_mistake(said.line, said.path, f"is {said.text}, as that of a pool before it")
+        findings.add_mistake(said.line, said.path, f"is {said.text}, the name of an earlier pool")
     return said.text
 
 
@@ -112,23 +112,23 @@ def _text_problem(text: str) -> str:
     if not is_network:
         return "not a network such as 10.8.0.0/16 or fd00:8::/56"
     if not _NUMBER.fullmatch(text.rpartition("/")[2]) or "/" not in text:  # a netmask, or one address
-        return "which lacks a prefix length, as in 10.8.0.0/16"
+        return "which has no prefix length, as in 10.8.0.0/16"
     return ""
 
 
 def _network_problem(text: str, network: Network) -> str:
     if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
-        return "an IPv4 network in the form of an IPv6 one: write it as IPv4"
+        return "an IPv4-mapped IPv6 network: write it as IPv4"
     if ip_address(text.rpartition("/")[0]) != network.network_address:
         return f"an address within {network}: write the network itself"
     for odd in _NO_PODS:
         if odd.version == network.version and odd.overlaps(network):
-            return f"which overlaps {odd}, where no pod may be"
+            return f"which overlaps {odd}, which pods cannot use"
     return ""
 
 
 def _report_overlaps(placed: Sequence[_Placed], findings: Findings) -> None:
-    """Each network with one before it in the order of addresses; one mistake for each, at the later place."""
+    """Report each network that overlaps another one, at the later position."""
     order = {each.path: number for number, each in enumerate(placed)}
     for family in FAMILIES:
         widest: _Placed | None = None
@@ -159,26 +159,24 @@ def _mask_size(
         findings.add_mistake(said.line, said.path, f'is "{truncate_line(said.text)}", {what}')
         return None
     if not ours and len(networks) == len(item.values.get("cidrs", ())):
-        findings.add_mistake(said.line, said.path, f"is there, and the pool has no IPv{family} network")
+        findings.add_mistake(said.line, said.path, f"is set, but the pool has no IPv{family} network")
     for each in ours:
         if each.network.prefixlen > mask:
-            told = f"is {mask}: such a block is larger than all of {each.network} at {each.path}"
+            told = f"is {mask}: a block would be larger than {each.network} at {each.path}"
             findings.add_mistake(said.line, said.path, told)
     return mask
 
 
-# ---- what has no effect
+# ---- pools without effect
 
 
 def _report_unused(pools: Sequence[Pool], items: Sequence[ParsedMapping], findings: Findings) -> None:
-    """A pool behind one that every machine takes for the same families is never used."""
+    """Report pools that are never used, because every machine uses an earlier one."""
     taken: dict[int, str] = {}
     for pool, item in zip(pools, items, strict=True):
         families = {ip_network(cidr).version for cidr in pool.cidrs}
         if families and families <= taken.keys():
             by = " and ".join(dict.fromkeys(taken[family] for family in sorted(families)))
-            findings.add_warning(
-                item.line, item.path, f"is never used: every machine is served by {by} before it"
-            )
+            findings.add_warning(item.line, item.path, f"is never used: every machine uses {by} before it")
         if not item.values.get("nodeSelector"):
             taken |= dict.fromkeys(families - taken.keys(), item.path)

@@ -1,4 +1,4 @@
-"""The values of a transformation -> a Rule: what can be judged without a machine is judged here."""
+"""Reads a transformation into a Rule, and validates everything that needs no machine."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
@@ -26,7 +26,7 @@ _OVERRIDABLE_NAMES: Final = [field.name for field in FIELDS if field.key in OVER
 
 
 def read_rule(item: ParsedMapping, findings: Findings, patterns: PatternBudget) -> Rule:
-    """The rule that these values say; mistakes are told to the findings."""
+    """Return the rule; report mistakes to `findings`."""
     values = item.values
     features = values.get("features")
     sanitize = values.get("sanitize", False)
@@ -48,11 +48,11 @@ def read_rule(item: ParsedMapping, findings: Findings, patterns: PatternBudget) 
 
 
 def read_fact_key(item: ParsedMapping, findings: Findings) -> str:
-    """The key of a requirement on a machine, in the spelling of `canonical_key`."""
+    """Return the key of a requirement on a machine, in the spelling of `canonical_key`."""
     key = canonical_key(item.values.get("key", ""))
     if "key" in item.values and find_field(key) is None:
         near = suggest_name(key, _KEYS)
-        what = f'names "{truncate_line(key)}", which no machine has, so it counts as absent everywhere{near}'
+        what = f'names "{truncate_line(key)}", an unknown fact, which is absent on every machine{near}'
         findings.add_warning(item.line, f"{item.path}.key", what)
     return key
 
@@ -60,7 +60,7 @@ def read_fact_key(item: ParsedMapping, findings: Findings) -> str:
 def read_selector(
     item: ParsedMapping, findings: Findings, patterns: PatternBudget, read_key: ReadKey = read_fact_key
 ) -> tuple[NodeSelectorTerm, ...]:
-    """The nodeSelector of a rule or a pool; with another `read_key`, of what is no machine."""
+    """Return the nodeSelector of a rule or a pool; another `read_key` reads a selector of Nodes."""
     terms: Iterable[ParsedMapping] = item.values.get("nodeSelector", ())
     return tuple(_term(term, findings, patterns, read_key) for term in terms)
 
@@ -68,8 +68,8 @@ def read_selector(
 def _term(
     item: ParsedMapping, findings: Findings, patterns: PatternBudget, read_key: ReadKey
 ) -> NodeSelectorTerm:
-    said: Iterable[ParsedMapping] = item.values.get("matchExpressions", ())
-    found = [_requirement(each, findings, patterns, read_key) for each in said]
+    expressions: Iterable[ParsedMapping] = item.values.get("matchExpressions", ())
+    found = [_requirement(each, findings, patterns, read_key) for each in expressions]
     return NodeSelectorTerm(requirements=tuple(each for each in found if each is not None), line=item.line)
 
 
@@ -89,45 +89,45 @@ def _requirement(
         operator = None
     key = read_key(item, findings)
     if operator is None or "key" not in said:
-        return None  # a mistake, and told
+        return None  # already reported
     return NodeSelectorRequirement(key=key, operator=cast(Operator, operator), values=values, line=item.line)
 
 
 def _values_problem(operator: str, values: tuple[str, ...], patterns: PatternBudget) -> str:
     match operator:
         case "In" | "NotIn":
-            return "" if values else f"must hold at least one value for {operator}"
+            return "" if values else f"must have at least one value for {operator}"
         case "Exists" | "DoesNotExist":
-            return f"must hold none for {operator}" if values else ""
+            return f"must have no value for {operator}" if values else ""
         case _ if len(values) != 1:
-            return f"must hold exactly one value for {operator}"
+            return f"must have exactly one value for {operator}"
         case "Regexp":
             return _pattern_problem(values[0], patterns)
         case _:
             whole = parse_go_integer(values[0]) is not None
-            return "" if whole else f'must hold one integer for {operator}, not "{truncate_line(values[0])}"'
+            return "" if whole else f'must have one integer for {operator}, not "{truncate_line(values[0])}"'
 
 
 def _pattern_problem(pattern: str, patterns: PatternBudget) -> str:
     try:
         patterns.check(pattern)
     except PatternError as error:
-        return f"must hold one pattern (RE2, as in Go) for Regexp: {truncate_line(str(error))}"
+        return f"must have one pattern (RE2, as in Go) for Regexp: {truncate_line(str(error))}"
     return ""
 
 
-# ---- what is set
+# ---- entries
 
 
 def _entries(
     kind: Kind, item: ParsedMapping, findings: Findings, value_problem: Callable[[str], str]
 ) -> tuple[RuleEntry, ...]:
-    """The entries of that kind; the values of those that are no templates are judged now."""
+    """Return the entries of that kind; validate the values that are not templates."""
     entries: tuple[RuleEntry, ...] = item.values.get(kind, ())
     for entry in entries:
         at = f'{item.path}.{kind}["{truncate_line(entry.key)}"]'
         if problem := key_problem(entry.key):
-            findings.add_mistake(entry.line, at, f"is no key that Kubernetes takes: {problem}")
+            findings.add_mistake(entry.line, at, f"is not a valid key in Kubernetes: {problem}")
         elif why := why_reserved(kind, entry.key):
             findings.add_warning(entry.line, at, f"is skipped: {why}")
         elif "{{" not in entry.template and (problem := value_problem(entry.template)):
@@ -148,7 +148,7 @@ def _taint_problem(text: str) -> str:
 
 
 def _overrides(item: ParsedMapping, findings: Findings) -> tuple[RuleEntry, ...]:
-    """platformMetadata: what the reference passes over in silence is passed over with a warning."""
+    """Return the overrides; entries that the reference ignores silently are skipped with a warning."""
     kept: dict[str, RuleEntry] = {}
     entries: Iterable[RuleEntry] = item.values.get("platformMetadata", ())
     for entry in entries:
@@ -160,9 +160,9 @@ def _overrides(item: ParsedMapping, findings: Findings) -> tuple[RuleEntry, ...]
             findings.add_mistake(entry.line, at, "cannot be overridden: it is a mapping")
         elif field is None:
             near = suggest_name(entry.key, _OVERRIDABLE_NAMES)
-            findings.add_warning(entry.line, at, f"is skipped: there is no such metadata to override{near}")
+            findings.add_warning(entry.line, at, f"is skipped: no such metadata can be overridden{near}")
         elif field in kept:
-            findings.add_mistake(entry.line, at, "is there twice, in another letter case")
+            findings.add_mistake(entry.line, at, "is duplicated in another letter case")
         else:
             kept[field] = RuleEntry(field, entry.template, entry.line)
     return tuple(kept.values())

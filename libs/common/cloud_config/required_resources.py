@@ -1,4 +1,4 @@
-"""What Talos must be asked for beyond every look, by the rules of a file: nothing, for most."""
+"""Finds the Talos resources that the rules of a file need in addition to every poll."""
 
 import re
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ _NAMED: Final = re.compile(rf"\.({'|'.join(_BY_NAME)})\b")
 
 
 def list_queried_fields(rule: Rule) -> tuple[FactField, ...]:
-    """The fields of this rule that need more than every look asks for.
+    """Return the fields of a rule that need additional resources.
 
-    In templates any mention counts, even in a text: asking once too often changes nothing but the time.
+    Any mention in a template counts, even in a text: an unneeded query costs only time.
     """
-    found = _asked_in(rule.selector)
+    found = _fields_in(rule.selector)
     for _, entry in rule.entries():
         if "{{" in entry.template:
             found += [_BY_NAME[name] for name in _NAMED.findall(entry.template)]
@@ -24,17 +24,19 @@ def list_queried_fields(rule: Rule) -> tuple[FactField, ...]:
 
 
 def required_resources(rules: Iterable[Rule]) -> frozenset[TalosResource]:
-    """What metadata must ask each machine for, beyond every look, so that these rules can be judged."""
+    """Return the additional resources that metadata must query to evaluate these rules."""
     return frozenset(
         field.resource for rule in rules for field in list_queried_fields(rule) if field.resource
     )
 
 
 def required_resources_of_pools(pools: Iterable[Pool]) -> frozenset[TalosResource]:
-    """The same for pools, so that it can be judged which machines they are for."""
-    return frozenset(field.resource for pool in pools for field in _asked_in(pool.selector) if field.resource)
+    """Return the additional resources that metadata must query to evaluate these pools."""
+    return frozenset(
+        field.resource for pool in pools for field in _fields_in(pool.selector) if field.resource
+    )
 
 
-def _asked_in(selector: Iterable[NodeSelectorTerm]) -> list[FactField]:
+def _fields_in(selector: Iterable[NodeSelectorTerm]) -> list[FactField]:
     keys = [requirement.key for term in selector for requirement in term.requirements]
     return [field for field in map(find_field, keys) if field is not None and field.resource]

@@ -1,4 +1,4 @@
-"""Keys that no rule may set: they are somebody else's, and a fight over them would never end."""
+"""Keys that no rule may set, because another component owns them and would change them back."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,11 +8,11 @@ from libs.common.cloud_config.model import Kind
 _TALOS: Final = "it is Talos's own"
 _KUBELET: Final = "it is the kubelet's own"
 _KUBERNETES: Final = "it is Kubernetes' own"
-_OURS: Final = "our own record stands there"
+_OURS: Final = "it is this controller's own"
 _CONDITION: Final = "Kubernetes sets and removes it by the condition of the node"
 _CLOUD_PROVIDER: Final = "it is the cloud provider's own"
 
-# The end of a prefix is its slash: talos.dev/x is Talos's, mytalos.dev/x is not.
+# A prefix includes its slash: talos.dev/x belongs to Talos, mytalos.dev/x does not.
 _PREFIXES: Final[Mapping[str, str]] = {
     "talos.dev/": _TALOS,
     "networking.talos.dev/": _TALOS,
@@ -54,7 +54,7 @@ _KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
 
 
 def why_reserved(kind: Kind, key: str) -> str:
-    """Why no rule may set that key, "" if one may."""
+    """Return why no rule may set that key, "" if a rule may."""
     if kind != "platformMetadata":
         for prefix, why in _PREFIXES.items():
             if key.startswith(prefix):

@@ -1,6 +1,6 @@
-"""The JSON Schema of the file, for editors, from the tables that read it: `make cloud-config-schema`.
+"""Generates the JSON Schema of the file for editors, from the tables that parse it.
 
-A schema knows no letter case: it asks for the proper spelling, where the reader takes any.
+A schema is case-sensitive: it requires the standard spelling, while the parser accepts any letter case.
 """
 
 import json
@@ -21,7 +21,7 @@ from libs.common.cloud_config.file_keys import (
 from libs.common.cloud_config.kubernetes_names import EFFECTS
 from libs.common.contract.controllers import NODE_CONTROLLER_NAMES
 
-# The reference's decoder takes any scalar for a text, and nothing at all for the empty text.
+# The reference's decoder accepts any scalar as a text, and null as the empty text.
 _TEXT: Final[dict[str, Any]] = {"type": ["string", "number", "boolean"]}
 _TEXT_OR_NOTHING: Final[dict[str, Any]] = {"type": ["string", "number", "boolean", "null"]}
 _QUALIFIED: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -45,7 +45,7 @@ _VALUES_OF: Final = {"In": _MANY, "NotIn": _MANY, "Exists": _NONE, "DoesNotExist
 
 
 def build_schema() -> dict[str, Any]:
-    """JSON Schema, draft 2020-12."""
+    """Return the JSON Schema, draft 2020-12."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$comment": "Written by `make cloud-config-schema`. Do not edit.",
@@ -56,7 +56,7 @@ def build_schema() -> dict[str, Any]:
 
 
 def render_schema() -> str:
-    """The schema as it is committed."""
+    """Return the schema as committed."""
     return json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

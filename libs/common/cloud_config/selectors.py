@@ -1,4 +1,4 @@
-"""Whether a rule is about a machine, and why, in words. The edges are the reference's."""
+"""Evaluates selectors, with the reason in words. Edge cases follow the reference."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ _SHOWN: Final = 64
 
 
 class MatchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether it is, and why."""
+    """Whether a selector matches, and why."""
 
     is_match: bool
     reason: str
@@ -27,10 +27,10 @@ def match_selector(
     subject_name: str = "the machine",
     not_in_matches_absent: bool = False,
 ) -> MatchResult:
-    """Judge a selector by what a machine says (`FactValues.texts`), or a Node. Any term suffices.
+    """Evaluate a selector by machine facts (`FactValues.texts`) or a Node. One matching term is enough.
 
-    `absent_differs`: NotIn is met by what is not there. So Kubernetes judges labels; the reference, facts
-    about machines, does not.
+    `not_in_matches_absent`: an absent key meets NotIn. Kubernetes evaluates labels so; the reference does
+    not evaluate machine facts so.
     """
     if not selector:
         return MatchResult(is_match=True, reason="it has no nodeSelector: every machine matches")
@@ -44,7 +44,7 @@ def match_selector(
 
 
 def parse_go_integer(text: str) -> int | None:
-    """The number, as Go's ParseInt(text, 10, 64) reads it; None where that fails."""
+    """Return the number that Go's ParseInt(text, 10, 64) returns; None where it fails."""
     number = int(text) if len(text) <= _SHOWN and _GO_INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
@@ -74,7 +74,7 @@ def _judge(
         return MatchResult(is_match=there == (requirement.operator == "Exists"), reason=says)
     if text is None and absent_differs and requirement.operator == "NotIn":
         return MatchResult(is_match=True, reason=f"{whose} has no {key}")
-    if text is None:  # also for NotIn: what is not there is not known to differ
+    if text is None:  # also for NotIn: an absent fact may have any value
         return MatchResult(
             is_match=False, reason=f"{whose} has no {key}, so {requirement.operator} is not met"
         )
@@ -90,7 +90,7 @@ def _in(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
 def _not_in(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
     found = text in values
     why = f"{key} is {_quoted(text)}"
-    rest = "which NotIn rules out" if found else f"not {_one_of(values)}"
+    rest = "which NotIn excludes" if found else f"not {_one_of(values)}"
     return MatchResult(is_match=not found, reason=f"{why}, {rest}")
 
 
@@ -105,7 +105,7 @@ def _less(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
 def _compare(key: str, text: str, bound: str, holds: Callable[[int, int], bool], word: str) -> MatchResult:
     number, limit = parse_go_integer(text), parse_go_integer(bound)
     if number is None or limit is None:
-        return MatchResult(is_match=False, reason=f"{key} is {_quoted(text)}, which is no integer to compare")
+        return MatchResult(is_match=False, reason=f"{key} is {_quoted(text)}, which is not an integer")
     held = holds(number, limit)
     return MatchResult(
         is_match=held, reason=f"{key} is {number}, {'' if held else 'not '}{word} than {limit}"

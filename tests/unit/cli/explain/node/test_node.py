@@ -353,7 +353,7 @@ def test_a_node_that_is_not_lifecycles_is_left_alone_whatever_the_evidence():
         evidence(node(SILENT_KUBELET), ANOTHER, answered_by=REPLACED, file=file), TERMS
     )
     assert told.deletion.outcome == "not-owned"
-    assert "is of none of ownership.providerIDSchemes" in told.deletion.reason
+    assert "has none of ownership.providerIDSchemes" in told.deletion.reason
     assert told.deletion.evidence == ()
 
 

@@ -65,7 +65,7 @@ def test_the_sample_of_the_reference_s_documentation_is_read_as_it_is_meant():
 def test_what_the_reference_reads_only_in_one_letter_case_is_said_to_differ():
     config = parse_cloud_config(REFERENCE_SAMPLE, "f")
     assert [finding.format("f") for finding in config.differences] == [
-        "f, line 3: global.preferIPv6 is written PreferIPv6, which the reference does not read"
+        "f, line 3: global.preferIPv6 is written PreferIPv6, a spelling that the reference ignores"
     ]
 
 
@@ -212,7 +212,7 @@ def test_a_file_of_large_patterns_is_refused_before_they_take_minutes(pattern: s
         f"    - {{key: zone, operator: Regexp, values: ['{pattern}{n}']}}\n" for n in range(5000)
     )
     began = time.process_time()
-    with pytest.raises(CloudConfigError, match="the patterns before it are too many and too large"):
+    with pytest.raises(CloudConfigError, match="the earlier patterns of the file are too many and too large"):
         parse_cloud_config(
             "transformations:\n- nodeSelector:\n  - matchExpressions:\n" + requirements, "ccm-config.yaml"
         )

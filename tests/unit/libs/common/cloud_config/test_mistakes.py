@@ -61,7 +61,7 @@ def test_every_mistake_comes_at_once_with_file_line_and_path():
         ),
         "f, line 3: global.clusterName is a list, not a text",
         'f, line 4: global.preferIPv6 is "perhaps", not true or false',
-        "f, line 5: global.clusterName is there twice",
+        "f, line 5: global.clusterName is duplicated",
         'f, line 6: global has no key "speed", only clusterName, preferIPv6',
         "f, line 8: transformations[0].name is a mapping, not a text",
         (
@@ -69,7 +69,7 @@ def test_every_mistake_comes_at_once_with_file_line_and_path():
             "labels, taints, platformMetadata, features, sanitize; did you mean nodeSelector?"
         ),
         'f, line 11: transformations[0].labels["a"] is a list, not a text',
-        'f, line 13: transformations[0].labels["b"] is there twice',
+        'f, line 13: transformations[0].labels["b"] is duplicated',
         (
             'f, line 16: transformations[1].nodeSelector[0].matchExpressions[0].operator is "in", not one of '
             "In, NotIn, Exists, DoesNotExist, Gt, Lt, Regexp; did you mean In?"
@@ -84,24 +84,24 @@ def test_every_mistake_comes_at_once_with_file_line_and_path():
         ("{operator: Exists}", "lacks key, which it must have"),
         ("{key: ~, operator: Exists}", "lacks key, which it must have"),
         ("{key: zone}", "lacks operator, which it must have"),
-        ("{key: zone, operator: In}", ".values must hold at least one value for In"),
-        ("{key: zone, operator: NotIn, values: []}", ".values must hold at least one value for NotIn"),
-        ("{key: zone, operator: In, values: [~]}", ".values must hold at least one value for In"),
+        ("{key: zone, operator: In}", ".values must have at least one value for In"),
+        ("{key: zone, operator: NotIn, values: []}", ".values must have at least one value for NotIn"),
+        ("{key: zone, operator: In, values: [~]}", ".values must have at least one value for In"),
         ("{key: zone, operator: In, values: a}", '.values is "a", not a list'),
-        ("{key: zone, operator: Exists, values: [a]}", ".values must hold none for Exists"),
-        ("{key: zone, operator: DoesNotExist, values: ['']}", ".values must hold none for DoesNotExist"),
-        ("{key: zone, operator: Gt}", ".values must hold exactly one value for Gt"),
-        ("{key: zone, operator: Lt, values: [1, 2]}", ".values must hold exactly one value for Lt"),
-        ("{key: zone, operator: Gt, values: [1.5]}", '.values must hold one integer for Gt, not "1.5"'),
-        ("{key: zone, operator: Lt, values: [1_0]}", '.values must hold one integer for Lt, not "1_0"'),
-        ("{key: zone, operator: Regexp, values: []}", ".values must hold exactly one value for Regexp"),
+        ("{key: zone, operator: Exists, values: [a]}", ".values must have no value for Exists"),
+        ("{key: zone, operator: DoesNotExist, values: ['']}", ".values must have no value for DoesNotExist"),
+        ("{key: zone, operator: Gt}", ".values must have exactly one value for Gt"),
+        ("{key: zone, operator: Lt, values: [1, 2]}", ".values must have exactly one value for Lt"),
+        ("{key: zone, operator: Gt, values: [1.5]}", '.values must have one integer for Gt, not "1.5"'),
+        ("{key: zone, operator: Lt, values: [1_0]}", '.values must have one integer for Lt, not "1_0"'),
+        ("{key: zone, operator: Regexp, values: []}", ".values must have exactly one value for Regexp"),
         (
             "{key: zone, operator: Regexp, values: ['a(']}",
-            ".values must hold one pattern (RE2, as in Go) for Regexp: missing ): a(",
+            ".values must have one pattern (RE2, as in Go) for Regexp: missing ): a(",
         ),
         (
             "{key: zone, operator: Regexp, values: ['(?=a)']}",
-            ".values must hold one pattern (RE2, as in Go) for Regexp: invalid perl operator: (?=",
+            ".values must have one pattern (RE2, as in Go) for Regexp: invalid perl operator: (?=",
         ),
     ],
 )
@@ -114,16 +114,16 @@ def test_each_operator_says_which_values_it_takes(expression: str, told: str):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("labels: {a b: x}", 'labels["a b"] is no key that Kubernetes takes: its name must be of letters'),
-        ("labels: {'': x}", 'labels[""] is no key that Kubernetes takes: its name must be of letters'),
+        ("labels: {a b: x}", 'labels["a b"] is not a valid key in Kubernetes: its name must be of letters'),
+        ("labels: {'': x}", 'labels[""] is not a valid key in Kubernetes: its name must be of letters'),
         (
             "annotations: {A/b: x}",
-            'annotations["A/b"] is no key that Kubernetes takes: its part before the /',
+            'annotations["A/b"] is not a valid key in Kubernetes: its part before the /',
         ),
-        ("annotations: {a/b/c: x}", 'annotations["a/b/c"] is no key that Kubernetes takes: its part before'),
+        ("annotations: {a/b/c: x}", 'annotations["a/b/c"] is not a valid key in Kubernetes: its part before'),
         (
             f"taints: {{{'x' * 64}: NoExecute}}",
-            f'taints["{"x" * 59}…"] is no key that Kubernetes takes: its name is',
+            f'taints["{"x" * 59}…"] is not a valid key in Kubernetes: its name is',
         ),
         ("labels: {a: x y}", 'labels["a"] is "x y": a label value is of letters'),
         (
@@ -137,7 +137,7 @@ def test_each_operator_says_which_values_it_takes(expression: str, told: str):
         ),
         ("taints: {a: ~}", 'taints["a"] is "": a taint is value:Effect or Effect'),
         ("platformMetadata: {Tags: x}", 'platformMetadata["Tags"] cannot be overridden: it is a mapping'),
-        ("platformMetadata: {zone: a, Zone: b}", 'platformMetadata["Zone"] is there twice, in another'),
+        ("platformMetadata: {zone: a, Zone: b}", 'platformMetadata["Zone"] is duplicated in another'),
         ("labels: [a]", "labels is a list, not a mapping of keys to values"),
         (
             "features: {publicIPDiscovery: 'true'}",
@@ -154,7 +154,7 @@ def test_each_operator_says_which_values_it_takes(expression: str, told: str):
         ("labels: {a: !secret x}", 'labels["a"] is not a plain text: it has the tag !secret'),
         ("labels: {~: x}", "labels has a key that is not a plain text"),
         ("labels: {[a]: x}", "labels has a key that is not a plain text"),
-        ("labels: {<<: 5}", "labels merges (<<) what is neither a mapping nor a list of them"),
+        ("labels: {<<: 5}", "labels merges (<<) something other than a mapping or a list of mappings"),
     ],
 )
 def test_what_cannot_work_on_any_machine_is_a_mistake(text: str, told: str):
@@ -181,12 +181,12 @@ def test_values_that_are_templates_or_will_be_sanitized_are_not_judged_yet():
         ("platformMetadata: {Hostname: a}", "is skipped: a machine's hostname cannot be overridden"),
         (
             "platformMetadata: {Regio: a}",
-            "is skipped: there is no such metadata to override; did you mean Region?",
+            "is skipped: no such metadata can be overridden; did you mean Region?",
         ),
-        ("nodeSelector: [~]", "is empty and does not count"),
+        ("nodeSelector: [~]", "is empty and ignored"),
         (
             "nodeSelector: [{matchExpressions: [{key: Platfrom, operator: Exists}]}]",
-            'names "platfrom", which no machine has, so it counts as absent everywhere; did you mean ',
+            'names "platfrom", an unknown fact, which is absent on every machine; did you mean ',
         ),
     ],
 )
@@ -220,7 +220,7 @@ def test_the_feature_of_the_references_example_is_passed_over_with_a_warning():
 def test_files_that_grow_when_built_are_refused():
     anchored = "a0: &a " + "{" + ", ".join(f"k{n}: v" for n in range(5_000)) + "}\n"
     text = f"{anchored}transformations:\n" + "- labels: {<<: *a}\n" * 60
-    assert mistakes(text) == ["f: it holds more than 200000 values, with its aliases written out"]
+    assert mistakes(text) == ["f: it has more than 200000 values, with its aliases expanded"]
     assert mistakes("x" * (1 << 20) + "y") == ["f: it is longer than 1048576 bytes"]
     assert len(mistakes("".join(f"key{n}: 1\n" for n in range(5000)))) == 101
 

@@ -61,7 +61,7 @@ def test_a_node_is_ours_only_by_selector_and_scheme():
     other_team = why_not_owned(ours, make_node(labels={"Team": "b"}, provider_id="talos://metal/1"))
     assert other_team == 'ownership.nodeSelector does not select it: Team is "b", not "a"'
     other_cloud = why_not_owned(ours, make_node(labels={"Team": "a"}, provider_id="aws:///eu/i-1"))
-    assert "'aws:///eu/i-1' is of none of ownership.providerIDSchemes (talos, hcloud)" in other_cloud
+    assert "'aws:///eu/i-1' has none of ownership.providerIDSchemes (talos, hcloud)" in other_cloud
 
 
 def test_a_scheme_is_what_stands_before_the_slashes_and_nothing_less():
@@ -118,28 +118,28 @@ def test_terms_are_alternatives_and_one_without_expressions_selects_nobody():
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        ("{nodeSelector: []}", "ownership.nodeSelector must hold at least one entry"),
-        ("{nodeSelector: [~]}", "ownership.nodeSelector must hold at least one entry"),
-        ("{providerIDSchemes: []}", "ownership.providerIDSchemes must hold at least one entry"),
-        ("{controllers: [{name: cloud-node, providerIDSchemes: []}]}", "must hold at least one entry"),
+        ("{nodeSelector: []}", "ownership.nodeSelector must have at least one entry"),
+        ("{nodeSelector: [~]}", "ownership.nodeSelector must have at least one entry"),
+        ("{providerIDSchemes: []}", "ownership.providerIDSchemes must have at least one entry"),
+        ("{controllers: [{name: cloud-node, providerIDSchemes: []}]}", "must have at least one entry"),
         ("{providerIDSchemes: hcloud}", 'is "hcloud", not a list'),
-        ("{providerIDSchemes: ['hcloud://']}", 'providerIDSchemes[0] is "hcloud://", not what stands before'),
-        ("{providerIDSchemes: ['']}", 'providerIDSchemes[0] is "", not what stands before'),
+        ("{providerIDSchemes: ['hcloud://']}", 'providerIDSchemes[0] is "hcloud://", not the scheme of'),
+        ("{providerIDSchemes: ['']}", 'providerIDSchemes[0] is "", not the scheme of a providerID'),
         ("{selector: []}", 'ownership has no key "selector", only nodeSelector'),
         ("{controllers: [{providerIDSchemes: [a]}]}", "ownership.controllers[0] lacks name"),
         ("{controllers: [{name: lifecycle}]}", 'controllers[0].name is "lifecycle", not one of cloud-node'),
         ("{controllers: [{name: service}]}", 'is "service", not one of'),
         (
             "{controllers: [{name: nodeipam}, {name: node-ipam-controller}]}",
-            "controllers[1].name is node-ipam-controller, of which something was said before it",
+            "controllers[1].name is node-ipam-controller, which an earlier entry configures",
         ),
         (
             "{nodeSelector: [{matchExpressions: [{key: 'a b', operator: Exists}]}]}",
-            'nodeSelector[0].matchExpressions[0].key is "a b", which no label is called',
+            'nodeSelector[0].matchExpressions[0].key is "a b", which is not a valid label key',
         ),
         (
             "{nodeSelector: [{matchExpressions: [{key: a, operator: In}]}]}",
-            "matchExpressions[0].values must hold at least one value for In",
+            "matchExpressions[0].values must have at least one value for In",
         ),
         (
             "{nodeSelector: [{matchExpressions: [{key: a, operator: in, values: [b]}]}]}",
@@ -157,16 +157,14 @@ def test_a_platform_that_is_no_scheme_is_warned_of():
     config = parse_cloud_config("ownership: {providerIDSchemes: [gcp, hcloud, hcloud]}", "f")
     assert [found.format("f") for found in config.warnings] == [
         "f, line 1: ownership.providerIDSchemes[0] is gcp, a platform: its providerIDs begin with gce://",
-        "f, line 1: ownership.providerIDSchemes[2] is hcloud once more",
+        "f, line 1: ownership.providerIDSchemes[2] is hcloud, a duplicate",
     ]
     assert config.ownership.default.provider_id_schemes == ("gcp", "hcloud")
 
 
 def test_that_the_reference_does_not_know_the_section_is_told_as_a_difference():
     (difference,) = parse_cloud_config(FILE, "f").differences
-    assert (
-        difference.format("f") == "f, line 2: ownership is not known to the reference, which passes it over"
-    )
+    assert difference.format("f") == "f, line 2: ownership is unknown to the reference, which ignores it"
 
 
 def test_a_label_of_nodes_is_no_fact_about_machines_and_warned_of_as_none():

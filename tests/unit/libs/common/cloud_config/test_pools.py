@@ -79,7 +79,7 @@ def test_a_machine_is_asked_for_what_the_selector_of_a_pool_names_and_rules_do_n
 
 def test_that_the_reference_does_not_know_the_section_is_told_as_a_difference():
     (difference,) = parse_cloud_config(POOLS, "f").differences
-    assert difference.format("f") == "f, line 2: ipam is not known to the reference, which passes it over"
+    assert difference.format("f") == "f, line 2: ipam is unknown to the reference, which ignores it"
 
 
 def test_every_mistake_comes_at_once_with_its_line_and_path():
@@ -108,22 +108,22 @@ def test_every_mistake_comes_at_once_with_its_line_and_path():
             'f, line 4: ipam.pools[0].name is "Web_1", and a pool\'s name must be of small letters, digits '
             "and -, at most 63, with a letter or digit at both ends"
         ),
-        ('f, line 7: ipam.pools[0].cidrs[1] is "10.8.0.0", which lacks a prefix length, as in 10.8.0.0/16'),
+        ('f, line 7: ipam.pools[0].cidrs[1] is "10.8.0.0", which has no prefix length, as in 10.8.0.0/16'),
         (
             'f, line 8: ipam.pools[0].cidrs[2] is "10.8.0.5/16", an address within 10.8.0.0/16: write the '
             "network itself"
         ),
         'f, line 9: ipam.pools[0].maskSizeIPv4 is "many", not a number between 12 and 32',
         'f, line 11: ipam.pools[1].cidrs is "10.9.0.0/16", not a list',
-        "f, line 12: ipam.pools[2].cidrs must hold at least one network",
+        "f, line 12: ipam.pools[2].cidrs must have at least one network",
         "f, line 12: ipam.pools[2] lacks name, which it must have",
-        "f, line 13: ipam.pools[3].name is web, as that of a pool before it",
+        "f, line 13: ipam.pools[3].name is web, the name of an earlier pool",
         (
             'f, line 14: ipam.pools[3].nodeSelector[0].matchExpressions[0].operator is "in", not one of In, '
             "NotIn, Exists, DoesNotExist, Gt, Lt, Regexp; did you mean In?"
         ),
         (
-            "f, line 16: ipam.pools[3].maskSizeIPv4 is 12: such a block is larger than all of 10.10.0.0/16 "
+            "f, line 16: ipam.pools[3].maskSizeIPv4 is 12: a block would be larger than 10.10.0.0/16 "
             "at ipam.pools[3].cidrs[0]"
         ),
         'f, line 17: ipam.pools[4] is "web", not a mapping of keys to values',
@@ -138,11 +138,11 @@ def test_every_mistake_comes_at_once_with_its_line_and_path():
         ("''", "not a network such as"),
         ("here", "not a network such as"),
         ("fd00::%eth0/64", "not a network such as"),
-        ("10.8.0.0/255.255.0.0", "which lacks a prefix length"),
-        ("'fd00::'", "which lacks a prefix length"),
+        ("10.8.0.0/255.255.0.0", "which has no prefix length"),
+        ("'fd00::'", "which has no prefix length"),
         ("fd00::1/64", "an address within fd00::/64"),
-        ("'::ffff:10.8.0.0/112'", "an IPv4 network in the form of an IPv6 one: write it as IPv4"),
-        ("127.0.0.0/16", "which overlaps 127.0.0.0/8, where no pod may be"),
+        ("'::ffff:10.8.0.0/112'", "an IPv4-mapped IPv6 network: write it as IPv4"),
+        ("127.0.0.0/16", "which overlaps 127.0.0.0/8, which pods cannot use"),
         ("0.0.0.0/0", "which overlaps 0.0.0.0/8"),
         ("169.254.8.0/24", "which overlaps 169.254.0.0/16"),
         ("'ff00::/16'", "which overlaps ff00::/8"),
@@ -158,8 +158,8 @@ def test_what_is_no_network_for_pods_is_a_mistake(cidr: str, why: str):
 @pytest.mark.parametrize(
     ("pool", "told"),
     [
-        ("cidrs: [10.8.0.0/16], maskSizeIPv6: 80", "IPv6 is there, and the pool has no IPv6 network"),
-        ("cidrs: ['fd00::/56'], maskSizeIPv4: 24", "IPv4 is there, and the pool has no IPv4 network"),
+        ("cidrs: [10.8.0.0/16], maskSizeIPv6: 80", "IPv6 is set, but the pool has no IPv6 network"),
+        ("cidrs: ['fd00::/56'], maskSizeIPv4: 24", "IPv4 is set, but the pool has no IPv4 network"),
         ("cidrs: [10.8.0.0/16], maskSizeIPv4: 33", 'IPv4 is "33", not a number between 12 and 32'),
         ("cidrs: [10.0.0.0/8], maskSizeIPv4: 11", 'IPv4 is "11", not a number between 12 and 32'),
         ("cidrs: ['fd00::/40'], maskSizeIPv6: 47", 'IPv6 is "47", not a number between 48 and 128'),
@@ -213,7 +213,7 @@ def test_a_file_is_right_just_where_no_two_networks_overlap(networks: list[ipadd
 def test_a_pool_that_no_machine_ever_reaches_is_warned_about():
     everyone, another = "name: a, cidrs: [10.8.0.0/16]", "name: b, cidrs: [10.9.0.0/16]"
     assert warnings(everyone, another) == [
-        "ipam.pools[1] is never used: every machine is served by ipam.pools[0] before it"
+        "ipam.pools[1] is never used: every machine uses ipam.pools[0] before it"
     ]
     of_both = "name: b, cidrs: [10.9.0.0/16, fd00::/56]"
     assert warnings(everyone, of_both) == []
@@ -225,7 +225,7 @@ def test_a_pool_that_no_machine_ever_reaches_is_warned_about():
 
 def test_too_many_pools_are_one_mistake():
     many = [f"name: p{n}, cidrs: [10.{n >> 8}.{n & 255}.0/24]" for n in range(MAX_POOLS + 1)]
-    assert pool_mistakes(*many) == [f"pools are {MAX_POOLS + 1}, more than the {MAX_POOLS} that there may be"]
+    assert pool_mistakes(*many) == [f"pools are {MAX_POOLS + 1}, more than the {MAX_POOLS} allowed"]
     assert (
         len(pools("ipam: {pools: [" + ", ".join("{" + each + "}" for each in many[:-1]) + "]}")) == MAX_POOLS
     )
