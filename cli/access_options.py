@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from libs.common.settings.flag_values import parse_list
+from libs.common.settings.flag_values import parse_duration, parse_list
 
 CommandFunction = Callable[..., Any]
 Option = Callable[[CommandFunction], CommandFunction]
@@ -18,6 +18,14 @@ FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 def _combine(*options: Option) -> Option:
     """Combine options; `--help` lists them in this order."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds of a duration such as 5m. Raises BadParameter."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not {error}") from None
 
 
 def _parse_servers(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:

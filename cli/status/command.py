@@ -10,16 +10,13 @@ from click.core import ParameterSource
 
 from cli import access_options
 from cli.command_exit import exit_on_failure
-from libs.common.settings.flag_values import parse_duration, parse_list
+from libs.common.settings.flag_values import parse_list
 
 _MAX_SECONDS = 360_000_000  # a timedelta of this size can still be added to a date
 
 
 def _parse_seconds(_: click.Context, __: click.Parameter, text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not {error}") from None
+    seconds = access_options.parse_seconds(text)
     if not 1 <= seconds <= _MAX_SECONDS:
         raise click.BadParameter(f"{text!r} is not between 1s and {_MAX_SECONDS // 3600}h")
     return seconds

@@ -9,14 +9,11 @@ import click
 
 from cli import access_options
 from cli.command_exit import exit_on_failure
-from libs.common.settings.flag_values import parse_duration, parse_list
+from libs.common.settings.flag_values import parse_list
 
 
 def _parse_seconds(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    try:
-        return None if text is None else int(parse_duration(text))
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not {error}") from None
+    return None if text is None else int(access_options.parse_seconds(text))
 
 
 @click.command(short_help="Explain a kubelet's request for a serving certificate.")

@@ -9,13 +9,12 @@ import click
 
 from cli import access_options
 from cli.command_exit import exit_on_failure
-from libs.common.settings.flag_values import parse_duration
 
 
 def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
     try:
-        return timedelta(seconds=parse_duration(text))
-    except (ValueError, OverflowError) as error:
+        return timedelta(seconds=access_options.parse_seconds(text))
+    except OverflowError as error:
         raise click.BadParameter(f"{text!r} is not {error}") from None
 
 
