@@ -1,9 +1,10 @@
 """The watcher and a stream that others fill, on a real nats-server and in memory."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -147,19 +148,10 @@ class FullClusterBus(MemoryBus):
         self.published_in_headroom = 0
         self._open = False
 
-    async def publish(
-        self,
-        event: Event,
-        *,
-        expected_sequence: int | None = None,
-        ttl_seconds: int | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> int:
+    async def publish(self, event: Event, **options: Any) -> int:
         if isinstance(event, Leading) and not self._open:
             raise StreamFull("maximum bytes exceeded")
-        return await super().publish(
-            event, expected_sequence=expected_sequence, ttl_seconds=ttl_seconds, headers=headers
-        )
+        return await super().publish(event, **options)
 
     async def stats(self) -> StreamStats:
         looked = await super().stats()

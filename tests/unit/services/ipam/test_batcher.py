@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import pytest
@@ -161,6 +161,13 @@ async def test_a_defect_that_one_of_them_hits_is_that_one_s_alone(claims: Claims
     assert uid_of(third) == "uid-2"
 
 
+async def assert_closing_fails(gathering: Batcher, tasks: Iterable["asyncio.Task[RequestResult]"]) -> None:
+    await gathering.close()
+    for task in tasks:
+        with pytest.raises(TemporaryError, match="ipam stops"):
+            await asyncio.wait_for(task, 10)
+
+
 async def test_the_end_of_the_process_leaves_nobody_waiting(claims: Claims):
     gathering = gathering_of(claims)
     task = asyncio.create_task(gathering.submit(want(0)))
@@ -179,10 +186,7 @@ async def test_the_end_of_the_process_leaves_nobody_waiting_whose_turn_after_a_d
     await wait_until(lambda: len(claims.asked) == 1)
     claims.go.release()
     await wait_until(lambda: len(claims.asked) == 2)
-    await gathering.close()
-    for task in tasks:
-        with pytest.raises(TemporaryError, match="ipam stops"):
-            await asyncio.wait_for(task, 10)
+    await assert_closing_fails(gathering, tasks)
 
 
 async def test_the_end_of_the_process_leaves_nobody_waiting_for_others_to_come(claims: Claims):
@@ -192,10 +196,7 @@ async def test_the_end_of_the_process_leaves_nobody_waiting_for_others_to_come(c
     await gathering.submit(want(0))
     tasks = wanting(gathering, 1, 2)
     await asyncio.wait(tasks, timeout=0.05)
-    await gathering.close()
-    for task in tasks:
-        with pytest.raises(TemporaryError, match="ipam stops"):
-            await asyncio.wait_for(task, 10)
+    await assert_closing_fails(gathering, tasks)
 
 
 async def test_a_node_that_joins_alone_waits_for_nobody_though_others_write(claims: Claims):
