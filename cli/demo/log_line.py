@@ -35,7 +35,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
         match self:
             case LogLine(message="poll failed"):
                 return f"{self.step}: {self.reason}"
-            case LogLine(message="handling failed, will retry" | "put aside as a dead letter"):
+            case LogLine(message="handling failed, will retry" | "published as dead letter"):
                 return f"{self.service}: {self.error}"
             case LogLine(message="handled", service="labeler", outcome="blocked"):
                 return self.reason

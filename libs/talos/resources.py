@@ -22,7 +22,7 @@ WATCH: Final = "/cosi.resource.State/Watch"
 
 Part = (
     TalosResource | Literal["RouteStatus"]
-)  # of an inventory: the resources that rules may name, and the one that ipam needs
+)  # inventory resources: those that rules may name, and the one that ipam needs
 
 # kube-proxy in IPVS mode adds every Service address to this link: thousands, none of them the machine's.
 # RE2 has no negative look-ahead, hence the ladder. Old servers ignore it and return all addresses.

@@ -76,7 +76,7 @@ def test_a_service_alone_refuses_the_bus_that_would_leave_it_alone_and_names_the
     )  # fmt: skip
     assert ran.returncode == 2
     assert ran.stderr.startswith(
-        "python -m services.labeler: --bus=memory: a service alone would talk to itself"
+        "python -m services.labeler: --bus=memory works only with `python -m services`"
     )
     assert "--bus=nats --nats-url=" in ran.stderr
 

@@ -131,7 +131,7 @@ async def test_metrics_come_as_text_and_as_openmetrics(tmp_path: Path):
     [
         ("fails", 1, "the flux is not compensated", True),
         ("ends", 1, "the Lease was lost to node-2", False),
-        ("returns", 1, "a service ended though nobody told it to", False),
+        ("returns", 1, "service ended unexpectedly", False),
         ("misconfigured", 2, "probe: --how=misconfigured cannot work", False),
     ],
 )
@@ -150,7 +150,7 @@ async def test_the_services_beside_a_failing_one_are_ended_in_order(tmp_path: Pa
     kubeconfig.write_text(KUBECONFIG)
     async with a_process(tmp_path, PROBE, "both", "--how=fails", f"--kubeconfig={kubeconfig}") as process:
         assert await process.ends() == 1
-        assert process.log_text().count("a service failed, and the process with it") == 2
+        assert process.log_text().count("service failed, process exits") == 2
 
 
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path):

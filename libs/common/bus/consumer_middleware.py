@@ -209,7 +209,7 @@ class ConsumerMiddleware:
                 metrics.DEAD_LETTERS.labels(self._service).inc()
                 unforeseen = None if isinstance(error, PermanentError) else error
                 log.error(
-                    "put aside as a dead letter",
+                    "published as dead letter",
                     extra=fields | {"error": decided.reason},
                     exc_info=unforeseen,
                 )

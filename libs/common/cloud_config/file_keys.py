@@ -34,7 +34,7 @@ class FileKey(msgspec.Struct, frozen=True, kw_only=True):
     help: str
     keys: tuple["FileKey", ...] = ()
     is_required: bool = False
-    bounds: tuple[int, int] = (0, 0)  # of a number, inclusive
+    bounds: tuple[int, int] = (0, 0)  # for numbers, inclusive
     requires_one: bool = False  # an empty list is a mistake
 
 
@@ -159,7 +159,7 @@ IPAM: Final = (
         help="For each family, a node gets its block from the first pool that selects its machine.",
     ),
 )
-SCHEME: Final = "^[A-Za-z][A-Za-z0-9+.-]*$"  # of a URL (RFC 3986)
+SCHEME: Final = "^[A-Za-z][A-Za-z0-9+.-]*$"  # a URL scheme (RFC 3986)
 NODE_REQUIREMENT: Final = (
     FileKey(
         name="key",

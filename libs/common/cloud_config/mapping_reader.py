@@ -24,7 +24,7 @@ _MERGE: Final = _TAG + "merge"
 # yaml.v3 accepts the booleans of YAML 1.1, quoted or not.
 _WORDS: Final = {"y": True, "yes": True, "on": True, "n": False, "no": False, "off": False}
 _PLAIN: Final = {"true": True, "false": False}
-MAX_YAML_NODES: Final = 200_000  # of a file with its aliases expanded
+MAX_YAML_NODES: Final = 200_000  # per file, with its aliases expanded
 
 
 class FileTooLarge(Exception):
@@ -49,7 +49,7 @@ class LocatedText(msgspec.Struct, frozen=True):
 
 
 class MappingReader:
-    """Reads one file; what is wrong or odd with it goes to its findings."""
+    """Reads one file, and adds mistakes, warnings and differences to its findings."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings

@@ -1,8 +1,8 @@
-"""The smallest fenced patch from a Node as we know it to a Node as we want it.
+"""Builds the smallest fenced patch from the current to the wanted state of a Node.
 
-Every operation is preceded by a `test` of the very key that it changes, and the whole by a `test` of the uid,
-so a patch planned on an old view fails as a whole instead of undoing somebody's write (RFC 6902). Measured
-on kube-apiserver 1.36: `test` against null passes where the key is absent and its parent exists.
+A `test` of its own key precedes each operation, and a `test` of the uid precedes all. So a patch that was
+planned on an old state fails as a whole, instead of reverting another client's write (RFC 6902). Measured
+on kube-apiserver 1.36: `test` against null passes if the key is absent and its parent exists.
 """
 
 from collections.abc import Iterable
@@ -18,23 +18,23 @@ StatusPatch = dict[str, Any]  # a strategic merge patch of nodes/status
 
 
 class NodeChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What should become different in metadata and spec; everything not named stays as it is."""
+    """Wanted changes in metadata and spec; all other fields stay unchanged."""
 
     labels: dict[str, str | None] = {}  # None removes the key
     annotations: dict[str, str | None] = {}
     guarded_labels: tuple[str, ...] = ()  # the patch fails if one of these has changed meanwhile
     guarded_annotations: tuple[str, ...] = ()
-    provider_id: str | None = None  # immutable once set: only ever written to a Node that has none
+    provider_id: str | None = None  # immutable once set: written only to a Node that has none
     pod_cidrs: tuple[str, ...] | None = None  # immutable once set
     set_taints: tuple[Taint, ...] = ()  # matched by key and effect; value replaced if it differs
     remove_taints: tuple[Taint, ...] = ()  # matched by key and effect
 
 
 def build_node_patch(node: Node, changes: NodeChanges) -> list[Operation]:
-    """JSON Patch of the Node, empty when nothing would change.
+    """Return the JSON Patch of the Node, empty if nothing changes.
 
-    Order of taint operations: values replaced in place, new ones appended, then removals from the highest
-    index down, so that no index moves before it is used.
+    Order of taint operations: replace values in place, append new taints, then remove from the highest index
+    down, so that no index moves before it is used.
     """
     operations = [
         *_map_operations("/metadata/labels", node.labels, changes.labels),
@@ -123,11 +123,11 @@ def build_status_patch(
     remove_condition: str = "",
     now: datetime,
 ) -> StatusPatch:
-    """Strategic merge patch of the Node's status, empty when nothing would change.
+    """Return the strategic merge patch of the Node's status, empty if nothing changes.
 
-    The uid inside fences it: another Node of that name answers 422. Addresses are replaced as a whole
-    (`$patch: replace`), because their merge key, the type, is not unique in dual stack. `addresses` None
-    leaves them alone.
+    The uid fences it: for another Node of that name the API server returns 422. Addresses are replaced as a
+    whole (`$patch: replace`), because their merge key, the type, is not unique in dual stack. `addresses`
+    None leaves them unchanged.
     """
     status: dict[str, Any] = {}
     if addresses is not None and addresses != node.status.addresses:

@@ -1,4 +1,4 @@
-"""The part of a CertificateSigningRequest that we read, in Kubernetes' shape and names (certificates/v1)."""
+"""The fields of a CertificateSigningRequest that this project reads, as in certificates/v1."""
 
 from typing import Final
 
@@ -7,16 +7,17 @@ import msgspec
 from libs.common.contract.node import ObjectMeta, parse_resource_version
 
 KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"  # the signer of kubelets' serving certificates
-NODE_USER_PREFIX: Final = "system:node:"  # what the user name of a node's identity begins with
+NODE_USER_PREFIX: Final = "system:node:"  # prefix of the user name of a node
 NODES_GROUP: Final = "system:nodes"
 
-# Bytes of PEM. A kubelet's request has about 600; a larger one is published without it, and never approved.
+# Bytes of PEM. A kubelet's request has about 600. A larger one is published without the PEM, and never
+# approved.
 REQUEST_LIMIT: Final = 32 * 1024
 _FINAL: Final = frozenset({"Approved", "Denied", "Failed"})
 
 
 class SigningRequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """spec; username and groups are the API server's word of who asks, the rest is the requester's."""
+    """The spec. The API server sets username and groups; the requester sets the other fields."""
 
     request: bytes = b""  # PEM; base64 on the wire
     signer_name: str = ""
@@ -27,7 +28,7 @@ class SigningRequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 class SigningRequestCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One element of status.conditions, as far as we read it."""
+    """One element of status.conditions."""
 
     type: str
     status: str = "True"
@@ -36,7 +37,7 @@ class SigningRequestCondition(msgspec.Struct, frozen=True, kw_only=True, omit_de
 
 
 class SigningRequestStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """status; `certificate` is not published, and `issued`, which Kubernetes lacks, says that it exists."""
+    """The status; instead of `certificate`, only `issued` is published, which Kubernetes does not have."""
 
     conditions: tuple[SigningRequestCondition, ...] = ()
     certificate: str = ""
@@ -44,7 +45,7 @@ class SigningRequestStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 
 
 class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A CertificateSigningRequest as the API server encodes it; decodes straight from a list or a watch."""
+    """A CertificateSigningRequest as the API server encodes it in a list or a watch event."""
 
     metadata: ObjectMeta
     spec: SigningRequestSpec = SigningRequestSpec()
@@ -60,34 +61,34 @@ class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def resource_version_number(self) -> int:
-        """`parse_resource_version` of its resourceVersion."""
+        """The resourceVersion, parsed by `parse_resource_version`."""
         return parse_resource_version(self.metadata.resource_version)
 
     @property
     def node_name(self) -> str:
-        """The node whose identity asks, "" if it is no node's."""
+        """The name of the requesting node, "" if the requester is not a node."""
         prefix, username = NODE_USER_PREFIX, self.spec.username
         return username[len(prefix) :] if username.startswith(prefix) else ""
 
     @property
     def is_kubelet_serving(self) -> bool:
-        """Whether a node asks for a serving certificate: nothing else is any business of ours."""
+        """Whether a node requests a serving certificate; other requests are ignored."""
         return self.spec.signer_name == KUBELET_SERVING and bool(self.node_name)
 
     @property
     def is_requested_by_node(self) -> bool:
-        """Whether who asks is a node: a user may bear such a name and be none (OIDC without a prefix)."""
+        """Whether the requester is a node: other users may have such a name (OIDC without a prefix)."""
         return bool(self.node_name) and NODES_GROUP in self.spec.groups
 
     @property
     def is_pending(self) -> bool:
-        """Whether nobody has decided it yet."""
+        """Whether the request has not been decided yet."""
         issued = self.status.issued or bool(self.status.certificate)
         return not issued and not any(c.type in _FINAL for c in self.status.conditions)
 
     @property
     def is_awaiting_certificate(self) -> bool:
-        """Whether it is approved and its signer has not answered yet."""
+        """Whether the request is approved, and the signer has not answered yet."""
         issued = self.status.issued or bool(self.status.certificate)
         return (
             self.find_condition("Approved") is not None
@@ -96,12 +97,12 @@ class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         )
 
     def find_condition(self, kind: str) -> SigningRequestCondition | None:
-        """The condition of that type, None when it is absent."""
+        """Return the condition of that type, None if it is absent."""
         return next((c for c in self.status.conditions if c.type == kind), None)
 
 
 def trim_signing_request(request: SigningRequest) -> SigningRequest:
-    """The request as it is published: without labels, annotations, certificate, and what is oversized."""
+    """Return the request for publishing, without labels, annotations, certificate and oversized PEM."""
     status = request.status
     return msgspec.structs.replace(
         request,
@@ -116,7 +117,7 @@ def trim_signing_request(request: SigningRequest) -> SigningRequest:
 
 
 def is_same_request(one: SigningRequest, other: SigningRequest) -> bool:
-    """Whether two published requests differ in nothing but their resourceVersion."""
+    """Return whether two published requests are equal, apart from their resourceVersion."""
     return _without_version(one) == _without_version(other)
 
 

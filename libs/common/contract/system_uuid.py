@@ -1,11 +1,11 @@
-"""SMBIOS UUIDs: kubelets (`systemUUID`) and Talos tell them, and board makers left junk in them."""
+"""Normalizes SMBIOS UUIDs from kubelets (`systemUUID`) and Talos, some of which are placeholders."""
 
 import re
 from typing import Final
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
-_LEAST_DISTINCT_DIGITS: Final = 6  # of 32: no random UUID has so few, boards without a number have
-_JUNK: Final = frozenset(  # what board makers leave in SMBIOS: the same on every board they sold
+_LEAST_DISTINCT_DIGITS: Final = 6  # of 32: random UUIDs have more; boards without a serial number have fewer
+_JUNK: Final = frozenset(  # placeholders in SMBIOS, equal on many boards
     {
         "03000200-0400-0500-0006-000700080009",
         "00020003-0004-0005-0006-000700080009",
@@ -19,7 +19,7 @@ _JUNK: Final = frozenset(  # what board makers leave in SMBIOS: the same on ever
 
 
 def normalize_uuid(text: str) -> str:
-    """One spelling per machine, "" for junk: lower case, the smaller of SMBIOS's two byte orders."""
+    """Return one spelling per machine (lower case, the smaller of two byte orders), "" for placeholders."""
     uuid = text.strip().lower()
     if not _UUID.match(uuid) or uuid in _JUNK or len(set(uuid) - {"-"}) < _LEAST_DISTINCT_DIGITS:
         return ""

@@ -1,4 +1,4 @@
-"""A time in a message: with its offset, or nobody could compare it with another one."""
+"""A time in a message, with its UTC offset, so that times are comparable."""
 
 from datetime import datetime
 from typing import Annotated

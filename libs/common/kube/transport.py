@@ -83,7 +83,7 @@ class Transport:
         self._jitter = jitter
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
-        self.server_date = ""  # of the last response: the server's clock, in HTTP format
+        self.server_date = ""  # the server's clock in its last response, in HTTP format
 
     def with_own_connections(self, *, connections: int) -> "Transport":
         """Return another session to the same server with the same identity."""

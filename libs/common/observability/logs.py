@@ -1,4 +1,4 @@
-"""Log lines: a constant message, the fields of the moment from context, as JSON or for human eyes."""
+"""Log lines with a constant message and fields from the context, as JSON or as text."""
 
 import logging
 import sys
@@ -15,14 +15,14 @@ T = TypeVar("T")
 _fields: ContextVar[dict[str, object]] = ContextVar("log_fields", default={})  # noqa: B039 - never mutated
 _notes: ContextVar[dict[str, object] | None] = ContextVar("log_notes", default=None)
 
-# What a LogRecord carries anyway: everything else in it came in with `extra=`.
+# The fields of every LogRecord; all others came with `extra=`.
 _OWN_KEYS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-# Libraries that repeat on every request what our own lines say once.
+# Libraries that log every request.
 _TALKATIVE: Final = ("aiohttp.access", "asyncio", "grpclib", "hpack", "nats", "urllib3")
 
 
 class _Inside(Generic[T]):
-    """A context variable's value for a while; half the price of a generator, and every message pays it."""
+    """Sets a context variable for a while; half the cost of a generator, for each message."""
 
     def __init__(self, variable: ContextVar[T], value: T) -> None:
         self._variable = variable
@@ -37,30 +37,30 @@ class _Inside(Generic[T]):
 
 
 def log_fields(**fields: object) -> AbstractContextManager[object]:
-    """Give every line that is logged inside these fields, across awaits and in tasks started inside."""
+    """Return a context that adds these fields to all log lines, across awaits and in new tasks."""
     return _Inside(_fields, {**_fields.get(), **fields})
 
 
 def context_field(name: str) -> object | None:
-    """A field of the present context, None if it has no such field."""
+    """Return a field of the current context, None if it is absent."""
     return _fields.get().get(name)
 
 
 def notes() -> AbstractContextManager[dict[str, object]]:
-    """Collect what `note` says inside: the fields of the one line that will be logged at the end."""
+    """Return a context that collects the fields of `note` for one log line at its end."""
     collected: dict[str, object] = {}
     return cast("AbstractContextManager[dict[str, object]]", _Inside(_notes, collected))
 
 
 def note(**fields: object) -> None:
-    """Add fields to the line that the surrounding `notes` will log; without one, to nothing."""
+    """Add fields to the log line of the surrounding `notes`, if any."""
     collected = _notes.get()
-    if collected is not None:  # logging refuses names that a LogRecord has itself
+    if collected is not None:  # logging rejects names that a LogRecord has
         collected.update({key + "_" * (key in _OWN_KEYS): value for key, value in fields.items()})
 
 
 def setup_logging(*, log_format: LogFormat, level: int, stream: TextIO | None = None) -> None:
-    """Send everything from `level` up to stderr (or `stream`), one line each."""
+    """Log everything from `level` up to stderr (or `stream`), one line per entry."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
@@ -69,7 +69,7 @@ def setup_logging(*, log_format: LogFormat, level: int, stream: TextIO | None = 
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
     logging.captureWarnings(True)
-    # What no line of ours shows is not looked up: a third of a line's price (logging's own advice).
+    # Skip unused fields: a third of the cost of a line (as the docs of logging advise).
     logging._srcfile = None  # noqa: SLF001 - documented for this purpose
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
@@ -95,7 +95,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`12:00:00.123 warning labeler  message  node=web-1 attempt=2`: for a terminal."""
+    """A line for terminals: `12:00:00.123 warning labeler  message  node=web-1 attempt=2`."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = fields_of(record)
@@ -106,20 +106,20 @@ class TextFormatter(logging.Formatter):
         )
         if fields:
             line += "  " + " ".join(f"{key}={_quoted(value)}" for key, value in fields.items())
-        if record.exc_info:  # indented, so that no text inside looks like a line of ours
+        if record.exc_info:  # indented, so that its text cannot look like a log line
             trace = self.formatException(record.exc_info).split("\n")
             line += "".join(f"\n    {_printable(each)}" for each in trace)
         return line
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """The fields of a line: those of the context, then those of the call, which win."""
+    """Return the fields of a line: those of the context, overridden by those of the call."""
     own = {key: value for key, value in vars(record).items() if key not in _OWN_KEYS}
     return {**_fields.get(), **own}
 
 
 def level_of_verbosity(verbosity: int) -> int:
-    """The level that klog's `--v` asks for: up to 2 is info, from 3 on debug."""
+    """Return the log level for klog's `--v`: up to 2 is info, from 3 is debug."""
     return logging.INFO if verbosity <= 2 else logging.DEBUG
 
 
@@ -134,7 +134,7 @@ def _quoted(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """What others wrote must not steer the terminal that shows it: JSON alone leaves C1 and bidi controls."""
+    """Escape text that could control a terminal: JSON leaves C1 and bidirectional controls unescaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

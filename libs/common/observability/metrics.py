@@ -1,7 +1,7 @@
-"""Every metric there is, with the reference's names where it has one. The only importer of prometheus_client.
+"""Defines all metrics, with the reference's names if it has them. Only this module imports prometheus_client.
 
-Labels are words of ours (services, events, requests, verbs), never names of nodes: a fleet must not become
-a fleet of time series.
+Label values are from small fixed sets (services, events, requests, verbs), never names of nodes: the number
+of time series must not grow with the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,33 +20,16 @@ from prometheus_client.core import GaugeMetricFamily, Metric, UnknownMetricFamil
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a `_created` series beside each counter and histogram: twice the size, no use
+disable_created_metrics()  # type: ignore[no-untyped-call]  # it would double the size of counters and histograms
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
 ProcessCollector(registry=REGISTRY)
 PlatformCollector(registry=REGISTRY)
 
-# Since the Node's creation, upstream's buckets: 1, 4, 16 ... 1024 s (k8s.io/cloud-provider, exponential).
+# Time since the creation of a Node, with upstream's buckets: 1, 4 ... 1024 s (k8s.io/cloud-provider).
 _SINCE_CREATION: Final = tuple(float(4**i) for i in range(6))
 _HANDLING: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_JOURNEY: Final = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-    300.0,
-)
+_END_TO_END: Final = (*_HANDLING, 60.0, 300.0)
 
 
 def _counter(name: str, help_text: str, *labels: str) -> Counter:
@@ -62,7 +45,7 @@ def _histogram(name: str, help_text: str, *labels: str, buckets: tuple[float, ..
 
 
 class OptionalGauge(Collector):
-    """A gauge without series while its values are unknown: only the leader has them; `max` must be right."""
+    """A gauge without series while its values are unknown: only the leader has them."""
 
     def __init__(self, name: str, help_text: str, *labels: str) -> None:
         self._name = name
@@ -72,8 +55,8 @@ class OptionalGauge(Collector):
         REGISTRY.register(self)
 
     def set_series(self, values: Mapping[tuple[str, ...], float]) -> None:
-        """These are all series, by the values of their labels, () where it has none; {} = none is known."""
-        self._values = dict(values)  # replaced whole: it is read in another thread
+        """Replace all series, by the values of their labels (() without labels); {} = unknown."""
+        self._values = dict(values)  # replaced as a whole: another thread reads it
 
     def describe(self) -> Iterable[Metric]:
         return [GaugeMetricFamily(self._name, self._help, labels=self._labelnames)]
@@ -168,11 +151,11 @@ RULES_REPLAY_DURATION: Final = _histogram(
     buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
 
-# ---- Certificates that kubelets serve with
+# ---- Serving certificates of kubelets
 
 
 class StatusCounter(Collector):
-    """Counts by status under exactly the given name: prometheus_client appends `_total` to a counter's."""
+    """Counts by status under exactly this name: prometheus_client would append `_total`."""
 
     def __init__(self, name: str, help_text: str, *statuses: str) -> None:
         self._name = name
@@ -181,11 +164,11 @@ class StatusCounter(Collector):
         REGISTRY.register(self)
 
     def inc(self, status: str) -> None:
-        """One more of that status."""
+        """Increment the count of that status."""
         self._counts[status] += 1
 
     def value(self, status: str) -> int:
-        """How many so far."""
+        """Return the count of that status."""
         return self._counts[status]
 
     def describe(self) -> Iterable[Metric]:
@@ -309,14 +292,14 @@ HOP_LATENCY: Final = _histogram(
     "Age of a message by the bus's clock at the start of its first handling.",
     "service",
     "event",
-    buckets=_JOURNEY,
+    buckets=_END_TO_END,
 )
 END_TO_END_LATENCY: Final = _histogram(
     "talosccm_journey_seconds",
     "End-to-end latency: time from the watcher's observation to the end of a handling that had an effect.",
     "service",
     "event",
-    buckets=_JOURNEY,
+    buckets=_END_TO_END,
 )
 HANDLING_IN_FLIGHT: Final = _gauge("talosccm_events_in_flight", "Messages in handlers now.", "service")
 REDELIVERED: Final = _counter(
@@ -428,9 +411,9 @@ LOOP_LAG: Final = _histogram(
 
 
 def exposition(accept: str) -> tuple[bytes, str]:
-    """All metrics in the format that an Accept header asks for, and its content type.
+    """Return all metrics in the format for the Accept header, and its content type.
 
-    Exemplars appear in OpenMetrics only. Takes milliseconds: call it in a thread.
+    Exemplars appear only in OpenMetrics. It takes milliseconds: call it in a thread.
     """
     encode, content_type = choose_encoder(accept)
     return encode(REGISTRY), content_type

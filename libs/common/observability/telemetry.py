@@ -1,4 +1,4 @@
-"""Spans of a node's journey, and the fields of log lines. Off, all of it costs next to nothing."""
+"""Spans of traces, and the fields of log lines. While tracing is off, it costs almost nothing."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -38,7 +38,7 @@ class Span(Protocol):
 
 
 class _NoSpan:
-    """What `span` gives while tracing is off."""
+    """The result of `span` while tracing is off."""
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +47,7 @@ class _NoSpan:
         return None
 
     def set(self, attributes: Mapping[str, Attribute], /) -> None:
-        """Nothing listens."""
+        """Ignore the attributes."""
 
 
 _NO_SPAN: Final = _NoSpan()
@@ -79,10 +79,10 @@ def span(
     links: Sequence[Mapping[str, str]] = (),
     attributes: Mapping[str, Attribute] | None = None,
 ) -> AbstractContextManager[Span]:
-    """Time what happens inside; an exception marks the span and passes through.
+    """Return a context that records a span; an exception marks the span and propagates.
 
-    `parent_headers` are those of the message that caused it (W3C traceparent), `links` those of others
-    that it also answers; without parent headers the span around it is the parent.
+    `parent_headers` are the headers of the causing message (W3C traceparent), `links` those of other causing
+    messages. Without parent headers the current span is the parent.
     """
     if _tracing is None:
         return _NO_SPAN
@@ -90,29 +90,29 @@ def span(
 
 
 def outgoing_headers() -> dict[str, str]:
-    """W3C trace context of the present span, for the headers of a message; empty while tracing is off."""
+    """Return the W3C trace context of the current span for message headers; empty while tracing is off."""
     return {} if _tracing is None else _tracing.outgoing_headers()
 
 
 def exemplar() -> dict[str, str] | None:
-    """The present trace, for what a metric counts right now; None while tracing is off or outside of one."""
+    """Return the current trace ID for a metric; None while tracing is off or outside of a trace."""
     return None if _tracing is None else _tracing.exemplar()
 
 
 def annotate(**fields: Attribute) -> None:
-    """Say more about the event being handled: in its one log line, and on the present span."""
+    """Add fields to the log line of the current event, and to the current span."""
     note(**fields)
     if _tracing is not None:
         _tracing.annotate(fields)
 
 
 def record(name: str, *, seconds: float, attributes: Mapping[str, Attribute]) -> None:
-    """A call to somebody else that has just ended, as a span within the present one; without one, nothing."""
+    """Record a call that has just ended as a child of the current span; ignore it without one."""
     if _tracing is not None:
         _tracing.record(name, seconds, attributes)
 
 
 async def flush(deadline_seconds: float) -> None:
-    """Export what is still queued, for at most so long; never blocks the loop or raises for a collector."""
+    """Export queued spans within the deadline; it never blocks the event loop and never raises."""
     if _tracing is not None:
         await _tracing.flush(deadline_seconds)

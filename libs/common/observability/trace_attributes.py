@@ -1,4 +1,4 @@
-"""What spans say of the event that they are about, by the conventions for messaging and Kubernetes."""
+"""The span attributes of events, by the conventions for messaging and Kubernetes."""
 
 from libs.common.bus.protocol import UnreadablePayload
 from libs.common.contract.events import (
@@ -15,17 +15,17 @@ from libs.common.contract.events import (
 )
 from libs.common.contract.subjects import subject_of
 
-_FIXED_TOKENS = 5  # of a subject, before the name: talosccm.v1.flow.observed.node
+_FIXED_TOKENS = 5  # before the name in a subject: talosccm.v1.flow.observed.node
 Attributes = dict[str, str | int | float | bool]
 
 
 def subject_template(subject: str) -> str:
-    """A subject without the name in it: spans are found by it, and there is one for each kind of message."""
+    """Return a subject without the object name: one value for each kind of message."""
     return ".".join(subject.split(".")[:_FIXED_TOKENS])
 
 
 def event_attributes(event: Event | UnreadablePayload) -> Attributes:
-    """Of which object, and of which version of it, an event tells."""
+    """Return the object of an event and its version."""
     match event:
         case NodeObserved(node=node) | NodeEnriched(node=node) | NodeUnreachable(node=node):
             return _of_node(node.name, node.uid) | _of_version(node.metadata.resource_version)
@@ -42,7 +42,7 @@ def event_attributes(event: Event | UnreadablePayload) -> Attributes:
 
 
 def publish_attributes(event: Event, *, system: str, size: int) -> Attributes:
-    """Of a span that publishes it; `size` is the body's, in bytes."""
+    """Return the attributes of a publish; `size` is that of the body in bytes."""
     subject = subject_of(event)
     return event_attributes(event) | {
         "messaging.system": system,

@@ -1,4 +1,4 @@
-"""Spans recorded and exported: the only importer of opentelemetry, itself loaded only once tracing is on."""
+"""Records and exports spans. Only this module imports opentelemetry; it is loaded only for tracing."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Attribute = str | int | float | bool
 
-_QUEUE_SPANS: Final = 4096  # what does not fit is dropped: spans never wait, and never pile up
+_QUEUE_SPANS: Final = 4096  # further spans are dropped, so that spans never block or accumulate
 _BATCH_SPANS: Final = 512
 _EXPORT_EVERY_MILLISECONDS: Final = 2000
 _EXPORT_TIMEOUT_SECONDS: Final = 5.0
@@ -35,7 +35,7 @@ _CONTEXT: Final = TraceContextTextMapPropagator()
 
 
 class RecordingSpan:
-    """A `telemetry.Span` that is recorded."""
+    """A recorded `telemetry.Span`."""
 
     def __init__(self, set_attribute: Callable[[str, Attribute], None]) -> None:
         self._set = set_attribute
@@ -47,10 +47,10 @@ class RecordingSpan:
 
 
 class Tracing:
-    """One batch processor with its own thread; a provider, hence a service.name, per service."""
+    """One batch processor with its own thread, and one provider with a service.name per service."""
 
     def __init__(self, service: str, endpoint: str) -> None:
-        """`endpoint` with or without /v1/traces; `service` stands where the context names none."""
+        """`endpoint` may lack /v1/traces; `service` is the default if the context has none."""
         self._exporter = OTLPSpanExporter(
             endpoint=endpoint if endpoint.endswith("/v1/traces") else endpoint.rstrip("/") + "/v1/traces",
             timeout=_EXPORT_TIMEOUT_SECONDS,
@@ -106,7 +106,7 @@ class Tracing:
     def record(self, name: str, seconds: float, attributes: Mapping[str, Attribute]) -> None:
         """See `telemetry.record`."""
         if not get_current_span().is_recording():
-            return  # a list or a Lease's renewal belongs to no node's journey
+            return  # a list or the renewal of a Lease belongs to no trace
         now = time.time_ns()
         began = now - int(seconds * 1e9)
         span = self._tracer().start_span(name, kind=SpanKind.CLIENT, attributes=attributes, start_time=began)
@@ -114,7 +114,7 @@ class Tracing:
 
     async def flush(self, deadline_seconds: float) -> None:
         """See `telemetry.flush`."""
-        # Not asyncio.to_thread: leaving the loop would wait for a thread that waits for a dead collector.
+        # Not asyncio.to_thread: closing the loop would wait for a thread that may wait for a dead collector.
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
@@ -127,10 +127,10 @@ class Tracing:
         try:
             await asyncio.wait_for(done.wait(), deadline_seconds)
         except TimeoutError:
-            log.warning("the last spans could not be exported in time", extra={"seconds": deadline_seconds})
+            log.warning("export of last spans timed out", extra={"seconds": deadline_seconds})
 
     def close(self) -> None:
-        """Stop exporting at once and wait for nobody: it may be the collector that hangs."""
+        """Stop exporting at once, without waiting for a collector that may hang."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # ends its retries
         threading.Thread(target=self._processor.shutdown, name="span-end", daemon=True).start()
 
@@ -151,7 +151,7 @@ def _extracted(headers: Mapping[str, str]) -> Context:
 
 
 def _complain_seldom() -> None:
-    """Let the exporter complain once a minute: a dead collector is no news every two seconds."""
+    """Limit log lines of the exporter to one per minute, because a collector may be down for long."""
     last: dict[str, float] = {}
 
     def seldom(record: logging.LogRecord) -> bool:

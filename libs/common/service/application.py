@@ -63,10 +63,10 @@ class Application:
         with telemetry.log_fields(service=self._name):
             self._running.install_signal_handlers()
             loop = type(asyncio.get_running_loop()).__module__
-            told = {"version": version("talos-ccm"), "identity": self._identity, "loop": loop}
-            log.info("starting", extra=told)
+            fields = {"version": version("talos-ccm"), "identity": self._identity, "loop": loop}
+            log.info("starting", extra=fields)
             for warning in self._reading.warnings:
-                log.warning("about the settings", extra={"why": warning})
+                log.warning("settings warning", extra={"why": warning})
             kube = self._open_kubernetes()
             async with AsyncExitStack() as endings:
                 return await self._run_between(endings, kube)
@@ -119,13 +119,11 @@ class Application:
         if not port:
             return
         if self._certificate is not None:
-            run_in_background(endings, _kept_fresh(self._certificate))
+            run_in_background(endings, _keep_fresh(self._certificate))
         server = HealthServer(self._readiness, self._certificate)
         port = await server.start(settings.bind_address, port)
         close_at_exit(endings, "health server", server.stop)
-        log.info(
-            "health and metrics are served", extra={"port": port, "https": self._certificate is not None}
-        )
+        log.info("serving health and metrics", extra={"port": port, "https": self._certificate is not None})
 
     def _build(self, run: ServiceDefinition[Any], bus: Bus, kube: "KubeApi | None") -> Service:
         parts = Dependencies(
@@ -147,10 +145,10 @@ class Application:
             self._readiness.add_check(service.spec.service, unless_standing_by(service.problems))
 
 
-async def _kept_fresh(certificate: ServingCertificate) -> None:
+async def _keep_fresh(certificate: ServingCertificate) -> None:
     while True:
         await asyncio.sleep(_CERTIFICATE_LOOK_SECONDS)
         try:
             certificate.refresh()
         except SettingsError as error:
-            log.warning("the serving certificate stays the old one", extra={"error": str(error)})
+            log.warning("reload of serving certificate failed", extra={"error": str(error)})

@@ -49,4 +49,4 @@ class EventLoopMonitor:
                 told_of = beat_at
                 frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - documented for this purpose
                 stack = "".join(traceback.format_stack(frame)) if frame else "unknown"
-                log.error("the event loop is stuck", extra={"seconds": round(stuck_for, 1), "stack": stack})
+                log.error("event loop blocked", extra={"seconds": round(stuck_for, 1), "stack": stack})

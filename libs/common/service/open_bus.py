@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NOT_ALONE: Final = (
-    "--bus=memory: a service alone would talk to itself, only `python -m services` has them all in one "
-    "process; use --bus=nats --nats-url=nats://host:4222"
+    "--bus=memory works only with `python -m services`, which runs all services in one process; "
+    "use --bus=nats --nats-url=nats://host:4222"
 )
 
 
@@ -60,7 +60,7 @@ async def open_bus(
 ) -> Bus:
     """Open the bus of a process; an unreachable NATS is a readiness problem, not an error."""
     if settings.uses_memory_bus(is_standalone=len(definitions) == 1):
-        log.info("messages stay in this process")
+        log.info("using in-memory bus")
         return MemoryBus(MemoryServer(), hooks=bus_hooks([]))  # no service is connected to NATS
     from libs.common.bus.nats.bus import NatsBus  # noqa: PLC0415 - as above
 

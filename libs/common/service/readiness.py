@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 ReadinessCheck = Callable[[], tuple[str, ...]]
 
 _LOOK_EVERY_SECONDS: Final = 0.1
-_UNREADY_WORTH_TELLING_SECONDS: Final = 5.0  # the adapter itself logs a shorter reconnect
+_UNREADY_LOG_SECONDS: Final = 5.0  # the adapter itself logs a shorter reconnect
 
 
 class Readiness:
@@ -40,16 +40,16 @@ class Readiness:
 
     async def log_changes(self) -> None:
         """Log when the process becomes ready, and when it is not ready for 5 s. Runs until cancelled."""
-        ready, told = False, False
+        ready, is_logged = False, False
         while True:
             problems = self.problems()
             seconds = round(self._clock() - self._changed_at, 2)
             if ready is any(problems.values()):
-                ready, told, self._changed_at = not ready, False, self._clock()
+                ready, is_logged, self._changed_at = not ready, False, self._clock()
                 if ready:
                     log.info("ready", extra={"after_seconds": seconds})
-            elif not ready and not told and seconds >= _UNREADY_WORTH_TELLING_SECONDS:
+            elif not ready and not is_logged and seconds >= _UNREADY_LOG_SECONDS:
                 reasons = [f"{name}: {reason}" for name, found in problems.items() for reason in found]
                 log.warning("not ready", extra={"reasons": "; ".join(reasons), "for_seconds": seconds})
-                told = True
+                is_logged = True
             await asyncio.sleep(_LOOK_EVERY_SECONDS)

@@ -50,7 +50,7 @@ class Dependencies:
     def require_kube(self) -> "KubeApi":
         """Return the Kubernetes API. Raises LookupError for a service whose spec has no policy rules."""
         if self.kube is None:
-            raise LookupError("this service has no Kubernetes rights in its wiring, so it gets no client")
+            raise LookupError("this service has no policy rules in its spec, so it gets no Kubernetes client")
         return self.kube
 
 

@@ -46,7 +46,7 @@ class ServiceSupervisor:
             task.cancel()
         _, late = await asyncio.wait(tasks, timeout=_SERVICES_END_SECONDS)
         for task in late:
-            log.error("a service did not end in time", extra={"service": tasks[task]})
+            log.error("service shutdown timed out", extra={"service": tasks[task]})
         failed = [_report_end(task, tasks[task], task in by_themselves) for task in tasks if task not in late]
         return EXIT_DEFECT if late or any(failed) else 0
 
@@ -57,7 +57,7 @@ class ServiceSupervisor:
             loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: signal.Signals) -> None:
-        log.info("told to end", extra={"signal": number.name, "again": self._is_stopping.is_set()})
+        log.info("shutdown requested", extra={"signal": number.name, "again": self._is_stopping.is_set()})
         if self._is_stopping.is_set():
             force_exit(128 + number)
         self._begin_shutdown()
@@ -81,14 +81,14 @@ def _report_end(task: "asyncio.Task[None]", service: str, by_itself: bool) -> bo
     fields = {"service": service, "error": str(error)}
     match error:
         case None if by_itself:
-            log.error("a service ended though nobody told it to", extra=fields)
+            log.error("service ended unexpectedly", extra=fields)
             return True
         case None:
             return False
         case SettingsError():
             raise error
         case ServiceEnded():
-            log.error("a service ended, and the process with it", extra=fields)
+            log.error("service ended, process exits", extra=fields)
         case _:
-            log.error("a service failed, and the process with it", extra=fields, exc_info=error)
+            log.error("service failed, process exits", extra=fields, exc_info=error)
     return True

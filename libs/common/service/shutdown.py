@@ -21,7 +21,7 @@ def close_at_exit(exit_stack: AsyncExitStack, name: str, close: Callable[[], Awa
             async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
                 await close()
         except Exception as error:  # noqa: BLE001 - an error of one part must not stop the others
-            log.warning("could not be ended in order", extra={"part": name, "error": repr(error)})
+            log.warning("shutdown of part failed", extra={"part": name, "error": repr(error)})
 
     exit_stack.push_async_callback(ended)
 
@@ -33,7 +33,7 @@ def run_in_background(exit_stack: AsyncExitStack, work: Coroutine[Any, Any, None
         try:
             await work
         except Exception:
-            log.exception("work in the background failed")
+            log.exception("background task failed")
 
     task = asyncio.create_task(watched())
 
@@ -46,7 +46,7 @@ def run_in_background(exit_stack: AsyncExitStack, work: Coroutine[Any, Any, None
 
 def force_exit(status: int) -> None:
     """End the process now, from any thread."""
-    log.error("ending at once, work in flight is abandoned", extra={"status": status})
+    log.error("forced exit, work in flight is lost", extra={"status": status})
     logging.shutdown()
     os._exit(status)
 

@@ -1,4 +1,4 @@
-"""Which machines metadata has yet to report on before a service decides about anybody's addresses."""
+"""Delays decisions about addresses until metadata has reported on all existing machines."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_n
 
 
 class _Identity(NamedTuple):
-    """Which Node is awaited, and at which addresses metadata queries its machine."""
+    """An awaited Node, and the addresses at which metadata queries its machine."""
 
     uid: str
     provided_node_ip: str
@@ -23,37 +23,37 @@ class _Identity(NamedTuple):
 class StartupGate:
     """Closed until metadata has reported on every Node that existed when the flow became complete.
 
-    After a wiped stream these are all Nodes. "Unreachable" is a report, too, if it says something about the
-    machine: by last known facts, or by a fault other than that of our own access to Talos. A Node without
+    After the loss of the stream these are all Nodes. A NodeUnreachable is a report if it describes the
+    machine: by last known facts, or by a fault other than a failed access to Talos. A Node without
     provided-node-ip is not awaited, because metadata never reports on it. A Node that joins later is not
-    awaited either: it must not stop the others. The same holds for a Node whose provided-node-ip changes
-    later. Only its own kubelet writes that annotation, and metadata never reports while it keeps changing.
+    awaited either, because it must not stop the others. The same holds for a Node whose provided-node-ip
+    changes later: only its kubelet writes it, and metadata does not report while it keeps changing.
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[str, _Identity] = {}  # by name, of the Nodes on which metadata reports
+        self._nodes: dict[str, _Identity] = {}  # by name: Nodes on which metadata reports
         self._reported: dict[str, str] = {}  # uid by name, as in the last report
-        self._access_faults: dict[str, str] = {}  # message by name: the last report says only that
-        self._has_facts = False  # whether a machine has given facts
+        self._access_faults: dict[str, str] = {}  # message by name, if that is the last report
+        self._has_facts = False  # whether any machine has returned facts
         self._awaited: dict[str, _Identity] | None = None  # by name; None until the flow was complete
 
     @property
     def is_set(self) -> bool:
-        """Whether it is known which Nodes are awaited."""
+        """Whether the awaited Nodes are known."""
         return self._awaited is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether metadata has reported on all of them."""
+        """Whether metadata has reported on all awaited Nodes."""
         return self._awaited is not None and not self._awaited
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is set, and a report is missing."""
+        """Whether the gate is set and a report is missing."""
         return bool(self._awaited)
 
     def why_closed(self) -> str:
-        """The reason in words for /readyz; "" if the gate is open, or not set yet."""
+        """Return the reason in words for /readyz; "" if the gate is open or not set."""
         if not self._awaited:
             return ""
         count = len(self._awaited)
@@ -64,17 +64,17 @@ class StartupGate:
         return f"{waits}; metadata cannot query Talos: {fault}" if fault else waits
 
     def set(self) -> None:
-        """The flow is complete: await every Node on which it holds no report."""
+        """Await every Node without a report; call it when the stream cache is complete."""
         self._awaited = {
             name: node for name, node in self._nodes.items() if self._reported.get(name) != node.uid
         }
 
     def unset(self) -> None:
-        """The flow is not complete any more: the next complete one counts."""
+        """Stop until the stream cache is complete again."""
         self._awaited = None
 
     def clear(self) -> None:
-        """Another stream: everything known is void."""
+        """Forget everything, because the stream was replaced."""
         self.unset()
         self._nodes.clear()
         self._reported.clear()
@@ -82,7 +82,7 @@ class StartupGate:
         self._has_facts = False
 
     def apply(self, event: object) -> bool:
-        """Take in an event of the flow. Whether it opened the gate."""
+        """Apply an event; return whether it opened the gate."""
         match event:
             case NodeObserved(node=node):
                 if node.provided_node_ip:
@@ -100,7 +100,7 @@ class StartupGate:
         return False
 
     def handle_expired(self, subject: str) -> bool:
-        """The stream holds that subject no more. Whether that opened the gate."""
+        """Handle the expiry of a subject in the stream; return whether it opened the gate."""
         if subject.startswith(f"{ENRICHED_NODE}."):
             self._forget_report(object_name_in(subject, ENRICHED_NODE))
         if subject.startswith(f"{OBSERVED_NODE}."):
@@ -126,7 +126,7 @@ class StartupGate:
         return self._stop_awaiting(name)
 
     def _stop_awaiting(self, name: str) -> bool:
-        """Whether that Node was the last one awaited, and is awaited no more."""
+        """Stop awaiting the Node if possible; return whether it was the last awaited one."""
         awaited = (self._awaited or {}).get(name)
         if self._awaited is None or awaited is None:
             return False

@@ -4,7 +4,7 @@ import msgspec
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """An event that is valid only in the stream with this ID."""
+    """An event of the stream with this ID."""
 
     stream_id: str = msgspec.field(name="incarnation")
 

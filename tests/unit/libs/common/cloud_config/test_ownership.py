@@ -123,7 +123,10 @@ def test_terms_are_alternatives_and_one_without_expressions_selects_nobody():
         ("{providerIDSchemes: []}", "ownership.providerIDSchemes must have at least one entry"),
         ("{controllers: [{name: cloud-node, providerIDSchemes: []}]}", "must have at least one entry"),
         ("{providerIDSchemes: hcloud}", 'is "hcloud", not a list'),
-        ("{providerIDSchemes: ['hcloud://']}", 'providerIDSchemes[0] is "hcloud://", not the scheme of'),
+        (
+            "{providerIDSchemes: ['hcloud://']}",
+            'providerIDSchemes[0] is "hcloud://", not the scheme of a providerID',
+        ),
         ("{providerIDSchemes: ['']}", 'providerIDSchemes[0] is "", not the scheme of a providerID'),
         ("{selector: []}", 'ownership has no key "selector", only nodeSelector'),
         ("{controllers: [{providerIDSchemes: [a]}]}", "ownership.controllers[0] lacks name"),

@@ -44,4 +44,4 @@ def test_files_that_the_memory_bus_does_not_read_are_not_judged(tmp_path: Path):
 
 
 def test_a_service_alone_cannot_keep_its_messages_to_itself():
-    assert "would talk to itself" in refusal(ProcessSettings(bus="memory"))
+    assert "works only with `python -m services`" in refusal(ProcessSettings(bus="memory"))

@@ -85,7 +85,7 @@ async def test_a_stuck_loop_is_told_with_the_line_that_holds_it_up(caplog: pytes
     async with run_during(EventLoopMonitor(stuck_seconds=0.1).run()):
         await asyncio.sleep(0)
         time.sleep(0.5)  # noqa: ASYNC251 - this is the defect that it finds
-    (record,) = [record for record in caplog.records if record.message == "the event loop is stuck"]
+    (record,) = [record for record in caplog.records if record.message == "event loop blocked"]
     assert "time.sleep(0.5)" in record.stack  # type: ignore[attr-defined]
 
 
@@ -166,7 +166,7 @@ async def test_what_was_opened_last_ends_first_and_a_failing_end_stops_nobody(
             close_at_exit(endings, name, lambda name=name: end(name))  # type: ignore[misc]
     assert ended == ["last", "broken", "first"]
     (record,) = caplog.records
-    assert (record.message, record.part) == ("could not be ended in order", "broken")  # type: ignore[attr-defined]
+    assert (record.message, record.part) == ("shutdown of part failed", "broken")  # type: ignore[attr-defined]
 
 
 async def test_work_in_the_background_that_fails_is_told(caplog: pytest.LogCaptureFixture):
@@ -175,7 +175,7 @@ async def test_work_in_the_background_that_fails_is_told(caplog: pytest.LogCaptu
 
     async with AsyncExitStack() as endings:
         run_in_background(endings, work())
-        await wait_until(lambda: "work in the background failed" in caplog.text)
+        await wait_until(lambda: "background task failed" in caplog.text)
     assert "ValueError: odd" in caplog.text
 
 
