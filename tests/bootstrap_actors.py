@@ -123,7 +123,7 @@ class BootstrapInstallation:
 
         def has_read() -> bool:
             assert child.is_running, child.tail(50)
-            return "the server has read" in child.log.read_text()
+            return "server configuration reloaded" in child.log.read_text()
 
         try:
             await wait_until(has_read, "the server has read the files")

@@ -80,7 +80,7 @@ class Installation:
         await pod.until("nats")
         keeper = pod.start("keeper", *flags)
         await pod.until("keeper", "livenessProbe")
-        await wait_until(lambda: "the server has read" in keeper.log.read_text(), keeper.tail(50))
+        await wait_until(lambda: "server configuration reloaded" in keeper.log.read_text(), keeper.tail(50))
 
     async def run_services(self, run_dir: Path) -> None:
         """Run each Deployment's pod and wait until all are ready."""
