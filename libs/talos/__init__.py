@@ -1,1 +1,1 @@
-"""The adapter to the Talos API: the only place that knows gRPC and COSI."""
+"""The adapter to the Talos API: the only package that uses gRPC and COSI."""

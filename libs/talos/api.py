@@ -1,4 +1,4 @@
-"""Asks machines what they are, over the Talos API: the only way from this project to Talos."""
+"""Queries and watches machines over the Talos API. No other package of this project uses that API."""
 
 import asyncio
 import ipaddress
@@ -57,7 +57,7 @@ OPEN_SECONDS: Final = 10.0
 
 
 class TalosApi:
-    """Looks at machines and watches them. Close it in the event loop that it was used in."""
+    """Queries and watches machines. Close it in the event loop in which it was used."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class TalosApi:
         with_stage: bool = False,
         queries_cluster_name: bool = False,
     ) -> None:
-        """`with_stage`: each look asks for the machine's stage too, and each watch tells of its changes.
+        """`with_stage`: queries and watches include the stage of the machine.
 
-        `queries_cluster_name`: a control plane names the cluster where the talosconfig does not.
+        `queries_cluster_name`: query a control plane for the cluster name if the talosconfig has none.
         """
         self._clock = clock
         self._session = TalosSession(credentials, clock=clock, connect_seconds=connect_seconds)
@@ -84,9 +84,9 @@ class TalosApi:
         self._queries_cluster_name = queries_cluster_name
 
     async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
-        """Everything the machine at that address says of itself.
+        """Query all facts of the machine at that address.
 
-        The deadline begins when the look does: waiting for a free slot is not the machine's fault.
+        The deadline starts with the query, after the wait for a free slot, which is not the machine's fault.
         Raises MachineUnavailable.
         """
         _require_address(node_ip)
@@ -102,7 +102,7 @@ class TalosApi:
         ask = self._calls.query
         platform = asyncio.create_task(ask(PLATFORM_METADATA, node_ip, deadline, _read_single(read_platform)))
         system = asyncio.create_task(
-            # In container mode there is no SMBIOS.
+            # There is no SMBIOS in container mode.
             ask(SYSTEM_INFORMATION, node_ip, deadline, _read_single(read_system), absent=lambda: None)
         )
         addresses = asyncio.create_task(ask(ADDRESSES, node_ip, deadline, read_addresses))
@@ -124,14 +124,14 @@ class TalosApi:
     async def fetch_inventory(
         self, node_ip: str, parts: Collection[Part], *, deadline_seconds: float
     ) -> InventoryResponse:
-        """Those parts of the machine's inventory. A part that is not told takes no other with it."""
+        """Query parts of the machine's inventory; a fault of one part does not affect the others."""
         async with self._slots:
             deadline = _now() + deadline_seconds
             answers = await asyncio.gather(*(self._fetch_part(node_ip, part, deadline) for part in parts))
-        told = dict(zip(parts, answers, strict=True))
+        by_part = dict(zip(parts, answers, strict=True))
         return InventoryResponse(
             inventory=merge_inventories(answer for answer in answers if isinstance(answer, Inventory)),
-            faults={part: answer for part, answer in told.items() if isinstance(answer, MachineFault)},
+            faults={part: answer for part, answer in by_part.items() if isinstance(answer, MachineFault)},
         )
 
     async def _fetch_part(self, node_ip: str, part: Part, deadline: float) -> Inventory | MachineFault:
@@ -144,10 +144,11 @@ class TalosApi:
     async def watch_machine(
         self, node_ip: str, *, read_deadline_seconds: float, open_seconds: float = OPEN_SECONDS
     ) -> AsyncGenerator[WatchSnapshot | None, None]:
-        """What the machine looks like once the watches are open: from then on every change is told. Then None
-        whenever something has changed (changes coalesce).
+        """Yield the machine's state when the watches are open, then None after each change.
 
-        Ends when a watch has ended or nothing was heard for that long: look, then watch again. Leaving the
+        Changes may coalesce. It ends when a watch has ended or has been silent for `read_deadline_seconds`:
+        query, then watch again. Callers that leave the loop early must close the generator
+        (contextlib.aclosing). Raises MachineUnavailable.
         loop early, close the generator (contextlib.aclosing). Raises MachineUnavailable.
         """
         _require_address(node_ip)
@@ -164,7 +165,7 @@ class TalosApi:
                 yield None
 
     async def fetch_cluster_networks(self, *, deadline_seconds: float) -> MachineConfigNetworks:
-        """The pod and service networks, from the control plane that is asked. Raises MachineUnavailable."""
+        """Query a control plane for the pod and service networks. Raises MachineUnavailable."""
         asking = asyncio.create_task(
             self._calls.query(
                 CONTROLLER_MANAGER, "", _now() + deadline_seconds, _read_single(read_cluster_networks)
@@ -174,25 +175,25 @@ class TalosApi:
         return asking.result()
 
     async def list_member_names(self, *, deadline_seconds: float) -> frozenset[str]:
-        """The node names of all members of the cluster, as discovery told the control plane that is asked.
+        """Query a control plane for the node names of all cluster members, which discovery reports.
 
-        None at all where discovery is off. Raises MachineUnavailable.
+        The result is empty if discovery is off. Raises MachineUnavailable.
         """
         return await self._calls.query(MEMBERS, "", _now() + deadline_seconds, read_member_names)
 
     def problem(self) -> str:
-        """Why Talos cannot be asked, or soon not any more, for readiness; "" if all is well."""
+        """Return why Talos cannot be queried, now or soon, for readiness; "" without a problem."""
         return self._session.problem()
 
     def certificate_expires_at(self) -> datetime | None:
-        """When the client certificate in use expires; None without one."""
+        """Return the expiry of the client certificate in use; None without one."""
         try:
             return self._session.credentials().not_after
         except MachineUnavailable:
             return None
 
     async def close(self) -> None:
-        """Close every connection. Looks and watches under way fail."""
+        """Close every connection. Running queries and watches fail."""
         await self._cluster_name.close()
         await self._session.close()
 
@@ -201,18 +202,18 @@ class TalosApi:
         return await machine.open(channel, self._calls.build_headers(node_ip), deadline=deadline)
 
     async def _fetch_stage(self, node_ip: str, deadline: float) -> str:
-        """A stage that is not told costs nobody the facts that there are."""
+        """Return the stage, "" if it is unavailable, which must not fail the whole query."""
         if not self._with_stage:
             return ""
         try:
             return await self._calls.query(
                 MACHINE_STATUS, node_ip, deadline, _read_single(read_stage), absent=str
             )
-        except MachineUnavailable:  # counted where it was asked
+        except MachineUnavailable:  # counted by TalosCalls
             return ""
 
     async def _get_cluster_name(self, deadline: float) -> str:
-        """The reference knows only the talosconfig's, which inside a cluster names none."""
+        """Return the cluster name. The reference uses only the talosconfig's, which is "" in a cluster."""
         credentials = self._session.credentials()
         if credentials.cluster_name or not self._queries_cluster_name:
             return credentials.cluster_name
@@ -248,7 +249,7 @@ def _read_single(read: Callable[[bytes], T]) -> Callable[[list[bytes]], T]:
 
 
 async def _cancel_on_first_error(*tasks: asyncio.Task[Any]) -> None:
-    """Return once all are done, or raise the error of the first of them that failed and cancel the rest."""
+    """Return when all are done; after the first error cancel the rest and raise it."""
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in tasks:

@@ -1,4 +1,4 @@
-"""One question to one machine: asked, tried again once if its connection died, timed, read."""
+"""Sends one query to one machine: retries it once after a lost connection, times and parses it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ from libs.talos.validation import InvalidResponse
 
 T = TypeVar("T")
 
-Observe = Callable[[str, float, bool], None]  # the request's name, its seconds, whether it failed
-TraceHeaders = Callable[[], Mapping[str, str]]  # of the span in which the caller is, such as traceparent
+Observe = Callable[[str, float, bool], None]  # request name, seconds, whether it failed
+TraceHeaders = Callable[[], Mapping[str, str]]  # headers of the caller's span, such as traceparent
 
 
 class TalosCalls:
-    """Get and List over a session. An empty machine is the endpoint's own."""
+    """Get and List over a session. An empty machine name means the endpoint itself."""
 
     def __init__(self, session: TalosSession, *, observe: Observe, trace_headers: TraceHeaders) -> None:
         self._session = session
@@ -36,14 +36,14 @@ class TalosCalls:
         *,
         absent: Callable[[], T] | None = None,
     ) -> T:
-        """What `read` makes of the answer, or `absent()` if the resource does not exist and that is no fault.
+        """Return the parsed response, or `absent()` if the resource does not exist and that is no fault.
 
         `deadline` is on the event loop's clock. Raises MachineUnavailable.
         """
         started = _now()
         try:
             found = await self._read(ref, machine, deadline, read, absent)
-        except MachineUnavailable:  # a cancelled question is neither answered nor failed
+        except MachineUnavailable:  # a cancelled query is not observed
             self._observe(ref.metric_label, _now() - started, True)
             raise
         self._observe(ref.metric_label, _now() - started, False)
@@ -87,7 +87,7 @@ class TalosCalls:
         try:
             return await self._session.channel(machine, "calls", deadline=deadline, without=refusing)
         except MachineUnavailable as error:
-            for fault in refusing.values():  # says more than that no other endpoint is left
+            for fault in refusing.values():  # it says more than the lack of another endpoint
                 raise MachineUnavailable(fault) from error
             raise
 
@@ -100,11 +100,11 @@ class TalosCalls:
         )
 
     def build_headers(self, machine: str) -> dict[str, str]:
-        """What routes a call: apid reads `node`, one machine per call, and passes all other headers on."""
+        """Return the headers of a call: apid routes by `node` and forwards all other headers."""
         return {**self._trace_headers(), **({"node": machine} if machine else {})}
 
 
-def raise_unavailable(  # noqa: PLR0917 - a fault is these words in this order
+def raise_unavailable(  # noqa: PLR0917 - the order of a fault's parts
     kind: FaultKind,
     ref: ResourceRef,
     channel: TalosChannel,
@@ -112,7 +112,7 @@ def raise_unavailable(  # noqa: PLR0917 - a fault is these words in this order
     message: str,
     cause: Exception | None,
 ) -> NoReturn:
-    """Raise MachineUnavailable about that question."""
+    """Raise MachineUnavailable for that query."""
     fault = MachineFault(
         kind=kind, step=ref.step, endpoint=_describe_route(channel, machine), message=message
     )

@@ -1,4 +1,4 @@
-"""One HTTP/2 connection to one Talos endpoint: bytes in, bytes out."""
+"""Calls and streams over one HTTP/2 connection to one Talos endpoint."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ __all__ = ["CallEnded", "StreamLost", "TalosChannel"]
 
 
 class TalosChannel:
-    """Connects when `connected` is awaited, and anew after a loss. Close it, or retire it once it is idle."""
+    """Connects in `wait_connected`, also again after a loss. Close it, or retire it to close it when idle."""
 
     def __init__(self, endpoint: Endpoint, credentials: Credentials, *, connect_seconds: float) -> None:
         self.endpoint = endpoint
@@ -26,11 +26,11 @@ class TalosChannel:
         self._is_closed = False
 
     async def wait_connected(self) -> None:
-        """Return once there is a connection; everybody who waits shares one attempt. Raises OSError."""
+        """Return when there is a connection; all callers share one attempt. Raises OSError."""
         if self._connection.is_connected:
             return
         if self._is_closed:
-            raise ConnectionAbortedError("the Talos API was closed on our side")
+            raise ConnectionAbortedError("the Talos client is closed")
         if self._connect_task is None:
             self._connect_task = asyncio.create_task(self._connection.connect(), name=f"dial {self.endpoint}")
             self._connect_task.add_done_callback(self._on_connected)
@@ -38,23 +38,23 @@ class TalosChannel:
 
     @property
     def is_connected(self) -> bool:
-        """There is a connection, as far as we know."""
+        """Whether there is a connection."""
         return self._connection.is_connected
 
     @property
     def is_connecting(self) -> bool:
-        """An attempt is under way."""
+        """Whether an attempt to connect is running."""
         return self._connect_task is not None
 
     @property
     def is_busy(self) -> bool:
-        """A call or an attempt to connect is under way."""
+        """Whether a call or an attempt to connect is running."""
         return bool(self._calls) or self.is_connecting
 
     async def collect(
         self, path: str, request: bytes, headers: Mapping[str, str], *, deadline_seconds: float
     ) -> list[bytes]:
-        """All messages of the answer. Raises CallEnded, StreamLost, TimeoutError, Unreadable."""
+        """Return all messages. Raises CallEnded, StreamLost, TimeoutError, InvalidResponse."""
         answers = _MessageCollector()
         timed = {"grpc-timeout": _format_timeout(deadline_seconds), **headers}
         call = self.start_stream(path, request, timed, answers)
@@ -70,8 +70,9 @@ class TalosChannel:
     def start_stream(
         self, path: str, request: bytes, headers: Mapping[str, str], listener: CallListener
     ) -> "ActiveCall":
-        """Hand over each message until the server ends it, with CallEnded, StreamLost, Unreadable,
-        WatchErrored, or without an error.
+        """Start a call; pass each message to the listener until the end.
+
+        It ends without an error, or with CallEnded, StreamLost, InvalidResponse or WatchErrored.
         """
         self._calls += 1
         call = ActiveCall(self, listener)
@@ -79,19 +80,19 @@ class TalosChannel:
         return call
 
     def on_call_ended(self) -> None:
-        """A call has ended or was cancelled."""
+        """Handle the end or cancellation of a call."""
         self._calls -= 1
         if self._is_retired and not self._calls:
             self._connection.close()
 
     def retire(self) -> None:
-        """Close as soon as the last call has ended: other credentials are in use by now."""
+        """Close after the last call, because other credentials are in use now."""
         self._is_retired = True
         if not self._calls:
             self._connection.close()
 
     async def close(self) -> None:
-        """Close now, for good; calls under way end with StreamLost."""
+        """Close now and stay closed; running calls end with StreamLost."""
         self._is_closed = True
         if self._connect_task is not None:
             self._connect_task.cancel()
@@ -101,13 +102,13 @@ class TalosChannel:
     def _on_connected(self, task: asyncio.Task[None]) -> None:
         self._connect_task = None
         if not task.cancelled():
-            task.exception()  # those who wait have it; with nobody waiting it is nobody's
+            task.exception()  # mark it as retrieved: the callers have it, if there are any
         if self._is_retired and not self._calls:
             self._connection.close()
 
 
 class ActiveCall:
-    """Stands between a stream and who listens to it."""
+    """Connects a stream with its listener."""
 
     __slots__ = ("_channel", "_listener", "stream")
 
@@ -117,16 +118,16 @@ class ActiveCall:
         self.stream: Stream | None = None
 
     def on_message(self, message: bytes) -> bool:
-        """As `connection.Call`."""
+        """See `CallListener`."""
         return self._listener.on_message(message)
 
     def on_end(self, error: Exception | None) -> None:
-        """As `connection.Call`."""
+        """See `CallListener`."""
         self._listener.on_end(_translate_error(error))
         self._detach()
 
     def cancel(self) -> None:
-        """Nobody listens any more. More than once, or after the end, it does nothing."""
+        """Cancel the call. It has no effect after the end or a second time."""
         if self.stream is not None:
             self.stream.cancel()
         self._detach()
@@ -160,12 +161,12 @@ class _MessageCollector:
 
 
 def _format_timeout(seconds: float) -> str:
-    """As gRPC writes it: at most 8 digits."""
+    """Return the timeout in gRPC's format, with at most 8 digits."""
     return f"{min(99_999_999, max(1, int(seconds * 1000)))}m"
 
 
 def _translate_error(error: Exception | None) -> Exception | None:
     if error is None or isinstance(error, CallEnded | StreamLost | InvalidResponse | WatchErrored):
         return error
-    # Whatever else hostile frames and headers lead to.
+    # Hostile frames and headers may lead to any other error.
     return InvalidResponse(f"an answer that is not gRPC: {type(error).__name__}: {error}")

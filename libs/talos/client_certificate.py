@@ -1,4 +1,4 @@
-"""The client certificate of a talosconfig: does its key fit, how long is it valid, is the clock to blame?"""
+"""Parses and validates the client certificate of a talosconfig: key, validity, local clock."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,7 +17,7 @@ _PKCS8_KEY_LABEL: Final = b"PRIVATE KEY-----"
 
 
 class ClientCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client certificate says about itself, and the PEM texts as OpenSSL reads them."""
+    """A parsed client certificate, and the PEM texts in the form that OpenSSL reads."""
 
     not_before: datetime
     not_after: datetime
@@ -30,7 +30,7 @@ class ClientCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_client_certificate(certificate: bytes, key: bytes, *, where: str) -> ClientCertificate:
-    """`where` is the file and context, for the errors. Raises CredentialsError."""
+    """Parse a certificate and its key; `where` is file and context for errors. Raises CredentialsError."""
     key = key.replace(_TALOS_KEY_LABEL, _PKCS8_KEY_LABEL)
     try:
         parsed = x509.load_pem_x509_certificate(certificate)
@@ -56,7 +56,7 @@ def read_client_certificate(certificate: bytes, key: bytes, *, where: str) -> Cl
 def describe_validity_problem(
     *, not_before: datetime, not_after: datetime, written_at: datetime, now: datetime
 ) -> str:
-    """What is wrong with the validity by this clock, and what to look at; "" if nothing is.
+    """Return a problem with the validity by this clock, and what to check; "" without one.
 
     `written_at` is the file's modification time, by the same clock as `now`.
     """

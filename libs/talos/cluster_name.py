@@ -1,4 +1,4 @@
-"""The cluster's name, asked of a control plane once per credentials: it is the same for every machine."""
+"""Caches the name of the cluster, queried from a control plane once per credentials."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,21 +12,21 @@ FETCH_TIMEOUT_SECONDS: Final = 2.0
 
 
 class ClusterNameCache:
-    """Never asked of the machine in question, which could name the cluster for all others.
+    """The name is never queried from the machine of a Node, which could choose it for all others.
 
-    A name that cannot be learnt holds nobody up: the last known one is given, "" if there is none, and it is
-    asked for again after 15 s.
+    A failed query delays no caller: it gets the last known name, "" without one. The query is repeated after
+    15 s.
     """
 
-    def __init__(self, ask: Callable[[float], Awaitable[str]]) -> None:
-        self._fetch = ask  # with the deadline on the event loop's clock
+    def __init__(self, fetch: Callable[[float], Awaitable[str]]) -> None:
+        self._fetch = fetch  # with the deadline on the event loop's clock
         self._name = ""
         self._known_for = ""
         self._retry_at = 0.0
         self._fetch_task: asyncio.Task[None] | None = None
 
     async def get(self, credentials: str, deadline: float) -> str:
-        """The name under the credentials of that digest; everybody who waits shares one question."""
+        """Return the name for the credentials of that digest; all callers share one query."""
         now = asyncio.get_running_loop().time()
         if self._known_for == credentials or now < self._retry_at:
             return self._name
@@ -34,7 +34,7 @@ class ClusterNameCache:
             self._fetch_task = asyncio.create_task(
                 self._refresh(credentials, now + FETCH_TIMEOUT_SECONDS), name="cluster name"
             )
-        with suppress(TimeoutError):  # the question goes on for those who wait longer
+        with suppress(TimeoutError):  # the query continues for other callers
             async with asyncio.timeout_at(deadline):
                 await asyncio.shield(self._fetch_task)
         return self._name
@@ -43,13 +43,13 @@ class ClusterNameCache:
         try:
             self._name = await self._fetch(deadline)
             self._known_for = credentials
-        except MachineUnavailable:  # counted where it was asked
+        except MachineUnavailable:  # counted by TalosCalls
             self._retry_at = asyncio.get_running_loop().time() + RETRY_SECONDS
         finally:
             self._fetch_task = None
 
     async def close(self) -> None:
-        """End a question under way."""
+        """Cancel a running query."""
         if self._fetch_task is not None:
             self._fetch_task.cancel()
             await asyncio.wait({self._fetch_task})

@@ -1,4 +1,4 @@
-"""The connection under a TalosChannel: TLS with our certificate, and a handshake with an end."""
+"""The connection of a TalosChannel: TLS with the client certificate, and a handshake with a deadline."""
 
 import asyncio
 import ssl
@@ -12,37 +12,38 @@ from libs.talos.grpc_response import GrpcResponse
 from libs.talos.http2 import Http2Connection, Stream, StreamLost
 from libs.talos.talosconfig import Endpoint
 
-_TLS_SHUTDOWN_SECONDS: Final = 1.0  # asyncio's 30 s would keep a dead connection's streams waiting
+_TLS_SHUTDOWN_SECONDS: Final = 1.0  # with asyncio's 30 s, the streams of a dead connection would wait
 
 
 class CallListener(Protocol):
-    """Who takes an answer."""
+    """Receives a response."""
 
     def on_message(self, message: bytes) -> bool:
-        """One message; whether the next one has to wait a little. What it raises ends the call."""
+        """Receive a message; return whether the next one must wait. An exception ends the call."""
 
     def on_end(self, error: Exception | None) -> None:
-        """Nothing more will come. Called once, unless the stream is cancelled."""
+        """Receive the end of the response. Called once, unless the stream is cancelled."""
 
 
 class ConnectionRejected(ConnectionError):
-    """Lost after the TLS handshake and before the first HTTP/2 frame: with TLS 1.3 the client's own handshake
-    succeeds before the server has looked at its certificate.
+    """The connection ended after the TLS handshake and before the first HTTP/2 frame.
+
+    With TLS 1.3 the client's handshake succeeds before the server has verified the client certificate.
     """
 
 
 def classify_connection_error(error: OSError) -> tuple[FaultKind, str]:
-    """What an attempt to connect ended with, told apart."""
+    """Return the kind and the text of a connection error."""
     match error:
         case ssl.SSLCertVerificationError():
-            return "certificate", f"its certificate is not accepted: {error.verify_message}"
+            return "certificate", f"its certificate is not trusted: {error.verify_message}"
         case ConnectionRejected():
-            told = f" ({error})" if str(error) else ""
-            return "certificate", f"it hung up after the TLS handshake: our certificate is not accepted{told}"
+            detail = f" ({error})" if str(error) else ""
+            return "certificate", f"it closed the connection: our client certificate is not accepted{detail}"
         case ssl.SSLError() if "ALERT" in (error.reason or ""):
-            return "certificate", f"it refused our TLS handshake: {error.reason}"
+            return "certificate", f"it rejected our TLS handshake: {error.reason}"
         case ssl.SSLError():
-            return "refused", f"it does not speak TLS as Talos does: {error.reason or error}"
+            return "refused", f"its TLS is not that of Talos: {error.reason or error}"
         case TimeoutError():
             return "timeout", "no connection in time"
         case _:
@@ -60,7 +61,7 @@ class Connection:
 
     @property
     def is_connected(self) -> bool:
-        """Made, and not lost yet."""
+        """Whether there is a connection."""
         return self._http is not None and not self._http.is_closing
 
     async def connect(self) -> None:
@@ -89,7 +90,7 @@ class Connection:
     def start(
         self, path: str, request: bytes, headers: Mapping[str, str], call: CallListener
     ) -> Stream | None:
-        """Begin a call; None if the connection is lost, once the call was told so."""
+        """Start a call; return None if the connection is lost, after ending the call."""
         http = self._http
         if http is None or http.is_closing:
             call.on_end(StreamLost("connection lost"))

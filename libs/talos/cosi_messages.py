@@ -1,5 +1,7 @@
-"""What COSI wraps around a resource: read by hand, since a generic decoder takes longer for what nobody reads
-(versions, timestamps, the same spec as YAML) than for the facts. Field numbers: proto/cosi/resource.proto.
+"""Decodes the COSI messages around a resource.
+
+A generic decoder would spend more time on unused fields (versions, timestamps, the same spec as YAML) than
+on the facts. Field numbers: proto/cosi/resource.proto.
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +13,7 @@ _NAMES: Final = {1: "namespace", 2: "type", 3: "id"}
 
 
 class Resource(NamedTuple):
-    """A resource with its spec still encoded. None and an empty one are the same: encoders differ there."""
+    """A resource with its spec still encoded. An absent and an empty spec are equal: encoders differ."""
 
     namespace: str
     type: str
@@ -20,7 +22,7 @@ class Resource(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One event of a watch. `kind` may be a number that nobody knows."""
+    """One event of a watch. `kind` may be an unknown number."""
 
     kind: int
     resource: Resource | None
@@ -29,7 +31,7 @@ class Event(NamedTuple):
 
 
 def decode_response(data: bytes) -> Resource:
-    """The resource in a GetResponse or ListResponse. Raises Malformed."""
+    """Return the resource of a GetResponse or ListResponse. Raises Malformed."""
     found: bytes | None = None
     for number, value in fields(data):
         if number == 1:
@@ -40,7 +42,7 @@ def decode_response(data: bytes) -> Resource:
 
 
 def decode_events(data: bytes, limit: int) -> list[Event]:
-    """The events of a WatchResponse, `most` of them at most. Raises Malformed."""
+    """Return the events of a WatchResponse, at most `limit`. Raises Malformed."""
     encoded = [_require_bytes(value, "event") for number, value in fields(data) if number == 1]
     if len(encoded) > limit:
         raise Malformed(f"more than {limit} events in one message")
@@ -76,11 +78,11 @@ def _decode_resource(data: bytes) -> Resource:
             spec = _decode_proto_spec(_require_bytes(value, "spec"))
     if metadata is None:
         raise Malformed("a resource without metadata")
-    told = {"namespace": "", "type": "", "id": ""}
+    texts = {"namespace": "", "type": "", "id": ""}
     for number, value in fields(metadata):
         if number in _NAMES:
-            told[_NAMES[number]] = _require_text(value, _NAMES[number])
-    return Resource(spec=spec, **told)
+            texts[_NAMES[number]] = _require_text(value, _NAMES[number])
+    return Resource(spec=spec, **texts)
 
 
 def _decode_proto_spec(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Talos credentials from a file that others rewrite: read again whenever it changes, never kept for ever."""
+"""Loads Talos credentials from a file, and again whenever another program changes it."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ MAX_FILE_BYTES: Final = 1 << 20
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is needed to ask Talos, from one reading of one file."""
+    """Everything needed to query Talos, from one reading of one file."""
 
     context: str
     cluster_name: str  # "" if the file names no cluster
@@ -34,17 +34,17 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     not_after: datetime
     source: Path
     written_at: datetime
-    digest: str  # of the file's content and the endpoints: another digest means other credentials
+    digest: str  # hash of the file and the endpoints: changes with the credentials
 
     def problem(self, now: datetime) -> str:
-        """Why these are not valid at that moment; "" if they are."""
+        """Return why the credentials are not valid at that time; "" if they are."""
         return describe_validity_problem(
             not_before=self.not_before, not_after=self.not_after, written_at=self.written_at, now=now
         )
 
 
 class _FileVersion(msgspec.Struct, frozen=True):
-    """What tells that a file was replaced without reading it; a Secret is updated by swapping a symlink."""
+    """Detects that a file was replaced without reading it; a Secret update swaps a symlink."""
 
     resolved: str
     device: int
@@ -54,10 +54,10 @@ class _FileVersion(msgspec.Struct, frozen=True):
 
 
 class CredentialStore:
-    """The credentials that the first existing of `paths` holds now.
+    """The current credentials of the first existing file of `paths`.
 
-    A file that became unreadable does not take working credentials away: they stay until they expire, and
-    `problem` says what is wrong with the file.
+    If the file becomes unreadable, the loaded credentials stay in use until they expire, and `problem` has
+    the reason.
     """
 
     def __init__(self, paths: Sequence[Path], *, endpoints: str = "", recheck_seconds: float = 5.0) -> None:
@@ -70,22 +70,22 @@ class CredentialStore:
         self.problem = ""
 
     def current(self, now: datetime) -> Credentials:
-        """The credentials to use now; looks at the file every `recheck_seconds`. Raises CredentialsError."""
+        """Return the credentials; check the file every `recheck_seconds`. Raises CredentialsError."""
         if self._loaded is not None and self._checked_at is not None:
             age = (now - self._checked_at).total_seconds()
-            if 0 <= age < self._recheck_seconds:  # a clock that was set back makes a check due
+            if 0 <= age < self._recheck_seconds:  # check at once if the clock was set back
                 return self._loaded
         return self._refresh(
             now, always_read=self._loaded is not None and now > self._renewal_due(self._loaded)
         )
 
     def reload(self, now: datetime) -> Credentials:
-        """Those to use now, once the file was read whatever its stamp says: Talos has refused us."""
+        """Read the file even if it looks unchanged, because Talos rejected the credentials."""
         return self._refresh(now, always_read=True)
 
     @staticmethod
     def _renewal_due(credentials: Credentials) -> datetime:
-        """From the last sixth of its life on (one hour of six) a certificate should have been replaced."""
+        """Return the start of the last sixth of the validity (one hour of six): renewal is due then."""
         return credentials.not_after - (credentials.not_after - credentials.not_before) / 6
 
     def _refresh(self, now: datetime, *, always_read: bool) -> Credentials:
@@ -115,7 +115,7 @@ class CredentialStore:
                 raise CredentialsError(f"{path}: {error.strerror or error}") from error
             return path, _FileVersion(resolved, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
         tried = ", ".join(str(path) for path in self._paths)
-        raise CredentialsError(f"there is no talosconfig: none of these files exists: {tried}")
+        raise CredentialsError(f"no talosconfig: none of these files exists: {tried}")
 
     def _read(self, path: Path, stamp: _FileVersion) -> Credentials:
         if stamp.size > MAX_FILE_BYTES:
@@ -134,7 +134,7 @@ class CredentialStore:
 def load_credentials(
     text: bytes, source: Path, *, endpoints: str, written_at: datetime, digest: str
 ) -> Credentials:
-    """Credentials from the text of a talosconfig. Raises CredentialsError."""
+    """Load credentials from the text of a talosconfig. Raises CredentialsError."""
     config = parse_talosconfig(text, source=str(source), endpoints=endpoints)
     where = f"{source}: context {config.context!r}"
     client = read_client_certificate(config.certificate, config.key, where=where)
@@ -164,19 +164,19 @@ def _build_tls_context(ca: bytes, client: ClientCertificate, where: str) -> ssl.
         with _file_in_memory(client.key + b"\n" + client.certificate) as name:
             context.load_cert_chain(name)
     except (ssl.SSLError, OSError) as error:
-        raise CredentialsError(f"{where}: fields crt and key: OpenSSL refuses them: {error}") from error
+        raise CredentialsError(f"{where}: fields crt and key: OpenSSL rejects them: {error}") from error
     return context
 
 
 @contextmanager
 def _file_in_memory(content: bytes) -> Iterator[str]:
-    """A name under which OpenSSL can open the content: it takes a private key from a file only."""
+    """Yield a path of the content for OpenSSL, which reads a private key only from a file."""
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("talos-client-key"), "wb") as file:
             file.write(content)
             file.flush()
             yield f"/proc/self/fd/{file.fileno()}"
-    else:  # not Linux: a file that only we can read, gone at once
+    else:  # not Linux: a file for this user only, deleted at once
         with tempfile.NamedTemporaryFile() as named:
             named.write(content)
             named.flush()

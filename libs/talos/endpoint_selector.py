@@ -1,4 +1,4 @@
-"""Which Talos endpoint is asked for which machine: always the same one while it is healthy."""
+"""Selects the Talos endpoint for each machine: always the same one while it is healthy."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,7 +13,7 @@ from libs.talos.talosconfig import Endpoint
 BACKOFF_FIRST_SECONDS: Final = 0.25
 BACKOFF_CAP_SECONDS: Final = 5.0
 MAX_DETOURS: Final = 10_000
-UNTRIED_SECONDS: Final = 10.0  # an outage is on while the next attempt is awaited and made
+UNTRIED_SECONDS: Final = 10.0  # an outage lasts until the next attempt, which may start this late
 
 
 class _Backoff(msgspec.Struct, frozen=True):
@@ -23,10 +23,10 @@ class _Backoff(msgspec.Struct, frozen=True):
 
 
 class EndpointSelector:
-    """Remembers which endpoints refuse and which machines an endpoint could not reach.
+    """Records failing endpoints, and machines that an endpoint could not reach.
 
-    A control plane keeps a connection to each machine that it was asked for, so a machine's endpoint is
-    chosen by hash and stays. `now` is on a monotonic clock, in seconds.
+    A control plane keeps a connection to each queried machine, so a hash selects the endpoint of a machine
+    permanently. `now` is monotonic, in seconds.
     """
 
     def __init__(self) -> None:
@@ -34,45 +34,45 @@ class EndpointSelector:
         self._detours: dict[str, int] = {}
 
     def candidates(self, endpoints: Sequence[Endpoint], machine: str, now: float) -> list[Endpoint]:
-        """The endpoints to try, in this order, those put aside last; none while all are put aside."""
+        """Return the endpoints to try in order, failing ones last; none if all are in backoff."""
         order = sorted(endpoints, key=lambda one: (crc32(f"{one}|{machine}".encode()), str(one)))
         turn = self._detours.get(machine, 0) % max(1, len(order))
         order = order[turn:] + order[:turn]
         free = [one for one in order if self._is_free(one, now)]
-        # Tried only when a free one has just failed: the one put aside a moment ago may be back.
+        # Tried only after a free one has failed: an endpoint in backoff may be back.
         return free and [*free, *(one for one in order if one not in free)]
 
     def mark_failed(self, endpoint: Endpoint, fault: MachineFault, now: float) -> None:
-        """It gave no connection: not asked again for 0.25 s, doubling to 5 s while it keeps failing."""
+        """Start a backoff after a failed connection: 0.25 s, doubled up to 5 s while it fails."""
         if not self._is_free(endpoint, now):
-            return  # everybody who waited for one attempt reports it
+            return  # each waiter of one attempt reports it
         failures = self._backoffs[endpoint].failures + 1 if endpoint in self._backoffs else 1
         wait = exponential_step(failures, first=BACKOFF_FIRST_SECONDS, cap=BACKOFF_CAP_SECONDS)
         self._backoffs[endpoint] = _Backoff(until=now + wait, failures=failures, fault=fault)
 
     def mark_healthy(self, endpoint: Endpoint) -> None:
-        """It gave a connection."""
+        """End the backoff after a successful connection."""
         self._backoffs.pop(endpoint, None)
 
     def use_next_endpoint(self, machine: str) -> None:
-        """The machine was not reached: from now on by the next endpoint, which may have another way."""
+        """Use the next endpoint for a machine that was not reached: it may have another route."""
         if len(self._detours) >= MAX_DETOURS and machine not in self._detours:
             self._detours.clear()
         self._detours[machine] = self._detours.get(machine, 0) + 1
 
     def get_first_fault(self, endpoints: Sequence[Endpoint]) -> MachineFault | None:
-        """Why the endpoint that is tried again first was put aside."""
+        """Return the fault of the endpoint whose backoff ends first."""
         asides = [self._backoffs[endpoint] for endpoint in endpoints if endpoint in self._backoffs]
         return min(asides, key=lambda aside: aside.until).fault if asides else None
 
     def get_outage_fault(self, endpoints: Sequence[Endpoint], now: float) -> MachineFault | None:
-        """Why none of them gives a connection; None when one does, or has not been tried for long."""
+        """Return why no endpoint is reachable; None if one is, or has not been tried for a while."""
         asides = [self._backoffs.get(endpoint) for endpoint in endpoints]
         refuse = all(aside is not None and now < aside.until + UNTRIED_SECONDS for aside in asides)
         return self.get_first_fault(endpoints) if refuse else None
 
     def reset(self) -> None:
-        """Other credentials: what was refused before may be accepted now."""
+        """Forget all backoffs, because new credentials may be accepted."""
         self._backoffs.clear()
 
     def _is_free(self, endpoint: Endpoint, now: float) -> bool:

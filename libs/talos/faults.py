@@ -1,4 +1,4 @@
-"""gRPC statuses and broken connections -> MachineFault, in words that an operator can act on."""
+"""Translates gRPC statuses and connection errors to MachineFaults, in words for operators."""
 
 from typing import Final
 
@@ -39,7 +39,7 @@ _NOT_FOUND: Final = 5
 _PERMISSION_DENIED: Final = 7
 _UNAVAILABLE: Final = 14
 
-# Texts are used only to say more than the code does; a text that nobody knows falls back to the code.
+# Texts only refine the code; an unknown text falls back to the code.
 _OTHER_MACHINE: Final = ("certificate is valid for", "is not valid for any", "doesn't contain any IP SANs")
 
 
@@ -51,24 +51,24 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def is_absent(self) -> bool:
-        """The resource does not exist, or not on this version of Talos."""
+        """Whether the resource does not exist, at least not in this version of Talos."""
         return self.code == _NOT_FOUND or self.is_unsupported
 
     @property
     def is_unsupported(self) -> bool:
-        """The resource's type is none that this version of Talos knows."""
+        """Whether this version of Talos does not have the type of the resource."""
         return self.code == _PERMISSION_DENIED and self.message.endswith("is not supported")
 
     @property
     def is_endpoint_error(self) -> bool:
-        """Another endpoint may well answer: something in front of Talos failed, or a worker was asked."""
+        """Whether another endpoint may answer: a proxy before Talos failed, or the endpoint is a worker."""
         if self.code == _UNAVAILABLE:
             return self.message.startswith("Received :status")  # an HTTP 502, 503, 504 or 429
         return self.code == _PERMISSION_DENIED and "no request forwarding" in self.message
 
 
 def translate_status(status: Status, *, step: str, asked: str) -> MachineFault:
-    """The fault that a gRPC status means; `asked` is the endpoint and the machine behind it."""
+    """Return the fault of a gRPC status; `asked` is the endpoint and the machine behind it."""
     return MachineFault(
         kind=_classify(status), step=step, endpoint=asked, message=_describe(status)[:MAX_MESSAGE_CHARS]
     )
@@ -96,7 +96,7 @@ def _describe(status: Status) -> str:
 def translate_connection_error(
     kind: FaultKind, reason: str, *, endpoint: str, certificate_problem: str
 ) -> MachineFault:
-    """Why no connection came about. `certificate_problem`: what is wrong with our own, by our clock."""
+    """Return the fault of a failed connection; `certificate_problem` describes our own certificate."""
     hint = f"; {certificate_problem}" if certificate_problem and kind == "certificate" else ""
     message = f"no connection to {endpoint}: {reason}{hint}"
     return MachineFault(kind=kind, step=CONNECT_STEP, endpoint=endpoint, message=message[:MAX_MESSAGE_CHARS])

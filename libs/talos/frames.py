@@ -1,4 +1,4 @@
-"""HTTP/2 frames and header blocks (RFC 9113, RFC 7541), as far as a gRPC client needs them."""
+"""The part of HTTP/2 frames and header blocks (RFC 9113, RFC 7541) that a gRPC client needs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ MAX_HEADER_LIST_SIZE: Final = 6
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DEFAULT_WINDOW: Final = 65_535
 MAX_WINDOW: Final = 2**31 - 1
-MAX_FRAME: Final = 16_384  # what we allow by not saying otherwise
+MAX_FRAME: Final = 16_384  # the default, which this client does not change
 CANCEL: Final = 8
 _HEAD: Final = 9  # bytes
 
@@ -38,11 +38,11 @@ _VALUE: Final = re.compile(r"[ -~]*")
 
 
 class ProtocolError(Exception):
-    """The peer does not speak HTTP/2: nothing more on this connection can be understood."""
+    """The peer violates HTTP/2, so the connection is unusable."""
 
 
 class Frame(NamedTuple):
-    """One frame, its padding still in it."""
+    """One frame, with its padding."""
 
     kind: int
     flags: int
@@ -51,18 +51,18 @@ class Frame(NamedTuple):
 
 
 def encode_frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame as it is sent."""
+    """Encode a frame."""
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
 def encode_settings(values: Mapping[int, int]) -> bytes:
-    """A SETTINGS frame."""
+    """Encode a SETTINGS frame."""
     payload = b"".join(key.to_bytes(2, "big") + value.to_bytes(4, "big") for key, value in values.items())
     return encode_frame(SETTINGS, 0, 0, payload)
 
 
 def decode_settings(payload: bytes) -> list[tuple[int, int]]:
-    """Identifiers and values of a SETTINGS frame, in their order."""
+    """Return identifiers and values of a SETTINGS frame, in order."""
     if len(payload) % 6:
         raise ProtocolError(f"SETTINGS of {len(payload)} bytes")
     return [
@@ -72,19 +72,19 @@ def decode_settings(payload: bytes) -> list[tuple[int, int]]:
 
 
 def decode_number(payload: bytes) -> int:
-    """The 31 bits that WINDOW_UPDATE carries; the code of RST_STREAM fits, too."""
+    """Return the 31-bit number of a WINDOW_UPDATE; also used for the code of RST_STREAM."""
     if len(payload) != 4:
-        raise ProtocolError(f"{len(payload)} bytes where a number of 4 stands")
+        raise ProtocolError(f"a number of {len(payload)} bytes, not 4")
     return int.from_bytes(payload, "big") & MAX_WINDOW
 
 
 def encode_window_update(stream: int, size: int) -> bytes:
-    """Leave to send so many bytes more."""
+    """Encode a WINDOW_UPDATE, which permits `size` more bytes."""
     return encode_frame(WINDOW_UPDATE, 0, stream, size.to_bytes(4, "big"))
 
 
 def strip_padding(one: Frame) -> bytes:
-    """The payload of DATA or HEADERS without padding and priority."""
+    """Return the payload of DATA or HEADERS without padding and priority."""
     start, end = 0, len(one.payload)
     if one.flags & PADDED:
         if not end:
@@ -98,13 +98,13 @@ def strip_padding(one: Frame) -> bytes:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames."""
+    """Splits a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete by now. Raises ProtocolError."""
+        """Yield the complete frames. Raises ProtocolError."""
         data = self._rest + data if self._rest else data
         at = 0
         while len(data) - at >= _HEAD:
@@ -121,7 +121,7 @@ class FrameReader:
 
 
 def encode_request_headers(authority: str, path: str, more: Mapping[str, str]) -> bytes:
-    """The header block of a gRPC call. It uses no table but the static one, so blocks are independent."""
+    """Encode the header block of a gRPC call. It uses only the static table, so blocks are independent."""
     return _encode_common_headers(authority, path) + b"".join(
         _encode_literal(name) + _encode_text(value)
         for name, value in more.items()
@@ -154,7 +154,7 @@ def _encode_text(text: str) -> bytes:
 
 
 def _encode_length(value: int) -> bytes:
-    """RFC 7541, 5.1, with a prefix of 7 bits; no Huffman."""
+    """Encode a length by RFC 7541, 5.1, with a prefix of 7 bits and without Huffman."""
     if value < 127:
         return bytes((value,))
     rest, value = [127], value - 127

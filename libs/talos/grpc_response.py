@@ -1,4 +1,4 @@
-"""One gRPC answer, as it comes over HTTP/2: messages out of data, a status out of headers."""
+"""Parses one gRPC response from HTTP/2: messages from data, the status from headers."""
 
 import binascii
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from libs.talos.faults import Status
 from libs.talos.validation import InvalidResponse
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
-MAX_BUFFERED_BYTES: Final = 128 * 1024  # of one answer: a largest message fits in, whatever stands before it
-MAX_RESPONSE_BYTES: Final = 512 * 1024  # all messages of one call, or with which a watch opens
+MAX_BUFFERED_BYTES: Final = 128 * 1024  # per response: a message of maximum size fits, after any other data
+MAX_RESPONSE_BYTES: Final = 512 * 1024  # all messages of one call, or of the beginning of a watch
 MAX_MESSAGES: Final = 2048
 _PREFIX: Final = 5  # bytes: compressed or not, and the length
 _LAST_CODE: Final = 16
@@ -40,7 +40,7 @@ class CallEnded(Exception):
 
 
 class GrpcResponse:
-    """Hands over messages one by one; `on_message` says whether the next one has to wait a little."""
+    """Passes messages to `on_message` one by one, which returns whether the next one must wait."""
 
     __slots__ = ("_buffer", "_has_headers", "_on_message")
 
@@ -51,11 +51,11 @@ class GrpcResponse:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that were received and not handed over yet."""
+        """Received bytes that are not delivered yet."""
         return len(self._buffer)
 
     def receive(self, data: bytes) -> None:
-        """More data. Raises Unreadable."""
+        """Receive data. Raises InvalidResponse."""
         self._buffer = self._buffer + data if self._buffer else data
         if not self._has_headers:
             raise InvalidResponse("an answer that is not gRPC: data before headers")
@@ -63,9 +63,9 @@ class GrpcResponse:
             raise InvalidResponse(f"more than {MAX_BUFFERED_BYTES} bytes at once")
 
     def deliver(self, *, flush: bool = False) -> bool:
-        """Hand over the messages that are complete; True if the rest has to wait a little.
+        """Deliver the complete messages; return True if the rest must wait.
 
-        Raises Unreadable, and what `on_message` raises.
+        Raises InvalidResponse, and any error of `on_message`.
         """
         data, at = self._buffer, 0
         try:
@@ -86,7 +86,7 @@ class GrpcResponse:
             self._buffer = data[at:]
 
     def receive_headers(self, block: list[tuple[str, str]], *, is_last: bool) -> None:
-        """Headers or trailers. Raises CallEnded, Unreadable."""
+        """Receive headers or trailers. Raises CallEnded, InvalidResponse."""
         headers = dict(block)
         if not self._has_headers:
             if headers.get(":status", "").startswith("1") and not is_last:
@@ -100,7 +100,7 @@ class GrpcResponse:
             self.end(headers)
 
     def end(self, trailers: Headers) -> None:
-        """Nothing more will come. Raises CallEnded, Unreadable."""
+        """Receive the end of the response. Raises CallEnded, InvalidResponse."""
         status = _parse_status(trailers)
         if status.code:
             raise CallEnded(status)

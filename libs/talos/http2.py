@@ -1,6 +1,6 @@
-"""The client's side of one HTTP/2 connection that carries gRPC calls, with limits and TCP keepalive.
+"""A client connection for gRPC calls over HTTP/2, with limits and TCP keepalive.
 
-It is small and fast on purpose; see docs/decisions/0011-own-http2-client-for-talos.md.
+It is small and fast by intention, see docs/decisions/0011-own-http2-client-for-talos.md.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from libs.talos import frames
 from libs.talos.frames import Frame, FrameReader, ProtocolError
 from libs.talos.grpc_response import MAX_BUFFERED_BYTES, GrpcResponse
 
-# Dead peers are found by TCP: a Talos server answers HTTP/2 PINGs with GOAWAY (too_many_pings).
+# TCP detects dead peers, because a Talos server answers HTTP/2 PINGs with GOAWAY (too_many_pings).
 _TCP: Final = (
     ("TCP_KEEPIDLE", 15),  # s
     ("TCP_KEEPINTVL", 5),  # s
@@ -23,23 +23,23 @@ _TCP: Final = (
     ("TCP_USER_TIMEOUT", 15_000),  # ms that sent data may stay unacknowledged
 )
 _MIB: Final = 1024 * 1024
-# What a stream's reader has not taken yet counts against both windows: hundreds of stalled streams fit in.
+# Undelivered data counts against both windows: this one has room for hundreds of stalled streams.
 _CONNECTION_WINDOW: Final = 32 * _MIB
 _MAX_HEADER_BLOCK: Final = 64 * 1024
 _MAX_UNREAD_BYTES: Final = (
-    _MIB  # calls wait for room, but each PING, SETTINGS and reset leads to a frame of ours
+    _MIB  # calls wait for room, but each PING, SETTINGS and reset leads to a response frame
 )
 _PING_BYTES: Final = 8
 _LAST_STREAM: Final = 2**31 - 1
-WAIT_SECONDS: Final = 0.05  # a machine that floods its watch is held back by flow control
+WAIT_SECONDS: Final = 0.05  # flow control limits a machine that floods its watch
 
 
 class StreamLost(Exception):
-    """The call died with its connection (GOAWAY, reset, closed) without an answer: may be tried again."""
+    """The call ended with its connection (GOAWAY, reset, closed) without a response; it may be retried."""
 
 
 class Stream:
-    """One call: what is sent, and who takes the answer. `on_end` is called once, with None if all is well."""
+    """One call: its request and the receiver. `on_end` is called once, with None after success."""
 
     __slots__ = ("body", "connection", "headers", "id", "is_paused", "on_end", "response", "unacknowledged")
 
@@ -50,24 +50,24 @@ class Stream:
         self.body = body
         self.response = answer
         self.on_end: Callable[[Exception | None], None] | None = on_end
-        self.connection: Http2Connection | None = None  # from when it is started
-        self.id = 0  # until it is sent
-        self.is_paused = False  # its next message waits
-        self.unacknowledged = 0  # bytes taken, and not yet told to the server
+        self.connection: Http2Connection | None = None  # set at the start
+        self.id = 0  # 0 until it is sent
+        self.is_paused = False  # whether its next message must wait
+        self.unacknowledged = 0  # delivered bytes that are not acknowledged yet
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more; `on_end` is not called."""
+        """Cancel the call; `on_end` is not called."""
         if self.connection is not None:
             self.connection.cancel(self)
 
 
 class Http2Connection(asyncio.Protocol):
-    """The client's side of one connection. Frames of one turn of the event loop leave in one write."""
+    """The client side of one connection. Frames of one iteration of the event loop are written together."""
 
     def __init__(self, authority: str) -> None:
         self.authority = authority
-        self.has_received = False  # before that the server has not accepted our certificate (TLS 1.3)
-        self.settled = asyncio.Event()  # spoken or lost
+        self.has_received = False  # until then the server may reject the client certificate (TLS 1.3)
+        self.settled = asyncio.Event()  # set after the first data or the loss
         self.lost = asyncio.Event()
         self.loss: BaseException | None = None
         self.is_closing = False
@@ -77,15 +77,15 @@ class Http2Connection(asyncio.Protocol):
         self._reader = FrameReader()
         self._decoder = Decoder(max_header_list_size=_MAX_HEADER_BLOCK)
         self._streams: dict[int, Stream] = {}
-        self._unsent: deque[Stream] = deque()  # no room for them yet
+        self._unsent: deque[Stream] = deque()  # waiting for room
         self._next_id = 1
         self._max_streams = _LAST_STREAM
-        self._stream_window = frames.DEFAULT_WINDOW  # what the server takes on a new stream
-        self._window = frames.DEFAULT_WINDOW  # what the server takes in all, by now
-        self._is_full = False  # the transport's buffer
+        self._stream_window = frames.DEFAULT_WINDOW  # bytes that the server accepts on a new stream
+        self._window = frames.DEFAULT_WINDOW  # bytes that the server accepts now, in total
+        self._is_full = False  # whether the transport's buffer is full
         self._out: list[bytes] = []
         self._unacknowledged = 0
-        self._block: tuple[int, int, bytes] | None = None  # stream, flags and headers that are continued
+        self._block: tuple[int, int, bytes] | None = None  # stream, flags and headers until CONTINUATION
 
     # ---- the transport
 
@@ -93,13 +93,13 @@ class Http2Connection(asyncio.Protocol):
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _TCP:
-            if hasattr(socket, name):  # they are Linux's
+            if hasattr(socket, name):  # Linux only
                 raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's behaves like one, and is none
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class only behaves like it
         ours = {
             frames.ENABLE_PUSH: 0,
             frames.INITIAL_WINDOW_SIZE: MAX_BUFFERED_BYTES,
-            # Larger ones would end the connection for all machines: apid resets such a call instead.
+            # Larger ones would end the connection for all machines; with this, apid resets such a call.
             frames.MAX_HEADER_LIST_SIZE: _MAX_HEADER_BLOCK,
         }
         self._send(frames.PREFACE)
@@ -112,7 +112,7 @@ class Http2Connection(asyncio.Protocol):
         try:
             for one in self._reader.feed(data):
                 self._receive(one)
-        except Exception as error:  # noqa: BLE001 - hostile frames lead hpack, and us, to whatever they do
+        except Exception as error:  # noqa: BLE001 - hostile frames may make hpack raise any type
             self.close(f"not HTTP/2: {type(error).__name__}: {error}")
 
     def pause_writing(self) -> None:
@@ -143,7 +143,7 @@ class Http2Connection(asyncio.Protocol):
     # ---- calls
 
     def start(self, stream: Stream) -> None:
-        """Send the call as soon as there is room for it."""
+        """Send the call when there is room for it."""
         stream.connection = self
         if self.is_closing:
             self._notify_end(stream, StreamLost("connection lost"))
@@ -152,7 +152,7 @@ class Http2Connection(asyncio.Protocol):
         self._send_unsent()
 
     def cancel(self, stream: Stream) -> None:
-        """Nobody waits for the answer any more; `on_end` is not called."""
+        """Cancel the call; `on_end` is not called."""
         if stream.on_end is None:
             return
         stream.on_end = None
@@ -255,7 +255,7 @@ class Http2Connection(asyncio.Protocol):
                 self._deliver(stream)
             if one.flags & frames.END_STREAM:
                 stream.response.end({})
-        except Exception as error:  # noqa: BLE001 - what a machine's bytes lead to ends its own call only
+        except Exception as error:  # noqa: BLE001 - hostile bytes end only their own call
             self._end(stream, error, reset=True)
 
     def _deliver(self, stream: Stream) -> None:
@@ -288,7 +288,7 @@ class Http2Connection(asyncio.Protocol):
             self._block = (stream_id, flags, block)
             return
         self._block = None
-        # Read even if nobody wants them: they change the decoder's table.
+        # Decode them also for ended streams, because they change the decoder's table.
         headers = [
             (bytes(name).decode("latin-1"), bytes(value).decode("latin-1"))
             for name, value in self._decoder.decode(block, raw=True)
@@ -312,9 +312,9 @@ class Http2Connection(asyncio.Protocol):
     # ---- the end of a call
 
     def _find_stream(self, stream_id: int) -> Stream | None:
-        """None if it has ended already."""
+        """Return the stream, None if it has ended."""
         if stream_id % 2 == 0 or stream_id >= self._next_id:
-            raise ProtocolError(f"something about stream {stream_id}, which nobody has opened")
+            raise ProtocolError(f"a frame of stream {stream_id}, which was never opened")
         return self._streams.get(stream_id)
 
     def _end(self, stream: Stream, error: Exception | None, *, reset: bool = False) -> None:
@@ -336,7 +336,7 @@ class Http2Connection(asyncio.Protocol):
             on_end(error)
 
     def _acknowledge(self, stream: Stream | None, size: int) -> None:
-        """So many bytes were taken: the server may send as many more, once it is worth a frame."""
+        """Acknowledge delivered bytes by WINDOW_UPDATE, when there are enough for a frame."""
         self._unacknowledged += size
         if self._unacknowledged >= _MIB:
             self._send(frames.encode_window_update(0, self._unacknowledged))

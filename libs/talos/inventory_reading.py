@@ -1,4 +1,4 @@
-"""Bytes from a machine -> its inventory. These specs are small and read by hand, like the envelopes."""
+"""Reads the inventory of a machine. The specs are small, so this module decodes them itself."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -18,31 +18,31 @@ from libs.talos.validation import (
     require_text,
 )
 
-MAX_RESOURCES: Final = 512  # of one type
+MAX_RESOURCES: Final = 512  # per type
 MAX_EXTENSION_CHARS: Final = 32 * 1024  # names and versions together: facts must fit into a message
 _LARGEST: Final = 2**32 - 1
-_MACHINE_TYPES: Final = {1: "controlplane", 2: "controlplane", 3: "worker"}  # 1 is init, the first of them
+_MACHINE_TYPES: Final = {1: "controlplane", 2: "controlplane", 3: "worker"}  # 1 is init
 
 Spec = dict[int, int | bytes]  # field number -> its last value
 
 
 class InventoryResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine said of its inventory, and which parts it did not tell, and why."""
+    """The inventory of a machine, and the fault of each missing part."""
 
     inventory: Inventory = Inventory()
     faults: Mapping[Part, MachineFault] = {}
 
 
 def merge_inventories(parts: Iterable[Inventory]) -> Inventory:
-    """One inventory of several parts."""
+    """Merge parts into one inventory."""
     told = [each for one in parts for each in msgspec.structs.asdict(one).items()]
     return Inventory(**{name: value for name, value in told if value is not None})
 
 
 def read_part(part: Part, answers: Sequence[bytes]) -> Inventory:
-    """That part of the inventory, and nothing else in it. No answers at all = the machine has none of it.
+    """Return an inventory with only that part. No answers = the machine does not have it.
 
-    Raises Unreadable.
+    Raises InvalidResponse.
     """
     if part == "RouteStatus":
         return Inventory(gateways=read_gateways(answers))
@@ -56,12 +56,12 @@ def _version(specs: Sequence[Spec]) -> str:
 
 
 def _machine_type(specs: Sequence[Spec]) -> str:
-    """MachineTypeSpec: 1 machine_type. One that nobody knows yet is none."""
+    """MachineTypeSpec: 1 machine_type. An unknown type is ""."""
     return _MACHINE_TYPES.get(_number(specs[0], 1, "machine_type"), "") if specs else ""
 
 
 def _extensions(specs: Sequence[Spec]) -> dict[str, str]:
-    """extensions.Layer: 2 metadata, of which 1 name and 2 version."""
+    """extensions.Layer: 2 metadata with 1 name and 2 version."""
     found = {}
     for spec in specs:
         metadata = _spec(_bytes(spec, 2, "metadata"))
@@ -105,7 +105,7 @@ _READERS: Final[Mapping[Part, Callable[[Sequence[Spec]], Any]]] = {
 
 
 def _specs(ref: ResourceRef, answers: Sequence[bytes]) -> list[Spec]:
-    """The specs of what was asked for, by id."""
+    """Return the specs of the requested resources, sorted by id."""
     if len(answers) > (1 if ref.id else MAX_RESOURCES):
         raise InvalidResponse(f"{len(answers)} answers for {ref.step}")
     found = {}

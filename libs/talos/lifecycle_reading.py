@@ -1,4 +1,4 @@
-"""Bytes from a machine -> its stage, and the members of its cluster. Read by hand, like the envelopes."""
+"""Reads the stage of a machine and the members of its cluster, without generated decoders."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from libs.talos.proto.strict import Malformed, fields
 from libs.talos.resources import MACHINE_STATUS, MEMBERS
 from libs.talos.validation import InvalidResponse, parse_resource, require_id, require_number
 
-MAX_MEMBERS: Final = 2048  # the discovery service takes 1024 of a cluster
+MAX_MEMBERS: Final = 2048  # the discovery service accepts 1024 per cluster
 _STAGE: Final = 1  # field number in MachineStatusSpec
 _LARGEST: Final = 2**32 - 1
 _STAGES: Final = {
@@ -24,27 +24,27 @@ _STAGES: Final = {
 
 
 def read_stage(answer: bytes) -> str:
-    """The stage from a GetResponse; "" for one that nobody knows. Raises Unreadable, as all here."""
+    """Return the stage of a GetResponse, "" if unknown. As all functions here, raises InvalidResponse."""
     return read_stage_resource(parse_resource(answer))
 
 
 def read_stage_resource(resource: Resource) -> str:
-    """The stage, from its resource."""
+    """Return the stage of a resource."""
     require_id(resource, MACHINE_STATUS)
     return decode_stage(resource.spec)
 
 
 def decode_stage(spec: bytes) -> str:
-    """The stage, from the bytes of a MachineStatusSpec; whether the machine is ready is left out."""
+    """Return the stage of an encoded MachineStatusSpec, without the readiness."""
     try:
-        told = dict(fields(spec)).get(_STAGE, 0)
+        stage = dict(fields(spec)).get(_STAGE, 0)
     except Malformed as error:
         raise InvalidResponse(str(error)) from error
-    return _STAGES.get(require_number(told, "stage", 0, _LARGEST), "")
+    return _STAGES.get(require_number(stage, "stage", 0, _LARGEST), "")
 
 
 def read_member_names(answers: Sequence[bytes]) -> frozenset[str]:
-    """The node names of all members, from ListResponses: Talos has a member under its node's name."""
+    """Return the node names of all members from ListResponses: the id of a member is its node name."""
     if len(answers) > MAX_MEMBERS:
         raise InvalidResponse(f"more than {MAX_MEMBERS} members")
     return frozenset(require_id(parse_resource(answer), MEMBERS) for answer in answers)

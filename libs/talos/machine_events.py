@@ -1,4 +1,4 @@
-"""Messages of COSI watches -> what a machine looks like when they open, and whether it has changed since."""
+"""Reads messages of COSI watches: the state of a machine when they open, and whether it has changed."""
 
 from collections.abc import Callable
 from typing import Final
@@ -29,76 +29,67 @@ def _identity(spec: bytes) -> bytes:
 
 
 class WatchErrored(Exception):
-    """The server says that this watch will carry nothing more (a slow reader, for one)."""
-
-
-def count_changes(answer: bytes) -> int:
-    """How many events of one WatchResponse tell of another spec.
-
-    An event that changed only metadata (a version, a finalizer) is none. Raises WatchErrored, Unreadable.
-    """
-    return sum(map(_is_change, _events(answer)))
+    """The server ended the watch with an error, for example because the client read too slowly."""
 
 
 class WatchSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What is watched, as the watches found it: a look whose facts agree has missed nothing."""
+    """The watched state when the watches opened. A query with equal facts has missed no change."""
 
-    platform: PlatformMetadata | None  # None while Talos has none
+    platform: PlatformMetadata | None  # None while the resource does not exist
     addresses: tuple[AddressStatus, ...]
     node_name: str
-    stage: str = ""  # where it is watched
+    stage: str = ""  # if it is watched
 
     def matches(self, facts: MachineFacts) -> bool:
-        """Whether a look saw the same, as far as it is watched."""
+        """Return whether a query returned the same watched facts."""
         seen = (facts.platform, facts.addresses, facts.node_name, facts.stage)
         return seen == (self.platform, self.addresses, self.node_name, self.stage)
 
 
 class WatchOpening:
-    """How one watch opens: an empty message, the state of now, then changes."""
+    """The beginning of one watch: an empty message, the current state, then changes."""
 
     __slots__ = ("_asked", "_found", "_is_open", "_messages", "_read", "_size")
 
     def __init__(self, ref: ResourceRef) -> None:
         self._asked = ref
-        self._read = (
-            decode_stage if ref == MACHINE_STATUS else _identity
-        )  # whether it is ready comes and goes
+        self._read = decode_stage if ref == MACHINE_STATUS else _identity  # the readiness in it changes often
         self._is_open = False
         self._found: list[Resource] = []
-        self._messages = 0  # and their bytes, until it is open
+        self._messages = 0  # number and bytes of messages until the watch is open
         self._size = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether the state of now has been told in full."""
+        """Whether the watch has sent the whole current state."""
         return self._is_open
 
     @property
     def initial_resources(self) -> list[Resource]:
-        """The state of now, once it has been told."""
+        """The state when the watch opened."""
         return self._found
 
     def release(self) -> None:
-        """The state of now has been read."""
+        """Free the state after it was read."""
         self._found = []
 
-    def apply(self, answer: bytes) -> bool:
-        """Whether one WatchResponse tells of a change; the state that the watch begins with is none.
+    def apply(self, answer: bytes) -> int:
+        """Apply a WatchResponse; return the number of events that change a spec.
 
-        Raises WatchErrored, Unreadable.
+        The initial state is no change, and neither is an update of metadata alone (a version, a finalizer).
+        Raises WatchErrored, InvalidResponse.
         """
         if not self._is_open:
-            self._judge_length(len(answer))
+            self._check_length(len(answer))
         changes = 0
         for event in _events(answer):
             if self._is_open:
                 changes += _is_change(event, self._read)
             else:
                 self._begin(event)
-        return changes > 0
+        return changes
 
-    def _judge_length(self, size: int) -> None:
+    def _check_length(self, size: int) -> None:
         self._messages += 1
         self._size += size
         if self._size > MAX_RESPONSE_BYTES or self._messages > MAX_MESSAGES:
@@ -119,7 +110,7 @@ class WatchOpening:
 
 
 def build_snapshot(openings: dict[ResourceRef, WatchOpening]) -> WatchSnapshot:
-    """What the watches found, by what they watch. Raises Unreadable."""
+    """Return the state that the watches found. Raises InvalidResponse."""
     found = {asked: opening.initial_resources for asked, opening in openings.items()}
     platform, name, status = found.pop(PLATFORM_METADATA), found.pop(NODENAME), found.pop(MACHINE_STATUS, [])
     (addresses,) = found.values()
@@ -142,7 +133,7 @@ def _events(answer: bytes) -> list[Event]:
     return found
 
 
-def _is_change(event: Event, read: Callable[[bytes], object] = _identity) -> bool:
+def _is_change(event: Event, read: Callable[[bytes], object]) -> bool:
     if event.kind not in _STATE_EVENTS:
         return False
     return event.kind != EventType.UPDATED or read(_spec_of(event.resource)) != read(_spec_of(event.old))

@@ -1,4 +1,4 @@
-"""Bytes from a machine -> facts. Nothing a machine can send has another outcome than facts or Unreadable."""
+"""Reads facts from the responses of a machine. Any other response raises InvalidResponse."""
 
 import ipaddress
 import re
@@ -61,12 +61,12 @@ class MachineConfigNetworks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_platform(answer: bytes) -> PlatformMetadata:
-    """PlatformMetadata from a GetResponse."""
+    """Return PlatformMetadata from a GetResponse."""
     return read_platform_resource(parse_resource(answer))
 
 
 def read_platform_resource(resource: Resource) -> PlatformMetadata:
-    """PlatformMetadata from its resource."""
+    """Return PlatformMetadata from its resource."""
     spec = _spec_of(resource, PLATFORM_METADATA, PlatformMetadataSpec)
     if len(spec.tags) > MAX_TAGS:
         raise InvalidResponse(f"more than {MAX_TAGS} tags")
@@ -88,7 +88,7 @@ def read_platform_resource(resource: Resource) -> PlatformMetadata:
 
 
 def read_system(answer: bytes) -> SystemInformation:
-    """SystemInformation from a GetResponse; bytes that are not UTF-8 become the replacement character."""
+    """Return SystemInformation from a GetResponse; invalid UTF-8 becomes the replacement character."""
     spec = _get(answer, SYSTEM_INFORMATION, SystemInformationSpec)
     texts = {
         name: require_smbios_text(getattr(spec, name), name) for name in SystemInformation.__struct_fields__
@@ -97,14 +97,14 @@ def read_system(answer: bytes) -> SystemInformation:
 
 
 def read_addresses(answers: Sequence[bytes]) -> tuple[AddressStatus, ...]:
-    """AddressStatus from ListResponses, by id; an entry whose address is not set is none."""
+    """Return the AddressStatus of ListResponses, sorted by id, without entries whose address is not set."""
     if len(answers) > MAX_ADDRESSES:
         raise InvalidResponse(f"more than {MAX_ADDRESSES} addresses")
     return read_address_resources([parse_resource(answer) for answer in answers])
 
 
 def read_address_resources(resources: Sequence[Resource]) -> tuple[AddressStatus, ...]:
-    """AddressStatus from their resources, by id."""
+    """Return the AddressStatus of resources, sorted by id."""
     if len(resources) > MAX_ADDRESSES:
         raise InvalidResponse(f"more than {MAX_ADDRESSES} addresses")
     statuses: dict[str, AddressStatus | None] = {}
@@ -117,12 +117,12 @@ def read_address_resources(resources: Sequence[Resource]) -> tuple[AddressStatus
 
 
 def read_node_name(answer: bytes) -> str:
-    """The name that the kubelet registers with; "" when it is not known yet."""
+    """Return the name under which the kubelet registers; "" if it is not known yet."""
     return read_node_name_resource(parse_resource(answer))
 
 
 def read_node_name_resource(resource: Resource) -> str:
-    """The name that the kubelet registers with, from its resource."""
+    """Return the name under which the kubelet registers, from its resource."""
     name = require_text(_spec_of(resource, NODENAME, NodenameSpec).nodename, "nodename")
     if name and not _NODE_NAME.match(name):
         raise InvalidResponse(f"{name[:80]!r} is not a node name")
@@ -130,12 +130,12 @@ def read_node_name_resource(resource: Resource) -> str:
 
 
 def read_cluster_name(answer: bytes) -> str:
-    """The cluster's name in the machine config; "" if it has none."""
+    """Return the cluster name of the machine config; "" without one."""
     return require_text(_get(answer, CLUSTER_INFO, InfoSpec).cluster_name, "cluster_name")
 
 
 def read_cluster_networks(answer: bytes) -> MachineConfigNetworks:
-    """Pod and service networks from a control plane's ControllerManagerConfig."""
+    """Return pod and service networks from a control plane's ControllerManagerConfig."""
     spec = _get(answer, CONTROLLER_MANAGER, ControllerManagerConfigSpec)
     return MachineConfigNetworks(
         pod_cidrs=_cidrs(spec.pod_cid_rs, "pod CIDR"),
@@ -178,7 +178,7 @@ def _address_status(spec: AddressStatusSpec, identifier: str) -> AddressStatus |
 
 
 def _address(prefix: NetIpPrefix, identifier: str) -> str:
-    """Text such as "10.0.0.5/24", as Go writes it; "" if the address is not set."""
+    """Return the address in Go's format, such as "10.0.0.5/24"; "" if it is not set."""
     raw = require_bytes(prefix.ip, "ip")
     if len(raw) not in {0, 4, 16}:
         raise InvalidResponse(f"the address of {identifier!r} is neither 4 nor 16 bytes long")

@@ -1,4 +1,4 @@
-"""COSI watches on one machine: what it looks like when they open, then that it has changed."""
+"""COSI watches on one machine: its state when they open, and then whether it has changed."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from libs.talos.waiter_event import WaiterEvent
 
 
 class MachineWatch:
-    """Watches platform metadata, addresses and node name, or what else is said, while its context lasts."""
+    """Watches resources of a machine while its context is open, by default WATCHED_RESOURCES."""
 
     def __init__(self, machine: str, resources: Sequence[ResourceRef] = WATCHED_RESOURCES) -> None:
         self._machine = machine
@@ -43,7 +43,7 @@ class MachineWatch:
             watch.cancel()
 
     async def open(self, channel: TalosChannel, headers: dict[str, str], *, deadline: float) -> WatchSnapshot:
-        """What the watches found when they opened: every later change will be told.
+        """Open the watches; return the current state. All later changes are reported.
 
         Raises MachineUnavailable.
         """
@@ -69,7 +69,7 @@ class MachineWatch:
                 watch.opening.release()
 
     async def wait_for_change(self, read_deadline_seconds: float) -> bool:
-        """True if something has changed since the last call, False if a stream has ended or all are silent.
+        """Return True after a change since the last call, False if a watch has ended or all are silent.
 
         Silence may be a half-open connection, so it ends the watch. Raises MachineUnavailable.
         """
@@ -88,7 +88,7 @@ class MachineWatch:
         return [watch.asked for watch in self._watches if not watch.opening.is_open]
 
     def _has_ended(self) -> bool:
-        """Raises MachineUnavailable, unless the server ended a watch without any reason."""
+        """Return whether a watch has ended. Raises MachineUnavailable if it ended with a reason."""
         for asked, error in self._ended:
             match error:
                 case None:
@@ -124,7 +124,7 @@ class MachineWatch:
 
 
 class _Watch:
-    """One of them."""
+    """One watch."""
 
     __slots__ = ("_call", "_on_end", "_on_message", "asked", "opening")
 
@@ -149,9 +149,9 @@ class _Watch:
 
     def on_message(self, message: bytes) -> bool:
         was_open = self.opening.is_open
-        has_changed = self.opening.apply(message)
+        changes = self.opening.apply(message)
         if self.opening.is_open:
-            self._on_message(has_changed)
+            self._on_message(changes > 0)
         return was_open
 
     def on_end(self, error: Exception | None) -> None:

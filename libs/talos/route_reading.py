@@ -1,4 +1,4 @@
-"""RouteStatuses -> gateways. There may be many: one route per node or per pod, as the CNI likes."""
+"""Reads gateways from RouteStatuses, of which a CNI may create one per node or pod."""
 
 import ipaddress
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ _GATEWAY, _NEXT_HOP, _GATEWAY_OF_HOP, _IP = 4, 14, 1, 1  # field numbers; next h
 
 
 def read_gateways(answers: Sequence[bytes]) -> tuple[str, ...]:
-    """Addresses of all gateways, sorted, each once; those of a link (fe80::1) are not among them.
+    """Return the addresses of all gateways, sorted and without duplicates and link-local ones (fe80::1).
 
-    Raises Unreadable.
+    Raises InvalidResponse.
     """
     if len(answers) > MAX_ROUTES:
         raise InvalidResponse(f"more than {MAX_ROUTES} routes")
@@ -48,7 +48,7 @@ def _iter_gateways(spec: bytes) -> Iterator[ipaddress.IPv4Address | ipaddress.IP
 
 
 def _address(raw: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Go's binary form: empty = none, 4 bytes, or 16, which a zone may follow. IPv4-mapped is IPv4."""
+    """Parse Go's binary form: empty = none, 4 bytes, or 16 bytes with an optional zone."""
     if not raw:
         return None
     if len(raw) == 4:
@@ -60,7 +60,7 @@ def _address(raw: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
 
 
 def _last(message: object, field: int) -> bytes:
-    """The last value of that field of a message, empty without one."""
+    """Return the last value of that field of a message, empty without one."""
     found = b""
     for number, value in _fields(message):
         if number == field:

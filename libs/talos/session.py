@@ -1,4 +1,4 @@
-"""Connections to the endpoints of the present credentials; new credentials mean new connections."""
+"""Connections to the endpoints of the current credentials; new credentials get new connections."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -13,14 +13,14 @@ from libs.talos.endpoint_selector import EndpointSelector
 from libs.talos.faults import translate_connection_error
 from libs.talos.talosconfig import CredentialsError, Endpoint
 
-# A machine that floods its watches fills the window of their connection: calls must not wait for that, so
-# watches have connections of their own.
+# A machine that floods its watches fills the window of their connection. Watches have their own connections,
+# so that calls do not wait.
 Purpose = Literal["calls", "watches"]
 PURPOSES: Final[tuple[Purpose, ...]] = ("calls", "watches")
 
 
 class MachineUnavailable(Exception):
-    """No facts, and why."""
+    """The machine returned no facts; `fault` has the reason."""
 
     def __init__(self, fault: MachineFault) -> None:
         super().__init__(f"{fault.kind}: {fault.step}: {fault.message}")
@@ -28,7 +28,7 @@ class MachineUnavailable(Exception):
 
 
 class TalosSession:
-    """Gives a connected channel for a machine, by an endpoint that works, with the credentials of now."""
+    """Provides connected channels to machines over a working endpoint, with the current credentials."""
 
     def __init__(
         self, store: CredentialStore, *, clock: Callable[[], datetime], connect_seconds: float
@@ -42,7 +42,7 @@ class TalosSession:
         self._retired: list[TalosChannel] = []
 
     def credentials(self) -> Credentials:
-        """Those of now. Raises MachineUnavailable (no_endpoint)."""
+        """Return the current credentials. Raises MachineUnavailable (no_endpoint)."""
         try:
             found = self._store.current(self._clock())
         except CredentialsError as error:
@@ -56,9 +56,9 @@ class TalosSession:
     async def channel(
         self, machine: str, purpose: Purpose, *, deadline: float, without: Collection[Endpoint] = ()
     ) -> TalosChannel:
-        """A connected channel to ask for that machine; `deadline` is on the event loop's clock.
+        """Return a connected channel for that machine; `deadline` is on the event loop's clock.
 
-        Endpoints that refuse are put aside and the next one is tried. Raises MachineUnavailable.
+        A failing endpoint gets a backoff, and the next one is tried. Raises MachineUnavailable.
         """
         for is_last in (False, True):
             credentials = self.credentials()
@@ -92,7 +92,7 @@ class TalosSession:
                 fault = translate_connection_error(
                     kind, reason, endpoint=str(endpoint), certificate_problem=problem
                 )
-                # While it is dialling it was our deadline that ended, not the attempt.
+                # If the attempt is still running, only the deadline of this call has ended.
                 if not channel.is_connecting and credentials is self._credentials:
                     self._endpoint_selector.mark_failed(endpoint, fault, self._now())
             else:
@@ -101,11 +101,11 @@ class TalosSession:
         return fault or self._endpoint_selector.get_first_fault(credentials.endpoints) or _NO_OTHER
 
     def use_next_endpoint(self, machine: str) -> None:
-        """The endpoint did not reach the machine: ask by another one next time."""
+        """Use another endpoint for this machine, because the current one does not reach it."""
         self._endpoint_selector.use_next_endpoint(machine)
 
     def problem(self) -> str:
-        """Why no machine can be asked, or will soon not be: for readiness; "" if all is well."""
+        """Return why no machine can be queried, now or soon, for readiness; "" without a problem."""
         try:
             credentials = self.credentials()
         except MachineUnavailable as error:
@@ -114,17 +114,17 @@ class TalosSession:
         return outage.message if outage else self._store.problem
 
     async def close(self) -> None:
-        """Close every connection; calls under way fail."""
+        """Close every connection; running calls fail."""
         channels = [*self._channels.values(), *self._retired]
         await asyncio.gather(*(channel.close() for channel in channels))
 
     def _reload_credentials(self, credentials: Credentials) -> bool:
-        """Talos refused us with them: the file may hold others by now."""
+        """Reload credentials that Talos rejected; return whether they changed."""
         try:
             self._store.reload(self._clock())
             return self.credentials().digest != credentials.digest
         except (CredentialsError, MachineUnavailable):
-            return False  # the refusal says what is wrong; the store remembers what is wrong with the file
+            return False  # the rejection has the reason; the store keeps the problem of the file
 
     def _adopt(self, credentials: Credentials) -> None:
         for channel in self._channels.values():

@@ -1,4 +1,4 @@
-"""The talosconfig file, and where Talos's own client looks for it."""
+"""Parses the talosconfig file, and lists its default paths as Talos' client does."""
 
 import base64
 import binascii
@@ -19,11 +19,11 @@ _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za
 
 
 class CredentialsError(Exception):
-    """Why there are no usable credentials: names the file, and the context and field if there is one."""
+    """There are no usable credentials; the text names the file, the context and the field."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where an apid listens."""
+    """The address of an apid."""
 
     host: str  # an IP address (IPv6 without brackets) or a name
     port: int
@@ -33,7 +33,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class TalosConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One context of a talosconfig; the PEM texts are decoded but not looked into."""
+    """One context of a talosconfig; the PEM texts are decoded but not validated."""
 
     context: str
     cluster: str  # "" in the file that a cluster writes for its service accounts
@@ -53,7 +53,7 @@ class _Context(msgspec.Struct, rename={"certificate": "crt"}):
     certificate: str | None = ""
     key: str | None = ""
     cluster: str = ""
-    auth: object = None  # of proxies before apid: basic, siderov1; any shape, as a certificate needs none
+    auth: object = None  # for proxies before apid: basic, siderov1; not validated
 
 
 class _File(msgspec.Struct):
@@ -62,7 +62,7 @@ class _File(msgspec.Struct):
 
 
 def list_candidate_files(environment: Mapping[str, str], home: Path) -> tuple[Path, ...]:
-    """Where a talosconfig may be: the first that exists is the one, even if TALOSCONFIG names another."""
+    """Return candidate paths of the talosconfig: the first existing one is used, also with TALOSCONFIG."""
     talos_home = Path(environment.get("TALOS_HOME", ""))
     named = environment.get("TALOSCONFIG", "")
     usual = talos_home / "config" if talos_home.is_absolute() else home / ".talos" / "config"
@@ -70,14 +70,14 @@ def list_candidate_files(environment: Mapping[str, str], home: Path) -> tuple[Pa
 
 
 def parse_talosconfig(text: bytes, *, source: str, endpoints: str = "") -> TalosConfig:
-    """The current context. `endpoints` (TALOS_ENDPOINTS, comma separated) overrides those of the file."""
+    """Parse the current context. `endpoints` (TALOS_ENDPOINTS, comma-separated) overrides the file's."""
     name, context = _current_context(text, source)
     where = f"{source}: context {name!r}"
     _refuse_auth_alone(context, where)
     named = [part.strip() for part in endpoints.split(",") if part.strip()]
     listed = named or [*(context.endpoints or ()), *([context.target] if context.target else [])]
     if not listed:
-        raise CredentialsError(f"{where}: field endpoints: names no Talos endpoint, nor does TALOS_ENDPOINTS")
+        raise CredentialsError(f"{where}: field endpoints: no Talos endpoint, and TALOS_ENDPOINTS is empty")
     origin = "TALOS_ENDPOINTS" if named else f"{where}: field endpoints"
     return TalosConfig(
         context=name,
@@ -98,19 +98,15 @@ def _current_context(text: bytes, source: str) -> tuple[str, _Context]:
         raise CredentialsError(f"{source}: not a talosconfig: {error}") from error
     contexts = file.contexts or {}
     if not file.context:
-        raise CredentialsError(
-            f"{source}: field context: names no current context (there are: {_names(contexts)})"
-        )
+        raise CredentialsError(f"{source}: field context: no current context (existing: {_names(contexts)})")
     context = contexts.get(file.context)
     if context is None:
-        raise CredentialsError(
-            f"{source}: there is no context {file.context!r} (there are: {_names(contexts)})"
-        )
+        raise CredentialsError(f"{source}: no context {file.context!r} (existing: {_names(contexts)})")
     return file.context, context
 
 
 def _refuse_auth_alone(context: _Context, where: str) -> None:
-    """Only a proxy in front of apid reads `auth`, such as Omni's: a certificate is used beside it."""
+    """Reject `auth` without a certificate: only a proxy before apid uses it, such as Omni's."""
     auth = context.auth
     if not isinstance(auth, dict) or (context.certificate or "").strip() or (context.key or "").strip():
         return
@@ -135,7 +131,7 @@ def _names(contexts: Mapping[str, object]) -> str:
 
 def _pem(text: str | None, field: str) -> bytes:
     if text is None or not text.strip():
-        raise CredentialsError(f"{field}: is missing; a client certificate with its key and CA is needed")
+        raise CredentialsError(f"{field}: missing; a client certificate with its key and CA is required")
     try:
         decoded = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -146,7 +142,7 @@ def _pem(text: str | None, field: str) -> bytes:
 
 
 def _endpoint(text: str, origin: str) -> Endpoint:
-    """`host`, `host:port`, IPv6 with or without brackets, each also with a scheme (https means port 443)."""
+    """Parse `host` or `host:port`, IPv6 with or without brackets, each with an optional scheme."""
     scheme, _, rest = text.rpartition("://")
     host, port = _host_and_port(rest.rstrip("/"))
     if not port:

@@ -1,4 +1,4 @@
-"""What a machine sent, held to what it may be: everything else is Unreadable."""
+"""Validates responses of machines; any other value raises InvalidResponse."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ MAX_TEXT_CHARS: Final = 1024
 
 
 class InvalidResponse(Exception):
-    """What no Talos would send; the text says what was wrong with it."""
+    """A response that no Talos would send; the text gives the reason."""
 
 
 def parse_resource(answer: bytes) -> Resource:
-    """The resource in a GetResponse or ListResponse. Raises Unreadable, as all here."""
+    """Return the resource of a GetResponse or ListResponse. Raises InvalidResponse, as all functions here."""
     try:
         return decode_response(answer)
     except Malformed as error:
@@ -22,20 +22,20 @@ def parse_resource(answer: bytes) -> Resource:
 
 
 def require_id(resource: Resource, ref: ResourceRef) -> str:
-    """The id, once the resource is known to be what was asked for."""
-    told = (
+    """Return the id of a resource; raise if it is not the requested one."""
+    received = (
         require_text(resource.namespace, "namespace"),
         require_text(resource.type, "type"),
         require_text(resource.id, "id"),
     )
-    if told[:2] != (ref.namespace, ref.type) or told[2] != (ref.id or told[2]) or not told[2]:
+    if received[:2] != (ref.namespace, ref.type) or not received[2] or ref.id not in ("", received[2]):
         wanted = f"{ref.namespace}/{ref.type}/{ref.id or '*'}"
-        raise InvalidResponse(f"asked for {wanted}, answered with {'/'.join(told)[:200]!r}")
-    return told[2]
+        raise InvalidResponse(f"requested {wanted}, received {'/'.join(received)[:200]!r}")
+    return received[2]
 
 
 def require_text(value: object, what: str) -> str:
-    """A text of bounded length."""
+    """Return a text of limited length."""
     if not isinstance(value, str):
         raise InvalidResponse(f"{what} is not text")
     if len(value) > MAX_TEXT_CHARS:
@@ -44,26 +44,26 @@ def require_text(value: object, what: str) -> str:
 
 
 def require_smbios_text(value: object, what: str) -> str:
-    """A text as a board maker left it; bytes that are not UTF-8 become the replacement character."""
+    """Return a text from SMBIOS; bytes that are not UTF-8 become the replacement character."""
     return require_text(require_bytes(value, what).decode(errors="replace"), what)
 
 
 def require_bytes(value: object, what: str) -> bytes:
-    """Bytes."""
+    """Return bytes."""
     if not isinstance(value, bytes):
         raise InvalidResponse(f"{what} is not made of bytes")
     return value
 
 
 def require_number(value: object, what: str, low: int, high: int) -> int:
-    """A number between those two, both included."""
+    """Return a number between `low` and `high`, inclusive."""
     if not isinstance(value, int) or not low <= value <= high:
         raise InvalidResponse(f"{what} is not a number between {low} and {high}")
     return value
 
 
 def require_bool(value: object, what: str) -> bool:
-    """True or false."""
+    """Return a bool."""
     if not isinstance(value, bool):
         raise InvalidResponse(f"{what} is neither true nor false")
     return value

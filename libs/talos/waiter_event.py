@@ -1,10 +1,10 @@
-"""Wakes the one who waits: thousands do at a time, and an asyncio.Event has 760 bytes for more waiters."""
+"""An event for a single waiter. Thousands exist at a time, and an asyncio.Event needs 760 bytes."""
 
 import asyncio
 
 
 class WaiterEvent:
-    """An event that has come or not, for one waiter."""
+    """An event with at most one waiter."""
 
     __slots__ = ("_is_set", "_waiter")
 
@@ -13,17 +13,17 @@ class WaiterEvent:
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """It has come."""
+        """Set the event and wake the waiter."""
         self._is_set = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def clear(self) -> None:
-        """Wait for the next."""
+        """Reset the event."""
         self._is_set = False
 
     async def wait(self) -> None:
-        """Return once it has come."""
+        """Return when the event is set."""
         if self._is_set:
             return
         self._waiter = asyncio.get_running_loop().create_future()

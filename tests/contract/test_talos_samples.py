@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from libs.common.contract.machine import Inventory, Processors
 from libs.talos.inventory_reading import read_part
-from libs.talos.machine_events import WatchErrored, count_changes
+from libs.talos.machine_events import WatchErrored, WatchOpening
 from libs.talos.machine_reading import (
     read_addresses,
     read_cluster_name,
@@ -19,7 +19,7 @@ from libs.talos.machine_reading import (
     read_platform,
     read_system,
 )
-from libs.talos.resources import Part
+from libs.talos.resources import NODENAME, Part
 from libs.talos.validation import InvalidResponse
 from services.metadata.nodes.inventory_state import get_part
 
@@ -57,6 +57,9 @@ VALID = [case for case in CASES if not case.sample.invalid]
 INVALID = [case for case in CASES if case.sample.invalid]
 
 
+AN_EMPTY_EVENT = b"\x0a\x00"  # with which a watch on one resource opens
+
+
 def read(reads: str, message: bytes) -> Any:
     match reads:
         case "platform":
@@ -76,8 +79,10 @@ def read(reads: str, message: bytes) -> Any:
             value = list(value) if isinstance(value, tuple) else value
             return every_field(value) if isinstance(value, msgspec.Struct) else value
         case "watch":
+            opening = WatchOpening(NODENAME)
+            opening.apply(AN_EMPTY_EVENT)
             try:
-                return count_changes(message)
+                return opening.apply(message)
             except WatchErrored as error:
                 return str(error)
     raise AssertionError(f"no reader for {reads}")

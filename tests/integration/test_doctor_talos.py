@@ -78,7 +78,7 @@ async def test_a_certificate_that_has_expired_and_a_file_that_is_missing_or_spoi
     old = datetime.now(UTC) - timedelta(days=2)
     expired = fleet.write_talosconfig(tmp_path / "config", issued_at=old)
     assert "expired" in told(await looked(monkeypatch, expired, FIRST))
-    assert "there is no talosconfig" in told(await looked(monkeypatch, tmp_path / "nothing"))
+    assert "no talosconfig" in told(await looked(monkeypatch, tmp_path / "nothing"))
     spoilt = tmp_path / "spoilt"
     spoilt.write_text("context: [")
     assert "not a talosconfig" in told(await looked(monkeypatch, spoilt))

@@ -82,7 +82,7 @@ async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_a
     await cluster.join(ONE)
     said = await cluster.explain(await cluster.asks(ONE), TALOSCONFIG="none")
     assert said.status == 2
-    assert "unknown  machine     cannot access the Talos API: there is no talosconfig" in said.out
+    assert "unknown  machine     cannot access the Talos API: no talosconfig" in said.out
     assert "Give access to Talos with --talosconfig" in said.out
     assert "passed   signature" in said.out
     said = await cluster.explain(

@@ -150,7 +150,7 @@ async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_a
     await cluster.join(ONE)
     said = await cluster.explain("shows-1", TALOSCONFIG="none")
     assert said.status == 2
-    assert "unknown  machine     cannot access the Talos API: there is no talosconfig" in said.out
+    assert "unknown  machine     cannot access the Talos API: no talosconfig" in said.out
     await initialized(cluster, ONE)
     assert (await cluster.explain("shows-1", "--without-talos", TALOSCONFIG="none")).status == 0
 

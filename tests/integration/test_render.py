@@ -198,7 +198,7 @@ async def test_facts_that_were_kept_are_shown_without_the_cluster(operator: Oper
         (
             (),
             {"TALOSCONFIG": "none"},
-            "cannot access the Talos API: there is no talosconfig: none of these files",
+            "cannot access the Talos API: no talosconfig: none of these files",
         ),
         (("--talos-endpoints", "127.0.0.1:1"), {}, "no connection to 127.0.0.1:1"),
         (("--from-cluster", "none"), {}, "none: Node not found"),

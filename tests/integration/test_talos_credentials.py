@@ -98,7 +98,7 @@ async def test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_th
         await rotating.restore_endpoint(0)
         fault = await query_fault(api, IP)
         assert (fault.kind, fault.step) == ("certificate", "connect")
-        assert "its certificate is not accepted" in fault.message
+        assert "its certificate is not trusted" in fault.message
         rotating.write_talosconfig(config)
         # The rejection itself triggers a check of the file.
         assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
@@ -153,7 +153,7 @@ async def test_a_certificate_of_another_cluster_is_not_accepted_by_talos(
     async with asking(config) as api:
         fault = await query_fault(api, IP)
     assert (fault.kind, fault.step) == ("certificate", "connect")
-    assert "our certificate is not accepted" in fault.message
+    assert "our client certificate is not accepted" in fault.message
 
 
 async def test_a_server_of_another_cluster_is_not_trusted_by_us(rotating: MachineFleet, tmp_path: Path):

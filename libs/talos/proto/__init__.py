@@ -1,1 +1,1 @@
-"""Messages of the Talos API: the .proto files are ours, `generated` is made from them by `make protos`."""
+"""Messages of the Talos API. `make protos` generates `generated` from our .proto files."""

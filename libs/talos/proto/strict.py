@@ -1,4 +1,4 @@
-"""Decoding that refuses what betterproto2 lets pass: truncated fields and foreign wire types."""
+"""Strict decoding: rejects truncated fields and wrong wire types, which betterproto2 accepts."""
 
 from collections.abc import Iterator
 from typing import Final, Protocol, Self, TypeVar
@@ -11,28 +11,28 @@ class Message(Protocol):
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
-        """Decode, leniently."""
+        """Decode leniently."""
 
 
 M = TypeVar("M", bound=Message)
 
 
 class Malformed(Exception):
-    """Bytes that are not the protobuf message they are said to be."""
+    """The bytes are not the expected protobuf message."""
 
 
 def parse(message: type[M], data: bytes) -> M:
-    """The decoded message. Raises Malformed and nothing else; fields may still have the wrong Python type."""
+    """Decode a message. Raises Malformed and no other exception; fields may have the wrong Python type."""
     for _ in fields(data):
-        pass  # one that is cut off is refused here
+        pass  # rejects truncated fields
     try:
         return message.parse(data)
-    except Exception as error:  # the library raises whatever hostile bytes lead to (KeyError, EOFError, ...)
+    except Exception as error:  # hostile bytes make the library raise many types (KeyError, EOFError, ...)
         raise Malformed(f"{message.__name__} is not decodable: {type(error).__name__}: {error}") from error
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field, in order: an int, or bytes where the length is known.
+    """Yield number and value of each field in order: an int, or bytes if the length is known.
 
     Raises Malformed.
     """

@@ -36,7 +36,7 @@ from tests.service_flow import REFUSED
 
 KNOWN = ApprovalPolicy(service_networks=POLICY.service_networks, api_endpoint=POLICY.api_endpoint)
 NETWORKS = msgspec.structs.replace(KNOWN, allowed_networks=("10.0.0.0/8",))
-NO_TALOS = "cannot access the Talos API: there is no talosconfig"
+NO_TALOS = "cannot access the Talos API: no talosconfig"
 
 
 def filed(

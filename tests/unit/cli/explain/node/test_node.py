@@ -238,7 +238,7 @@ EVIDENCE: Final[dict[str, tuple[NodeEvidence, DeletionPolicy]]] = {
     "replaced-but-ready": (evidence(node(), ANOTHER, answered_by=REPLACED), TERMS),
     "shut-down": (evidence(node(SILENT_KUBELET), SILENCE, flow=GOING), TERMS),
     "preempted": (evidence(PREEMPTED, SILENCE), SPOT),
-    "without-access": (evidence(joining(), not_queried_reason="cannot access the Talos API: there is no "
+    "without-access": (evidence(joining(), not_queried_reason="cannot access the Talos API: no "
         "talosconfig"), TERMS),
     "without-talos": (
         evidence(node(), not_queried_reason="not queried: --without-talos", is_query_skipped=True),
