@@ -1,4 +1,4 @@
-"""The file of --cloud-config on disk: read within bounds, and looked at again for what has changed in it."""
+"""Reads the --cloud-config file with a size limit, and detects its changes."""
 
 import asyncio
 import os
@@ -13,23 +13,23 @@ from libs.common.cloud_config.document import CloudConfigError, parse_cloud_conf
 from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.safe_yaml import MAX_BYTES
 
-_LOOK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 
 
 class UnreadableFile(msgspec.Struct, frozen=True):
-    """There is no content; why, in words."""
+    """The file has no readable content, with the reason."""
 
     reason: str
 
 
 def read_config_file(path: Path) -> bytes | UnreadableFile:
-    """The content, of a longer file than is accepted only as much as shows that it is too long."""
+    """Return the content, cut at one byte above the size limit, so that a parser rejects it."""
     try:
-        # A pipe or device in its place must neither block nor never end.
+        # O_NONBLOCK: a pipe or device in its place must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return UnreadableFile(error.strerror or str(error))
-    except ValueError as error:  # a NUL in the name
+    except ValueError as error:  # a NUL character in the name
         return UnreadableFile(str(error))
     try:
         mode = os.fstat(descriptor).st_mode
@@ -44,7 +44,7 @@ def read_config_file(path: Path) -> bytes | UnreadableFile:
 
 
 def parse_config_file(content: bytes | UnreadableFile, path: Path) -> CloudConfig | CloudConfigError:
-    """What that content says, or every mistake in it."""
+    """Return the parsed content, or an error with every mistake."""
     if isinstance(content, UnreadableFile):
         return CloudConfigError(str(path), (Finding(problem=f"cannot be read: {content.reason}"),))
     try:
@@ -54,22 +54,22 @@ def parse_config_file(content: bytes | UnreadableFile, path: Path) -> CloudConfi
 
 
 class CloudConfigReloader:
-    """Watches one file by its content, so that in-place edits and swapped symlinks (ConfigMaps) are the same.
+    """Watches one file by content, so that in-place edits and swapped symlinks (ConfigMaps) work alike.
 
-    A content counts once it was seen twice in a row: half a file is often valid YAML, and an emptied one
-    would take every rule away. The same holds for a file that is missing for a moment.
+    New content is used after two equal polls: half a file is often valid YAML, and an empty one would remove
+    all rules. The same applies to a file that is missing for a moment.
     """
 
     def __init__(self, path: Path, initial_config: CloudConfig) -> None:
         self._path = path
-        self._known: CloudConfig | None = initial_config  # None = mistakes were told last
+        self._known: CloudConfig | None = initial_config  # None = the last result was a mistake
         self._last_read: bytes | UnreadableFile | None = None
         self._last_parsed: bytes | UnreadableFile | None = None
 
     def poll(self) -> CloudConfig | CloudConfigError | None:
-        """What is new: another config, or the mistakes of a file that has become bad; None if nothing is.
+        """Return a new config, or the mistakes of a file that has become invalid; None without a change.
 
-        A file that is good again is new, even if it says what it said before.
+        A file that is valid again is a change, even with the former contents.
         """
         content = read_config_file(self._path)
         settled, self._last_read = content == self._last_read, content
@@ -88,9 +88,9 @@ class CloudConfigReloader:
         self,
         on_change: Callable[[CloudConfig | CloudConfigError], None],
         *,
-        poll_seconds: float = _LOOK_SECONDS,
+        poll_seconds: float = _POLL_SECONDS,
     ) -> None:
-        """Look until cancelled; each time something is new, say it. A new file counts after two looks."""
+        """Poll until cancelled, and pass each change to `on_change`. A new file needs two polls."""
         while True:
             found = await asyncio.to_thread(self.poll)  # a megabyte of YAML takes a second to read
             if found is not None:
