@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bench.bench_options import Mode
 from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES
-from libs.testbed.child_process import ChildProcess
+from libs.testbed.child_process import ChildProcess, make_directory
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.kubelets_in_go import KubeletsInGo
@@ -133,12 +133,6 @@ def _build_environment(profiles: Path | None) -> dict[str, str]:
         return compiled
     path = os.pathsep.join((str(_PROFILED_FOLDER), str(ROOT)))
     return compiled | {"PYTHONPATH": path, PROFILE_DIRECTORY: str(profiles)}
-
-
-def make_directory(directory: Path) -> Path:
-    """Create the directory if it is missing, and return it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
 
 
 async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.bench_cluster import BenchCluster, make_directory, start_cluster
+from bench.bench_cluster import BenchCluster, start_cluster
 from bench.bench_options import SEPARATE, BenchOptions, Mode, Scenario
 from bench.figures import BenchRun
 from bench.fleet import make_fleet
@@ -13,7 +13,7 @@ from bench.measurement import Measurement, run_machines
 from bench.profiles import format_top_functions
 from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.testbed.approve_everything import ApproveEverything
-from libs.testbed.child_process import ChildExited, open_run_directory
+from libs.testbed.child_process import ChildExited, make_directory, open_run_directory
 
 _WARM_UP_NODES = 100
 

@@ -18,7 +18,6 @@ from libs.common.contract.machine import (
     AddressStatus,
     Inventory,
     MachineFacts,
-    PlatformMetadata,
     Processors,
     SystemInformation,
 )
@@ -67,7 +66,7 @@ def _make_sample(platform: str, number: int) -> dict[str, Any]:
 def _make_facts(machine: SimMachineFacts, platform: str) -> MachineFacts:
     assert machine.platform is not None
     return MachineFacts(
-        platform=msgspec.convert(msgspec.to_builtins(machine.platform), PlatformMetadata),
+        platform=machine.platform,
         system=_make_system_information(machine, platform),
         addresses=tuple(
             AddressStatus(

@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 
 from libs.testbed.child_process import ChildProcess
-from libs.testbed.command_channel import CommandChannel
-from libs.testbed.control_plane.build import KUBELETS, build_program
-from libs.testbed.kubelets_in_go import ApiServer, GoReply, build_access_flags
+from libs.testbed.command_channel import CommandChannel, open_channel
+from libs.testbed.kubelets_in_go import ApiServer, GoReply, start_kubelets_program
 
 
 class ApprovalCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +26,9 @@ class ApproveEverything:
 
     USER: Final = "approve-everything"
 
-    def __init__(self, child: ChildProcess) -> None:
+    def __init__(self, child: ChildProcess, channel: CommandChannel[GoReply]) -> None:
         self.child = child
-        self._conversation = CommandChannel(child, GoReply)
+        self._channel = channel
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -37,23 +36,12 @@ class ApproveEverything:
         cls, run_dir: Path, api: ApiServer, *, concurrency: int = 64
     ) -> AsyncIterator[ApproveEverything]:
         """Start the process as a user with all permissions; it ends with the context."""
-        _make(run_dir)
-        come_as = build_access_flags(api, *api.client(cls.USER, ["system:masters"]))
-        argv: list[str | Path] = [await build_program(KUBELETS), *come_as, "-approve", str(concurrency)]
-        child = ChildProcess.start("approve-everything", argv, run_dir, pipes=True)
-        approving = cls(child)
-        try:
-            await approving._conversation.wait_until_ready()
-            yield approving
-        finally:
-            await approving._conversation.close()
+        credentials = api.client(cls.USER, ["system:masters"])
+        flags = ("-approve", str(concurrency))
+        child = await start_kubelets_program("approve-everything", run_dir, api, credentials, *flags)
+        async with open_channel(child, GoReply) as channel:
+            yield cls(child, channel)
 
     async def count_approvals(self) -> ApprovalCounts:
         """Return the counts since the start."""
-        return msgspec.json.decode(
-            (await self._conversation.send_command("approved")).result, type=ApprovalCounts
-        )
-
-
-def _make(run_dir: Path) -> None:
-    run_dir.mkdir(parents=True, exist_ok=True)
+        return msgspec.json.decode((await self._channel.send_command("approved")).result, type=ApprovalCounts)

@@ -143,6 +143,12 @@ async def wait_until(
         await asyncio.sleep(every_seconds)
 
 
+def make_directory(path: Path) -> Path:
+    """Create the directory if it is missing, and return it."""
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 @contextlib.contextmanager
 def open_run_directory(purpose: str, keep_at: Path | None) -> Iterator[Path]:
     """Yield a directory for one run: a temporary one, or `keep_at`, which is created and kept."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+from collections.abc import AsyncIterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -103,3 +105,14 @@ class CommandChannel(Generic[R]):
 
     def _make_exit_error(self) -> ChildExited:
         return ChildExited(f"{self._child.name} ended:\n{self._child.tail()}")
+
+
+@contextlib.asynccontextmanager
+async def open_channel(child: ChildProcess, reply: type[R]) -> AsyncIterator[CommandChannel[R]]:
+    """Yield the channel to a process once it is ready; the process ends with the context."""
+    channel = CommandChannel(child, reply)
+    try:
+        await channel.wait_until_ready()
+        yield channel
+    finally:
+        await channel.close()

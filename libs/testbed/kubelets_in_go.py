@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from libs.testbed.child_process import ChildProcess
-from libs.testbed.command_channel import CommandChannel, Reply
+from libs.testbed.child_process import ChildProcess, make_directory
+from libs.testbed.command_channel import CommandChannel, Reply, open_channel
 from libs.testbed.control_plane.build import KUBELETS, build_program
 from libs.testbed.kubelet_node import (
     SimKubelet,
@@ -21,7 +21,8 @@ from libs.testbed.kubelet_node import (
     build_registered_node,
 )
 
-_GRACE_SECONDS = 30  # beyond the time limit of a command
+T = TypeVar("T")
+_GRACE_SECONDS = 60  # beyond the time limit of a command
 
 
 class ApiServer(Protocol):
@@ -93,23 +94,17 @@ class GoReply(Reply):
 class KubeletsInGo:
     """A process of kubelets. Names must be loaded before they are used."""
 
-    def __init__(self, child: ChildProcess) -> None:
+    def __init__(self, child: ChildProcess, channel: CommandChannel[GoReply]) -> None:
         self.child = child
-        self._conversation = CommandChannel(child, GoReply)
+        self._channel = channel
 
     @classmethod
     @contextlib.asynccontextmanager
     async def start(cls, run_dir: Path, api: ApiServer) -> AsyncIterator[KubeletsInGo]:
         """Start the process; it watches Nodes and requests, and ends with the context."""
-        _make(run_dir)
-        argv: list[str | Path] = [await build_program(KUBELETS), *build_access_flags(api, *api.client())]
-        child = ChildProcess.start("kubelets", argv, run_dir, pipes=True)
-        kubelets = cls(child)
-        try:
-            await kubelets._conversation.wait_until_ready()
-            yield kubelets
-        finally:
-            await kubelets._conversation.close()
+        child = await start_kubelets_program("kubelets", run_dir, api, api.client())
+        async with open_channel(child, GoReply) as channel:
+            yield cls(child, channel)
 
     async def load_kubelets(self, kubelets: Iterable[SimKubelet], *, certificates: int = 0) -> None:
         """Send all objects of these kubelets in advance, so that joining is only sending them.
@@ -117,7 +112,7 @@ class KubeletsInGo:
         Each kubelet gets `certificates` requests with different keys; none is sent twice.
         """
         written = [_build_writes(kubelet) for kubelet in kubelets]
-        await self._conversation.send_command("load", kubelets=written, certificates=certificates)
+        await self._channel.send_command("load", kubelets=written, certificates=certificates)
 
     async def join(
         self,
@@ -138,9 +133,9 @@ class KubeletsInGo:
         together with the former), with the certificate. After `seconds` it returns as it is. Raises
         ValueError if the API server rejects a node.
         """
-        answer = await self._conversation.send_command(
+        return await self._send(
             "join",
-            answer_seconds=seconds + _GRACE_SECONDS,
+            GoJoinBatch,
             names=names,
             concurrency=concurrency,
             per_second=per_second,
@@ -150,7 +145,6 @@ class KubeletsInGo:
             certificates=int(certificates),
             seconds=seconds,
         )
-        return msgspec.json.decode(answer.result, type=GoJoinBatch)
 
     async def file_requests(
         self,
@@ -166,75 +160,66 @@ class KubeletsInGo:
         All nodes start at once by default. It returns when all are created and, if requested, the newest of
         each node is issued. After `seconds` it returns as it is. Raises ValueError if a request is rejected.
         """
-        answer = await self._conversation.send_command(
+        return await self._send(
             "file",
-            answer_seconds=seconds + _GRACE_SECONDS,
+            GoRequestBatch,
             names=names,
             certificates=certificates,
             concurrency=concurrency,
             issued=until_issued,
             seconds=seconds,
         )
-        return msgspec.json.decode(answer.result, type=GoRequestBatch)
 
     async def wait_until_issued(self, names: Sequence[str], *, seconds: float = 300) -> GoRequestBatch:
         """Wait until the newest request of each node has its certificate, for `seconds` at most."""
-        answer = await self._conversation.send_command(
-            "issued", answer_seconds=seconds + _GRACE_SECONDS, names=names, seconds=seconds
-        )
-        return msgspec.json.decode(answer.result, type=GoRequestBatch)
+        return await self._send("issued", GoRequestBatch, names=names, seconds=seconds)
 
     async def wait_until_untainted(self, names: Sequence[str], *, seconds: float) -> bool:
         """Wait until these joined nodes were seen without the taint; False if not in time."""
-        answer = await self._conversation.send_command(
-            "untainted", answer_seconds=seconds + _GRACE_SECONDS, names=names, seconds=seconds
-        )
-        return msgspec.json.decode(answer.result, type=bool)
+        return await self._send("untainted", bool, names=names, seconds=seconds)
 
     async def send_heartbeats(
         self, names: Sequence[str], *, seconds: float, every_seconds: float
     ) -> HeartbeatCounts:
         """Let each node report its conditions and renew its Lease every `every_seconds`, for `seconds`."""
-        answer = await self._conversation.send_command(
+        return await self._send(
             "beat",
-            answer_seconds=seconds + 2 * _GRACE_SECONDS,
+            HeartbeatCounts,
             names=names,
             seconds=seconds,
             every_seconds=every_seconds,
         )
-        return msgspec.json.decode(answer.result, type=HeartbeatCounts)
 
     async def expect_texts(self, texts: Mapping[str, str]) -> None:
         """Record from now on when a node has that address, or a label with that value; one text per node."""
-        await self._conversation.send_command("expect", texts=texts)
+        await self._channel.send_command("expect", texts=texts)
 
     async def wait_until_shown(self, texts: Mapping[str, str], *, seconds: float = 60) -> dict[str, float]:
         """Return when each node had the expected text, in Unix seconds; after `seconds`, those that did."""
-        answer = await self._conversation.send_command(
-            "await", answer_seconds=seconds + _GRACE_SECONDS, texts=texts, seconds=seconds
-        )
-        return msgspec.json.decode(answer.result, type=dict[str, float])
+        return await self._send("await", dict[str, float], texts=texts, seconds=seconds)
 
     async def delete_nodes(
         self, names: Sequence[str], *, concurrency: int = 64, seconds: float = 120
     ) -> None:
         """Delete nodes and their requests as an admin; return when the watches show the deletions."""
-        await self._conversation.send_command(
-            "delete",
-            answer_seconds=seconds + _GRACE_SECONDS,
-            names=names,
-            concurrency=concurrency,
-            seconds=seconds,
+        await self._send("delete", object, names=names, concurrency=concurrency, seconds=seconds)
+
+    async def _send(self, command: str, result: type[T], *, seconds: float, **arguments: Any) -> T:
+        """Send a command that takes at most `seconds`, and return its decoded result."""
+        answer = await self._channel.send_command(
+            command, answer_seconds=seconds + _GRACE_SECONDS, seconds=seconds, **arguments
         )
+        return msgspec.json.decode(answer.result, type=result)
 
 
-def build_access_flags(api: ApiServer, certificate: Path, key: Path) -> tuple[str | Path, ...]:
-    """Return the flags with the address of the API server and the credentials."""
-    return ("-server", api.server, "-ca", api.ca_file, "-cert", certificate, "-key", key)
-
-
-def _make(run_dir: Path) -> None:
-    run_dir.mkdir(parents=True, exist_ok=True)
+async def start_kubelets_program(
+    name: str, run_dir: Path, api: ApiServer, credentials: tuple[Path, Path], *flags: str
+) -> ChildProcess:
+    """Start the program with the address of the API server and a client certificate with its key."""
+    make_directory(run_dir)
+    certificate, key = credentials
+    access = ("-server", api.server, "-ca", api.ca_file, "-cert", certificate, "-key", key)
+    return ChildProcess.start(name, [await build_program(KUBELETS), *access, *flags], run_dir, pipes=True)
 
 
 # A placeholder for the time of writing, replaced by the Go process.

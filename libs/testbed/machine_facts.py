@@ -10,24 +10,9 @@ from typing import Any
 
 import msgspec
 
+from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.platforms import PLATFORMS
 from libs.testbed.platform_examples import build_provider_id
-
-
-class Platform(msgspec.Struct, frozen=True, kw_only=True):
-    """The spec of PlatformMetadata. With only `platform` set, the cloud's metadata have not arrived yet."""
-
-    platform: str
-    hostname: str = ""
-    region: str = ""
-    zone: str = ""
-    instance_type: str = ""
-    instance_id: str = ""
-    provider_id: str = ""
-    spot: bool = False
-    internal_dns: str = ""
-    external_dns: str = ""
-    tags: dict[str, str] = {}
 
 
 class SystemInformation(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +105,7 @@ class SimMachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     control_plane: bool = False
     hostname: str = ""
     domainname: str = ""
-    platform: Platform | None = None
+    platform: PlatformMetadata | None = None  # with only `platform` set, the cloud has not answered yet
     system_information: SystemInformation | None = None  # absent in container mode
     addresses: tuple[Address, ...] = ()
     pod_cidrs: tuple[str, ...] = ("10.244.0.0/16", "fd00:10:244::/56")
@@ -162,7 +147,7 @@ def make_machine(
     ids = {"name": name, "uuid": uuid, "number": str(_number(name)), "hex": f"{_number(name):017x}"}
     region, zone = _default_to(region, example.region), _default_to(zone, example.zone)
     instance_id = _default_to(instance_id, example.instance_id.format(**ids))
-    metadata = Platform(
+    metadata = PlatformMetadata(
         platform=platform,
         hostname=name if fills.has_hostname else "",
         region=region,

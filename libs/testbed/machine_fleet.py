@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from libs.testbed.child_process import ChildProcess, allocate_port
-from libs.testbed.command_channel import CommandChannel, Reply
+from libs.testbed.command_channel import CommandChannel, Reply, open_channel
 from libs.testbed.control_plane.build import MACHINES, build_program
 from libs.testbed.machine_facts import (
     Address,
     Extension,
     Member,
     MemoryModule,
-    Platform,
     Processor,
     Route,
     SimMachineFacts,
@@ -36,7 +35,6 @@ __all__ = [
     "MachineFleet",
     "Member",
     "MemoryModule",
-    "Platform",
     "Processor",
     "Route",
     "SimMachineFacts",
@@ -57,13 +55,20 @@ class CallKey(NamedTuple):
 class MachineFleet:
     """A process that simulates any number of Talos machines behind one or more endpoints."""
 
-    def __init__(self, child: ChildProcess, pki: TalosPki, run_dir: Path, ports: Sequence[int]) -> None:
+    def __init__(
+        self,
+        child: ChildProcess,
+        channel: CommandChannel[Reply],
+        pki: TalosPki,
+        run_dir: Path,
+        ports: Sequence[int],
+    ) -> None:
         self.child = child
         self.pki = pki
         self.endpoints = tuple(f"127.0.0.1:{port}" for port in ports)
         self._run_dir = run_dir
         self._put: dict[str, SimMachineFacts] = {}
-        self._conversation = CommandChannel(child, Reply)
+        self._channel = channel
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -89,12 +94,8 @@ class MachineFleet:
         ports = [allocate_port() for _ in range(endpoints)]
         argv = [*program, "-pki", pki.directory, "-listen", ",".join(map(str, ports))]
         child = ChildProcess.start("machines", argv, run_dir, env=env, pipes=True)
-        machines = cls(child, pki, run_dir, ports)
-        try:
-            await machines._conversation.wait_until_ready()
-            yield machines
-        finally:
-            await machines._conversation.close()
+        async with open_channel(child, Reply) as channel:
+            yield cls(child, channel, pki, run_dir, ports)
 
     def write_talosconfig(
         self,
@@ -119,7 +120,7 @@ class MachineFleet:
 
     async def put_machines(self, *machines: SimMachineFacts) -> None:
         """Create or replace machines. Watches fire only for the resources that differ."""
-        await self._conversation.send_command("put", machines=list(machines))
+        await self._channel.send_command("put", machines=list(machines))
         self._put.update((machine.id, machine) for machine in machines)
 
     async def change_machine(self, machine_id: str, **fields: Any) -> SimMachineFacts:
@@ -130,7 +131,7 @@ class MachineFleet:
 
     async def delete_machines(self, *machine_ids: str) -> None:
         """Delete machines: their streams break, and their addresses do not answer."""
-        await self._conversation.send_command("delete", names=list(machine_ids))
+        await self._channel.send_command("delete", names=list(machine_ids))
         for machine_id in machine_ids:
             del self._put[machine_id]
 
@@ -164,25 +165,25 @@ class MachineFleet:
             "forbidden": list(forbidden),
             "slow": list(slow),
         }
-        await self._conversation.send_command("fault", names=[machine_id], faults=faults)
+        await self._channel.send_command("fault", names=[machine_id], faults=faults)
 
     async def mute_watches(self, machine_id: str) -> None:
         """Keep the open watches open without any event, as if the connection had died."""
-        await self._conversation.send_command("mute", names=[machine_id])
+        await self._channel.send_command("mute", names=[machine_id])
 
     async def cut_endpoint(self, endpoint: int) -> None:
         """Close an endpoint and reset every connection through it."""
-        await self._conversation.send_command("cut", endpoint=endpoint)
+        await self._channel.send_command("cut", endpoint=endpoint)
 
     async def restore_endpoint(self, endpoint: int) -> None:
         """Open a cut endpoint again, on the same port."""
-        await self._conversation.send_command("restore", endpoint=endpoint)
+        await self._channel.send_command("restore", endpoint=endpoint)
 
     async def count_calls(self) -> Counter[CallKey]:
         """Return the number of calls since the start or the last reset, including failed ones."""
-        answer = await self._conversation.send_command("calls")
+        answer = await self._channel.send_command("calls")
         return Counter({CallKey(each.node, each.method, each.type): each.count for each in answer.calls})
 
     async def reset_calls(self) -> None:
         """Reset the counts to zero."""
-        await self._conversation.send_command("reset_calls")
+        await self._channel.send_command("reset_calls")

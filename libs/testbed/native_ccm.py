@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from libs.testbed.child_process import ChildExited, ChildProcess
+from libs.testbed.child_process import ChildExited, ChildProcess, make_directory
 from libs.testbed.control_plane.build import NATIVE, build_program
 
 CLOUD_NODE: Final = "cloud-node-controller"
@@ -72,7 +72,7 @@ class NativeCcm:
         `monitor_seconds` is the interval between checks of Nodes that are not ready (default elsewhere: 5).
         Raises ChildExited at the end if the program has exited.
         """
-        _make(run_dir)
+        make_directory(run_dir)
         native = cls(run_dir, scheme)
         native.put_instances(*instances)
         kubeconfig = api.kubeconfig(cls.USER, ["system:masters"])
@@ -136,7 +136,3 @@ def _build_flags(
         f"--node-monitor-period={monitor_seconds:g}s",
         "--v=2",
     ]
-
-
-def _make(run_dir: Path) -> None:
-    run_dir.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import msgspec
 
 from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER
-from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, wait_until
+from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, make_directory, wait_until
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.older_tree import older_tree_of
 from libs.testbed.service_permissions import (
@@ -91,7 +91,7 @@ class ServiceProcesses:
         without ipam; "" for none. Most fleets of the testbed have no control plane machine that reports them.
         """
         await grant_permissions(kubelets, wirings, instance)
-        _make(run_dir)
+        make_directory(run_dir)
         services = cls()
         users: dict[str, str] = {w.service: get_user_name(w, instance) for w in wirings}
         if all_in_one:
@@ -161,10 +161,6 @@ class ServiceProcesses:
             for name, child in self.children.items()
             if child.is_running
         }
-
-
-def _make(run_dir: Path) -> None:
-    run_dir.mkdir(parents=True, exist_ok=True)
 
 
 def _build_credential_flags(name: str, user: str, api_server: ApiServer, talosconfig: Path) -> list[str]:

@@ -21,6 +21,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated
 
+from libs.common.contract.machine import PlatformMetadata
 from libs.testbed.machine_fleet import (
     Address,
     CallKey,
@@ -28,7 +29,6 @@ from libs.testbed.machine_fleet import (
     MachineFleet,
     Member,
     MemoryModule,
-    Platform,
     Processor,
     Route,
     SimMachineFacts,
@@ -108,7 +108,9 @@ class TestWhatAMachineSays:
     async def test_platform_metadata_have_the_bytes_of_the_published_proto(
         self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
-        platform = Platform(platform="aws", instance_id="i-1", provider_id="aws:///us-east-1a/i-1", spot=True)
+        platform = PlatformMetadata(
+            platform="aws", instance_id="i-1", provider_id="aws:///us-east-1a/i-1", spot=True
+        )
         await talos.change_machine(machine.id, platform=platform)
         resource = await cosi.get(NODE, *PLATFORM)
         assert spec(resource).hex() == (
@@ -415,7 +417,9 @@ class TestWatching:
             assert [(await platforms.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
             assert [(await names.event())[0] for _ in range(2)] == [CREATED, BOOTSTRAPPED]
             await talos.put_machines(machine)  # the same once more
-            await talos.change_machine(machine.id, platform=Platform(platform="hcloud", zone="nbg1-dc3"))
+            await talos.change_machine(
+                machine.id, platform=PlatformMetadata(platform="hcloud", zone="nbg1-dc3")
+            )
             await talos.change_machine(machine.id, name="web-one")
             kind, new, old = await platforms.event()
             assert kind == UPDATED

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 from cryptography import x509
 
-from libs.common.contract.machine import MachineFacts
+from libs.common.contract.machine import MachineFacts, PlatformMetadata
 from libs.common.contract.node import Node
 from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
-from libs.testbed.machine_fleet import Address, MachineFleet, Platform, SimMachineFacts
+from libs.testbed.machine_fleet import Address, MachineFleet, SimMachineFacts
 from libs.testbed.service_permissions import get_collection_path
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS, SigningOutcome, read_outcome
@@ -25,7 +25,7 @@ def machine_of(facts: MachineFacts, reachable_at: tuple[str, ...]) -> SimMachine
         name=facts.node_name,
         reachable_at=reachable_at,
         hostname=facts.node_name,
-        platform=Platform(
+        platform=PlatformMetadata(
             platform=told.platform,
             hostname=told.hostname,
             provider_id=told.provider_id,

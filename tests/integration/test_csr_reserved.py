@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import CONTROL_PLANE_LABEL
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Unreachable
@@ -14,7 +15,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
-from libs.testbed.machine_fleet import Address, MachineFleet, Platform, SimMachineFacts
+from libs.testbed.machine_fleet import Address, MachineFleet, SimMachineFacts
 from libs.testbed.signing_requests import SigningOutcome
 from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
@@ -36,7 +37,7 @@ def machine(
         reachable_at=(ip,),
         hostname=name,
         control_plane=control_plane,
-        platform=Platform(platform="metal", hostname=hostname),
+        platform=PlatformMetadata(platform="metal", hostname=hostname),
         addresses=tuple(
             Address(address=text, local=text.partition("/")[0], link="eth0", flags=128) for text in found
         ),

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.common.contract.machine import PlatformMetadata
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.machine_fleet import Platform, SimMachineFacts, make_machine
+from libs.testbed.machine_fleet import SimMachineFacts, make_machine
 from libs.testbed.native_ccm import NODE_LIFECYCLE, CloudInstance, NativeCcm
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import wait_until
@@ -130,7 +131,7 @@ async def test_beside_a_native_manager_that_only_deletes_the_provider_id_is_the_
         ) as native,
     ):
         # Its cloud's metadata service has not answered yet.
-        not_yet = msgspec.structs.replace(late, platform=Platform(platform="hcloud"))
+        not_yet = msgspec.structs.replace(late, platform=PlatformMetadata(platform="hcloud"))
         await cluster.join(whole, not_yet, metal)
         await cluster.until_usable(whole.name)
         assert await until_blocked(cluster, metal.name) == "NativeProviderIDMissing"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.contract.machine import AddressStatus, MachineFacts
+from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
 from libs.talos.api import MachineConfigNetworks, TalosApi
 from libs.talos.credentials import CredentialStore
 from libs.talos.resources import NODENAME, PLATFORM_METADATA
-from libs.testbed.machine_fleet import Address, CallKey, MachineFleet, Platform, make_machine
+from libs.testbed.machine_fleet import Address, CallKey, MachineFleet, make_machine
 from tests.talos_actors import query_fault
 
 CONTROL_PLANE = make_machine("looks-cp", "10.70.0.1", control_plane=True, cluster_name="testbed")
@@ -220,7 +220,9 @@ async def test_a_machine_that_floods_its_addresses_is_invalid_and_harms_only_its
 async def test_a_text_without_end_is_invalid(machines: MachineFleet, talos: TalosApi):
     await machines.put_machines(make_machine("looks-16", "10.70.1.16"))
     for size, told in ((2_000, "hostname is longer than"), (200_000, "bytes (at most 65536)")):
-        await machines.change_machine("looks-16", platform=Platform(platform="metal", hostname="x" * size))
+        await machines.change_machine(
+            "looks-16", platform=PlatformMetadata(platform="metal", hostname="x" * size)
+        )
         fault = await query_fault(talos, "10.70.1.16")
         assert (fault.kind, fault.step) == ("invalid", "PlatformMetadata")
         assert told in fault.message

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from libs.common.contract.machine import PlatformMetadata
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
-from libs.testbed.machine_fleet import Address, MachineFleet, Platform, SimMachineFacts, make_machine
+from libs.testbed.machine_fleet import Address, MachineFleet, SimMachineFacts, make_machine
 
 SILENCE_SECONDS = 0.5
 
@@ -47,7 +48,7 @@ async def test_each_fact_that_changes_is_told(machines: MachineFleet, talos: Tal
     async with aclosing(await opened(talos, machine)) as signals:
         await machines.change_machine("watch-1", name="watch-1b")
         assert await following(signals) is None
-        await machines.change_machine("watch-1", platform=Platform(platform="metal", region="r"))
+        await machines.change_machine("watch-1", platform=PlatformMetadata(platform="metal", region="r"))
         assert await following(signals) is None
         await machines.change_machine(
             "watch-1", addresses=(*machine.addresses, Address(address="10.72.9.9/24"))

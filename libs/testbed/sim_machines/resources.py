@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from libs.testbed.machine_facts import Address, Platform, SimMachineFacts, SystemInformation
+from libs.common.contract.machine import PlatformMetadata
+from libs.testbed.machine_facts import Address, SimMachineFacts, SystemInformation
 from libs.testbed.sim_machines.lifecycle import (
     MEMBER_OWNER,
     STATUS_OWNER,
@@ -83,31 +84,17 @@ def _build_platform(machine: SimMachineFacts) -> Iterator[SimResource]:
         )
 
 
-def _metadata(platform: Platform) -> dict[int, Field]:
-    return {
-        1: platform.platform,
-        2: platform.hostname,
-        3: platform.region,
-        4: platform.zone,
-        5: platform.instance_type,
-        6: platform.instance_id,
-        7: platform.provider_id,
-        8: platform.spot,
-        9: platform.internal_dns,
-        10: platform.external_dns,
-        11: [{1: [key], 2: [value]} for key, value in sorted(platform.tags.items())],  # includes empty values
-    }
+def _metadata(platform: PlatformMetadata) -> dict[int, Field]:
+    tags = [{1: [key], 2: [value]} for key, value in sorted(platform.tags.items())]  # includes empty values
+    texts = (platform.platform, platform.hostname, platform.region, platform.zone, platform.instance_type)
+    names = (platform.internal_dns, platform.external_dns)
+    values = (*texts, platform.instance_id, platform.provider_id, platform.spot, *names, tags)
+    return dict(enumerate(values, 1))
 
 
 def _system_information(system: SystemInformation) -> dict[int, Field]:
-    return {
-        1: system.manufacturer,
-        2: system.product_name,
-        3: system.version,
-        4: system.serial_number,
-        5: system.uuid,
-        7: system.sku_number,
-    }
+    texts = (system.manufacturer, system.product_name, system.version, system.serial_number, system.uuid)
+    return {**dict(enumerate(texts, 1)), 7: system.sku_number}
 
 
 def _build_inventory(machine: SimMachineFacts) -> Iterator[SimResource]:
