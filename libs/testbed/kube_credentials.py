@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -57,15 +57,7 @@ class KubeCredentials:
         path = certificate.with_suffix(".kubeconfig")
         cluster = {"server": self.server, "certificate-authority": str(self.ca_file)}
         identity = {"client-certificate": str(certificate), "client-key": str(key)}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "testbed",
-            "clusters": [{"name": "testbed", "cluster": cluster}],
-            "users": [{"name": user, "user": identity}],
-            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
-        }
-        path.write_bytes(msgspec.yaml.encode(config))
+        path.write_bytes(build_kubeconfig(user, cluster, identity))
         return path
 
     def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
@@ -80,3 +72,18 @@ class KubeCredentials:
         key = self.run_dir / f"{name}.key"
         key.touch(mode=0o600)
         key.write_bytes(pair.key)
+
+
+def build_kubeconfig(user: str, cluster: Mapping[str, str], identity: Mapping[str, str]) -> bytes:
+    """Return a kubeconfig with one context for this cluster and this user."""
+    name = "testbed"
+    return msgspec.yaml.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": name,
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": user, "user": identity}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
+        }
+    )

@@ -19,6 +19,10 @@ PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 _TEN_YEARS = timedelta(days=3650)
 _ONE_DAY = timedelta(days=1)
+_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
 class KeyPair(msgspec.Struct, frozen=True):
@@ -45,7 +49,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         builder = (
             _builder(name, name, key, now - timedelta(minutes=1), now + _TEN_YEARS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=True), critical=True)
+            .add_extension(build_key_usage("digital_signature", "key_cert_sign"), critical=True)
             .add_extension(x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier(os.urandom(20)), critical=False)
         )
@@ -93,7 +97,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         builder = (
             _builder(name, self.certificate.subject, key, issued_at, issued_at + lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(build_key_usage("digital_signature"), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(issued_by, critical=False)
         )
@@ -138,18 +142,9 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def build_key_usage(*used: str) -> x509.KeyUsage:
+    """Return the extension with only these usages, such as "digital_signature"."""
+    return x509.KeyUsage(**{usage: usage in used for usage in _USAGES})
 
 
 def _make_key_like(key: PrivateKey) -> PrivateKey:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import msgspec
 
 from libs.talos.talosconfig import SERVICE_ACCOUNT_FILE as TALOSCONFIG
 from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
 from libs.testbed.helm.chart import Manifest
+from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.kubelets import KubeletFleet
 
 ROOT: Final = Path(__file__).parents[2]
@@ -174,16 +174,8 @@ class Pod:
         host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT")
         server = f"https://{host}:{port}" if host else self._server
         cluster = {"server": server, "certificate-authority": str(account / "ca.crt")}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "pod",
-            "clusters": [{"name": "pod", "cluster": cluster}],
-            "users": [{"name": "pod", "user": {"tokenFile": str(account / "token")}}],
-            "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
-        }
         path = self._folder / "kubeconfig"
-        path.write_bytes(msgspec.yaml.encode(config))
+        path.write_bytes(build_kubeconfig("pod", cluster, {"tokenFile": str(account / "token")}))
         return path
 
     async def _content(self, volume: dict[str, Any], kubelets: KubeletFleet) -> dict[str, bytes]:

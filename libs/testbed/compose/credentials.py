@@ -12,10 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from libs.common.contract.services import SERVICES
 from libs.testbed.compose.addresses import API_SERVER, FOLDER, TALOS
+from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.pki import CertificateAuthority, KeyPair, make_service_account_keys
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.talos_pki import TalosPki, write_private
@@ -69,16 +68,7 @@ def _make_kubeconfig(
     pair = authority.issue_client(common_name=user, organizations=groups, lifetime=LIFETIME)
     identity = {"client-certificate-data": _text(pair.certificate), "client-key-data": _text(pair.key)}
     cluster = {"server": server, "certificate-authority-data": _text(authority.pem)}
-    return msgspec.yaml.encode(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "compose",
-            "clusters": [{"name": "compose", "cluster": cluster}],
-            "users": [{"name": user, "user": identity}],
-            "contexts": [{"name": "compose", "context": {"cluster": "compose", "user": user}}],
-        }
-    )
+    return build_kubeconfig(user, cluster, identity)
 
 
 def _write(folder: Path, name: str, pair: KeyPair) -> None:

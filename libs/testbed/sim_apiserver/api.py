@@ -22,15 +22,16 @@ from libs.testbed.sim_apiserver.listing import list_objects
 from libs.testbed.sim_apiserver.object_store import Key, ObjectStore, StoredObject
 from libs.testbed.sim_apiserver.objects import Caller, ResourceKind
 from libs.testbed.sim_apiserver.refusals import (
-    Cause,
     Refusal,
     already_exists,
     bad_request,
     conflict,
     invalid,
+    invalid_value,
     method_not_allowed,
     no_such_resource,
     not_found,
+    required_value,
 )
 from libs.testbed.sim_apiserver.request_admission import admit_request
 from libs.testbed.sim_apiserver.request_bodies import parse_json, parse_object, patch_object
@@ -117,9 +118,7 @@ class SimApi:
         if meta.resource_version:
             raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
         if not name:
-            cause = Cause(
-                "FieldValueRequired", "Required value: name or generateName is required", "metadata.name"
-            )
+            cause = required_value("metadata.name", "name or generateName is required")
             raise invalid(kind.qualified_name, kind.make_reference(), [cause])
         if meta.namespace not in {"", asked.namespace}:
             raise bad_request(
@@ -184,8 +183,7 @@ class SimApi:
         if stored is None:
             raise not_found(kind.make_reference(asked.name))
         if kind.requires_version and not meta.resource_version:
-            why = "Invalid value: 0: must be specified for an update"
-            cause = Cause("FieldValueInvalid", why, "metadata.resourceVersion")
+            cause = invalid_value(0, "must be specified for an update", "metadata.resourceVersion")
             raise invalid(kind.qualified_name, kind.make_reference(asked.name), [cause])
         return self._write(identity, asked, kind, stored, replace(new, metadata=replace(meta, uid=found)))
 

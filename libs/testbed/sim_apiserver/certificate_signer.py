@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from libs.testbed.pki import CertificateAuthority
+from libs.testbed.pki import CertificateAuthority, build_key_usage
 from libs.testbed.sim_apiserver.certificates import RequestCondition, RequestSpec, SigningRequest
 from libs.testbed.sim_apiserver.request_pem import (
     get_alternative_names,
@@ -83,6 +83,7 @@ def _issue_certificate(
     lifetime = _LIFETIME
     if spec.expiration_seconds is not UNSET:
         lifetime = min(lifetime, timedelta(seconds=spec.expiration_seconds))
+    usages = [usage.replace(" ", "_") for usage in spec.usages or [] if usage in _ALLOWED - {"server auth"}]
     builder = (
         x509.CertificateBuilder()
         .subject_name(csr.subject)
@@ -91,26 +92,12 @@ def _issue_certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BACKDATED)
         .not_valid_after(now + lifetime - (_BACKDATED if lifetime >= _SHORT else timedelta()))
-        .add_extension(_key_usage("key encipherment" in (spec.usages or [])), critical=True)
+        .add_extension(build_key_usage(*usages), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(_select_names(get_alternative_names(csr))), critical=False)
     )
     return builder.sign(authority.key, hashes.SHA256()).public_bytes(Encoding.PEM)
-
-
-def _key_usage(key_encipherment: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_encipherment=key_encipherment,
-        content_commitment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _select_names(names: list[x509.GeneralName]) -> list[x509.GeneralName]:

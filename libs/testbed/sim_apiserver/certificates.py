@@ -11,8 +11,15 @@ from msgspec import UNSET, UnsetType, field
 from msgspec.structs import replace
 
 from libs.testbed.sim_apiserver.objects import BY_NAME, Caller, Meta, ResourceKind, Time, validate_metadata
-from libs.testbed.sim_apiserver.refusals import Cause
-from libs.testbed.sim_apiserver.refusals import invalid as refusal
+from libs.testbed.sim_apiserver.refusals import (
+    Cause,
+    duplicate_value,
+    forbidden_value,
+    invalid,
+    invalid_value,
+    required_value,
+    unsupported_value,
+)
 from libs.testbed.sim_apiserver.request_pem import is_signature_valid, parse_request_pem
 
 DECISIONS: Final = ("Approved", "Denied")
@@ -116,14 +123,13 @@ def apply_request_update(
         added = [kind for kind in DECISIONS if new.has_condition(kind) and not old.has_condition(kind)]
         if added:
             about = SIGNING_REQUESTS.make_reference(new.metadata.name)
-            raise refusal(SIGNING_REQUESTS.qualified_name, about, [_make_added_cause(added[0])])
+            raise invalid(SIGNING_REQUESTS.qualified_name, about, [_make_added_cause(added[0])])
         status = replace(status, certificate=new.status.certificate)
     return replace(new, spec=old.spec, status=status)
 
 
 def _make_added_cause(kind: str) -> Cause:
-    why = f'Forbidden: updates may not add a condition of type "{kind}"'
-    return Cause("FieldValueForbidden", why, "status.conditions")
+    return forbidden_value(f'updates may not add a condition of type "{kind}"', "status.conditions")
 
 
 def _set_timestamps(condition: RequestCondition, old: SigningRequest, now: str) -> RequestCondition:
@@ -151,21 +157,21 @@ def _validate_conditions(conditions: list[RequestCondition], old: SigningRequest
         where = f"status.conditions[{at}]"
         supported = ("True",) if condition.type in _FINAL else ("False", "True", "Unknown")
         if not condition.type:
-            causes.append(_required(f"{where}.type"))
+            causes.append(required_value(f"{where}.type"))
         if not condition.status:
-            causes.append(_required(f"{where}.status"))
+            causes.append(required_value(f"{where}.status"))
         elif condition.status not in supported:
-            causes.append(_unsupported(condition.status, supported, f"{where}.status"))
+            causes.append(unsupported_value(condition.status, supported, f"{where}.status"))
         if condition.type in seen:
-            causes.append(_duplicate(condition.type, f"{where}.type"))
+            causes.append(duplicate_value(f'"{condition.type}"', f"{where}.type"))
         seen.add(condition.type)
     if seen.issuperset(DECISIONS):
         why = "Approved and Denied conditions are mutually exclusive"
-        causes.append(_wrong("Denied", why, "status.conditions"))
+        causes.append(invalid_value("Denied", why, "status.conditions"))
     for kind in _FINAL:
         if old.has_condition(kind) and kind not in seen:
-            why = f'Forbidden: updates may not remove a condition of type "{kind}"'
-            causes.append(Cause("FieldValueForbidden", why, "status.conditions"))
+            why = f'updates may not remove a condition of type "{kind}"'
+            causes.append(forbidden_value(why, "status.conditions"))
     return causes
 
 
@@ -175,9 +181,7 @@ def _validate_spec(spec: RequestSpec) -> list[Cause]:
     seconds = spec.expiration_seconds
     if seconds is not UNSET and seconds < _SHORTEST_SECONDS:
         why = "may not specify a duration less than 600 seconds (10 minutes)"
-        causes.append(
-            Cause("FieldValueInvalid", f"Invalid value: {seconds}: {why}", "spec.expirationSeconds")
-        )
+        causes.append(invalid_value(seconds, why, "spec.expirationSeconds"))
     return causes
 
 
@@ -185,55 +189,37 @@ def _validate_pem(pem: bytes) -> list[Cause]:
     try:
         valid = is_signature_valid(parse_request_pem(pem))
     except ValueError as error:
-        return [_wrong(base64.b64encode(pem).decode(), str(error), "spec.request")]
+        return [invalid_value(base64.b64encode(pem).decode(), str(error), "spec.request")]
     why = "x509: the signature does not verify"
-    return [] if valid else [_wrong(base64.b64encode(pem).decode(), why, "spec.request")]
+    return [] if valid else [invalid_value(base64.b64encode(pem).decode(), why, "spec.request")]
 
 
 def _validate_usages(usages: list[str]) -> list[Cause]:
-    causes = [] if usages else [_required("spec.usages")]
+    causes = [] if usages else [required_value("spec.usages")]
     for at, usage in enumerate(usages):
         if usage not in _USAGES:
-            causes.append(_unsupported(usage, _USAGES, f"spec.usages[{at}]"))
+            causes.append(unsupported_value(usage, _USAGES, f"spec.usages[{at}]"))
         elif usage in usages[:at]:
-            causes.append(_duplicate(usage, f"spec.usages[{at}]"))
+            causes.append(duplicate_value(f'"{usage}"', f"spec.usages[{at}]"))
     return causes
 
 
 def _validate_signer(name: str) -> list[Cause]:
     field_name = "spec.signerName"
     if not name:
-        return [_required(field_name)]
+        return [required_value(field_name)]
     if name.count("/") != 1:
         why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        return [_wrong(name, why, field_name)]
+        return [invalid_value(name, why, field_name)]
     if name == _LEGACY:
-        return [_wrong(name, "the legacy signerName is not allowed via this API version", field_name)]
+        return [invalid_value(name, "the legacy signerName is not allowed via this API version", field_name)]
     domain, _, path = name.partition("/")
     causes: list[Cause] = []
     if "." not in domain:
-        causes.append(_wrong(domain, "should be a domain with at least two segments", field_name))
+        causes.append(invalid_value(domain, "should be a domain with at least two segments", field_name))
     why = "must consist of lower case alphanumeric characters"
     parts = (part for part in (domain, path) if not all(map(_LABEL.fullmatch, part.split("."))))
-    return causes + [_wrong(part, why, field_name) for part in parts]
-
-
-def _wrong(value: str, why: str, where: str) -> Cause:
-    return Cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', where)
-
-
-def _required(where: str) -> Cause:
-    return Cause("FieldValueRequired", "Required value", where)
-
-
-def _duplicate(value: str, where: str) -> Cause:
-    return Cause("FieldValueDuplicate", f'Duplicate value: "{value}"', where)
-
-
-def _unsupported(value: str, supported: tuple[str, ...], where: str) -> Cause:
-    listed = ", ".join(f'"{one}"' for one in supported)
-    why = f'Unsupported value: "{value}": supported values: {listed}'
-    return Cause("FieldValueNotSupported", why, where)
+    return causes + [invalid_value(part, why, field_name) for part in parts]
 
 
 SIGNING_REQUESTS: Final = ResourceKind(

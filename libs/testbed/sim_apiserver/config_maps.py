@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from libs.testbed.sim_apiserver.objects import Meta, ResourceKind, validate_metadata
-from libs.testbed.sim_apiserver.refusals import Cause
+from libs.testbed.sim_apiserver.refusals import Cause, forbidden_value, invalid_value, too_long_value
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _LIMIT: Final = 1024 * 1024  # bytes of all values
@@ -32,15 +32,13 @@ def validate_config_map(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
     for name, keys in (("data", new.data.keys()), ("binaryData", new.binary_data.keys())):
         for key in keys:
             if not _KEY.fullmatch(key) or key == "." or key.startswith(".."):
-                why = f'Invalid value: "{key}": a valid config key consists of alphanumeric characters, -_.'
-                causes.append(Cause("FieldValueInvalid", why, f"{name}[{key}]"))
+                why = "a valid config key consists of alphanumeric characters, -_."
+                causes.append(invalid_value(key, why, f"{name}[{key}]"))
     for key in new.data.keys() & new.binary_data.keys():
-        why = f'Invalid value: "{key}": duplicate of key present in binaryData'
-        causes.append(Cause("FieldValueInvalid", why, f"data[{key}]"))
+        causes.append(invalid_value(key, "duplicate of key present in binaryData", f"data[{key}]"))
     size = sum(len(text.encode()) for text in new.data.values()) + sum(map(len, new.binary_data.values()))
     if size > _LIMIT:
-        why = f"Too long: may not be more than {_LIMIT} bytes"
-        causes.append(Cause("FieldValueTooLong", why, "[]"))
+        causes.append(too_long_value(_LIMIT, "[]"))
     if old is not None and old.immutable is True:
         for name, before, after in (
             ("immutable", old.immutable, new.immutable),
@@ -48,8 +46,7 @@ def validate_config_map(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
             ("binaryData", old.binary_data, new.binary_data),
         ):
             if before != after:
-                why = "Forbidden: field is immutable when `immutable` is set"
-                causes.append(Cause("FieldValueForbidden", why, name))
+                causes.append(forbidden_value("field is immutable when `immutable` is set", name))
     return causes
 
 

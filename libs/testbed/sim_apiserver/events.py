@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from libs.testbed.sim_apiserver.objects import Meta, MicroTime, ResourceKind, Time, validate_metadata
-from libs.testbed.sim_apiserver.refusals import Cause
+from libs.testbed.sim_apiserver.refusals import Cause, invalid_value
 
 
 class ObjectReference(
@@ -52,8 +52,7 @@ def validate_event(new: Event, old: Event | None) -> list[Cause]:
     causes = validate_metadata(new.metadata, old.metadata if old else None)
     about = new.involved_object.namespace
     if new.metadata.namespace != (about or "default"):
-        why = f'Invalid value: "{about}": does not match event.namespace'
-        causes.append(Cause("FieldValueInvalid", why, "involvedObject.namespace"))
+        causes.append(invalid_value(about, "does not match event.namespace", "involvedObject.namespace"))
     return causes
 
 

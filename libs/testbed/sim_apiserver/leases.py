@@ -8,7 +8,7 @@ import msgspec
 from msgspec import field
 
 from libs.testbed.sim_apiserver.objects import Meta, MicroTime, ResourceKind, validate_metadata
-from libs.testbed.sim_apiserver.refusals import Cause
+from libs.testbed.sim_apiserver.refusals import Cause, invalid_value
 
 
 class LeaseSpec(
@@ -35,11 +35,10 @@ def validate_lease(new: Lease, old: Lease | None) -> list[Cause]:
     causes = validate_metadata(new.metadata, old.metadata if old else None)
     seconds, transitions = new.spec.lease_duration_seconds, new.spec.lease_transitions
     if seconds is not None and seconds <= 0:
-        why = f"Invalid value: {seconds}: must be greater than 0"
-        causes.append(Cause("FieldValueInvalid", why, "spec.leaseDurationSeconds"))
+        causes.append(invalid_value(seconds, "must be greater than 0", "spec.leaseDurationSeconds"))
     if transitions is not None and transitions < 0:
-        why = f"Invalid value: {transitions}: must be greater than or equal to 0"
-        causes.append(Cause("FieldValueInvalid", why, "spec.leaseTransitions"))
+        why = "must be greater than or equal to 0"
+        causes.append(invalid_value(transitions, why, "spec.leaseTransitions"))
     return causes
 
 

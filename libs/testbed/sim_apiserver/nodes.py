@@ -19,7 +19,14 @@ from libs.testbed.sim_apiserver.objects import (
     validate_label_value,
     validate_metadata,
 )
-from libs.testbed.sim_apiserver.refusals import Cause
+from libs.testbed.sim_apiserver.refusals import (
+    Cause,
+    duplicate_value,
+    forbidden_value,
+    invalid_value,
+    required_value,
+    unsupported_value,
+)
 
 # Only canonical quantities: the real server rewrites others ("4000m" becomes "4").
 Quantity = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9]\d*)(Ki|Mi|Gi|Ti)?$")]
@@ -152,8 +159,7 @@ def validate_node(new: Node, old: Node | None) -> list[Cause]:
     seen: list[Address] = []
     for at, address in enumerate(new.status.addresses):
         if address in seen:
-            why = msgspec.json.encode(address).decode()
-            causes.append(Cause("FieldValueDuplicate", f"Duplicate value: {why}", f"status.addresses[{at}]"))
+            causes.append(duplicate_value(msgspec.json.encode(address).decode(), f"status.addresses[{at}]"))
         seen.append(address)
     if old is not None:
         for name, before, after in (
@@ -161,9 +167,9 @@ def validate_node(new: Node, old: Node | None) -> list[Cause]:
             ("providerID", old.spec.provider_id, new.spec.provider_id),
         ):
             if before and after != before:
-                why = f'Forbidden: node updates may not change {name} except from "" to valid'
+                why = f'node updates may not change {name} except from "" to valid'
                 path = "spec.podCIDRs" if name == "podCIDR" else "spec.providerID"
-                causes.append(Cause("FieldValueForbidden", why, path))
+                causes.append(forbidden_value(why, path))
     return causes
 
 
@@ -174,15 +180,12 @@ def _validate_taints(taints: list[Taint]) -> Iterable[Cause]:
         yield from validate_key(taint.key, f"{where}.key")
         yield from validate_label_value(taint.value, f"{where}.value")
         if not taint.effect:
-            yield Cause("FieldValueRequired", "Required value", f"{where}.effect")
+            yield required_value(f"{where}.effect")
         elif taint.effect not in _EFFECTS:
-            supported = ", ".join(f'"{effect}"' for effect in _EFFECTS)
-            why = f'Unsupported value: "{taint.effect}": supported values: {supported}'
-            yield Cause("FieldValueNotSupported", why, f"{where}.effect")
+            yield unsupported_value(taint.effect, _EFFECTS, f"{where}.effect")
         elif (taint.key, taint.effect) in seen:
             value = msgspec.json.encode(taint).decode()
-            why = f"Duplicate value: {value}: taints must be unique by key and effect pair"
-            yield Cause("FieldValueDuplicate", why, where)
+            yield duplicate_value(f"{value}: taints must be unique by key and effect pair", where)
         seen.add((taint.key, taint.effect))
 
 
@@ -192,8 +195,8 @@ def _validate_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
         try:
             families.append(ipaddress.ip_network(cidr).version)
         except ValueError:
-            why = f'Invalid value: "{cidr}": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)'
-            yield Cause("FieldValueInvalid", why, f"spec.podCIDRs[{at}]")
+            why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            yield invalid_value(cidr, why, f"spec.podCIDRs[{at}]")
     if len(set(families)) != len(families):
         value = msgspec.json.encode(cidrs).decode()
         why = f"Invalid value: {value}: may specify no more than one CIDR for each IP family"

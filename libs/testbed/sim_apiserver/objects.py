@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from libs.testbed.sim_apiserver.refusals import Cause, ResourceReference
+from libs.testbed.sim_apiserver.refusals import Cause, ResourceReference, invalid_value, too_long_value
 
 # metav1.Time; other formats of RFC 3339 are not simulated.
 Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
@@ -88,16 +88,15 @@ def validate_metadata(new: Meta, old: Meta | None) -> list[Cause]:
     """Return the causes of invalid metadata."""
     causes: list[Cause] = []
     if old is None and not _is_subdomain(new.name):
-        causes.append(_invalid("metadata.name", new.name, "a lowercase RFC 1123 subdomain is needed"))
+        causes.append(invalid_value(new.name, "a lowercase RFC 1123 subdomain is needed", "metadata.name"))
     if old is not None and new.uid != old.uid:
-        causes.append(_invalid("metadata.uid", new.uid, "field is immutable"))
+        causes.append(invalid_value(new.uid, "field is immutable", "metadata.uid"))
     for key, value in new.labels.items():
         causes += validate_key(key, "metadata.labels") + validate_label_value(value, "metadata.labels")
     for key in new.annotations:
         causes += validate_key(key.lower(), "metadata.annotations")
     if sum(len(k.encode()) + len(v.encode()) for k, v in new.annotations.items()) > _ANNOTATIONS_LIMIT:
-        too_long = f"Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes"
-        causes.append(Cause("FieldValueTooLong", too_long, "metadata.annotations"))
+        causes.append(too_long_value(_ANNOTATIONS_LIMIT, "metadata.annotations"))
     return causes
 
 
@@ -105,9 +104,11 @@ def validate_key(key: str, field: str) -> list[Cause]:
     """Return a cause unless the key is a qualified name: optional DNS prefix and slash, 63 characters."""
     prefix, slash, name = key.rpartition("/")
     if slash and not _is_subdomain(prefix):
-        return [_invalid(field, key, "prefix part must be a lowercase RFC 1123 subdomain")]
+        return [invalid_value(key, "prefix part must be a lowercase RFC 1123 subdomain", field)]
     if len(name) > 63 or not _NAME_PART.fullmatch(name):
-        return [_invalid(field, key, "name part must consist of at most 63 alphanumeric characters, -_.")]
+        return [
+            invalid_value(key, "name part must consist of at most 63 alphanumeric characters, -_.", field)
+        ]
     return []
 
 
@@ -115,12 +116,10 @@ def validate_label_value(value: str, field: str) -> list[Cause]:
     """Return a cause unless the value is empty or has at most 63 allowed characters."""
     if len(value) <= 63 and _LABEL_VALUE.fullmatch(value):
         return []
-    return [_invalid(field, value, "a valid label must be empty or at most 63 alphanumeric characters, -_.")]
+    return [
+        invalid_value(value, "a valid label must be empty or at most 63 alphanumeric characters, -_.", field)
+    ]
 
 
 def _is_subdomain(name: str) -> bool:
     return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
-
-
-def _invalid(field: str, value: str, why: str) -> Cause:
-    return Cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', field)

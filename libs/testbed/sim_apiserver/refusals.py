@@ -16,6 +16,38 @@ class Cause(msgspec.Struct, frozen=True):
     field: str
 
 
+def invalid_value(value: object, why: str, field: str) -> Cause:
+    """The cause for an invalid value."""
+    shown = f'"{value}"' if isinstance(value, str) else value
+    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+
+
+def required_value(field: str, why: str = "") -> Cause:
+    """The cause for a missing value."""
+    return Cause("FieldValueRequired", f"Required value: {why}".removesuffix(": "), field)
+
+
+def duplicate_value(value: str, field: str) -> Cause:
+    """The cause for a duplicate; `value` is JSON or contains its quotes."""
+    return Cause("FieldValueDuplicate", f"Duplicate value: {value}", field)
+
+
+def unsupported_value(value: str, supported: Iterable[str], field: str) -> Cause:
+    """The cause for a value that is not in the list."""
+    listed = ", ".join(f'"{one}"' for one in supported)
+    return Cause("FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {listed}', field)
+
+
+def forbidden_value(why: str, field: str) -> Cause:
+    """The cause for a forbidden change."""
+    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
+
+
+def too_long_value(limit: int, field: str) -> Cause:
+    """The cause for a value of too many bytes."""
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)
+
+
 class ResourceReference(msgspec.Struct, frozen=True):
     """The target of a rejected request: plural, group, and the name of the object if there is one."""
 
