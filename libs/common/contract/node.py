@@ -45,6 +45,25 @@ class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     annotations: dict[str, str] = {}
 
 
+class ApiObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An object of the Kubernetes API with its metadata."""
+
+    metadata: ObjectMeta
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def resource_version_number(self) -> int:
+        """The resourceVersion, parsed by `parse_resource_version`."""
+        return parse_resource_version(self.metadata.resource_version)
+
+
 class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One element of spec.taints; `time_added` is text, because a JSON Patch `test` compares it."""
 
@@ -98,25 +117,11 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     node_info: NodeSystemInfo = NodeSystemInfo()
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Node(ApiObject, frozen=True, kw_only=True):
     """A Node as the API server encodes it in a list, a watch event or the response to a patch."""
 
-    metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
-    @property
-    def uid(self) -> str:
-        return self.metadata.uid
-
-    @property
-    def resource_version_number(self) -> int:
-        """The resourceVersion, parsed by `parse_resource_version`."""
-        return parse_resource_version(self.metadata.resource_version)
 
     @property
     def labels(self) -> dict[str, str]:

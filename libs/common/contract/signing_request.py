@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.node import ObjectMeta, parse_resource_version
+from libs.common.contract.node import ApiObject
 
 KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"  # the signer of kubelets' serving certificates
 NODE_USER_PREFIX: Final = "system:node:"  # prefix of the user name of a node
@@ -44,25 +44,11 @@ class SigningRequestStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     issued: bool = False
 
 
-class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SigningRequest(ApiObject, frozen=True, kw_only=True):
     """A CertificateSigningRequest as the API server encodes it in a list or a watch event."""
 
-    metadata: ObjectMeta
     spec: SigningRequestSpec = SigningRequestSpec()
     status: SigningRequestStatus = SigningRequestStatus()
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
-    @property
-    def uid(self) -> str:
-        return self.metadata.uid
-
-    @property
-    def resource_version_number(self) -> int:
-        """The resourceVersion, parsed by `parse_resource_version`."""
-        return parse_resource_version(self.metadata.resource_version)
 
     @property
     def node_name(self) -> str:

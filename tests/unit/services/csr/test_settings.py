@@ -45,7 +45,7 @@ def test_whose_nodes_are_ours_stands_in_the_file_and_a_mistake_in_it_stops_the_s
     assert settings.cloud_config == file
     assert settings.file.ownership.for_controller(CSR_APPROVAL).provider_id_schemes == ("talos",)
     file.write_text("ownership: {providerIDSchemes: []}")
-    with pytest.raises(SettingsError, match="must hold at least one entry"):
+    with pytest.raises(SettingsError, match="must have at least one entry"):
         read(f"--cloud-config={file}")
 
 
