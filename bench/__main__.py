@@ -13,9 +13,9 @@ from rich.console import Console
 
 from bench.bench_options import DEFAULT_MODES, DEFAULT_SCENARIOS, MODES, SCENARIOS, SEPARATE, BenchOptions
 from bench.figures import BenchRun
-from bench.fleet import MAX_NODES
 from bench.results import BenchResults, InvalidResults, decode_results, encode_results, select_scenarios
 from bench.tables import format_host, render_comparison, render_results
+from libs.testbed.mixed_fleet import MAX_NODES
 
 _DEFAULT = BenchOptions()
 F = TypeVar("F", bound=Callable[..., object])

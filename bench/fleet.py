@@ -3,16 +3,19 @@
 from typing import Final
 
 from libs.testbed.kubelet_node import SimKubelet
-from libs.testbed.machine_fleet import Address, SimMachineFacts, make_machine
+from libs.testbed.machine_fleet import Address, SimMachineFacts
+from libs.testbed.mixed_fleet import make_numbered_machine
 from libs.testbed.platform_examples import MIXED_FLEET
 
 EXTERNAL: Final = "external"  # Talos's link for addresses that only the cloud knows
-MAX_NODES: Final = 20000  # the address ranges below have room for these
 
 
 def make_fleet(prefix: str, count: int, platforms: tuple[str, ...] = MIXED_FLEET) -> list[SimMachineFacts]:
     """Make `count` dual-stack machines with an external address, on alternating platforms."""
-    return [_make_machine(prefix, number, platforms[number % len(platforms)]) for number in range(count)]
+    return [
+        make_numbered_machine(f"{prefix}-{number:05}", number, platforms[number % len(platforms)], "bench")
+        for number in range(count)
+    ]
 
 
 def move_external_address(machine: SimMachineFacts, number: int) -> tuple[tuple[Address, ...], str]:
@@ -25,15 +28,3 @@ def move_external_address(machine: SimMachineFacts, number: int) -> tuple[tuple[
 def make_kubelets(machines: list[SimMachineFacts]) -> list[SimKubelet]:
     """Make the kubelet of each machine."""
     return [SimKubelet.of_machine(machine) for machine in machines]
-
-
-def _make_machine(prefix: str, number: int, platform: str) -> SimMachineFacts:
-    high, low = divmod(number, 250)
-    return make_machine(
-        f"{prefix}-{number:05}",
-        f"10.{64 + high // 250}.{high % 250}.{low + 1}",
-        ip6=f"2001:db8:64::{number + 1:x}",
-        platform=platform,
-        external_ips=(f"198.51.{100 + high}.{low + 1}",),
-        cluster_name="bench",
-    )

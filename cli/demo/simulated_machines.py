@@ -4,27 +4,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.contract.node import FIELD_OWNERSHIP_DIGEST_LABEL
-from libs.testbed.machine_fleet import SimMachineFacts, make_machine
-from libs.testbed.platform_examples import MIXED_FLEET
+from libs.testbed.machine_fleet import SimMachineFacts
+from libs.testbed.mixed_fleet import make_mixed_fleet
 
 _OUR_TAINTS: Final = "node.cloudprovider.kubernetes.io/"
 
 
 def make_machines(count: int) -> list[SimMachineFacts]:
     """Return `count` dual-stack machines; platforms take turns."""
-    return [_make_machine(number) for number in range(1, count + 1)]
-
-
-def _make_machine(number: int) -> SimMachineFacts:
-    platform = MIXED_FLEET[(number - 1) % len(MIXED_FLEET)]
-    return make_machine(
-        f"{platform}-{number:03}",
-        f"10.64.{number // 250}.{number % 250 + 1}",
-        ip6=f"2001:db8:64::{number:x}",
-        platform=platform,
-        external_ips=(f"198.51.{100 + number // 250}.{number % 250 + 1}",),
-        cluster_name="demo",
-    )
+    return make_mixed_fleet(count, "demo", digits=3)
 
 
 def format_node(node: Mapping[str, Any]) -> list[str]:

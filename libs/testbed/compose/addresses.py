@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.testbed.compose.fleet import MAX_NODES
+from libs.testbed.machine_facts import SimMachineFacts
+from libs.testbed.mixed_fleet import make_mixed_fleet
 
+MAX_NODES: Final = 5000
 FOLDER: Final = Path("/cluster")  # contains one volume per container with credentials
 API_SERVER: Final = "https://kube-apiserver:6443"
 TALOS_PORT: Final = 50000
@@ -30,9 +32,9 @@ class Admin:
         return context
 
 
-def read_node_count() -> int:
-    """Return the number of simulated nodes, from the variable NODES. Raises SystemExit with the reason."""
+def read_fleet() -> list[SimMachineFacts]:
+    """Make as many machines as the variable NODES says. Raises SystemExit with the reason."""
     text = os.environ.get("NODES", "50")
     if not text.isdecimal() or not 1 <= int(text) <= MAX_NODES:
         raise SystemExit(f'NODES: "{text}" is not a number of nodes from 1 to {MAX_NODES}')
-    return int(text)
+    return make_mixed_fleet(int(text), "compose", digits=4)

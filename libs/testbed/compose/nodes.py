@@ -14,8 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from libs.testbed.compose.addresses import FOLDER, Admin, read_node_count
-from libs.testbed.compose.fleet import make_fleet
+from libs.testbed.compose.addresses import FOLDER, Admin, read_fleet
 from libs.testbed.compose.node_readiness import list_missing
 from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
 
@@ -77,9 +76,7 @@ async def main() -> None:
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with KubeletFleet.start(Admin(FOLDER / "nodes")) as kubelets:
-        await run_nodes(
-            kubelets, [SimKubelet.of_machine(machine) for machine in make_fleet(read_node_count())]
-        )
+        await run_nodes(kubelets, [SimKubelet.of_machine(machine) for machine in read_fleet()])
 
 
 if __name__ == "__main__":

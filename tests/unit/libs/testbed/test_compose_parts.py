@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from libs.common.contract.services import SERVICES
-from libs.testbed.compose.addresses import read_node_count
+from libs.testbed.compose.addresses import read_fleet
 from libs.testbed.compose.credentials import write_credentials
-from libs.testbed.compose.fleet import MAX_NODES, make_fleet
 from libs.testbed.compose.node_readiness import list_missing
 from libs.testbed.kubelet_node import UNINITIALIZED
+from libs.testbed.mixed_fleet import MAX_NODES, make_mixed_fleet
 
 NAMES = tuple(spec.service for spec in SERVICES)
 ISSUED = {"metadata": {"name": "csr-1"}, "status": {"certificate": "AAAA"}}
@@ -43,7 +43,7 @@ def test_the_certificate_of_another_node_does_not_count():
 
 
 def test_no_two_machines_of_the_largest_fleet_share_a_name_or_an_address():
-    machines = make_fleet(MAX_NODES)
+    machines = make_mixed_fleet(MAX_NODES, "test", digits=4)
     assert len({machine.name for machine in machines}) == MAX_NODES
     assert len({ip for machine in machines for ip in machine.reachable_at}) == 2 * MAX_NODES
 
@@ -52,7 +52,12 @@ def test_no_two_machines_of_the_largest_fleet_share_a_name_or_an_address():
 def test_an_invalid_number_of_nodes_is_rejected_with_the_reason(text: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NODES", text)
     with pytest.raises(SystemExit, match="NODES"):
-        read_node_count()
+        read_fleet()
+
+
+def test_the_number_of_nodes_is_configurable(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NODES", "2")
+    assert [machine.name for machine in read_fleet()] == ["aws-0001", "metal-0002"]
 
 
 def made(folder: Path) -> Path:
