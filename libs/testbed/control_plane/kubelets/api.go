@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	jsonType        = "application/json"
-	mergeType       = "application/merge-patch+json"
-	strategicType   = "application/strategic-merge-patch+json"
-	requestTimeout  = 60 * time.Second
-	attempts        = 5 // nodeStatusUpdateRetry of the kubelet
-	longestErrorSay = 300
+	jsonType       = "application/json"
+	mergeType      = "application/merge-patch+json"
+	strategicType  = "application/strategic-merge-patch+json"
+	requestTimeout = 60 * time.Second
+	attempts       = 5 // nodeStatusUpdateRetry of the kubelet
+	maxErrorBytes  = 300
 )
 
-// API is one identity at one API server. Requests share HTTP/2 connections, as a client-go process does.
+// API is a client with one identity. Requests share HTTP/2 connections, as in a client-go process.
 type API struct {
 	server  string
 	client  *http.Client
@@ -54,14 +54,14 @@ func newAPI(server string, credentials *tls.Config) *API {
 	return &API{server: server, client: &http.Client{Transport: transport}}
 }
 
-// Refused is what the API server said no to.
-type Refused struct {
+// Rejected is a request that the API server rejected.
+type Rejected struct {
 	what   string
 	status int
 	text   string
 }
 
-func (r *Refused) Error() string { return fmt.Sprintf("%s: %d %s", r.what, r.status, r.text) }
+func (r *Rejected) Error() string { return fmt.Sprintf("%s: %d %s", r.what, r.status, r.text) }
 
 // do sends one request, as a node or else as the admin, and returns the status and the body.
 func (a *API) do(ctx context.Context, method, path, node, contentType string, body []byte) (int, []byte, error) {
@@ -86,14 +86,14 @@ func (a *API) do(ctx context.Context, method, path, node, contentType string, bo
 	return response.StatusCode, text, err
 }
 
-// must sends a request until it gets the wanted status, at most as often as a kubelet tries; other
-// answers than "too many", "conflict" and the server's own faults are final.
+// must sends a request until it gets the wanted status, with as many attempts as a kubelet. It retries
+// "too many requests", conflicts of patches and server errors; other responses are final.
 func (a *API) must(ctx context.Context, wanted int, method, path, node, contentType string, body []byte) error {
 	_, err := a.sent(ctx, wanted, method, path, node, contentType, body)
 	return err
 }
 
-// sent is must, and returns what was answered.
+// sent is must, and returns the response.
 func (a *API) sent(
 	ctx context.Context, wanted int, method, path, node, contentType string, body []byte,
 ) ([]byte, error) {
@@ -108,7 +108,7 @@ func (a *API) sent(
 		passing := status == http.StatusTooManyRequests || status == http.StatusConflict && method == http.MethodPatch ||
 			status >= http.StatusInternalServerError
 		if !passing || attempt == attempts {
-			return nil, &Refused{method + " " + path, status, words(text)}
+			return nil, &Rejected{method + " " + path, status, words(text)}
 		}
 		a.retries.Add(1)
 		select {
@@ -119,7 +119,7 @@ func (a *API) sent(
 	}
 }
 
-// gone deletes an object as the admin; it is no error if there is none.
+// gone deletes an object as the admin; a missing object is no error.
 func (a *API) gone(ctx context.Context, path string) error {
 	err := a.must(ctx, http.StatusOK, http.MethodDelete, path, "", jsonType, nil)
 	if isStatus(err, http.StatusNotFound) {
@@ -129,11 +129,11 @@ func (a *API) gone(ctx context.Context, path string) error {
 }
 
 func isStatus(err error, status int) bool {
-	var refused *Refused
-	return errors.As(err, &refused) && refused.status == status
+	var rejected *Rejected
+	return errors.As(err, &rejected) && rejected.status == status
 }
 
-// words is what a Status object says, or the beginning of anything else.
+// words returns the message of a Status object, or the beginning of another body.
 func words(text []byte) string {
 	var status struct {
 		Message string `json:"message"`
@@ -141,5 +141,5 @@ func words(text []byte) string {
 	if json.Unmarshal(text, &status) == nil && status.Message != "" {
 		return status.Message
 	}
-	return string(text[:min(len(text), longestErrorSay)])
+	return string(text[:min(len(text), maxErrorBytes)])
 }

@@ -9,23 +9,23 @@ import (
 	"sync/atomic"
 )
 
-// What everybody gets, whatever it asks for. A request that is new has no conditions.
+// The approval of every request. A new request has no conditions.
 var approval = []byte(`[{"op":"add","path":"/status/conditions","value":[` +
 	`{"type":"Approved","status":"True","reason":"ApproveEverything","message":"without a look"}]}]`)
 
 const patchType = "application/json-patch+json"
 
-// Approver approves every pending request as soon as the watch shows it: one request, no look at what is asked.
-// Whoever decides with care is measured against it.
+// Approver approves every pending request as soon as the watch shows it, with one API request and no check.
+// It is the baseline for the cost of decisions.
 type Approver struct {
 	api      *API
 	pending  chan string
-	seen     map[string]bool // what a list shows again after a watch that ended is approved once all the same
+	seen     map[string]bool // a list after a restart of the watch shows requests again; each is approved once
 	approved atomic.Int64
 	failed   atomic.Int64
 }
 
-// Approved is the answer to "approved".
+// Approved is the result of "approved".
 type Approved struct {
 	Approved int64 `json:"approved"`
 	Failed   int64 `json:"failed"`

@@ -12,8 +12,8 @@ import (
 	"net"
 )
 
-// signingRequest is what a kubelet POSTs to get a serving certificate (certificates/v1), its key thrown away:
-// nobody will serve with it.
+// signingRequest returns the request of a kubelet for a serving certificate (certificates/v1). It discards the
+// key, because no process serves with it.
 func signingRequest(node string, addresses []string) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -26,7 +26,7 @@ func signingRequest(node string, addresses []string) ([]byte, error) {
 	for _, text := range addresses {
 		address := net.ParseIP(text)
 		if address == nil {
-			return nil, fmt.Errorf("%q, an address of %s, is none", text, node)
+			return nil, fmt.Errorf("%q is not a valid address of %s", text, node)
 		}
 		template.IPAddresses = append(template.IPAddresses, address)
 	}
@@ -46,7 +46,7 @@ func signingRequest(node string, addresses []string) ([]byte, error) {
 	})
 }
 
-// createdName is the name that the API server gave to what was POSTed.
+// createdName returns the name that the API server gave to the created object.
 func createdName(text []byte) (string, error) {
 	var created struct {
 		Metadata struct {
@@ -57,7 +57,7 @@ func createdName(text []byte) (string, error) {
 		return "", err
 	}
 	if created.Metadata.Name == "" {
-		return "", fmt.Errorf("what was created bears no name: %.200s", text)
+		return "", fmt.Errorf("created object without a name: %.200s", text)
 	}
 	return created.Metadata.Name, nil
 }

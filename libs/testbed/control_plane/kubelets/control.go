@@ -12,21 +12,21 @@ import (
 
 const makers = 4 // of requests for certificates at the same time
 
-// Command is one line of stdin. The answer bears its id; commands run beside one another.
+// Command is one line of stdin. The answer has the same id; commands run concurrently.
 type Command struct {
 	ID           int               `json:"id"`
 	Do           string            `json:"do"`
 	Kubelets     []Kubelet         `json:"kubelets"`
 	Names        []string          `json:"names"`
 	Texts        map[string]string `json:"texts"`
-	Concurrency  int               `json:"concurrency"`   // at most so many under way; 0: no limit
-	PerSecond    float64           `json:"per_second"`    // at most so many begun; 0: no limit
-	OneAtATime   bool              `json:"one_at_a_time"` // the next joins when the last one is untainted
-	Untainted    bool              `json:"untainted"`     // answer only when all are, and have their certificate
-	Served       bool              `json:"served"`        // with Untainted: only when all have podCIDRs, too
-	Certificates int               `json:"certificates"`  // how many requests for one a kubelet sends
-	Issued       bool              `json:"issued"`        // answer only when the last one of each has its certificate
-	Seconds      float64           `json:"seconds"`       // how long to wait, or to beat
+	Concurrency  int               `json:"concurrency"`   // the most at a time; 0: no limit
+	PerSecond    float64           `json:"per_second"`    // the most started per second; 0: no limit
+	OneAtATime   bool              `json:"one_at_a_time"` // the next node joins when the last one is untainted
+	Untainted    bool              `json:"untainted"`     // wait until all are untainted, and have their certificate
+	Served       bool              `json:"served"`        // with Untainted: wait until all have podCIDRs
+	Certificates int               `json:"certificates"`  // the number of certificate requests per kubelet
+	Issued       bool              `json:"issued"`        // wait until the last request of each node has its certificate
+	Seconds      float64           `json:"seconds"`       // how long to wait, or to send heartbeats
 	EverySeconds float64           `json:"every_seconds"` // between two heartbeats of one node
 }
 
@@ -37,7 +37,7 @@ type Answer struct {
 	Result any    `json:"result,omitempty"`
 }
 
-// Control carries out commands.
+// Control executes commands.
 type Control struct {
 	api      *API
 	nodes    *Nodes
@@ -45,7 +45,7 @@ type Control struct {
 
 	mu       sync.Mutex
 	known    map[string]Kubelet
-	prepared map[string][][]byte // requests for certificates that were not sent yet
+	prepared map[string][][]byte // certificate requests that are not sent yet
 }
 
 func newControl(api *API, nodes *Nodes, requests *Requests) *Control {
@@ -56,7 +56,7 @@ func newControl(api *API, nodes *Nodes, requests *Requests) *Control {
 
 type carryOut func(context.Context, Command) (any, error)
 
-// serve says that it is ready, and ends without an error when stdin closes, whatever is under way.
+// serve reports that it is ready. It returns without an error when stdin closes, even while commands run.
 func serve(ctx context.Context, do carryOut, in io.Reader, out io.Writer) error {
 	var writing sync.Mutex
 	encoder := json.NewEncoder(out)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Requested is the answer to "file" and "issued".
+// Requested is the result of "file" and "issued".
 type Requested struct {
-	Requests []Request `json:"requests"` // all there are of these nodes, each node's in the order of their filing
-	Retries  int64     `json:"retries"`  // of kubelets that sent one again
-	Restarts int       `json:"restarts"` // of the watches meanwhile; times of what they missed are late
+	Requests []Request `json:"requests"` // all requests of these nodes, those of a node in the order of creation
+	Retries  int64     `json:"retries"`  // repeated requests of kubelets
+	Restarts int       `json:"restarts"` // of the watches meanwhile; times of events that they missed are too late
 }
 
-// file lets each kubelet send requests for certificates; a kubelet's next one is sent when all have sent this one.
+// file lets each kubelet send certificate requests; a kubelet sends its next one when all have sent theirs.
 func (c *Control) file(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
 	ctx, cancel := within(ctx, command.Seconds)
 	defer cancel()
@@ -32,7 +32,7 @@ func (c *Control) file(ctx context.Context, command Command, kubelets []Kubelet)
 	return Requested{requests, c.api.retries.Load() - retried, c.restarts() - restarts}, nil
 }
 
-// ask sends one of the requests that were made when the kubelet was loaded.
+// ask sends one of the requests that were prepared when the kubelet was loaded.
 func (c *Control) ask(ctx context.Context, node string) error {
 	body, err := c.take(node)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Control) ask(ctx context.Context, node string) error {
 	return nil
 }
 
-// prepare makes requests for certificates, so that nobody measures how long that takes.
+// prepare creates certificate requests in advance, so that measurements exclude this work.
 func (c *Control) prepare(kubelet Kubelet, count int) error {
 	bodies := make([][]byte, count)
 	for i := range bodies {
@@ -79,14 +79,14 @@ func (c *Control) take(node string) ([]byte, error) {
 
 // awaitIssued returns whether the newest request of each of these nodes got its certificate before the context ended.
 func (c *Control) awaitIssued(ctx context.Context, names []string) bool {
-	done := 0 // what is issued is not looked at again
+	done := 0 // the number of leading names that are done
 	return c.requests.WaitUntil(ctx, func() bool {
 		done += c.requests.Issued(names[done:])
 		return done == len(names)
 	})
 }
 
-// deleteRequests removes these nodes' requests as an admin; Kubernetes may have removed some before.
+// deleteRequests deletes these nodes' requests as an admin; Kubernetes may have deleted some before.
 func (c *Control) deleteRequests(ctx context.Context, command Command) error {
 	left := c.requests.Of(command.Names)
 	err := paced(ctx, command, len(left), func(i int) error {

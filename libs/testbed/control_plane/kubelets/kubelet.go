@@ -13,13 +13,13 @@ const (
 	leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 )
 
-// Kubelet is one node's name and what its kubelet writes; "@now@" and "@now-micro@" stand for the time of writing.
+// Kubelet is one node's name and the objects that its kubelet writes, with "@now@" and "@now-micro@" for the time.
 type Kubelet struct {
 	Name      string          `json:"name"`
-	Addresses []string        `json:"addresses"` // that its certificate is to be for
-	Node      json.RawMessage `json:"node"`      // POSTed first: not ready, tainted
-	Ready     json.RawMessage `json:"ready"`     // the status patch that follows at once
-	Heartbeat json.RawMessage `json:"heartbeat"` // the status patch when nothing has changed
+	Addresses []string        `json:"addresses"` // in its certificate
+	Node      json.RawMessage `json:"node"`      // created first: not ready, tainted
+	Ready     json.RawMessage `json:"ready"`     // the next status patch
+	Heartbeat json.RawMessage `json:"heartbeat"` // the status patch without changes
 	Lease     json.RawMessage `json:"lease"`
 }
 
@@ -44,7 +44,7 @@ func (k Kubelet) Beat(ctx context.Context, api *API) error {
 	return err
 }
 
-// Delete removes the node, and its Lease with it, as an admin; it is no error if it never joined.
+// Delete deletes the node, and its Lease with it, as an admin; a missing node is no error.
 func (k Kubelet) Delete(ctx context.Context, api *API) error {
 	return api.gone(ctx, nodesPath+"/"+k.Name)
 }

@@ -1,7 +1,7 @@
-// Kubelets for measurements: any number of them in one process, which also sees how far each node has come.
-// What a kubelet writes comes in as ready-made JSON, so this program knows nothing of the shape of a Node; the
-// standard library is all it needs. It takes commands as JSON lines on stdin, answers on stdout, and ends when
-// stdin closes. With -approve it is no kubelet: it approves whatever asks for a serving certificate.
+// Kubelets for measurements: any number of them in one process, which also watches the state of each node.
+// The objects that kubelets write come as complete JSON, so this program does not know the schema of a Node and
+// needs only the standard library. It takes commands as JSON lines on stdin, answers on stdout, and ends when
+// stdin closes. With -approve it is no kubelet: it approves every request for a serving certificate.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 func main() {
 	server := flag.String("server", "", "URL of the API server")
-	authority := flag.String("ca", "", "file with the API server's authority")
+	authority := flag.String("ca", "", "file with the API server's CA")
 	certificate := flag.String("cert", "", "client certificate of an admin, who may impersonate nodes")
 	key := flag.String("key", "", "its private key")
 	approvers := flag.Int("approve", 0, "approve every request for a serving certificate, so many at a time")
@@ -45,7 +45,7 @@ func run(server, authority, certificate, key string, approvers int) error {
 	return serve(ctx, do, os.Stdin, os.Stdout)
 }
 
-// Each watch has a connection of its own: what it tells must not queue behind what kubelets write.
+// Each watch has its own connection: its events must not queue behind the writes of kubelets.
 func beginKubelets(ctx context.Context, connected func() *API) (carryOut, error) {
 	nodes, requests := newNodes(), newRequests()
 	if err := (&Watch{api: connected(), path: nodesPath, told: nodes}).Begin(ctx); err != nil {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// News guards what a watch has shown, and wakes those who wait for more.
+// News guards the state that a watch has shown, and wakes waiters at each change.
 type News struct {
 	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced whenever somebody may have waited for what came
+	changed  chan struct{} // closed and replaced at each change that a waiter may need
 	restarts int
 	events   int
 }
@@ -18,7 +18,7 @@ func newNews() News {
 	return News{changed: make(chan struct{})}
 }
 
-// WaitUntil returns whether the condition came true before the context ended. It is asked after each change.
+// WaitUntil returns whether the condition became true before the context ended. It checks after each change.
 func (n *News) WaitUntil(ctx context.Context, holds func() bool) bool {
 	for {
 		n.mu.Lock()

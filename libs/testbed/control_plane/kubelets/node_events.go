@@ -41,7 +41,7 @@ func (n *node) tainted() bool {
 	return false
 }
 
-// hear takes one watch event. A node of which nothing new can be told is not decoded as a whole.
+// hear handles one watch event. It decodes a node only if there may be a new fact.
 func (n *Nodes) hear(line []byte, now float64) error {
 	kind, name, ok := head(line)
 	if !ok {
@@ -77,7 +77,7 @@ func (n *Nodes) hear(line []byte, now float64) error {
 	return nil
 }
 
-// take notes what is new of a node, and returns whether anything is.
+// take records new facts of a node, and returns whether there are any.
 func (s *seen) take(object *node, now float64) bool {
 	news := false
 	if s.untainted == 0 && !object.tainted() {
@@ -108,7 +108,7 @@ func (s *seen) show(text string, now float64) bool {
 	return true
 }
 
-// replace takes a list of all nodes.
+// replace handles a list of all nodes.
 func (n *Nodes) replace(text []byte, now float64) error {
 	var items []node
 	if err := json.Unmarshal(text, &items); err != nil {

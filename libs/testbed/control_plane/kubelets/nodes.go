@@ -1,6 +1,6 @@
 package main
 
-// Nodes is what the watch has shown of each node, and when. Times are this machine's clock, in Unix seconds.
+// Nodes are the facts that the watch has shown of each node, with times of this machine's clock in Unix seconds.
 type Nodes struct {
 	News
 	nodes map[string]*seen
@@ -9,14 +9,14 @@ type Nodes struct {
 type seen struct {
 	untainted float64            // when it was first without the uninitialized taint; 0: not yet
 	served    float64            // when it first had podCIDRs; 0: not yet
-	expected  map[string]float64 // what somebody waits for, and when it was first shown
+	expected  map[string]float64 // expected texts, and when the watch first showed them
 }
 
 func newNodes() *Nodes {
 	return &Nodes{News: newNews(), nodes: map[string]*seen{}}
 }
 
-// Times is when each of these nodes was first seen without the taint, and with podCIDRs; 0 where it was not.
+// Times returns when each of these nodes was first seen without the taint, and with podCIDRs; 0: not yet.
 func (n *Nodes) Times(names []string) (untainted, served []float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -29,12 +29,12 @@ func (n *Nodes) Times(names []string) (untainted, served []float64) {
 	return untainted, served
 }
 
-// Initialized is how many of these nodes, from the first on and without a gap, have lost the taint.
+// Initialized returns the number of leading nodes that have lost the taint.
 func (n *Nodes) Initialized(names []string) int {
 	return n.leading(names, func(s *seen) bool { return s.untainted != 0 })
 }
 
-// Served is how many of these nodes, from the first on and without a gap, have podCIDRs.
+// Served returns the number of leading nodes that have podCIDRs.
 func (n *Nodes) Served(names []string) int {
 	return n.leading(names, func(s *seen) bool { return s.served != 0 })
 }
@@ -50,8 +50,8 @@ func (n *Nodes) leading(names []string, done func(*seen) bool) int {
 	return len(names)
 }
 
-// Expect forgets what was expected before, and notes from now on when the node shows that text:
-// an address, or the value of a label.
+// Expect replaces the expected text of each node and records when the node first shows it: an address, or the
+// value of a label.
 func (n *Nodes) Expect(texts map[string]string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,7 +65,7 @@ func (n *Nodes) Expect(texts map[string]string) {
 	}
 }
 
-// Shown is when each node showed what was expected of it; only those that did.
+// Shown returns when each node showed its expected text, without those that did not.
 func (n *Nodes) Shown(texts map[string]string) map[string]float64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -78,7 +78,7 @@ func (n *Nodes) Shown(texts map[string]string) map[string]float64 {
 	return shown
 }
 
-// Gone is whether the watch shows none of these nodes.
+// Gone returns whether the watch shows none of these nodes.
 func (n *Nodes) Gone(names []string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Within managedFields the same words are escaped, or bear a prefix.
+// In managedFields the same texts are escaped or have a prefix.
 var (
 	approvedBytes = []byte(`"type":"Approved"`)
 	deniedBytes   = []byte(`"type":"Denied"`)
@@ -16,7 +16,7 @@ var (
 	userBytes     = []byte(`"username":"` + nodeUser)
 )
 
-// hear takes one watch event. None is decoded: the words that tell how far it is stand in it as they are.
+// hear handles one watch event. It searches for texts instead of decoding the event.
 func (r *Requests) hear(line []byte, now float64) error {
 	kind, name, ok := head(line)
 	if !ok {
@@ -24,7 +24,7 @@ func (r *Requests) hear(line []byte, now float64) error {
 	}
 	node := requester(line)
 	if node == "" {
-		return nil // not a node's
+		return nil // not a request of a node
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +44,7 @@ func (r *Requests) hear(line []byte, now float64) error {
 	return nil
 }
 
-// replace takes a list of all requests.
+// replace handles a list of all requests.
 func (r *Requests) replace(text []byte, now float64) error {
 	items, err := requestsIn(text)
 	if err != nil {
@@ -87,7 +87,7 @@ type listed struct {
 	} `json:"status"`
 }
 
-// requestsIn is what a list holds, the oldest first.
+// requestsIn returns the items of a list, the oldest first.
 func requestsIn(text []byte) ([]listed, error) {
 	var items []listed
 	err := json.Unmarshal(text, &items)
@@ -106,7 +106,7 @@ func (l *listed) has(condition string) bool {
 	return false
 }
 
-// requester is the node that asks, as the API server wrote it into the event; "" if it is no node.
+// requester returns the node that created the request, from the user name in the event; "" for other users.
 func requester(line []byte) string {
 	start := bytes.Index(line, userBytes)
 	if start < 0 {

@@ -6,37 +6,37 @@ const (
 	nodeUser      = "system:node:"
 )
 
-// Request is how far one request for a certificate came and when, in Unix seconds; 0: not yet.
+// Request has the times of one certificate request, in Unix seconds; 0: not yet.
 type Request struct {
 	Name     string  `json:"name"`
 	Node     string  `json:"node"`
-	Begun    float64 `json:"begun"` // before it was sent; 0: not by this process
+	Begun    float64 `json:"begun"` // before it was sent; 0: sent by another process
 	Filed    float64 `json:"filed"` // the watch showed it
 	Approved float64 `json:"approved"`
 	Denied   float64 `json:"denied"`
 	Issued   float64 `json:"issued"`
-	Writes   int     `json:"writes"` // that the watch showed after it was filed
+	Writes   int     `json:"writes"` // seen by the watch after Filed
 }
 
-// Requests is what the watch has shown of nodes' requests for serving certificates.
+// Requests are the nodes' requests for serving certificates that the watch has shown.
 type Requests struct {
 	News
 	byName map[string]*Request
-	byNode map[string][]*Request // in the order in which they were filed
+	byNode map[string][]*Request // in the order of creation
 }
 
 func newRequests() *Requests {
 	return &Requests{News: newNews(), byName: map[string]*Request{}, byNode: map[string][]*Request{}}
 }
 
-// Sent notes a request that the API server has taken; the watch may have shown it before.
+// Sent records a created request; the watch may have shown it before.
 func (r *Requests) Sent(name, node string, begun float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known(name, node).Begun = begun
 }
 
-// Of is what there is of these nodes' requests, each node's in the order in which they were filed.
+// Of returns all requests of these nodes, those of a node in the order of creation.
 func (r *Requests) Of(nodes []string) []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *Requests) Of(nodes []string) []Request {
 	return found
 }
 
-// Newest is the last request that each of these nodes filed; one that filed none has one without a name.
+// Newest returns the last request of each node; for a node without requests it has no name.
 func (r *Requests) Newest(nodes []string) []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,7 @@ func (r *Requests) Newest(nodes []string) []Request {
 	return found
 }
 
-// Issued is of how many of these nodes, from the first on and without a gap, the newest request has its certificate.
+// Issued returns the number of leading nodes whose newest request has its certificate.
 func (r *Requests) Issued(nodes []string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

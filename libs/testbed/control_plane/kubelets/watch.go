@@ -15,11 +15,11 @@ import (
 
 const (
 	lineBytes      = 1 << 16
-	queued         = 1 << 16 // events read and not looked at; the API server ends the watch of a slow reader
+	queued         = 1 << 16 // events that are read but not handled yet; the API server ends the watch of a slow reader
 	pauseAfterFail = 100 * time.Millisecond
 )
 
-// Watch follows a collection. It reads as little as it can: on two cores the one who measures must cost nothing.
+// Watch follows a collection. It parses as little as possible, so that the observer takes little CPU.
 type Watch struct {
 	api   *API
 	path  string
@@ -27,21 +27,21 @@ type Watch struct {
 	told  told
 }
 
-// told is whoever takes note of what a watch shows, each with the time at which it came.
+// told handles the events of a watch, each with the time of its arrival.
 type told interface {
 	hear(line []byte, now float64) error
 	replace(items []byte, now float64) error
 	restarted()
 }
 
-// List takes note of what is there, and returns the version to watch from.
+// List passes the present objects on, and returns the version to watch from.
 func (w *Watch) List(ctx context.Context) (string, error) {
 	status, text, err := w.api.do(ctx, http.MethodGet, w.path+"?"+w.query, "", jsonType, nil)
 	if err != nil {
 		return "", err
 	}
 	if status != http.StatusOK {
-		return "", &Refused{"listing " + w.path, status, words(text)}
+		return "", &Rejected{"listing " + w.path, status, words(text)}
 	}
 	var list struct {
 		Metadata struct {
@@ -55,7 +55,7 @@ func (w *Watch) List(ctx context.Context) (string, error) {
 	return list.Metadata.ResourceVersion, w.told.replace(list.Items, unix(time.Now()))
 }
 
-// Begin lists, and follows from then on.
+// Begin lists, and then watches in the background.
 func (w *Watch) Begin(ctx context.Context) error {
 	version, err := w.List(ctx)
 	if err == nil {
@@ -64,8 +64,8 @@ func (w *Watch) Begin(ctx context.Context) error {
 	return err
 }
 
-// Follow watches for ever. A watch that the API server ends, as it does with many when it has much to tell at once,
-// goes on where it was; one that cannot begins with a list, and what it missed bears the time of that.
+// Follow watches until the process ends. It continues a watch that the API server has ended, as it does under
+// load. If that fails, it lists again; events that it missed get the time of the list.
 func (w *Watch) Follow(ctx context.Context, version string) {
 	for {
 		before := version
@@ -126,7 +126,7 @@ func (w *Watch) follow(ctx context.Context, version *string) error {
 	return ended
 }
 
-// line is one watch event and when it came.
+// line is one watch event with the time of its arrival.
 type line struct {
 	text []byte
 	at   float64
@@ -151,7 +151,7 @@ func head(line []byte) (kind, name string, ok bool) {
 	return kind, string(rest[:max(end, 0)]), end > 0 && kind != "ERROR"
 }
 
-// versionOf is the resourceVersion of the object in an event, which stands before anything that somebody chose.
+// versionOf returns the resourceVersion of the object in an event, which precedes any text that a user can set.
 func versionOf(line []byte) string {
 	const mark = `"resourceVersion":"`
 	start := bytes.Index(line, []byte(mark))

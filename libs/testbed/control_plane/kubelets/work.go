@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Joined is how far one node came and when, in Unix seconds.
+// Joined has the times of one joining node, in Unix seconds.
 type Joined struct {
 	Name      string  `json:"name"`
 	Begun     float64 `json:"begun"`     // before the first request of its kubelet
-	Joined    float64 `json:"joined"`    // its kubelet has reported it ready, and asked for what it was told to
-	Untainted float64 `json:"untainted"` // the watch showed it without the taint; 0: it did not
-	Served    float64 `json:"served"`    // the watch showed it with podCIDRs; 0: it did not
+	Joined    float64 `json:"joined"`    // its kubelet has reported it ready, and requested its certificates
+	Untainted float64 `json:"untainted"` // the watch showed it without the taint; 0: not yet
+	Served    float64 `json:"served"`    // the watch showed it with podCIDRs; 0: not yet
 
-	Request *Request `json:"request,omitempty"` // for a certificate, the last one
+	Request *Request `json:"request,omitempty"` // its last certificate request
 }
 
-// JoinResult is the answer to "join".
+// JoinResult is the result of "join".
 type JoinResult struct {
 	Nodes    []Joined `json:"nodes"`
-	Retries  int64    `json:"retries"`  // requests of kubelets that were sent again
-	Restarts int      `json:"restarts"` // of the watch meanwhile; times of what it missed are late
+	Retries  int64    `json:"retries"`  // repeated requests of kubelets
+	Restarts int      `json:"restarts"` // of the watch meanwhile; times of events that it missed are too late
 }
 
 func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
@@ -68,8 +68,8 @@ func (c *Control) join(ctx context.Context, command Command, kubelets []Kubelet)
 	return result, nil
 }
 
-// awaitFinished returns when all of them have lost the taint, have podCIDRs if that was wanted, and have their
-// certificate if they asked for one.
+// awaitFinished waits until all nodes have lost the taint, have podCIDRs if requested, and have their
+// certificate if they requested one.
 func (c *Control) awaitFinished(ctx context.Context, command Command, names []string) {
 	c.awaitUntainted(ctx, names)
 	if command.Served {
@@ -84,28 +84,28 @@ func (c *Control) restarts() int {
 	return c.nodes.restartCount() + c.requests.restartCount()
 }
 
-// awaitUntainted returns whether all of them lost the taint before the context ended.
+// awaitUntainted returns whether all nodes lost the taint before the context ended.
 func (c *Control) awaitUntainted(ctx context.Context, names []string) bool {
 	return c.awaitAll(ctx, names, c.nodes.Initialized)
 }
 
 func (c *Control) awaitAll(ctx context.Context, names []string, leading func([]string) int) bool {
-	done := 0 // what has come so far is not looked at again
+	done := 0 // the number of leading names that are done
 	return c.nodes.WaitUntil(ctx, func() bool {
 		done += leading(names[done:])
 		return done == len(names)
 	})
 }
 
-// BeatResult is the answer to "beat".
+// BeatResult is the result of "beat".
 type BeatResult struct {
 	Beats   int     `json:"beats"`
-	Events  int     `json:"events"` // that the watch showed meanwhile
+	Events  int     `json:"events"` // Node events that the watch showed meanwhile
 	Retries int64   `json:"retries"`
 	Seconds float64 `json:"seconds"`
 }
 
-// beat lets every node send heartbeats for some time, the nodes evenly spread over the period.
+// beat lets every node send heartbeats for some time, evenly spread over the period.
 func (c *Control) beat(ctx context.Context, command Command, kubelets []Kubelet) (any, error) {
 	retried, events, begun := c.api.retries.Load(), c.nodes.eventCount(), time.Now()
 	count := max(1, int(float64(len(kubelets))*command.Seconds/command.EverySeconds))
@@ -121,7 +121,7 @@ func (c *Control) beat(ctx context.Context, command Command, kubelets []Kubelet)
 	}, nil
 }
 
-// delete removes nodes and their requests, and returns when the watch has shown that all are gone.
+// delete deletes nodes and their requests, and waits until the watches have shown all deletions.
 func (c *Control) delete(ctx context.Context, command Command, kubelets []Kubelet) error {
 	ctx, cancel := within(ctx, command.Seconds)
 	defer cancel()
@@ -134,7 +134,7 @@ func (c *Control) delete(ctx context.Context, command Command, kubelets []Kubele
 	return c.deleteRequests(ctx, command)
 }
 
-// paced does something `count` times at the pace of a command, and returns the first failure.
+// paced calls a function `count` times at the pace of a command, and returns the first error.
 func paced(ctx context.Context, command Command, count int, do func(int) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

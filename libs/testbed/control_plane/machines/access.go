@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// definitions are the types that Talos registers and that a cloud controller may ask for, with Talos's own sensitivity.
+// definitions are the types of Talos that a cloud controller may read, with Talos's own sensitivity.
 var definitions = []meta.ResourceDefinitionProvider{
 	&runtime.PlatformMetadata{}, &runtime.Version{}, &runtime.MachineStatus{}, &runtime.ExtensionStatus{},
 	&hardware.SystemInformation{}, &hardware.Processor{}, &hardware.MemoryModule{},
@@ -50,7 +50,7 @@ var sensitivity = func() map[string]spec.Sensitivity {
 	return known
 }()
 
-// access is the policy of Talos for a client that is not os:admin (internal/app/resources/access.go states the order and the words).
+// access is Talos's policy for clients that are not os:admin, with the order and messages of its internal/app/resources/access.go.
 func access(_ context.Context, asked state.Access) error {
 	kind, supported := sensitivity[strings.ToLower(asked.ResourceType)]
 	if !supported {
@@ -65,7 +65,7 @@ func access(_ context.Context, asked state.Access) error {
 	return nil
 }
 
-// authorize wants a role that may read, from the organizations of the client certificate.
+// authorize requires a role that may read, from the organizations of the client certificate.
 func authorize(ctx context.Context) error {
 	if client, ok := peer.FromContext(ctx); ok {
 		if info, ok := client.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
@@ -87,7 +87,7 @@ func notAuthorized() error {
 	return status.Error(codes.PermissionDenied, "not authorized")
 }
 
-// tlsConfig is apid's: mutual, TLS 1.2 at least, the files read anew for each connection, so that they can be replaced.
+// tlsConfig is the one of apid: mutual TLS 1.2 or later. It reads the files for each connection, so they can be replaced.
 func tlsConfig(directory string) *tls.Config {
 	load := func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		certificate, err := tls.LoadX509KeyPair(filepath.Join(directory, "server.crt"), filepath.Join(directory, "server.key"))
@@ -100,7 +100,7 @@ func tlsConfig(directory string) *tls.Config {
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(authority) {
-			return nil, errors.New("ca.crt holds no certificate")
+			return nil, errors.New("ca.crt has no certificate")
 		}
 		return &tls.Config{
 			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, SessionTicketsDisabled: true,
@@ -117,5 +117,5 @@ func onlyForClients(_ [][]byte, chains [][]*x509.Certificate) error {
 			return nil
 		}
 	}
-	return errors.New("the certificate is not one for clients only")
+	return errors.New("the certificate is not for client authentication only")
 }

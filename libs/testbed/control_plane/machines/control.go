@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Command is one line of stdin. The answer bears its id.
+// Command is one line of stdin. The answer has the same id.
 type Command struct {
 	ID       int             `json:"id"`
 	Do       string          `json:"do"`
@@ -25,13 +25,13 @@ type Answer struct {
 	Calls []Counted `json:"calls,omitempty"`
 }
 
-// Control carries out commands in the order in which they come.
+// Control executes commands in order.
 type Control struct {
 	fleet     *Fleet
 	endpoints *Endpoints
 }
 
-// Serve ends without an error when stdin closes.
+// Serve returns without an error when stdin closes.
 func (c *Control) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	decoder := json.NewDecoder(bufio.NewReaderSize(in, 1<<20))
 	encoder := json.NewEncoder(out)

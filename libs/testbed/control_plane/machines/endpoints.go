@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Endpoints are the doors to the same fleet, as several control planes are; each can be cut and restored.
+// Endpoints are listeners for the same fleet, like several control plane machines; each can be cut and restored.
 type Endpoints struct {
 	server *grpc.Server
 	doors  []*door
@@ -41,7 +41,7 @@ func OpenEndpoints(server *grpc.Server, ports []string) (*Endpoints, error) {
 	return endpoints, nil
 }
 
-// Ports are the ports of the endpoints in their order.
+// Ports returns the ports of the endpoints in order.
 func (e *Endpoints) Ports() []int {
 	ports := make([]int, 0, len(e.doors))
 	for _, d := range e.doors {
@@ -88,7 +88,7 @@ func (d *door) open(server *grpc.Server) error {
 	d.port = listener.Addr().(*net.TCPAddr).Port
 	d.listener = listener
 	go func() {
-		// Serve ends with an error when the door is cut; that is no failure.
+		// Serve returns an error when the endpoint is cut; that is no failure.
 		if err := server.Serve(&watched{listener, d}); err != nil && d.holds(listener) {
 			fmt.Fprintln(os.Stderr, "machines: endpoint failed:", err)
 		}
@@ -106,7 +106,7 @@ func (d *door) close() error {
 	d.listener = nil
 	err := listener.Close()
 	for connection := range d.connections {
-		// A reset, not a farewell: the client sees what a vanished control plane looks like.
+		// A reset instead of a normal close, as if the control plane machine had vanished.
 		if tcp, ok := connection.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0) // fails only on a connection that is closed already
 		}
@@ -122,7 +122,7 @@ func (d *door) holds(listener net.Listener) bool {
 	return d.listener == listener
 }
 
-// watched is a listener whose connections are known to its door.
+// watched is a listener that records its connections in its door.
 type watched struct {
 	net.Listener
 	door *door

@@ -15,7 +15,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 )
 
-// Facts is one machine as a test describes it. What is empty does not exist on the machine.
+// Facts describes one machine; an empty field is a resource that does not exist.
 type Facts struct {
 	ID                string             `json:"id"`
 	Name              string             `json:"name"`
@@ -54,7 +54,7 @@ type Platform struct {
 	Tags         map[string]string `json:"tags"`
 }
 
-// SystemInformation is the part of the SMBIOS facts that Talos publishes.
+// SystemInformation are the SMBIOS facts that Talos publishes.
 type SystemInformation struct {
 	Manufacturer string `json:"manufacturer"`
 	ProductName  string `json:"product_name"`
@@ -75,13 +75,13 @@ type Address struct {
 	Namespace string `json:"namespace"`
 }
 
-// owned is a resource with the controller that Talos says it belongs to.
+// owned is a resource with the Talos controller that owns it.
 type owned struct {
 	resource.Resource
 	owner string
 }
 
-// Resources are what a machine with these facts holds.
+// Resources returns the resources of a machine with these facts.
 func (f *Facts) Resources() ([]owned, error) {
 	resources := f.identity()
 	if f.Platform != nil {

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Call is what is counted.
+// Call is the key of a call count.
 type Call struct {
 	Node   string `json:"node"`
 	Method string `json:"method"`
 	Type   string `json:"type"`
 }
 
-// Fleet is every machine, by its id and by where the network finds it.
+// Fleet has all machines by ID and by network address.
 type Fleet struct {
 	mu        sync.RWMutex
 	machines  map[string]*Machine
@@ -24,12 +24,12 @@ type Fleet struct {
 	calls    map[Call]int
 }
 
-// NewFleet is a fleet without machines.
+// NewFleet returns a fleet without machines.
 func NewFleet() *Fleet {
 	return &Fleet{machines: map[string]*Machine{}, addresses: map[string]*Machine{}, calls: map[Call]int{}}
 }
 
-// Put creates or replaces a machine. An address that another machine had is taken over, as on a real network.
+// Put creates or replaces a machine. It takes over addresses of other machines, as on a real network.
 func (f *Fleet) Put(ctx context.Context, facts Facts) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +55,7 @@ func (f *Fleet) Put(ctx context.Context, facts Facts) error {
 	return nil
 }
 
-// Delete removes a machine; from now on nobody answers at its addresses.
+// Delete deletes a machine; its addresses do not answer any more.
 func (f *Fleet) Delete(id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (f *Fleet) forget(m *Machine, addresses []string) {
 	}
 }
 
-// Machine finds a machine by its id.
+// Machine returns the machine with this ID.
 func (f *Fleet) Machine(id string) (*Machine, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -93,14 +93,14 @@ func (f *Fleet) Machine(id string) (*Machine, error) {
 	return nil, fmt.Errorf("there is no machine %q", id)
 }
 
-// At is the machine that the network finds at an address, nil if none.
+// At returns the machine at an address, or nil.
 func (f *Fleet) At(address string) *Machine {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.addresses[address]
 }
 
-// Local is the machine whose apid the client is connected to: the first control plane.
+// Local returns the machine whose apid the client is connected to: the first control plane.
 func (f *Fleet) Local() *Machine {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -112,20 +112,20 @@ func (f *Fleet) Local() *Machine {
 	return nil
 }
 
-// Count notes one call.
+// Count counts one call.
 func (f *Fleet) Count(call Call) {
 	f.counting.Lock()
 	defer f.counting.Unlock()
 	f.calls[call]++
 }
 
-// Counted is a call and how often it came.
+// Counted is the count of a call.
 type Counted struct {
 	Call
 	Count int `json:"count"`
 }
 
-// Calls are the counts since the start or the last reset.
+// Calls returns the counts since the start or the last reset.
 func (f *Fleet) Calls() []Counted {
 	f.counting.Lock()
 	defer f.counting.Unlock()
@@ -136,7 +136,7 @@ func (f *Fleet) Calls() []Counted {
 	return counted
 }
 
-// ResetCalls begins to count anew.
+// ResetCalls resets the counts to zero.
 func (f *Fleet) ResetCalls() {
 	f.counting.Lock()
 	defer f.counting.Unlock()

@@ -34,7 +34,7 @@ type MemoryModule struct {
 	Manufacturer string `json:"manufacturer"`
 }
 
-// inventory is what a reboot may change and nothing else.
+// inventory returns the resources that only a reboot can change.
 func (f *Facts) inventory() []owned {
 	var resources []owned
 	for number, e := range f.Extensions {

@@ -9,7 +9,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 )
 
-// Member is a machine of the cluster, as the discovery service told the machine that holds it.
+// Member is a machine of the cluster, as the discovery service reports it.
 type Member struct {
 	Name            string   `json:"name"`
 	NodeID          string   `json:"node_id"`
@@ -19,7 +19,7 @@ type Member struct {
 	OperatingSystem string   `json:"operating_system"`
 }
 
-// lifecycle is what tells of a machine's life: its own stage, and whom discovery knows.
+// lifecycle returns the MachineStatus and the discovered Members.
 func (f *Facts) lifecycle() ([]owned, error) {
 	var resources []owned
 	if f.Stage != "" {

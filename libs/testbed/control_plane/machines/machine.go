@@ -16,19 +16,19 @@ import (
 
 var errDown = errors.New("the machine went down")
 
-// Faults are what is wrong with a machine; the zero value is a healthy one.
+// Faults are the faults of a machine; with the zero value it is healthy.
 type Faults struct {
-	Unavailable      bool     `json:"unavailable"`       // refuses the dial; open streams break
-	Hang             bool     `json:"hang"`              // accepts and answers only once the fault is gone
+	Unavailable      bool     `json:"unavailable"`       // rejects connections; open streams break
+	Hang             bool     `json:"hang"`              // accepts calls, and answers once it is healthy
 	DelayMS          int      `json:"delay_ms"`          // answers late
 	PermissionDenied bool     `json:"permission_denied"` // as if the client had no role
 	NotFound         []string `json:"not_found"`         // types whose resources do not exist for now
 	Unsupported      []string `json:"unsupported"`       // types that this Talos does not know
-	Forbidden        []string `json:"forbidden"`         // types that our role may not read
-	Slow             []string `json:"slow"`              // types: questions about them are answered once the machine is healed
+	Forbidden        []string `json:"forbidden"`         // types that the client's role may not read
+	Slow             []string `json:"slow"`              // types whose queries are answered once the machine is healthy
 }
 
-// Machine is one Talos machine: its state as COSI keeps it, and what is wrong with it.
+// Machine is one Talos machine: its COSI state and its faults.
 type Machine struct {
 	state  state.CoreState
 	server *server.State
@@ -41,14 +41,14 @@ type Machine struct {
 	up      context.Context // done while the machine is down
 	goDown  context.CancelCauseFunc
 	changed chan struct{} // closed when the faults are replaced
-	muted   *mute         // the watches opened from now on; replaced to leave the older ones deaf
+	muted   *mute         // of the watches that open from now on; replaced to mute the older ones
 }
 
 type mute struct{ deaf chan struct{} }
 
-// NewMachine is a healthy machine without any resource.
+// NewMachine returns a healthy machine without any resource.
 func NewMachine() *Machine {
-	// History as machined keeps it (v1alpha2_state.go).
+	// The history of machined (v1alpha2_state.go).
 	core := namespaced.NewState(func(namespace resource.Namespace) state.CoreState {
 		return inmem.NewStateWithOptions(
 			inmem.WithHistoryInitialCapacity(8), inmem.WithHistoryMaxCapacity(1024), inmem.WithHistoryGap(4),
@@ -61,7 +61,7 @@ func NewMachine() *Machine {
 	return m
 }
 
-// Put makes the machine hold what the facts say. A resource that does not differ is not written: no watch fires for it.
+// Put replaces the facts. It writes only resources that differ, so only their watches fire.
 func (m *Machine) Put(ctx context.Context, facts Facts) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +72,7 @@ func (m *Machine) Put(ctx context.Context, facts Facts) error {
 	return m.reconcile(ctx)
 }
 
-// SetFaults replaces everything that was wrong with the machine before.
+// SetFaults replaces all faults of the machine.
 func (m *Machine) SetFaults(ctx context.Context, faults Faults) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,14 +93,14 @@ func (m *Machine) SetFaults(ctx context.Context, faults Faults) error {
 	return m.reconcile(ctx)
 }
 
-// Remove ends every call of the machine; it is not used afterwards.
+// Remove ends every call of the machine, which must not be used afterwards.
 func (m *Machine) Remove() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.goDown(errDown)
 }
 
-// MuteWatches leaves the watches that are open now open for ever, and silent: a connection that died without a word.
+// MuteWatches keeps the present watches open without any further event, like a dead connection.
 func (m *Machine) MuteWatches() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,7 +149,7 @@ func (m *Machine) hold(ctx context.Context, r owned) error {
 		return err
 	}
 	next := r.DeepCopy()
-	*next.Metadata() = *current.Metadata() // version, owner and times go on from what is there
+	*next.Metadata() = *current.Metadata() // keep owner and times, and continue the version
 	return m.state.Update(ctx, next, state.WithUpdateOwner(r.owner))
 }
 
@@ -158,7 +158,7 @@ func key(r owned) string {
 	return metadata.Namespace() + "|" + metadata.Type() + "|" + metadata.ID()
 }
 
-// condition is what a call meets at the machine at this moment.
+// condition is the present state of the machine for a call.
 type condition struct {
 	faults Faults
 	up     context.Context
@@ -171,7 +171,7 @@ func (m *Machine) condition() condition {
 	return condition{m.faults, m.up, m.muted}
 }
 
-// wake returns when the machine does not hang, or with the reason why nobody waits any more.
+// wake waits until the machine does not hang, or the context ends.
 func (m *Machine) wake(ctx context.Context) error {
 	m.mu.Lock()
 	awake := m.awake
@@ -184,7 +184,7 @@ func (m *Machine) wake(ctx context.Context) error {
 	}
 }
 
-// answers returns when the machine answers questions about a type, or with why it does not.
+// answers waits until the machine answers queries of a type; it returns the error if it does not allow them.
 func (m *Machine) answers(ctx context.Context, kind string) error {
 	for {
 		m.mu.Lock()

@@ -8,14 +8,14 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// MachineService answers Version; everything else is unimplemented.
+// MachineService implements only Version.
 type MachineService struct {
 	machine.UnimplementedMachineServiceServer
 
 	router *Router
 }
 
-// Version is the cheapest call that proves a machine reachable.
+// Version is the cheapest call that proves that a machine is reachable.
 func (s *MachineService) Version(ctx context.Context, _ *emptypb.Empty) (*machine.VersionResponse, error) {
 	visit, err := s.router.visit(ctx, "/machine.MachineService/Version", Call{Method: "Version"})
 	if err != nil {

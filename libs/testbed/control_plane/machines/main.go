@@ -1,6 +1,6 @@
-// Talos machines for tests: COSI's own state server over Talos's own resource types, thousands of machines in one process.
-// A call names its machine by the `node` metadata header, as it would at a control plane's apid. The process takes
-// commands as JSON lines on stdin, answers on stdout, and ends when stdin closes.
+// Talos machines for tests: COSI's own state server with Talos's own resource types, for thousands of machines in
+// one process. A call selects its machine by the `node` metadata header, as in apid. The process takes commands as
+// JSON lines on stdin, answers on stdout, and ends when stdin closes.
 package main
 
 import (
@@ -17,11 +17,11 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-const maxMessageBytes = 32 << 20 // apid and machined accept as much
+const maxMessageBytes = 32 << 20 // as in apid and machined
 
 func main() {
-	certificates := flag.String("pki", "", "directory with ca.crt, server.crt and server.key; read anew for each handshake")
-	ports := flag.String("listen", "0", "ports of the endpoints on the loopback, separated by commas; 0 takes a free one")
+	certificates := flag.String("pki", "", "directory with ca.crt, server.crt and server.key; read for each handshake")
+	ports := flag.String("listen", "0", "ports of the endpoints on the loopback, separated by commas; 0 selects a free one")
 	flag.Parse()
 
 	fleet := NewFleet()
@@ -44,7 +44,7 @@ func main() {
 }
 
 func newServer(fleet *Fleet, certificates string) *grpc.Server {
-	// Windows as apid sets them. Keepalive enforcement stays at grpc-go's default, as in Talos: a client that pings gets GOAWAY.
+	// The windows of apid. Keepalive enforcement stays at grpc-go's default, as in Talos: a client that pings often gets GOAWAY.
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(tlsConfig(certificates))),
 		grpc.MaxRecvMsgSize(maxMessageBytes),

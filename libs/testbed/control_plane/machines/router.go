@@ -15,14 +15,14 @@ import (
 
 const apidPort = "50000"
 
-// Router answers COSI calls as a control plane's apid does: it finds the machine and lets that machine's state server answer.
+// Router handles COSI calls as apid does: it selects the machine and forwards the call to its state server.
 type Router struct {
 	v1alpha1.UnimplementedStateServer
 
 	fleet *Fleet
 }
 
-// Get answers one resource.
+// Get returns one resource.
 func (r *Router) Get(ctx context.Context, request *v1alpha1.GetRequest) (*v1alpha1.GetResponse, error) {
 	visit, err := r.visit(ctx, "/cosi.resource.State/Get", Call{Method: "Get", Type: request.GetType()})
 	if err != nil {
@@ -63,7 +63,7 @@ type visit struct {
 	leave   func()
 }
 
-// visit finds the machine and passes what is wrong with it.
+// visit selects the machine, counts the call and applies the faults.
 func (r *Router) visit(ctx context.Context, method string, call Call) (*visit, error) {
 	m, address, err := r.route(ctx, method)
 	call.Node = address
@@ -105,7 +105,7 @@ func (v *visit) endure(faults Faults, kind string) error {
 	return v.machine.answers(v.ctx, kind)
 }
 
-// outcome is the error of the call as the client of an apid sees it.
+// outcome returns the error of the call as a client of apid sees it.
 func (v *visit) outcome(err error) error {
 	if v.up.Err() != nil {
 		return status.Errorf(codes.Unavailable, "error reading from server: read tcp %s: read: connection reset by peer", dialled(v.address))
@@ -113,7 +113,7 @@ func (v *visit) outcome(err error) error {
 	return err
 }
 
-// route decides by the metadata headers, in the order of apid's director.
+// route selects the machine by the metadata headers, in the order of apid's director.
 func (r *Router) route(ctx context.Context, method string) (*Machine, string, error) {
 	headers, _ := metadata.FromIncomingContext(ctx)
 	node := headers.Get("node")
@@ -157,7 +157,7 @@ func recoverStream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInf
 	return handler(server, stream)
 }
 
-// recovered answers a panic as Talos does (pkg/grpc/factory): COSI's server panics on some malformed queries.
+// recovered converts a panic to an error as Talos does (pkg/grpc/factory): COSI's server panics on some malformed queries.
 func recovered(panicked any, err error) error {
 	if panicked == nil {
 		return err
@@ -165,17 +165,17 @@ func recovered(panicked any, err error) error {
 	return status.Error(codes.Internal, fmt.Sprint(panicked))
 }
 
-// Create is refused to a reader, as everything that writes.
+// Create is forbidden to readers, like all writes.
 func (r *Router) Create(context.Context, *v1alpha1.CreateRequest) (*v1alpha1.CreateResponse, error) {
 	return nil, notAuthorized()
 }
 
-// Update is refused to a reader.
+// Update is forbidden to readers.
 func (r *Router) Update(context.Context, *v1alpha1.UpdateRequest) (*v1alpha1.UpdateResponse, error) {
 	return nil, notAuthorized()
 }
 
-// Destroy is refused to a reader.
+// Destroy is forbidden to readers.
 func (r *Router) Destroy(context.Context, *v1alpha1.DestroyRequest) (*v1alpha1.DestroyResponse, error) {
 	return nil, notAuthorized()
 }

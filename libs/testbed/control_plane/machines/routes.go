@@ -7,7 +7,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 )
 
-// Route is one RouteStatus of the kernel's unicast routes; without a destination a default one.
+// Route is one RouteStatus of the kernel's unicast routes; without a destination it is a default route.
 type Route struct {
 	Gateway     string `json:"gateway"`
 	Destination string `json:"destination"`

@@ -4,47 +4,35 @@ import (
 	"context"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
+	"google.golang.org/grpc"
 )
 
-// A stream sends only while its machine is awake; it ends with the visit.
-
-type listStream struct {
-	v1alpha1.State_ListServer
+// stream sends only while its machine is awake; it ends with the visit.
+type stream[R any] struct {
+	grpc.ServerStream
+	send  func(R) error
 	visit *visit
+	deaf  <-chan struct{} // closed when the stream is muted; nil if it cannot be
 }
 
-func (v *visit) list(stream v1alpha1.State_ListServer) v1alpha1.State_ListServer {
-	return &listStream{stream, v}
+func (v *visit) list(server v1alpha1.State_ListServer) v1alpha1.State_ListServer {
+	return &stream[*v1alpha1.ListResponse]{ServerStream: server, send: server.Send, visit: v}
 }
 
-func (s *listStream) Context() context.Context { return s.visit.ctx }
-
-func (s *listStream) Send(response *v1alpha1.ListResponse) error {
-	if err := s.visit.machine.wake(s.visit.ctx); err != nil {
-		return err
-	}
-	return s.State_ListServer.Send(response)
+func (v *visit) watch(server v1alpha1.State_WatchServer) v1alpha1.State_WatchServer {
+	return &stream[*v1alpha1.WatchResponse]{server, server.Send, v, v.muted.deaf}
 }
 
-type watchStream struct {
-	v1alpha1.State_WatchServer
-	visit *visit
-}
+func (s *stream[R]) Context() context.Context { return s.visit.ctx }
 
-func (v *visit) watch(stream v1alpha1.State_WatchServer) v1alpha1.State_WatchServer {
-	return &watchStream{stream, v}
-}
-
-func (s *watchStream) Context() context.Context { return s.visit.ctx }
-
-func (s *watchStream) Send(response *v1alpha1.WatchResponse) error {
+func (s *stream[R]) Send(response R) error {
 	if err := s.visit.machine.wake(s.visit.ctx); err != nil {
 		return err
 	}
 	select {
-	case <-s.visit.muted.deaf:
-		return nil // the server believes that it was sent
+	case <-s.deaf:
+		return nil // the state server believes that it was sent
 	default:
-		return s.State_WatchServer.Send(response)
+		return s.send(response)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 )
 
-// The file that is this cloud: who writes it says what exists. It is read again for every question.
-type said struct {
+// The content of the cloud's file, which is read for every query.
+type content struct {
 	Scheme    string     `json:"scheme"` // of its providerIDs
-	Down      bool       `json:"down"`   // its API answers nothing
+	Down      bool       `json:"down"`   // its API does not answer
 	Instances []instance `json:"instances"`
 }
 
@@ -71,14 +71,14 @@ func (c cloud) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovide
 	}, nil
 }
 
-// By providerID where the Node has one, else by name. A providerID of another scheme is an error, and so is
-// none with a name that nobody here has: of such a Node this cloud cannot know that its machine is gone.
+// find searches by providerID if the Node has one, else by name. A providerID of another scheme is an error, and
+// so is an unknown name without a providerID: the Node may belong to another cloud.
 func (c cloud) find(node *v1.Node) (*instance, error) {
 	text, err := os.ReadFile(c.file)
 	if err != nil {
 		return nil, err
 	}
-	var now said
+	var now content
 	if err := json.Unmarshal(text, &now); err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// A cloud controller manager as clouds build theirs: all of it is k8s.io/cloud-provider, but for the cloud,
-// which is a file. It takes the flags of every such program; --cloud-config names the file.
+// A cloud controller manager as clouds build theirs, with k8s.io/cloud-provider and a cloud that is a file. It has
+// the flags of every such program; --cloud-config names the file.
 package main
 
 import (
