@@ -86,17 +86,22 @@ func (c *Control) awaitIssued(ctx context.Context, names []string) bool {
 	})
 }
 
-// deleteRequests deletes these nodes' requests as an admin; Kubernetes may have deleted some before.
+// deleteRequests deletes these nodes' requests as an admin; Kubernetes may have deleted some before. The watch may
+// show another request meanwhile, so it repeats until there is none.
 func (c *Control) deleteRequests(ctx context.Context, command Command) error {
-	left := c.requests.Of(command.Names)
-	err := paced(ctx, command, len(left), func(i int) error {
-		return c.api.gone(ctx, requestsPath+"/"+left[i].Name)
-	})
-	if err != nil {
-		return err
+	for {
+		left := c.requests.Of(command.Names)
+		if len(left) == 0 {
+			return nil
+		}
+		err := paced(ctx, command, len(left), func(i int) error {
+			return c.api.gone(ctx, requestsPath+"/"+left[i].Name)
+		})
+		if err != nil {
+			return err
+		}
+		if !c.requests.WaitUntil(ctx, func() bool { return c.requests.Gone(left) }) {
+			return ctx.Err()
+		}
 	}
-	if !c.requests.WaitUntil(ctx, func() bool { return len(c.requests.Of(command.Names)) == 0 }) {
-		return ctx.Err()
-	}
-	return nil
 }

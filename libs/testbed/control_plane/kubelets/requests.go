@@ -75,6 +75,18 @@ func (r *Requests) Issued(nodes []string) int {
 	return len(nodes)
 }
 
+// Gone returns whether the watch shows none of these requests.
+func (r *Requests) Gone(requests []Request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, request := range requests {
+		if _, known := r.byName[request.Name]; known {
+			return false
+		}
+	}
+	return true
+}
+
 func (r *Request) note(approved, denied, issued bool, now float64) {
 	for _, step := range []struct {
 		reached bool
