@@ -34,6 +34,8 @@ async def without_controllers(own: ControlPlane, run_dir: Path) -> AsyncIterator
         running = Cluster(kubelets, machines)
         yield running
         await running.leave()
+        await kubelets.request("DELETE", CSRS)
+        await kubelets.request("DELETE", LEASE)
 
 
 @asynccontextmanager

@@ -89,10 +89,13 @@ class Reference:
 
 @asynccontextmanager
 async def reference_of(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIterator[Reference]:
+    """The reference, without a Lease at the beginning and at the end."""
+    await kubelets.request("DELETE", LEASE)
     api = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="reference")
     try:
         yield Reference(api, kubelets)
     finally:
+        await kubelets.request("DELETE", LEASE)
         await api.close()
 
 
@@ -154,7 +157,6 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
     async with AsyncExitStack() as stack:
         kubelets = await stack.enter_async_context(KubeletFleet.start(control_plane))
         reference = await stack.enter_async_context(reference_of(control_plane, kubelets))
-        await kubelets.request("DELETE", LEASE)
         await machines.put_machines(*there)
         stack.push_async_callback(machines.delete_machines, *(each.id for each in there))
         since = control_plane.audit_mark()
