@@ -1,7 +1,7 @@
 """ipam: consumes enriched Nodes, follows the flow, claims blocks in Kubernetes and writes them to Nodes."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
@@ -16,14 +16,15 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_subject
 from libs.common.service.service import Dependencies, ServiceDefinition
-from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions
+from services.ipam.allocation_plan import Exclusions
 from services.ipam.allocator import Allocator
-from services.ipam.batcher import Batcher, BatchResult, RequestResult
+from services.ipam.batch_claimer import BatchClaimer
+from services.ipam.batcher import Batcher
 from services.ipam.claims_api import KubernetesClaims
 from services.ipam.cluster_view import ClusterView
 from services.ipam.config_reloader import ConfigReloader
 from services.ipam.garbage_collector import GarbageCollector
-from services.ipam.node_event_recorder import ADDRESSES_IGNORED, NodeEventRecorder
+from services.ipam.node_event_recorder import NodeEventRecorder
 from services.ipam.on_node_enriched import OnNodeEnriched
 from services.ipam.pool_metrics import PoolMetrics
 from services.ipam.pool_selection import Pool
@@ -47,7 +48,6 @@ class IpamService:
         )
         self._event_applier = EventApplier(self._cluster_view.apply, consequence="addresses may be missing")
         self._waiting_nodes = WaitingNodes()
-        self._unassigned_blocks: set[str] = set()  # claimed by an attempt that yielded to another replica
         self._pool_metrics = PoolMetrics()
         self._stream_cache = StreamCache(
             clock=dependencies.monotonic,
@@ -76,8 +76,15 @@ class IpamService:
             quarantine=settings.quarantine,
             is_foreign=lambda node: bool(self._config_reloader.explain_not_managed(node)),
         )
+        self._batch_claimer = BatchClaimer(
+            self._allocator,
+            get_exclusions=self._get_exclusions,
+            node_index=self._cluster_view.nodes,
+            event_recorder=self._event_recorder,
+            pool_metrics=self._pool_metrics,
+        )
         self._batcher = Batcher(
-            self._claim,
+            self._batch_claimer.claim,
             self._allocator.refresh_pages,
             clock=dependencies.monotonic,
             random=dependencies.random,
@@ -203,23 +210,6 @@ class IpamService:
         if isinstance(pools, tuple):
             self._pool_metrics.add_pools(pools)
         return pools
-
-    async def _claim(self, requests: Sequence[AllocationRequest], never_yield: bool) -> BatchResult:
-        claimed = await self._allocator.claim(requests, self._get_exclusions, never_yield=never_yield)
-        self._pool_metrics.record_claimed(claimed)
-        for name, ignored in claimed.ignored_addresses.items():
-            if (node := self._cluster_view.nodes.get(name)) is not None:
-                self._event_recorder.record(name, node.uid, ADDRESSES_IGNORED, ignored)
-        # A claim that yielded returned no results. Its blocks count as new for the next result.
-        new = self._unassigned_blocks | {block for block, _ in claimed.new_blocks}
-        self._unassigned_blocks = set() if claimed.results else new
-        answers = {
-            uid: RequestResult(
-                answer, not isinstance(answer, Assignment) or not new.isdisjoint(answer.pod_cidrs)
-            )
-            for uid, answer in claimed.results.items()
-        }
-        return BatchResult(answers, claimed.is_contended)
 
     def _get_exclusions(self) -> Exclusions:
         """Return what no block may overlap now. Raises TemporaryError while that is unknown."""

@@ -33,7 +33,7 @@ SHELL = (
     r"services\.metadata\.requests\.(dial_back|on_csr_observed|request_controller)",
     r"services\.labeler\.(config_(reloader|rollout)|node_(decision_publisher|event_recorder|writer)|uninitialized_node_monitor)",
     r"services\.csr\.(api_endpoint_watcher|approval_writer|node_event_recorder|waiting_request_reconciler)",
-    r"services\.ipam\.(allocator|batcher|config_reloader|garbage_collector|node_event_recorder|pool_metrics)",
+    r"services\.ipam\.(allocator|batch_claimer|batcher|config_reloader|garbage_collector|node_event_recorder|pool_metrics)",
     r"services\.ipam\.waiting_node_reconciler",
     r"services\.lifecycle\.(deletion_budget|leader_elector|node_deleter|node_event_recorder|node_reconciler|shutdown_taint_writer)",
     r"services\.bootstrap\.((directory|kubernetes)_key_store|run|server_files|server_reconciler)",

@@ -394,14 +394,14 @@ async def test_what_a_claim_left_behind_when_it_gave_way_is_new_to_who_is_answer
     ]
     second = Allocator(KubernetesClaims(flow.kube), now=lambda: NOW)
     async with flow.run_ipam() as service:
-        await service._claim([AllocationRequest(uid="uid-3", node="web-3", pools=other)], True)
+        await service._batch_claimer.claim([AllocationRequest(uid="uid-3", node="web-3", pools=other)], True)
         await second.claim([AllocationRequest(uid="uid-4", node="web-4", pools=other)], Exclusions)
-        gave_way = await service._claim(wants, False)
+        gave_way = await service._batch_claimer.claim(wants, False)
         assert (gave_way.results, gave_way.is_contended) == ({}, True)
         assert "uid-1" in str(flow.kube.pages)
-        answered = (await service._claim(wants, True)).results
+        answered = (await service._batch_claimer.claim(wants, True)).results
         assert {uid: one.is_new for uid, one in answered.items()} == {"uid-1": True, "uid-2": True}
-        again = (await service._claim(wants, True)).results
+        again = (await service._batch_claimer.claim(wants, True)).results
         assert {uid: one.is_new for uid, one in again.items()} == {"uid-1": False, "uid-2": False}
 
 
