@@ -99,14 +99,18 @@ class TalosApi:
                 raise
 
     async def _fetch_facts(self, node_ip: str, looked_at: datetime, deadline: float) -> MachineFacts:
-        ask = self._calls.query
-        platform = asyncio.create_task(ask(PLATFORM_METADATA, node_ip, deadline, _read_single(read_platform)))
+        query = self._calls.query
+        platform = asyncio.create_task(
+            query(PLATFORM_METADATA, node_ip, deadline, _read_single(read_platform))
+        )
         system = asyncio.create_task(
             # There is no SMBIOS in container mode.
-            ask(SYSTEM_INFORMATION, node_ip, deadline, _read_single(read_system), absent=lambda: None)
+            query(SYSTEM_INFORMATION, node_ip, deadline, _read_single(read_system), absent=lambda: None)
         )
-        addresses = asyncio.create_task(ask(ADDRESSES, node_ip, deadline, read_addresses))
-        name = asyncio.create_task(ask(NODENAME, node_ip, deadline, _read_single(read_node_name), absent=str))
+        addresses = asyncio.create_task(query(ADDRESSES, node_ip, deadline, read_addresses))
+        name = asyncio.create_task(
+            query(NODENAME, node_ip, deadline, _read_single(read_node_name), absent=str)
+        )
         cluster = asyncio.create_task(self._get_cluster_name(deadline))
         stage = asyncio.create_task(self._fetch_stage(node_ip, deadline))
         await _cancel_on_first_error(platform, system, addresses, name, cluster, stage)

@@ -433,7 +433,7 @@ async def test_a_plugins_token_that_has_expired_or_is_refused_is_asked_for_again
 @pytest.mark.parametrize(
     ("status", "shell", "complaint"),
     [
-        ("{}", "", "neither token nor client certificate"),
+        ("{}", "", "printed no token and no certificate"),
         ("{}", "echo not logged in >&2; exit 3", "ended with status 3: not logged in"),
         ("7", "", "printed no ExecCredential"),
         ("{}", "echo nonsense; exit 0", "printed no ExecCredential"),

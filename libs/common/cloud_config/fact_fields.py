@@ -41,42 +41,42 @@ class FactValues(msgspec.Struct, frozen=True, kw_only=True):
     unqueried: frozenset[str]  # Go's names of facts that were not queried
 
 
-def _platform(name: str, attribute: str, said: str) -> FactField:
+def _platform(name: str, attribute: str, help_text: str) -> FactField:
     return FactField(
         name=name,
-        help=said,
+        help=help_text,
         read=lambda facts: getattr(facts.platform, attribute),
         in_reference="selectors and templates",
     )
 
 
-def _system(name: str, attribute: str, said: str) -> FactField:
+def _system(name: str, attribute: str, help_text: str) -> FactField:
     return FactField(
         name=name,
-        help=said + ", from SMBIOS",
+        help=help_text + ", from SMBIOS",
         read=lambda facts: getattr(facts.system or _NO_SYSTEM, attribute),
         in_reference="templates",
     )
 
 
 def _queried(
-    name: str, resource: TalosResource, said: str, read: Callable[[Inventory], Value | None]
+    name: str, resource: TalosResource, help_text: str, read: Callable[[Inventory], Value | None]
 ) -> FactField:
     return FactField(
         name=name,
-        help=said,
+        help=help_text,
         read=lambda facts: read(facts.inventory or _NOT_QUERIED),
         resource=resource,
         is_map=name == "Extensions",
     )
 
 
-def _cpu(name: str, attribute: str, said: str) -> FactField:
+def _cpu(name: str, attribute: str, help_text: str) -> FactField:
     def read(inventory: Inventory) -> Value | None:
         found: Processors | None = inventory.processors
         return None if found is None else getattr(found, attribute)
 
-    return _queried(name, "Processor", said, read)
+    return _queried(name, "Processor", help_text, read)
 
 
 def _schematic(inventory: Inventory) -> str | None:

@@ -219,8 +219,8 @@ class MappingReader:
         return None
 
     def _other_spelling(self, node: yaml.Node, path: str) -> None:
-        told = f"is written {truncate_line(str(node.value))}, a spelling that the reference ignores"
-        self._findings.add_difference(line_of(node), path, told)
+        message = f"is written {truncate_line(str(node.value))}, a spelling that the reference ignores"
+        self._findings.add_difference(line_of(node), path, message)
 
     def _count(self) -> None:
         self._nodes += 1

@@ -29,8 +29,10 @@ def check_pattern(pattern: str) -> None:
     try:
         _compiled(pattern)
     except re2.error as error:
-        said = error.args[0] if error.args else ""
-        raise PatternError(said.decode(errors="replace") if isinstance(said, bytes) else str(said)) from None
+        message = error.args[0] if error.args else ""
+        raise PatternError(
+            message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+        ) from None
 
 
 class PatternBudget:

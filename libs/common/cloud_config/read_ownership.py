@@ -24,8 +24,8 @@ def read_ownership(
     if item is None:
         return OwnershipConfig()
     of_controllers: dict[str, Ownership] = {}
-    said: Iterable[ParsedMapping] = item.values.get("controllers", ())
-    for each in said:
+    written: Iterable[ParsedMapping] = item.values.get("controllers", ())
+    for each in written:
         name = _controller(each, of_controllers, findings)
         ownership = _ownership(each, findings, patterns)
         if name:
@@ -44,18 +44,18 @@ def _label_key(item: ParsedMapping, findings: Findings) -> str:
     """Return the key as written: labels are case-sensitive."""
     key: str = item.values.get("key", "")
     if "key" in item.values and (problem := key_problem(key)):
-        told = f'is "{truncate_line(key)}", which is not a valid label key: {problem}'
-        findings.add_mistake(item.line, f"{item.path}.key", told)
+        message = f'is "{truncate_line(key)}", which is not a valid label key: {problem}'
+        findings.add_mistake(item.line, f"{item.path}.key", message)
     return key
 
 
 def _schemes(item: ParsedMapping, findings: Findings) -> tuple[str, ...]:
-    said: Iterable[LocatedText] = item.values.get("providerIDSchemes", ())
+    written: Iterable[LocatedText] = item.values.get("providerIDSchemes", ())
     found = []
-    for each in said:
+    for each in written:
         if not _SCHEME.fullmatch(each.text):
-            told = f'is "{truncate_line(each.text)}", not the scheme of a providerID, such as hcloud'
-            findings.add_mistake(each.line, each.path, told)
+            message = f'is "{truncate_line(each.text)}", not the scheme of a providerID, such as hcloud'
+            findings.add_mistake(each.line, each.path, message)
         elif each.text in found:
             findings.add_warning(each.line, each.path, f"is {truncate_line(each.text)}, a duplicate")
         else:
@@ -77,15 +77,17 @@ def _not_the_scheme(name: str) -> str:
 
 def _controller(item: ParsedMapping, others: Iterable[str], findings: Findings) -> str:
     """Return the canonical name of the controller, "" without a valid one."""
-    said: LocatedText | None = item.values.get("name")
-    if said is None:
+    written: LocatedText | None = item.values.get("name")
+    if written is None:
         return ""  # already reported
-    name = canonical_name(said.text)
-    if said.text not in NODE_CONTROLLER_NAMES:
-        near = suggest_name(said.text, NODE_CONTROLLER_NAMES)
-        told = f'is "{truncate_line(said.text)}", not one of {", ".join(NODE_CONTROLLER_NAMES)}{near}'
-        findings.add_mistake(said.line, said.path, told)
+    name = canonical_name(written.text)
+    if written.text not in NODE_CONTROLLER_NAMES:
+        near = suggest_name(written.text, NODE_CONTROLLER_NAMES)
+        message = f'is "{truncate_line(written.text)}", not one of {", ".join(NODE_CONTROLLER_NAMES)}{near}'
+        findings.add_mistake(written.line, written.path, message)
         return ""
     if name in others:
-        findings.add_mistake(said.line, said.path, f"is {said.text}, which an earlier entry configures")
+        findings.add_mistake(
+            written.line, written.path, f"is {written.text}, which an earlier entry configures"
+        )
     return name

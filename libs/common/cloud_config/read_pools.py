@@ -42,8 +42,8 @@ def read_pools(
 ) -> tuple[Pool, ...]:
     """Return the pools; report mistakes to `findings`."""
     if len(items) > MAX_POOLS:
-        told = f"are {len(items)}, more than the {MAX_POOLS} allowed"
-        findings.add_mistake(items[0].line, "ipam.pools", told)
+        message = f"are {len(items)}, more than the {MAX_POOLS} allowed"
+        findings.add_mistake(items[0].line, "ipam.pools", message)
         return ()
     pools: list[Pool] = []
     placed: list[_Placed] = []
@@ -67,37 +67,37 @@ def read_pools(
 
 
 def _name(item: ParsedMapping, others: Sequence[str], findings: Findings) -> str:
-    said: LocatedText | None = item.values.get("name")
-    if said is None:
+    written: LocatedText | None = item.values.get("name")
+    if written is None:
         return ""  # already reported
-    if not _NAME.fullmatch(said.text):
+    if not _NAME.fullmatch(written.text):
         what = "must be of small letters, digits and -, at most 63, with a letter or digit at both ends"
         findings.add_mistake(
-            said.line, said.path, f'is "{truncate_line(said.text)}", and a pool\'s name {what}'
+            written.line, written.path, f'is "{truncate_line(written.text)}", and a pool\'s name {what}'
         )
-    elif said.text in others:
-        findings.add_mistake(said.line, said.path, f"is {said.text}, the name of an earlier pool")
-    return said.text
+    elif written.text in others:
+        findings.add_mistake(written.line, written.path, f"is {written.text}, the name of an earlier pool")
+    return written.text
 
 
 # ---- networks
 
 
 def _networks(item: ParsedMapping, findings: Findings) -> Iterator[_Placed]:
-    said: tuple[LocatedText, ...] = item.values.get("cidrs", ())
-    for each in said:
+    written: tuple[LocatedText, ...] = item.values.get("cidrs", ())
+    for each in written:
         network = _network(each, findings)
         if network is not None:
             yield _Placed(network, each.line, each.path)
 
 
-def _network(said: LocatedText, findings: Findings) -> Network | None:
-    problem = _text_problem(said.text)
-    network = None if problem else ip_network(said.text, strict=False)
+def _network(written: LocatedText, findings: Findings) -> Network | None:
+    problem = _text_problem(written.text)
+    network = None if problem else ip_network(written.text, strict=False)
     if network is not None:
-        problem = _network_problem(said.text, network)
+        problem = _network_problem(written.text, network)
     if problem:
-        findings.add_mistake(said.line, said.path, f'is "{truncate_line(said.text)}", {problem}')
+        findings.add_mistake(written.line, written.path, f'is "{truncate_line(written.text)}", {problem}')
         return None
     return network
 
@@ -136,8 +136,8 @@ def _report_overlaps(placed: Sequence[_Placed], findings: Findings) -> None:
         for each in sorted(ours, key=lambda each: (int(each.network[0]), each.network.prefixlen)):
             if widest is not None and int(each.network[0]) <= int(widest.network[-1]):
                 first, second = sorted((widest, each), key=lambda one: order[one.path])
-                told = f"is {second.network}, which overlaps {first.network} at {first.path}"
-                findings.add_mistake(second.line, second.path, told)
+                message = f"is {second.network}, which overlaps {first.network} at {first.path}"
+                findings.add_mistake(second.line, second.path, message)
             if widest is None or int(each.network[-1]) > int(widest.network[-1]):
                 widest = each
 
@@ -148,22 +148,22 @@ def _report_overlaps(placed: Sequence[_Placed], findings: Findings) -> None:
 def _mask_size(
     family: Family, item: ParsedMapping, networks: Sequence[_Placed], findings: Findings
 ) -> int | None:
-    said: LocatedText | None = item.values.get(_MASK_KEY[family])
-    if said is None:
+    written: LocatedText | None = item.values.get(_MASK_KEY[family])
+    if written is None:
         return None
     least, most = MASK_SIZES[family]
-    mask = int(said.text) if _NUMBER.fullmatch(said.text) else -1
+    mask = int(written.text) if _NUMBER.fullmatch(written.text) else -1
     ours = [each for each in networks if each.network.version == family]
     if not least <= mask <= most:
         what = f"not a number between {least} and {most}"
-        findings.add_mistake(said.line, said.path, f'is "{truncate_line(said.text)}", {what}')
+        findings.add_mistake(written.line, written.path, f'is "{truncate_line(written.text)}", {what}')
         return None
     if not ours and len(networks) == len(item.values.get("cidrs", ())):
-        findings.add_mistake(said.line, said.path, f"is set, but the pool has no IPv{family} network")
+        findings.add_mistake(written.line, written.path, f"is set, but the pool has no IPv{family} network")
     for each in ours:
         if each.network.prefixlen > mask:
-            told = f"is {mask}: a block would be larger than {each.network} at {each.path}"
-            findings.add_mistake(said.line, said.path, told)
+            message = f"is {mask}: a block would be larger than {each.network} at {each.path}"
+            findings.add_mistake(written.line, written.path, message)
     return mask
 
 

@@ -76,9 +76,9 @@ def _term(
 def _requirement(
     item: ParsedMapping, findings: Findings, patterns: PatternBudget, read_key: ReadKey
 ) -> NodeSelectorRequirement | None:
-    said: dict[str, Any] = item.values
-    operator = said.get("operator")
-    values: tuple[str, ...] = said.get("values", ())
+    given: dict[str, Any] = item.values
+    operator = given.get("operator")
+    values: tuple[str, ...] = given.get("values", ())
     if operator is not None and operator not in OPERATORS:
         near = suggest_name(operator, OPERATORS)
         what = f'is "{truncate_line(operator)}", not one of {", ".join(OPERATORS)}{near}'
@@ -88,7 +88,7 @@ def _requirement(
         findings.add_mistake(item.line, f"{item.path}.values", problem)
         operator = None
     key = read_key(item, findings)
-    if operator is None or "key" not in said:
+    if operator is None or "key" not in given:
         return None  # already reported
     return NodeSelectorRequirement(key=key, operator=cast(Operator, operator), values=values, line=item.line)
 

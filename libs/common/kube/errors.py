@@ -141,7 +141,7 @@ def error_from_status(
     """Translate a Status object with this HTTP status, or from an ERROR event of a watch."""
     details = status_object.details or _Details()
     causes = details.causes or ()
-    asked = retry_after_seconds if retry_after_seconds is not None else details.retry_after_seconds
+    requested = retry_after_seconds if retry_after_seconds is not None else details.retry_after_seconds
     is_denial = status in _DENIALS_WITH and _DENIAL.match(status_object.message) is not None
     kind = Invalid if is_denial else _kind(status, status_object.reason, causes)
     return kind(
@@ -150,7 +150,7 @@ def error_from_status(
         status=status,
         reason=status_object.reason,
         causes=causes,
-        retry_after_seconds=None if asked is None else clamp_retry_after(asked),
+        retry_after_seconds=None if requested is None else clamp_retry_after(requested),
     )
 
 

@@ -228,8 +228,8 @@ class Transport:
             try:
                 return await self._attempt(request, until)
             except (TooManyRequests, ServerError) as error:
-                asked = error.retry_after_seconds
-                if asked is None or not await self._paused(asked, until):
+                requested = error.retry_after_seconds
+                if requested is None or not await self._paused(requested, until):
                     raise
             except Unauthorized:
                 if not again_at_once or not await self._renewed():
@@ -248,9 +248,9 @@ class Transport:
         except KubeConfigError:
             return False  # the 401 says more; the next request reports a failing plugin
 
-    async def _paused(self, asked_seconds: float, until: float) -> bool:
+    async def _paused(self, requested_seconds: float, until: float) -> bool:
         # Jitter, so that rejected clients do not all return together.
-        pause = max(asked_seconds, _PAUSE_FLOOR_SECONDS) * (1.0 + 0.25 * self._jitter())
+        pause = max(requested_seconds, _PAUSE_FLOOR_SECONDS) * (1.0 + 0.25 * self._jitter())
         if time.monotonic() + pause >= until:
             return False
         await asyncio.sleep(pause)

@@ -76,6 +76,6 @@ class VersionCheck(Generic[Item]):
                 self._error = str(error)
                 if self._failing_since is None:
                     self._failing_since = self._clock()
-                asked = error.retry_after_seconds or 0.0
-            await asyncio.sleep(max(asked, backoff_seconds(attempt, self._jitter())))
+                requested = error.retry_after_seconds or 0.0
+            await asyncio.sleep(max(requested, backoff_seconds(attempt, self._jitter())))
         raise AssertionError("count() has no end")

@@ -44,7 +44,7 @@ class Client(NatsPyClient):
     def __init__(self, *, encrypted: bool) -> None:
         super().__init__()
         self._encrypted = encrypted
-        self._heard: dict[int, MessageCallback] = {}
+        self._callbacks: dict[int, MessageCallback] = {}
         self._in_a_row = 0
         self._write_is_due = False
 
@@ -66,7 +66,7 @@ class Client(NatsPyClient):
         """Subscribe; `callback` receives each message at once, in the context of the caller."""
         context = copy_context()
         self._sid += 1
-        self._heard[self._sid] = lambda message: context.run(callback, message)
+        self._callbacks[self._sid] = lambda message: context.run(callback, message)
         self._put(f"SUB {subject}  {self._sid}\r\n".encode())
         return self._sid
 
@@ -76,7 +76,7 @@ class Client(NatsPyClient):
 
     def drop_subscription(self, sid: int) -> None:
         """Drop the messages that still arrive."""
-        self._heard.pop(sid, None)
+        self._callbacks.pop(sid, None)
 
     async def ping(self, seconds: int) -> None:
         """Wait for a round trip behind all sent messages; nats-py's PING alone would overtake queued ones."""
@@ -112,10 +112,10 @@ class Client(NatsPyClient):
         await super()._process_pong()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        heard = self._heard.get(sid)
-        if heard is None:
+        callback = self._callbacks.get(sid)
+        if callback is None:
             return
-        heard(parse_message(subject, reply, data, headers or b""))
+        callback(parse_message(subject, reply, data, headers or b""))
         self._in_a_row += 1
         if self._in_a_row % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -152,7 +152,7 @@ class Client(NatsPyClient):
     async def abort(self) -> None:
         """Abort the transport and end all tasks; `close()` would wait for a peer that does not read."""
         self._status = NatsPyClient.CLOSED
-        self._heard.clear()
+        self._callbacks.clear()
         background = [self._reading_task, self._ping_interval_task, self._flusher_task]
         tasks = [task for task in background if task is not None]
         for task in tasks:

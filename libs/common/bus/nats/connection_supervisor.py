@@ -70,8 +70,8 @@ class ConnectionSupervisor:
             started = self._now()
             self._set_reason(await self._try(servers[turn % len(servers)]))
             self._tried.set()
-            held = self._now() - started > self.timing.retry_cap + self.timing.connect
-            attempt = 1 if held else attempt + 1
+            is_stable = self._now() - started > self.timing.retry_cap + self.timing.connect
+            attempt = 1 if is_stable else attempt + 1
             turn += 1
             # Try each server once without delay, then wait before the next round.
             if attempt % len(servers) == 0:

@@ -83,8 +83,8 @@ class ConsumeLoop:
             except BusError as error:
                 reason = str(error)
             self.problem = f"consumer {self._durable.name}: {reason}"
-            held = self._now() - began > cap  # a binding that ends at once is a failure
-            attempt = 1 if held else attempt + 1
+            is_stable = self._now() - began > cap  # a binding that ends at once is a failure
+            attempt = 1 if is_stable else attempt + 1
             log.warning(
                 "consuming stopped, will retry", extra={"durable": self._durable.name, "reason": reason}
             )
