@@ -189,7 +189,7 @@ class Transport:
     async def _why_no_web_socket(
         self, request: Request, refused: aiohttp.WSServerHandshakeError
     ) -> KubeError:  # fmt: skip
-        """Return the rejection with its text, by the same request without an upgrade: aiohttp drops it."""
+        """Return the rejection. aiohttp drops its text, so the request is repeated without an upgrade."""
         try:
             await self.call(request)
         except KubeError as error:
