@@ -183,7 +183,7 @@ LIFECYCLE = ServiceSpec(
         name="cloud-node-lifecycle-controller",
         aliases=("cloud-node-lifecycle",),
         display_name="cloud-node-lifecycle",
-        manages="its deletion",
+        manages="Node deletion",
     ),
     lease=LIFECYCLE_LEASE,
     needs_talos=True,
