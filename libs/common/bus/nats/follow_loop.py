@@ -96,8 +96,8 @@ class FollowLoop:
             deliver=self._deliver,
             idle=self._catch_up,  # nothing to deliver: the pending messages have expired
         )
-        # The server may drop our pull with the old stream without an error. A consumer of this process that is
-        # bound to the new stream notices the change seconds before this pull misses its heartbeats.
+        # The server may drop our pull with the old stream without an error. A consumer of this process that
+        # is bound to the new stream notices the change seconds before this pull misses its heartbeats.
         watch = asyncio.create_task(self._end_when_replaced(pull, stream.created))
         try:
             return await pull.run()
