@@ -13,7 +13,7 @@ OWN_UUID = "3c2f1a5e-7b9d-4e60-8f12-0a1b2c3d4e5f"
 NEW_UUID = "9f8e7d6c-5b4a-4392-a1b0-c9d8e7f60514"
 LONG_AGO = NOW - timedelta(hours=2)
 OTHERS = MachineFault(
-    kind="wrong_machine", step="Nodename", message="the machine at 10.0.0.5 bears node new-1"
+    kind="wrong_machine", step="Nodename", message="the machine at 10.0.0.5 answers as new-1"
 )
 REFUSED = MachineFault(kind="refused", step="Nodename", message="connection refused")
 

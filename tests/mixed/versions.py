@@ -15,7 +15,7 @@ SCENARIOS: Final = (
     ("services_on_simulated", "nodes_that_join_a_simulated_api_server_become_usable[separate-processes]"),
     ("csr_services", "a_node_that_joins_gets_the_certificate_that_it_asks_for[separate-processes]"),
     ("csr_scenarios", "requests_are_issued_once_each_while_csr_and_metadata_are_killed_in_between"),
-    # pod CIDRs: of one process, of old and new replicas, after the stream was lost
+    # pod CIDRs: one process, of old and new replicas, after the stream was lost
     ("ipam_services", "nodes_that_join_get_disjoint_pod_cidrs_of_both_families[separate-processes]"),
     ("ipam_services", "three_replicas_share_the_work_and_two_of_them_finish_it_when_one_is_killed"),
     ("ipam_services", "nats_that_loses_everything_in_the_middle_leads_to_no_second_block"),

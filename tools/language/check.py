@@ -1,7 +1,7 @@
 """Names and texts by docs/glossary.md and the patterns beside this file; `make lint` runs it.
 
-`python -m tools.language.check` checks the tracked files outside PENDING, `--all` every tracked file, and
-`--subjects` the subjects of the commits since the check began. Exits with 1 if there is a finding.
+`python -m tools.language.check` checks the tracked files, and `--subjects` the subjects of the commits since the
+check began. Exits with 1 if there is a finding.
 """
 
 import re
@@ -19,23 +19,8 @@ ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 # Generated code, output of other programs, recorded bytes, the patterns and their test.
 NOT_READ = re.compile(
-    r"/generated/|/testdata/|^tests/contract/(golden|talos_samples|config_decoding|interface)/"
+    r"/generated/|/testdata/|^tests/contract/(golden/|talos_samples|config_decoding|interface/|test_interface_)"
     r"|^tools/language/|/test_language_check\.py$"
-)
-# Files whose texts do not pass yet, as regular expressions for the start of their paths. The list only gets
-# shorter: a test fails when an entry has no finding.
-PENDING = (
-    r"tests/\w+\.py",
-    "tests/contract/",
-    "tests/flow/",
-    "tests/integration/",
-    "tests/mixed/",
-    "tests/unit/cli/",
-    "tests/unit/libs/common/",
-    "tests/unit/libs/gotemplate/",
-    "tests/unit/libs/talos/",
-    "tests/unit/pages/",
-    "tests/unit/services/",
 )
 SUBJECT = re.compile(r"^[a-z][a-z0-9_, -]*: \S.*$")
 LONGEST_SUBJECT = 72
@@ -96,12 +81,12 @@ def tracked_files() -> list[str]:
     return sorted(name for name in listing.split("\0") if name and (ROOT / name).is_file())
 
 
-def check_tree(*, skipped: tuple[str, ...] = PENDING) -> list[str]:
-    """Every finding in the tracked files outside `skipped`, as `file:line: text -> advice`."""
+def check_tree() -> list[str]:
+    """Every finding in the tracked files, as `file:line: text -> advice`."""
     phrases, exempt = patterns(), {(one.file, one.text) for one in exemptions()}
     found, used = [], set[tuple[str, str]]()
     for name in tracked_files():
-        if NOT_READ.search(name) or any(re.match(each, name) for each in skipped):
+        if NOT_READ.search(name):
             continue
         content = (ROOT / name).read_bytes().decode(errors="replace")
         for line, text, advice in findings_of(name, content, phrases):
@@ -144,12 +129,10 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case []:
             found = check_tree()
-        case ["--all"]:
-            found = check_tree(skipped=())
         case ["--subjects"]:
             found = check_subjects()
         case _:
-            sys.stderr.write("usage: python -m tools.language.check [--all | --subjects]\n")
+            sys.stderr.write("usage: python -m tools.language.check [--subjects]\n")
             return 2
     sys.stderr.writelines(f"{line}\n" for line in found)
     return 1 if found else 0

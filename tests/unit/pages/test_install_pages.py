@@ -106,7 +106,7 @@ def test_what_is_told_of_keys_and_certificates_is_what_the_bootstrap_does():
     removed = dict(re.findall(r"(app\.kubernetes\.io/[\w-]+)=([\w-]+)", section("install", "Remove")))
     release = "talos-cloud-controller-manager"
     assert removed.items() <= (LABELS | {INSTANCE: release}).items()
-    assert {INSTANCE, "app.kubernetes.io/managed-by"} == removed.keys(), "of this release, and nobody else's"
+    assert {INSTANCE, "app.kubernetes.io/managed-by"} == removed.keys(), "of this release only"
 
 
 def test_the_lease_and_its_times_are_the_watchers():

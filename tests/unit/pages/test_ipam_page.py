@@ -60,7 +60,7 @@ def test_every_metric_and_event_is_named():
         for name in (family.name for family in metrics.REGISTRY.collect())
         if name.startswith(("talosccm_ipam_", "node_ipam_controller_")) and name not in PAGE
     ]
-    # A part of the name stands for the second of two that are told in one row.
+    # A part of the name stands for the second of two that share a row.
     assert missing in ([], ["node_ipam_controller_cidrset_cidrs_releases"])
     for event in (NOT_AVAILABLE, OTHER_ALLOCATOR, CONFLICT, "PoolsRejected"):
         assert f"`{event}`" in PAGE

@@ -97,7 +97,7 @@ def test_a_row_has_the_labels_words_and_services_of_its_metric(metric: Registere
     live = getattr(metrics, metric.constant)
     assert metric.labels == getattr(live, "_labelnames", ("status",))
     assert metric.meaning.endswith(".")
-    assert list_services(metric.constant), "nobody sets it"
+    assert list_services(metric.constant), "no service sets it"
     for label in metric.labels:
         values = describe_label_values(metric, label)
         if ONLY_WORDS.fullmatch(values):

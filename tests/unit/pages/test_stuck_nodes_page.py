@@ -1,4 +1,4 @@
-"""docs/stuck-nodes.md tells every fault that `explain node` tells, in its words; each fault can be told."""
+"""docs/stuck-nodes.md lists every fault of `explain node`, in its words, and every fault can occur."""
 
 import ast
 import re

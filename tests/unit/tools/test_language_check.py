@@ -1,21 +1,16 @@
 """The check of names and texts finds poor phrases and accepts standard ones."""
 
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tools.language.check import (
-    NOT_READ,
-    PENDING,
-    ROOT,
     Pattern,
     check_subjects,
     exemptions,
     findings_of,
     patterns,
-    tracked_files,
 )
 from tools.language.names import is_poor_file, poor_types
 from tools.language.texts import passages_of
@@ -32,13 +27,6 @@ def test_each_pattern_matches_only_its_first_example(phrase: Pattern):
 @pytest.mark.parametrize("phrase", PATTERNS, ids=lambda phrase: phrase.instead)
 def test_the_standard_examples_pass_every_other_pattern(phrase: Pattern):
     assert not [other.pattern for other in PATTERNS if list(other.find(phrase.fine))]
-
-
-@pytest.mark.parametrize("folder", PENDING)
-def test_a_pending_folder_has_findings(folder: str):
-    files = [name for name in tracked_files() if re.match(folder, name) and not NOT_READ.search(name)]
-    texts = ((name, (ROOT / name).read_text()) for name in files if name.endswith(".py"))
-    assert any(any(findings_of(name, text, PATTERNS)) for name, text in texts), "remove it from PENDING"
 
 
 def test_there_are_at_most_20_exemptions():

@@ -106,12 +106,10 @@ def test_an_outage_lasts_over_the_attempts_that_fail_and_ends_with_the_first_tha
         choice.mark_failed(endpoint, FAULT, now)
     for _ in range(10):
         now += BACKOFF_CAP_SECONDS
-        assert choice.get_outage_fault(ALL, now + 2) == FAULT  # whoever tries does so every few seconds
+        assert choice.get_outage_fault(ALL, now + 2) == FAULT  # a client retries every few seconds
         for endpoint in ALL:
             choice.mark_failed(endpoint, FAULT, now)
-    assert (
-        choice.get_outage_fault(ALL, now + BACKOFF_CAP_SECONDS + UNTRIED_SECONDS) is None
-    )  # nobody has tried
+    assert choice.get_outage_fault(ALL, now + BACKOFF_CAP_SECONDS + UNTRIED_SECONDS) is None  # not tried yet
     choice.mark_healthy(B)
     assert choice.get_outage_fault(ALL, now) is None
 

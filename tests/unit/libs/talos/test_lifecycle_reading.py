@@ -48,7 +48,7 @@ def updated(new: bytes, old: bytes) -> bytes:
         (SHUTTING_DOWN, "shutting down"),
         (b"\x08\x05", "rebooting"),
         (b"", ""),
-        (b"\x08\x2a", ""),  # of a Talos to come
+        (b"\x08\x2a", ""),  # a future Talos version
     ],
 )
 def test_the_stage_is_told_in_talos_own_words(spec: bytes, stage: str):

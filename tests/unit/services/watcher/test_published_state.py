@@ -209,7 +209,7 @@ def test_a_reign_keeps_its_epoch_in_a_stream_that_is_made_anew():
     reign = a_reign(flow)
     reign.next_token()
     flow.start_replay(make_position(last=0, stream_id="later"))
-    assert reign.build_heartbeat() is None, "nothing is said to a stream that the stamp is not of"
+    assert reign.build_heartbeat() is None, "nothing is published to a stream with another ID"
     flow.finish_replay()
     assert reign.build_heartbeat() is None
     stamp = reign.next_token()

@@ -287,7 +287,7 @@ async def test_where_nothing_is_left_to_do_no_journey_ends(outcome: str):
     handling = a_handling_of(f"calm, {outcome}", NOW.timestamp() + 290)
     told = {"service": f"calm, {outcome}", "event": "NodeEnriched"}
     await handling.wrap(finds_nothing)(an_enriched())
-    await handling.wrap(that_raises(None))(an_enriched(sequence=3))  # of the same observation
+    await handling.wrap(that_raises(None))(an_enriched(sequence=3))  # for the same observation
     assert counted("talosccm_journey_seconds_count", **told) == 0
 
 

@@ -1,4 +1,4 @@
-"""Where a delivered message says that it comes from: read as written by anybody who knows our inbox."""
+"""The origin that a delivered message claims: any client that knows our inbox may have written it."""
 
 import pytest
 

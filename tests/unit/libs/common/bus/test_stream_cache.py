@@ -87,7 +87,7 @@ def test_what_a_server_that_lost_its_last_messages_says_anew_has_not_been_applie
     table.apply(make_message(make_node_observed(make_node("one"))))
     table.apply(make_message(make_node_observed(make_node("two")), sequence=900))
     table.finish_replay()
-    table.start_replay(make_position(1))  # 900 went with a disk, and will be somebody else's
+    table.start_replay(make_position(1))  # 900 went with a disk, and another message gets it
     table.apply(make_message(make_node_observed(make_node("one"))))
     table.finish_replay()
     assert table.sequence == 1
@@ -120,7 +120,7 @@ def test_a_former_leader_is_ignored_and_the_age_of_the_last_leading_is_known():
     assert table.seconds_since_leader_heartbeat() is None
     table.start_replay(make_position())
     table.apply(make_message(make_leading(epoch=3)))
-    assert table.seconds_since_leader_heartbeat() is None, "what was said before may be as old as its TTL"
+    assert table.seconds_since_leader_heartbeat() is None, "a replayed heartbeat may be as old as its TTL"
     table.finish_replay()
     table.apply(make_message(make_leading(epoch=3)))
     clock.advance(4.0)
@@ -154,7 +154,7 @@ def test_what_a_former_leader_publishes_behind_a_newer_one_is_void():
     table.finish_replay()
     assert heard == kept
     assert {m.subject: m for m in table.list_under(FLOW)} == {m.subject: m for m in kept}
-    assert table.sequence == 9, "whoever waits for it need not wait longer"
+    assert table.sequence == 9, "a handler that waits for it waits no longer"
 
 
 def test_what_the_leader_before_published_before_it_was_replaced_stays_true():

@@ -1,4 +1,4 @@
-"""Times of messages: each with its offset, whoever wrote it."""
+"""Times of messages: each has its offset, whichever service wrote it."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""One canonical form of an address, whoever wrote it."""
+"""One canonical form of an address, whatever its source."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Whoever dials provided-node-ip and whoever writes it on the Node are of one opinion about it."""
+"""metadata, which dials provided-node-ip, and the labeler, which writes it, read it in the same way."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Which bus a process can have: what only other settings can cure is told before anything is tried."""
+"""The bus of a process: wrong settings are rejected before the first connection."""
 
 from pathlib import Path
 from typing import Any

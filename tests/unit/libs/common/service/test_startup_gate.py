@@ -1,4 +1,4 @@
-"""Before metadata has reported on every machine that was there, nobody knows which addresses are taken."""
+"""Before metadata has reported on every machine that was there, it is unknown which addresses are taken."""
 
 import pytest
 
