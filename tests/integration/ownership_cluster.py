@@ -27,7 +27,7 @@ POD_CIDRS = ("--cluster-cidr=10.184.0.0/16", "--service-cluster-ip-range=10.184.
 
 
 @asynccontextmanager
-async def without_controllers(own: ControlPlane, run_dir: Path) -> AsyncIterator[Cluster]:
+async def cluster_without_controllers(own: ControlPlane, run_dir: Path) -> AsyncIterator[Cluster]:
     """Machines and kubelets, without a controller for Nodes yet."""
     async with KubeletFleet.start(own) as kubelets, MachineFleet.start(run_dir / "machines") as machines:
         await kubelets.request("DELETE", LEASE)

@@ -18,11 +18,11 @@ from tests.integration.ownership_cluster import (
     POD_CIDRS,
     A,
     B,
+    cluster_without_controllers,
     is_untouched,
     requested,
     running,
     until_blocked,
-    without_controllers,
     writers_of_fields,
     written_by,
 )
@@ -30,7 +30,7 @@ from tests.integration.ownership_cluster import (
 
 @pytest.fixture
 async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with without_controllers(control_plane, tmp_path) as running:
+    async with cluster_without_controllers(control_plane, tmp_path) as running:
         yield running
 
 

@@ -18,12 +18,12 @@ from tests.integration.ownership_cluster import (
     NATIVE,
     POD_CIDRS,
     A,
+    cluster_without_controllers,
     is_untouched,
     provider_id,
     requested,
     running,
     until_blocked,
-    without_controllers,
     writers_of_fields,
     written_by,
 )
@@ -33,7 +33,7 @@ SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
 
 @pytest.fixture
 async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with without_controllers(control_plane, tmp_path) as running:
+    async with cluster_without_controllers(control_plane, tmp_path) as running:
         yield running
 
 
