@@ -1,7 +1,7 @@
 """Names and texts by docs/glossary.md and the patterns beside this file; `make lint` runs it.
 
-`python -m tools.language.check` checks the tracked files, `--subjects` the subjects of commits since the check
-began. Exits with 1 if there is a finding.
+`python -m tools.language.check` checks the tracked files. `--subjects` checks the subjects of the commits
+since the check began. Exits with 1 if there is a finding.
 """
 
 import re

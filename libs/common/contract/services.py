@@ -50,7 +50,7 @@ def _lease_rules(name: str) -> tuple[PolicyRule, ...]:
 
 WATCHER = ServiceSpec(
     service="watcher",
-    description="publishes Nodes and kubelets' certificate requests as they are in Kubernetes",
+    description="publishes the Nodes and certificate requests of Kubernetes",
     input_description="Nodes and kubelets' CertificateSigningRequests, from the Kubernetes API",
     port=10458,  # the port of the reference controller; all services in one process serve it, too
     lease=WATCHER_LEASE,
@@ -69,7 +69,7 @@ WATCHER = ServiceSpec(
 
 METADATA = ServiceSpec(
     service="metadata",
-    description="queries their machines over the Talos API",
+    description="queries the machines over the Talos API",
     input_description="observed Nodes and certificate requests; the Talos API of their machines",
     port=10459,
     single_replica=True,
