@@ -43,7 +43,7 @@ def classify_connection_error(error: OSError) -> tuple[FaultKind, str]:
         case ssl.SSLError() if "ALERT" in (error.reason or ""):
             return "certificate", f"it rejected our TLS handshake: {error.reason}"
         case ssl.SSLError():
-            return "refused", f"its TLS is not that of Talos: {error.reason or error}"
+            return "refused", f"TLS handshake failed: {error.reason or error}"
         case TimeoutError():
             return "timeout", "no connection in time"
         case _:

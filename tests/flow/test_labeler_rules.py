@@ -197,7 +197,10 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     [
         (BAD_YAML, 'line 1: transformations[0] has no key "nam"'),
         (BAD_TEMPLATE, 'line 4: transformations[0].labels["team"] is not a valid template'),
-        ("global: {clusterName: not a label}\n", 'line 1: global.clusterName is "not a label", and becomes'),
+        (
+            "global: {clusterName: not a label}\n",
+            'line 1: global.clusterName is "not a label", which is not a valid label value',
+        ),
     ],
     ids=["yaml", "template", "cluster name"],
 )

@@ -75,7 +75,7 @@ async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
     assert time.monotonic() - started < PATIENT.publish_deadline / 2
     assert len(violations) == 1
     assert ENRICHED_NODE in violations[0]
-    assert any("does not permit" in problem for problem in metadata.problems())
+    assert any("denied permission" in problem for problem in metadata.problems())
     await watcher.publish(make_event())
 
 

@@ -316,7 +316,7 @@ async def test_a_refusal_is_counted_and_shown(
     with pytest.raises(BusError, match="permissions violation"):
         await labeler.publish(make_event())
     assert counted() == before + 1
-    assert any("does not permit" in problem for problem in labeler.problems())
+    assert any("denied permission" in problem for problem in labeler.problems())
 
 
 def counted() -> float:

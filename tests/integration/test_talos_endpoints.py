@@ -160,7 +160,7 @@ async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: MachineFl
         async with asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
             fault = await query_fault(api, "10.73.0.4")
     assert fault.kind == "refused"
-    assert "does not speak TLS" in fault.message
+    assert "TLS handshake failed" in fault.message
 
 
 @pytest.mark.parametrize(

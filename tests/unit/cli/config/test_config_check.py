@@ -68,14 +68,14 @@ def test_a_value_that_some_platform_cannot_bear_is_a_warning(tmp_path: Path):
         '19 transformations[0].platformMetadata["ProviderID"] (rule hardware) gives'
     )
     assert warning.startswith('8 transformations[0].labels["example.com/product"] (rule hardware) gives')
-    assert "is skipped there: a label value is of letters" in warning
+    assert "is skipped there: a label value consists of letters" in warning
     assert checked(tmp_path, migrated, "--strict").exit_code == 1
 
 
 @pytest.mark.parametrize(
     ("rule", "warned"),
     [
-        ("labels: {a: '{{ .ProductName }}'}", "a label value is of letters"),
+        ("labels: {a: '{{ .ProductName }}'}", "a label value consists of letters"),
         ("annotations: {a: '{{ printf \"%2000s\" .Hostname }}'}", "at most 1024 characters"),
         ("taints: {a: '{{ .ProductName }}:NoSchedule'}", "a taint is value:Effect"),
         ("platformMetadata: {region: '{{ .ProductName }}'}", "would make it 'PowerEdge-R650'"),
