@@ -40,7 +40,8 @@ def label_value_problem(value: str) -> str:
     if len(value) > _MOST_LABEL_VALUE:
         return f"a label value has at most {_MOST_LABEL_VALUE} characters, this has {len(value)}"
     if value and not _NAME.fullmatch(value):
-        return "a label value consists of letters, digits, -, _ and ., and begins and ends with a letter or digit"
+        allowed = "letters, digits, -, _ and ."
+        return f"a label value consists of {allowed}, and begins and ends with a letter or digit"
     return ""
 
 
