@@ -45,7 +45,7 @@ class LeadershipTerm:
         """`published` must follow the stream and call `wake` when it changes."""
         self._dependencies = dependencies
         self._in_flight = settings.in_flight
-        self._resync_seconds = settings.resync_seconds
+        self._republish_seconds = settings.republish_seconds
         self._elector = elector
         self._published = published
         self._publisher = publisher
@@ -160,8 +160,8 @@ class LeadershipTerm:
         while True:
             began, reached = self._dependencies.monotonic(), 0.0
             while reached < 1.0:
-                await asyncio.sleep(min(_REPUBLISH_STEP_SECONDS, self._resync_seconds / _REPUBLISH_STEPS))
-                step = min(1.0, (self._dependencies.monotonic() - began) / self._resync_seconds)
+                await asyncio.sleep(min(_REPUBLISH_STEP_SECONDS, self._republish_seconds / _REPUBLISH_STEPS))
+                step = min(1.0, (self._dependencies.monotonic() - began) / self._republish_seconds)
                 for kind in self._controllers():
                     kind.republish(since=reached, until=step)
                 reached = step

@@ -50,7 +50,8 @@ OBSERVE_ONLY: Final = Flag(
 )
 NODE_STATUS_UPDATE_FREQUENCY: Final = Flag(
     "node-status-update-frequency",
-    "How often all objects are processed again, changed or not.",
+    "How often all objects are processed again, changed or not. The watcher publishes them at least every 30 "
+    "minutes, because the stream drops messages after an hour.",
     NODES,
     at_least=1.0,
 )
