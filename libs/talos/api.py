@@ -153,7 +153,6 @@ class TalosApi:
         Changes may coalesce. It ends when a watch has ended or has been silent for `read_deadline_seconds`:
         query, then watch again. Callers that leave the loop early must close the generator
         (contextlib.aclosing). Raises MachineUnavailable.
-        loop early, close the generator (contextlib.aclosing). Raises MachineUnavailable.
         """
         _require_address(node_ip)
         watched = (*WATCHED_RESOURCES, MACHINE_STATUS) if self._with_stage else WATCHED_RESOURCES
