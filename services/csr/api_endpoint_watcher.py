@@ -22,7 +22,7 @@ _NOT_READ: Final = "the certificate of the API server has not been read yet"
 
 
 class ServerIdentityReader(Protocol):
-    """The call that the watcher needs; implemented by `kube_api.KubeApi`."""
+    """The call that the watcher needs; implemented by `libs.common.kube.api.KubeApi`."""
 
     async def fetch_server_identity(self) -> ServerIdentity: ...
 

@@ -17,7 +17,7 @@ MAX_CONCURRENT_WRITES: Final = 16  # Nodes need connections too if the labeler r
 
 
 class ApprovalClient(Protocol):
-    """The calls that csr makes; implemented by `kube_api.KubeApi`."""
+    """The calls that csr makes; implemented by `libs.common.kube.api.KubeApi`."""
 
     async def patch_signing_request_approval(
         self, name: str, json_patch: Sequence[dict[str, Any]], /

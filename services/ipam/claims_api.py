@@ -21,7 +21,7 @@ _MAX_CONCURRENT_WRITES: Final = 16  # the labeler needs connections too if it ru
 
 
 class Kubernetes(Protocol):
-    """The calls that ipam makes; implemented by `kube_api.KubeApi`."""
+    """The calls that ipam makes; implemented by `libs.common.kube.api.KubeApi`."""
 
     def list_config_maps(
         self, namespace: str, labels: Mapping[str, str]

@@ -41,7 +41,7 @@ class Planner(Protocol):
 
 
 class NodeClient(Protocol):
-    """The Kubernetes requests of the labeler; `kube_api.KubeApi` implements them."""
+    """The Kubernetes requests of the labeler; `libs.common.kube.api.KubeApi` implements them."""
 
     async def get_node(self, name: str) -> Node: ...
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node: ...

@@ -21,7 +21,7 @@ _MAX_ATTEMPTS: Final = 3  # without leader election, another replica may write t
 
 
 class LeaseClient(Protocol):
-    """The calls that the budget makes; implemented by `kube_api.KubeApi`."""
+    """The calls that the budget makes; implemented by `libs.common.kube.api.KubeApi`."""
 
     async def get_lease(
         self, namespace: str, name: str, *, deadline_seconds: float | None = None

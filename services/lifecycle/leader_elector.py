@@ -15,7 +15,7 @@ _JITTER: Final = 0.2  # a pause may be up to a fifth longer, as in client-go
 
 
 class ElectionLock(Protocol):
-    """The part of `kube_api.lease_lock.LeaseLock` that the election needs."""
+    """The part of `libs.common.kube.lease_lock.LeaseLock` that the election needs."""
 
     @property
     def is_leading(self) -> bool: ...

@@ -26,7 +26,7 @@ CaseDecider = Callable[[DeletionCase], Delete | Keep]
 
 
 class NodeDeletionClient(Protocol):
-    """The calls that the deleter makes; implemented by `kube_api.KubeApi`."""
+    """The calls that the deleter makes; implemented by `libs.common.kube.api.KubeApi`."""
 
     async def get_node(self, name: str) -> Node: ...
 

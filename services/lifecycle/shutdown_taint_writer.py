@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class NodePatchClient(Protocol):
-    """The calls that the writer makes; implemented by `kube_api.KubeApi`."""
+    """The calls that the writer makes; implemented by `libs.common.kube.api.KubeApi`."""
 
     async def get_node(self, name: str) -> Node: ...
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class ObjectSource(Protocol[ObjectT]):
-    """Lists and watches one kind: `kube_api.reflector.Reflector`, or a scripted fake in tests."""
+    """Lists and watches one kind: `libs.common.kube.reflector.Reflector`, or a scripted fake in tests."""
 
     def problems(self) -> tuple[str, ...]:
         """Return why the received objects may be out of date, in words for /readyz."""

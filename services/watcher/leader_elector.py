@@ -23,7 +23,7 @@ class LeadershipLost(ServiceEnded):
 
 
 class Lock(Protocol):
-    """The part of `kube_api.lease_lock.LeaseLock` that the election needs."""
+    """The part of `libs.common.kube.lease_lock.LeaseLock` that the election needs."""
 
     @property
     def leading_until(self) -> float: ...

@@ -1,9 +1,10 @@
-"""No path of a machine, no registry host, no module named `utils`; docstrings and paths in pages exist."""
+"""No path of a machine, no registry host, no module named `utils`; docstrings and what texts name exist."""
 
 import ast
 import re
+import sys
 
-from tests.architecture.sources import ROOT, sources
+from tests.architecture.sources import ROOT, imported_roots, sources
 from tools.language.check import tracked_files
 
 # Spelled in pieces, so that this file passes its own test.
@@ -30,6 +31,35 @@ def test_every_module_has_a_docstring():
         if s.path.stat().st_size and ast.get_docstring(s.tree) is None
     ]
     assert not without
+
+
+def test_every_type_that_a_docstring_names_by_its_module_exists():
+    ours = list(sources("libs", "services", "cli", "tools", "tests"))
+    defined = {f".{s.module}.{name}" for s in ours for name in _names_in(s.tree)}
+    dotted = re.compile(r"`([a-z]\w*(?:\.[a-z]\w*)*\.[A-Z]\w*)`")
+    wrong = {
+        f"{s.module}: {name}"
+        for s in ours
+        for node in ast.walk(s.tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for name in dotted.findall(ast.get_docstring(node) or "")
+        if name.split(".")[0] not in (imported_roots(s.tree) | sys.stdlib_module_names) - {"libs", "services"}
+        if not any(each.endswith(f".{name}") for each in defined)
+    }
+    assert not wrong
+
+
+def _names_in(tree: ast.Module) -> set[str]:
+    """Types, constants and functions at the top level of a module."""
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return names
 
 
 def test_every_path_in_a_page_or_makefile_exists():

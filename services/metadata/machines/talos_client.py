@@ -18,7 +18,7 @@ _HUNG_QUERIES_PER_SLOT: Final = 8  # a query releases its slot after a second, b
 
 
 class TalosClient(Protocol):
-    """The Talos API client: `talos_api.TalosApi`, or a fake."""
+    """The Talos API client: `libs.talos.api.TalosApi`, or a fake."""
 
     async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
         """Return all facts of the machine at that address. Raises MachineUnavailable."""
