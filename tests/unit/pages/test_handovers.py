@@ -37,6 +37,13 @@ def test_the_rows_are_numbered_from_watch_to_write():
     assert len({path for path, _, _ in ROWS}) <= 25
 
 
+def test_a_caller_has_an_earlier_row_of_its_own():
+    earlier: set[str] = set()
+    for _, functions, does in ROWS:
+        assert set(re.findall(r"called by `([^`]+)`", does)) <= earlier
+        earlier |= set(re.findall(r"`([^`]+)`", functions))
+
+
 @pytest.mark.parametrize(("path", "name"), NAMED)
 def test_a_handover_names_what_exists(path: str, name: str):
     assert name in defined_in(ROOT / path)
