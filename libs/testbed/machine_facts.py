@@ -12,7 +12,7 @@ import msgspec
 
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.platforms import PLATFORMS
-from libs.testbed.platform_examples import build_provider_id
+from libs.testbed.platform_examples import format_provider_id
 
 
 class SystemInformation(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ def make_machine(
         instance_type=_default_to(instance_type, example.instance_type),
         instance_id=instance_id,
         provider_id=_default_to(
-            provider_id, build_provider_id(platform, **ids, region=region, zone=zone, id=instance_id)
+            provider_id, format_provider_id(platform, **ids, region=region, zone=zone, id=instance_id)
         ),
         spot=spot,
         internal_dns=f"{name}.internal.example" if fills.has_dns_names else "",

@@ -11,7 +11,7 @@ MIXED_FLEET: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "open
 _GROUP = _PROJECT = "testbed"
 
 
-def build_provider_id(platform: str, **values: str) -> str:
+def format_provider_id(platform: str, **values: str) -> str:
     """Return the providerID that Talos reports for a machine with these values."""
     row = PLATFORMS[platform]
     form = row.example.provider_id if row.provider_id == CONFIGURED_PROVIDER_ID else row.provider_id

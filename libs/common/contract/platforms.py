@@ -16,8 +16,9 @@ _NUMBER, _UUID = "{number}", "{uuid}"
 class PlatformExample(msgspec.Struct, frozen=True):
     """A machine of the platform, for samples and simulated machines.
 
-    Values are formats of name, uuid, number and hex; `provider_id` also of id, zone and region. "" stays
-    empty.
+    Values are formats with these placeholders: {name} of the machine; {uuid}, {number} and {hex} made from
+    the name. "" stays empty. `provider_id`, here and in Platform, also has {id} (the instance ID), {region},
+    {zone}, {group} (resource group on azure) and {project} (project on gcp).
     """
 
     instance_id: str = ""
@@ -33,7 +34,8 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     """One platform, by the name that PlatformMetadata has."""
 
     example: PlatformExample
-    # As Talos reports it; {id} is the instance ID. "" = none, "{provider-id}" = the user's choice.
+    # As Talos reports it, with the placeholders of PlatformExample. "" = none, "{provider-id}" = the user's
+    # choice.
     provider_id: str = ""
     # Controllers of the platform write it in other upper and lower case than Talos.
     ignores_provider_id_case: bool = False
