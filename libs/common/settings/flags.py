@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.bus.protocol import MAX_MESSAGE_AGE
 from libs.common.contract.services import SERVICES
 from libs.common.settings.renamed_flags import list_spellings
 
@@ -172,13 +173,14 @@ WITHOUT_TALOS: Final = Flag(
     TALOS,
 )
 
+# "an hour" in the help text is MAX_MESSAGE_AGE.
 METADATA_REPUBLISH_INTERVAL: Final = Flag(
     "metadata-republish-interval",
     "How often metadata republishes unchanged facts: the stream drops messages after an hour. csr ignores "
     "facts published longer ago than twice this interval. Give metadata and csr the same value.",
     TALOS,
     at_least=1.0,
-    at_most=1800.0,
+    at_most=MAX_MESSAGE_AGE.total_seconds() / 2,  # one failed publish does not let the message expire
 )
 
 LEADER_ELECT: Final = Flag(
