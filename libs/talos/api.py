@@ -51,7 +51,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-MAX_CONCURRENT_QUERIES: Final = 32
+MAX_CONCURRENT_QUERIES: Final = 32  # machine queries, not Talos calls
 CONNECT_SECONDS: Final = 3.0
 OPEN_SECONDS: Final = 10.0
 
@@ -71,7 +71,11 @@ class TalosApi:
         with_stage: bool = False,
         queries_cluster_name: bool = False,
     ) -> None:
-        """`with_stage`: queries and watches include the stage of the machine.
+        """`max_concurrent_queries` limits machine queries, not Talos calls.
+
+        Facts, inventory and opening the watches of a machine take one slot each.
+
+        `with_stage`: machine queries and watches include the stage of the machine.
 
         `queries_cluster_name`: query a control plane for the cluster name if the talosconfig has none.
         """

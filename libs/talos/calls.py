@@ -1,4 +1,4 @@
-"""Sends one query to one machine: retries it once after a lost connection, times and parses it."""
+"""Makes one Talos call to one machine: retries it once after a lost connection, times and parses it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -36,7 +36,9 @@ class TalosCalls:
         *,
         absent: Callable[[], T] | None = None,
     ) -> T:
-        """Return the parsed response, or `absent()` if the resource does not exist and that is no fault.
+        """Make one call and return the parsed response.
+
+        Return `absent()` if the resource does not exist and that is no fault.
 
         `deadline` is on the event loop's clock. Raises MachineUnavailable.
         """

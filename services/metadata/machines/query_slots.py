@@ -1,4 +1,4 @@
-"""Limits how many queries start at once."""
+"""Limits how many machines are queried at once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 
 
 class QuerySlots:
-    """Limits how many queries start at once. A slow query releases its slot, so that hanging machines do not
-    block healthy ones.
+    """Limits how many machines are queried at once. It does not limit Talos calls.
+
+    A poll or a dial back takes one slot, whatever number of Talos calls it makes. It releases the slot early
+    if it is slow, so that hanging machines do not block healthy ones.
     """
 
     def __init__(self, places: int, *, slow_seconds: float = 1.0) -> None:
@@ -16,7 +18,7 @@ class QuerySlots:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next query must wait for a slot."""
+        """Whether the next poll or dial back must wait for a slot."""
         return self._semaphore.locked()
 
     @asynccontextmanager

@@ -14,7 +14,8 @@ from libs.talos.credentials import CredentialStore
 from libs.talos.talosconfig import list_candidate_files
 from services.metadata.settings import MetadataSettings
 
-_HUNG_QUERIES_PER_SLOT: Final = 8  # a query releases its slot after a second, but may run to its deadline
+# A machine query releases its slot after a second, but may run to its deadline.
+_HUNG_QUERIES_PER_SLOT: Final = 8
 
 
 class TalosClient(Protocol):
