@@ -30,8 +30,7 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "csr-allowed-networks",
             "Networks (10.0.0.0/8,fd00::/8) in which csr accepts addresses that only the Node object has. "
-            "Used where metadata runs --without-talos and queries no machine; csr approves no request there "
-            "without this flag.",
+            "Used only with --without-talos: csr then approves nothing unless this flag is set.",
             CERTIFICATES,
         ),
     ] = ()
@@ -49,8 +48,8 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
         float | None,
         Flag(
             "csr-max-expiration",
-            "csr denies requests for a longer certificate lifetime. The signer decides about "
-            "requests without one.",
+            "csr denies requests for a longer certificate lifetime. Requests without a lifetime get the "
+            "signer's.",
             CERTIFICATES,
             at_least=600.0,
         ),

@@ -24,8 +24,8 @@ from services.labeler.rules import RulesError, collect_findings, compile_rules
 # The flag alone: the labeler reloads --cloud-config when it changes, and the file's name takes precedence.
 _CLUSTER_NAME: Final = msgspec.structs.replace(CLUSTER_NAME, config="")
 _UNUSED_NAME: Final = (
-    f"--{CLUSTER_NAME.name} has no effect without --{CLUSTER_NAME_FALLBACKS.name}, as in the Talos cloud "
-    "controller manager; set global.clusterName of the --cloud-config file instead"
+    f"--{CLUSTER_NAME.name} has no effect without --{CLUSTER_NAME_FALLBACKS.name}, as in the reference "
+    "controller; set global.clusterName of the --cloud-config file instead"
 )
 
 

@@ -50,8 +50,8 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Flag(
             "talos-max-concurrent-queries",
-            "How many machines metadata queries at the same time. A machine that takes more than a second "
-            "does not count.",
+            "How many machines metadata queries at the same time. Queries slower than a second do not count "
+            "towards the limit.",
             TALOS,
             at_least=1,
         ),
@@ -101,7 +101,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Flag(
             "talos-probe-period",
-            "How often metadata polls one machine while at least half of them are unreachable.",
+            "How often metadata polls one machine while at least half of the machines are unreachable.",
             TALOS,
             at_least=0.1,
         ),

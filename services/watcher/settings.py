@@ -39,7 +39,7 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Flag(
             "watcher-in-flight",
-            "Observations published at the same time.",
+            "Nodes and certificate requests published at the same time.",
             group="Nodes",
             at_least=1,
             at_most=1000,

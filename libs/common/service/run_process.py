@@ -136,7 +136,10 @@ def _describe(runs: Sequence[ServiceDefinition[Any]]) -> str:
     descriptions = (
         f"{each.service} ({each.description}{'' if each.runs_by_default else condition})" for each in specs
     )
-    return f"Runs {', '.join(descriptions)}."
+    return (
+        f"Runs {', '.join(descriptions)}. In these texts, the reference controller is the Talos Cloud "
+        "Controller Manager of Sidero Labs, which this one replaces."
+    )
 
 
 def _print(stream: TextIO, text: str) -> int:

@@ -58,34 +58,33 @@ NODE_STATUS_UPDATE_FREQUENCY: Final = Flag(
 )
 CLUSTER_NAME: Final = Flag(
     "cluster-name",
-    "Name of the cluster. Without --cluster-name-fallbacks it has no effect, as in the Talos cloud "
-    "controller manager.",
+    "Name of the cluster. Without --cluster-name-fallbacks it has no effect, as in the reference controller.",
     NODES,
     config="global.clusterName",
 )
 CLUSTER_NAME_FALLBACKS: Final = Flag(
     "cluster-name-fallbacks",
-    "Further sources for the label node.cloudprovider.kubernetes.io/clustername. Without this flag its value "
-    "is global.clusterName of the --cloud-config file, or the name in the talosconfig. The flag adds "
-    "--cluster-name in place of global.clusterName, and last the name in the machine config.",
+    "Use four sources for the label node.cloudprovider.kubernetes.io/clustername. Order: global.clusterName "
+    "of the --cloud-config file, --cluster-name, talosconfig, machine config. Without this flag only the "
+    "first and the third.",
     NODES,
 )
 CLOUD_CONFIG: Final = Flag(
     "cloud-config",
-    "YAML file in the format of the Talos cloud controller manager: global.clusterName, global.preferIPv6, "
-    "and rules for labels, annotations, taints and metadata under transformations. ipam.pools has pod "
-    "networks; ownership selects the Nodes to manage. Changes take effect within 15 s; a file with mistakes "
-    "is reported and not used.",
+    "YAML file in the format of the reference controller: global.clusterName, global.preferIPv6, and rules "
+    "for labels, annotations, taints and metadata under transformations. ipam.pools has pod networks; "
+    "ownership selects the Nodes to manage. Changes take effect within 15 s; a file with mistakes is "
+    "reported and not used.",
     NODES,
 )
 _SELECTABLE: Final = [spec for spec in SERVICES if spec.controller.name]
 CONTROLLERS: Final = Flag(
     "controllers",
-    "Controllers to run, as in the Talos cloud controller manager. "
+    "Controllers to run, with the names of the reference controller. "
     + "; ".join(f"{spec.controller.display_name} {spec.description}" for spec in _SELECTABLE)
-    + ". `*` = "
+    + ". `*` selects "
     + " and ".join(spec.controller.display_name for spec in _SELECTABLE if spec.controller.in_wildcard)
-    + ", -name = all except that one.",
+    + "; `-name` removes one from that: `*,-node-csr-approval`.",
     NODES,
 )
 PREFER_IPV6: Final = Flag(
@@ -146,8 +145,8 @@ NODE_CIDR_MASK_SIZE_IPV6: Final = Flag(
 
 DELETE_PREEMPTED_GCP_SPOT: Final = Flag(
     "delete-preempted-gcp-spot",
-    "Delete the Nodes of GCP spot machines as soon as they are not ready, as the Talos cloud controller "
-    "manager does: a preempted machine returns with another address. The limit for all deletions applies. "
+    "Delete the Nodes of GCP spot machines as soon as they are not ready, as the reference controller does: "
+    "a preempted machine returns with another address. The limit for all deletions applies. "
     "Default: false, with a warning at startup.",
     LIFECYCLE,
 )
@@ -208,8 +207,8 @@ RETRY_PERIOD: Final = Flag(
 )
 LEASE_NAME_FLAG: Final = Flag(
     "leader-elect-resource-name",
-    "Name of the Lease. The default is the name of the Talos cloud controller manager's Lease, so only one "
-    "of the two can lead.",
+    "Name of the Lease. The default is the name of the reference controller's Lease, so only one of the two "
+    "can lead.",
     LEADER_ELECTION,
 )
 LEASE_NAMESPACE_FLAG: Final = Flag(

@@ -26,8 +26,8 @@ def format_help(program: str, description: str, options: Sequence[Option]) -> st
     parts.append("Other:\n  -h, --help\n  --version\n")
     parts.append(
         textwrap.fill(
-            "Accepted for compatibility with values of the Talos cloud controller manager, without effect: "
-            "a warning gives the reason:",
+            "Accepted for compatibility with values of the reference controller, without effect. A warning "
+            "gives the reason:",
             _WIDTH,
         )
     )
