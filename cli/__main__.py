@@ -35,10 +35,10 @@ class _CommandGroup(click.Group):
 )
 @click.version_option(package_name="talos-ccm")
 def main() -> None:
-    """Inspect and troubleshoot the Talos Cloud Controller Manager.
+    """Inspect and troubleshoot this cloud controller manager for Talos.
 
-    This command does not run the controller itself. Its services run by `python -m services` (all in one
-    process) and `python -m services.<name>`.
+    This command does not run the controller. Start the services with `python -m services` (all in one
+    process) or `python -m services.<name>`.
     """
 
 

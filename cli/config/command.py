@@ -45,7 +45,8 @@ def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool
     error    a controller or the chart rejects the file, or a key has no effect
              on any platform
     warning  something has no effect, or not on every platform
-    differs  the reference controller behaves differently
+    differs  the reference controller (the Talos Cloud Controller Manager of
+             Sidero Labs) behaves differently
 
     \b
     Exit status:

@@ -24,13 +24,14 @@ from cli.demo.rule_values import read_rule_keys
     type=click.Choice(["nats", "memory"]),
     default="nats",
     show_default=True,
-    help="Message bus between the services: a nats-server started by the demo, or the memory of one process.",
+    help="Message bus between the services: a nats-server started by the demo, or the memory of one process. "
+    "memory always runs all services in one process.",
 )
 @click.option(
     "--all-in-one/--separate",
     default=None,
-    help="Run all services in one process, or each in its own process. Default: --separate with "
-    "nats, --all-in-one with memory, which requires it.",
+    help="Run all services in one process, or each in its own process. Default: --separate with --bus nats, "
+    "--all-in-one with --bus memory.",
 )
 @click.option(
     "--real",
@@ -48,8 +49,8 @@ from cli.demo.rule_values import read_rule_keys
 @click.option(
     "--exit-when-ready",
     is_flag=True,
-    help="Exit when every node is ready and has its certificate, or after --patience, instead of at "
-    "Ctrl-C. Exit status 0 if all nodes are, else 1.",
+    help="Exit 0 when every node is ready and has its certificate; otherwise exit 1, after --patience at the "
+    "latest. Without this flag, the cluster runs until Ctrl-C.",
 )
 @click.option(
     "--patience",
@@ -58,7 +59,7 @@ from cli.demo.rule_values import read_rule_keys
     default=120,
     show_default=True,
     metavar="SECONDS",
-    help="Timeout for the nodes to join and become ready, and then to get their certificates.",
+    help="Time limit for each of two steps: all nodes ready, all certificates issued.",
 )
 @click.option(
     "--keep-logs",

@@ -120,7 +120,7 @@ async def _request_certificates(
                 for kubelet in kubelets:
                     asking.create_task(parts.kubelets.request_certificate(kubelet))
                 await settled.wait()
-    console.print(f"{time.monotonic() - begun:6.1f} s  {certificates.summary}", highlight=False)
+    console.print(f"{time.monotonic() - begun:6.1f} s later: {certificates.summary}", highlight=False)
     return certificates
 
 

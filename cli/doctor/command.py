@@ -27,8 +27,8 @@ from cli.doctor.check_names import CHECK_NAMES
 def doctor(
     *, only: tuple[str, ...], namespace: str, release: str, kubeconfig: Path | None, context: str, output: str
 ) -> None:
-    """Check an installation of the chart. Each check reports ok, wrong or unknown, with the observation
-    and a fix.
+    """Check an installation of the chart. Each check reports ok, wrong or unknown: wrong means that the
+    check found a problem. The output has the observation and a fix.
 
     Nothing is changed. You need permission to read workloads, pods, Nodes, certificate signing requests,
     Leases and ConfigMaps, to create subjectaccessreviews, and to exec in the pods of metadata and watcher.

@@ -44,8 +44,8 @@ def _print_samples(context: click.Context, _: click.Parameter, asked: bool) -> N
     multiple=True,
     type=_FILE,
     metavar="FILE",
-    help="Read nodes with their machine facts from this file (JSON or YAML), as written by "
-    "--save-facts or in NodeEnriched messages. Repeatable.",
+    help="Read nodes with their machine facts from this file (JSON or YAML), as written by --save-facts. "
+    "Repeatable.",
 )
 @click.option(
     "--from-cluster",
@@ -83,8 +83,10 @@ def render(
 
     Nothing is changed. Only --from-cluster and --all-nodes access a cluster.
 
-    With --against, each node starts in the state that OLD produces. The output shows the changes by FILE,
-    grouped by equal changes.
+    One of --sample, --all-samples, --facts, --from-cluster or --all-nodes is required.
+
+    With --against, the output shows only what changes from OLD to FILE. Nodes with the same changes are
+    shown together.
 
     \b
     Exit status:

@@ -39,7 +39,7 @@ def _parse_seconds(_: click.Context, __: click.Parameter, text: str | None) -> i
     "allowed_networks",
     default="",
     metavar="NETWORK,...",
-    help="Same value as for csr.",
+    help="Give the value that csr runs with.",
 )
 @click.option(
     "--service-cluster-ip-range",
@@ -47,18 +47,22 @@ def _parse_seconds(_: click.Context, __: click.Parameter, text: str | None) -> i
     "service_networks",
     default="",
     metavar="NETWORK,...",
-    help="Service networks of the cluster, same value as for csr; no node may have an address of "
-    "these networks. Default: queried from a control plane through Talos.",
+    help="Service networks of the cluster. Give the value that csr runs with. No node may have an address "
+    "of these networks. Default: queried from a control plane through Talos.",
 )
 @click.option(
     "--csr-min-expiration",
     "least",
     callback=_parse_seconds,
     metavar="DURATION",
-    help="Same value as for csr.",
+    help="Give the value that csr runs with.",
 )
 @click.option(
-    "--csr-max-expiration", "most", callback=_parse_seconds, metavar="DURATION", help="Same value as for csr."
+    "--csr-max-expiration",
+    "most",
+    callback=_parse_seconds,
+    metavar="DURATION",
+    help="Give the value that csr runs with.",
 )
 @click.option(
     "--cloud-config",

@@ -19,7 +19,8 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
 
 
 _SECONDS: Any = {
-    "callback": _duration, "metavar": "DURATION", "show_default": True, "help": "Same value as for lifecycle."
+    "callback": _duration, "metavar": "DURATION", "show_default": True,
+    "help": "Give the value that lifecycle runs with."
 }  # fmt: skip
 
 
@@ -29,7 +30,9 @@ _SECONDS: Any = {
 @access_options.CHART_OPTIONS
 @access_options.LEASE_OPTIONS
 @access_options.TALOS_OPTIONS
-@click.option("--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="Same value as for lifecycle.")
+@click.option(
+    "--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="Give the value that lifecycle runs with."
+)
 @click.option("--lifecycle-not-ready-time", "not_ready_for", default="5m", **_SECONDS)
 @click.option("--lifecycle-evidence-time", "span", default="10m", **_SECONDS)
 @click.option("--lifecycle-start-grace", "grace", default="10m", **_SECONDS)
@@ -59,7 +62,7 @@ def node(
 
     A kubeconfig is enough: messages are read in the watcher's pod. With a talosconfig, the command also
     queries the Node's machine as metadata does. If another machine answers instead, it queries the machines
-    of all Nodes. The services' own code decides, by the present state. Nothing is changed.
+    of all Nodes. The verdict comes from the code of the services and the present state. Nothing is changed.
 
     \b
     Exit status:
