@@ -113,9 +113,9 @@ def test_the_lease_and_its_times_are_the_watchers():
     text, settings = words(PAGES["migrate"]), WatcherSettings()
     assert f"`{LEASE_NAMESPACE}/{WATCHER_LEASE_NAME}`" in text
     assert settings.lease_duration_seconds == 15
-    assert "after the Lease expires: 15 s" in text
+    assert "the Lease, which expires after 15 s" in text
     assert settings.renew_deadline_seconds == 10
-    assert "trust the last leader heartbeat for ten seconds" in text
+    assert "trust the last message of the leader for ten seconds" in text
 
 
 def test_the_versions_are_those_that_are_built_and_pinned():
