@@ -38,7 +38,7 @@ def check(name: str) -> None:
     rules = compile_rules(config)
     assert not rules.warnings
     assert apply_rules(rules, facts).labels == {"domain": "corp.example"}
-    assert f"| *ours*: `.{name}` | *ours* |" in (ROOT / "docs/rules.md").read_text()
+    assert f"| *new*: `.{name}` | the same (*new*) |" in (ROOT / "docs/rules.md").read_text()
 
 
 def encode_machine(domainname: str) -> bytes:

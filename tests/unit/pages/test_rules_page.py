@@ -98,8 +98,8 @@ def test_every_field_is_marked_as_the_reference_has_it():
     rows = [line.split("|")[1:3] for line in PAGE.splitlines() if line.startswith("| ") and "`." in line]
     for field in FIELDS:
         in_templates, in_selectors = next(row for row in rows if f"`.{field.name}`" in row[0])
-        assert ("ours" not in in_templates) == (field.in_reference != ""), field.name
-        assert ("ours" not in in_selectors) == (field.in_reference == "selectors and templates"), field.name
+        assert ("*new*" not in in_templates) == (field.in_reference != ""), field.name
+        assert ("*new*" not in in_selectors) == (field.in_reference == "selectors and templates"), field.name
 
 
 def test_the_bounds_are_those_of_the_code():
