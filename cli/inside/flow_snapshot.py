@@ -13,7 +13,7 @@ from libs.common.contract.subjects import is_publishable_name
 from libs.common.contract.timestamp import Timestamp
 
 NATS_SILENT: Final = "NATS does not answer"
-_NATS_SILENT_BEFORE: Final = "NATS does not tell"  # the same text from pods of earlier versions
+_NATS_SILENT_IN_JSON: Final = "NATS does not tell"  # commands of earlier versions look for this text
 Kind = Literal["node", "csr"]
 _KINDS: Final[tuple[Kind, ...]] = ("node", "csr")
 
@@ -131,10 +131,9 @@ class FlowUnavailable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     @property
     def nats_error(self) -> str | None:
         """Return the error of the connection to NATS; None if NATS is not the cause."""
-        for prefix in (NATS_SILENT, _NATS_SILENT_BEFORE):
-            if self.reason.startswith(prefix):
-                return self.reason.removeprefix(prefix).lstrip(": ")
-        return None
+        if not self.reason.startswith(NATS_SILENT):
+            return None
+        return self.reason.removeprefix(NATS_SILENT).lstrip(": ")
 
 
 FlowResult = FlowSnapshot | FlowUnavailable
@@ -161,15 +160,21 @@ def is_addressable(about: FlowObject) -> bool:
 
 def encode_result(answer: FlowResult) -> bytes:
     """Encode the result as JSON."""
-    return msgspec.json.encode(answer)
+    return msgspec.json.encode(_replace_prefix(answer, NATS_SILENT, _NATS_SILENT_IN_JSON))
 
 
 def decode_result(data: bytes) -> FlowResult:
     """Decode the result. Raises ValueError if it is invalid."""
     try:
-        return _decoder.decode(data)
+        return _replace_prefix(_decoder.decode(data), _NATS_SILENT_IN_JSON, NATS_SILENT)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not the output of `inside flow`: {error}") from error
+
+
+def _replace_prefix(answer: FlowResult, before: str, after: str) -> FlowResult:
+    if not isinstance(answer, FlowUnavailable) or not answer.reason.startswith(before):
+        return answer
+    return msgspec.structs.replace(answer, reason=after + answer.reason.removeprefix(before))
 
 
 def encode_certificates(certificates: tuple[CertificateSnapshot, ...]) -> bytes:

@@ -123,18 +123,15 @@ class StreamCache:
         return not isinstance(event, UnreadablePayload) and stream_id_of(event) != self._stream_id
 
     def has_received(self, message: Message) -> bool:
-        """Whether this cache has received that message of the followed stream, or a later one.
+        """Whether this cache has received that message, or a later one of the followed stream.
 
         A consumer may be bound to a new stream while this cache still follows the former one. Then the cache
-        returns False for messages of the new stream: a decision about them must wait.
+        returns False for messages of the new stream: a decision about them must wait. It also returns False
+        for a foreign message that a later one has replaced: the stream does not deliver it again.
         """
         if not self.is_foreign(message):
             return self._sequence >= message.sequence
-        stored = self._messages.get(message.subject)
-        if stored is not None and _is_not_before((stored.sequence, stored.published_at), message):
-            return True
-        foreign = self._foreign.get(message.subject)
-        return foreign is not None and _is_not_before(foreign, message)
+        return self._foreign.get(message.subject) == (message.sequence, message.published_at)
 
     def get(self, subject: str) -> Message | None:
         """Return the stored message of a subject, None without one."""
@@ -198,6 +195,8 @@ class StreamCache:
     def finish_replay(self) -> None:
         for subject in self._messages.keys() - self._replayed:
             self._drop(subject)  # expired while this follower was disconnected
+        for subject in self._foreign.keys() - self._replayed:
+            del self._foreign[subject]
         self._replaying = False
         self._followed_since = self._clock()
         self._on_caught_up()
@@ -233,9 +232,3 @@ class StreamCache:
     def _has_snapshot(self) -> bool:
         message = self._messages.get(SNAPSHOT)
         return message is not None and isinstance(message.event, SnapshotComplete)
-
-
-def _is_not_before(position: tuple[int, datetime], message: Message) -> bool:
-    """Whether sequence and time are those of the message or later; a former stream has earlier times."""
-    sequence, published_at = position
-    return sequence >= message.sequence and published_at >= message.published_at

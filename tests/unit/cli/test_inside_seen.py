@@ -13,6 +13,7 @@ from cli.cluster.pod_commands import AllInOneError, build_label_selector, choose
 from cli.cluster.pods import Pod
 from cli.inside.flow_query import FlowQuery, resolve_nats_access
 from cli.inside.flow_snapshot import (
+    NATS_SILENT,
     CertificateSnapshot,
     ConsumerSnapshot,
     FlowObject,
@@ -176,3 +177,10 @@ def test_of_several_releases_one_must_be_named():
 def test_a_daemon_set_has_all_in_one():
     with pytest.raises(AllInOneError):
         chosen(a_pod("ccm-x", component="", **READY))
+
+
+def test_the_text_that_older_commands_look_for_stays_in_the_json():
+    result = FlowUnavailable(reason=f"{NATS_SILENT}: refused")
+    data = encode_result(result)
+    assert b'"NATS does not tell: refused"' in data
+    assert decode_result(data) == result

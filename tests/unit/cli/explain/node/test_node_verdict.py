@@ -117,7 +117,7 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
     "a full stream": (["stream-full"], judged(WAITS, flow=flow(WAITS, bytes=995, max_bytes=1000))),
     "NATS is silent": (
         ["nats-silent"],
-        judged(WAITS, flow=FlowUnavailable(reason="NATS does not tell: refused")),
+        judged(WAITS, flow=FlowUnavailable(reason="NATS does not answer: refused")),
     ),
     "metadata is silent": (["metadata-silent"], judged(WAITS, flow=flow(WAITS))),
     "the labeler is silent": (
@@ -210,7 +210,7 @@ def test_this_is_found_and_nothing_else(name: str):
 def test_what_is_wrong_for_everybody_stands_before_what_was_heard_last():
     both = judged(
         aged(make_node(conditions=(READY, BLOCKED))),
-        flow=FlowUnavailable(reason="NATS does not tell: refused"),
+        flow=FlowUnavailable(reason="NATS does not answer: refused"),
         context=NodeContext(lease=RELEASED),
     )
     assert [finding.fault for finding in both.findings] == ["no-leader", "nats-silent"]
