@@ -112,10 +112,12 @@ async def test_help_lists_the_flags_of_all_services_within_80_columns():
 
 async def test_it_ends_when_it_loses_its_lease(start_services: StartServices, kubelets: KubeletFleet):
     services = await start_services(all_in_one=True, bus="memory")
+    child = services.children["all-in-one"]
+    # It may stand by first: a process that another test killed still holds the Lease.
+    await wait_until(lambda: "leadership acquired" in child.log.read_text(), "it leads", 60)
     stolen = {"spec": {"holderIdentity": "another-controller"}}
     answer = await kubelets.request("PATCH", LEASE, body=stolen, content_type="application/merge-patch+json")
     assert answer.status == 200
-    child = services.children["all-in-one"]
     try:
         async with asyncio.timeout(90):  # bounds a hang only: the end takes about 5 s
             assert await child.wait() == 1
