@@ -85,11 +85,11 @@ def choose_pod(pods: Sequence[Pod], service: str, namespace: str, release: str) 
         raise AccessError(f"no pod of {service} is ready {where}: {why}")
     if any(COMPONENT not in pod.metadata.labels and NAME in pod.metadata.labels for pod in pods):
         raise AllInOneError("all services run in one process (a DaemonSet), without NATS")
-    bears = ",".join(
+    labels = ",".join(
         f"{key}={value}" for key, value in {**build_label_selector(release), COMPONENT: service}.items()
     )
     raise AccessError(
-        f"no pod with the labels {bears} {where}: set --namespace and --release to those of the chart"
+        f"no pod with the labels {labels} {where}: set --namespace and --release to those of the chart"
     )
 
 

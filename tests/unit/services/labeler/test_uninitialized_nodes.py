@@ -210,8 +210,8 @@ def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(chang
                 node = make_node(ip="127.0.0.1")
             case "rules":
                 config = ClusterConfig(prefer_ipv6=not config.prefer_ipv6)
-        anew = find_blocker(node, event, config, waited_seconds=at, failed_write=waiting.failed_write)
-        assert find_blocker_cached(waiting, node, event, config, at=at) == anew
+        computed = find_blocker(node, event, config, waited_seconds=at, failed_write=waiting.failed_write)
+        assert find_blocker_cached(waiting, node, event, config, at=at) == computed
 
 
 def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():

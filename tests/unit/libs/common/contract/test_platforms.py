@@ -75,6 +75,6 @@ def test_a_platform_in_place_of_a_scheme_is_warned_of_with_the_scheme_that_its_n
 
 
 def test_the_samples_and_the_page_follow_the_table():
-    anew = "run `make render-samples`, look at the difference, and commit it"
-    assert SAMPLES.read_text() == render_samples(), anew
-    assert PAGE.read_text() == render_platforms_page(PAGE.read_text()), anew
+    advice = "run `make render-samples`, look at the difference, and commit it"
+    assert SAMPLES.read_text() == render_samples(), advice
+    assert PAGE.read_text() == render_platforms_page(PAGE.read_text()), advice
