@@ -10,9 +10,9 @@ from typing import Final
 
 from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.delivery import Disposition, Nak
-from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import CsrObserved, Event
+from libs.common.contract.events import CsrObserved
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.observability import metrics
 from services.csr.node_event_recorder import NodeEventRecorder
@@ -117,7 +117,7 @@ class WaitingRequestReconciler:
         if self._cache_sync.problems():
             return  # the cache may be incomplete: draw no conclusions
         for waiting in islice(self._waiting_requests.take_unreported(at), _MAX_EVENTS_PER_CHECK):
-            observed = self._last_event(f"{OBSERVED_CSR}.{waiting.name}")
+            observed = self._stream_cache.get_event(f"{OBSERVED_CSR}.{waiting.name}")
             if isinstance(observed, CsrObserved) and observed.request.uid == waiting.uid:
                 self._event_recorder.record_waiting(
                     observed.request, waiting.reason, waiting.message, waiting.rivals
@@ -134,11 +134,3 @@ class WaitingRequestReconciler:
         oldest = min((pending.order.created_at for pending in newest), default=None)
         age = (self._now() - oldest).total_seconds() if oldest else 0.0
         metrics.CSR_OLDEST_PENDING_AGE.set(max(0.0, age))  # the API server's clock may be ahead of ours
-
-    def _last_event(self, subject: str) -> Event | None:
-        message = self._stream_cache.get(subject)
-        return (
-            message.event
-            if message is not None and not isinstance(message.event, UnreadablePayload)
-            else None
-        )

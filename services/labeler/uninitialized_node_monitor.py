@@ -13,9 +13,8 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.delivery import PermanentError, TemporaryError
-from libs.common.bus.protocol import UnreadablePayload
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import Event, NodeObserved
+from libs.common.contract.events import NodeObserved
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, NotFound
@@ -136,7 +135,7 @@ class UninitializedNodeMonitor:
         if waiting is None or node is None or node.uid != waiting.uid:
             self._uninitialized_nodes.by_name.pop(name, None)
             return None
-        enriched = self._last_event(f"{ENRICHED_NODE}.{name}")
+        enriched = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
         if self._mutation_cache.latest(node).is_initialized:
             return None  # by the API server's response; the watcher publishes it some seconds later
         if not is_managed(node, enriched, self._config()):
@@ -176,7 +175,7 @@ class UninitializedNodeMonitor:
             return
         wait.waiting_node.reported_reason = wait.blocker.reason
         log.info("node blocked", extra={"node": name, "reason": wait.blocker.reason})
-        if self._last_event(f"{ENRICHED_NODE}.{name}") is None:  # otherwise the handler has published it
+        if self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}") is None:  # or the handler has published it
             await self._publish(wait.node, wait.blocker)
 
     async def _publish(self, node: Node, blocker: Blocker) -> None:
@@ -228,7 +227,7 @@ class UninitializedNodeMonitor:
 
     def _find_foreign_node(self, name: str) -> tuple[Node, Notice] | None:
         node = self._observed_node(name)
-        enriched = self._last_event(f"{ENRICHED_NODE}.{name}")
+        enriched = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
         notice = build_foreign_notice(node, enriched, self._config()) if node else None
         return (node, notice) if node and notice else None
 
@@ -239,16 +238,8 @@ class UninitializedNodeMonitor:
         return at + self._random.uniform(0.0, REPORT_SPREAD_SECONDS)
 
     def _observed_node(self, name: str) -> Node | None:
-        event = self._last_event(f"{OBSERVED_NODE}.{name}")
+        event = self._stream_cache.get_event(f"{OBSERVED_NODE}.{name}")
         return event.node if isinstance(event, NodeObserved) else None
-
-    def _last_event(self, subject: str) -> Event | None:
-        message = self._stream_cache.get(subject)
-        return (
-            message.event
-            if message is not None and not isinstance(message.event, UnreadablePayload)
-            else None
-        )
 
 
 def _plan_foreign(node: Node, config: ClusterConfig) -> Plan:

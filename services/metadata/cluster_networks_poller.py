@@ -113,8 +113,7 @@ class ClusterNetworksPoller:
         return self._clock.monotonic() + backoff_seconds(failures, self._clock.random())
 
     def _get_stored(self) -> ClusterNetworksObserved | None:
-        message = self._stream_cache.get(NETWORKS)
-        event = message.event if message is not None else None
+        event = self._stream_cache.get_event(NETWORKS)
         return event if isinstance(event, ClusterNetworksObserved) else None
 
     async def _wait(self, seconds: float | None) -> None:

@@ -10,6 +10,7 @@ from libs.common.contract.events import (
     CsrGone,
     EnrichedCsrGone,
     EnrichedNodeGone,
+    Event,
     Leading,
     NodeGone,
     SnapshotComplete,
@@ -136,6 +137,11 @@ class StreamCache:
     def get(self, subject: str) -> Message | None:
         """Return the stored message of a subject, None without one."""
         return self._messages.get(subject)
+
+    def get_event(self, subject: str) -> Event | None:
+        """Return the event of the stored message of a subject, None without one."""
+        message = self.get(subject)
+        return None if message is None or isinstance(message.event, UnreadablePayload) else message.event
 
     def forget(self, subject: str) -> None:
         """Remove the stored message of a subject."""
