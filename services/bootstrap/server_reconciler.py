@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -32,25 +33,19 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 2.0
 
 
+@dataclass(eq=False)
 class ServerReconciler:
     """Reconciles the keys, the certificate and the configuration of one server."""
 
-    def __init__(
-        self,
-        store: KeyStore,
-        names: ResourceNames,
-        directory: Path,
-        spec: ServerSpec,
-        *,
-        now: Callable[[], datetime],
-        interval_seconds: float,
-    ) -> None:
-        self._store = store
-        self._names = names
-        self._directory = directory
-        self._spec = spec
-        self._now = now
-        self._interval_seconds = interval_seconds
+    store: KeyStore
+    names: ResourceNames
+    directory: Path
+    spec: ServerSpec
+    _: KW_ONLY
+    now: Callable[[], datetime]
+    interval_seconds: float
+
+    def __post_init__(self) -> None:
         self._problem = "the files of the server have not been written yet"
         # Initially true: an earlier process may have ended between its write and the reload.
         self._needs_reload = True
@@ -70,22 +65,20 @@ class ServerReconciler:
         """Reconcile periodically until cancelled."""
         while True:
             done = await self._try(self._reconcile)
-            await asyncio.sleep(
-                self._interval_seconds if done else min(_RETRY_SECONDS, self._interval_seconds)
-            )
+            await asyncio.sleep(self.interval_seconds if done else min(_RETRY_SECONDS, self.interval_seconds))
 
     async def _reconcile(self) -> None:
         made = await self._update_files()
         self._needs_reload = self._needs_reload or made.is_changed
         if self._needs_reload:
             await reload_server(self._access())
-            drop_old_authority(self._directory)
+            drop_old_authority(self.directory)
             self._needs_reload = False
             log.info("server configuration reloaded")
 
     async def _update_files(self) -> WriteResult:
-        kept = await ensure_installation_keys(self._store, self._names, self._now())
-        made = write_server_files(self._directory, self._spec, kept, self._now())
+        kept = await ensure_installation_keys(self.store, self.names, self.now())
+        made = write_server_files(self.directory, self.spec, kept, self.now())
         for name, pair in (("server", made.certificate), ("authority", made.authority)):
             metrics.NATS_CERTIFICATE_EXPIRES.labels(name).set(get_expiry(pair).timestamp())
         return made
@@ -103,10 +96,10 @@ class ServerReconciler:
         return not problem
 
     def _access(self) -> NatsAccess:
-        server = self._spec.server
+        server = self.spec.server
         return NatsAccess(
             servers=(f"tls://{server.own_address}",),
             service=SYSTEM_USER,
-            nkey_seed_file=self._directory / SYSTEM_SEED,
-            tls_ca_file=self._directory / TRUSTED_CERTIFICATES,
+            nkey_seed_file=self.directory / SYSTEM_SEED,
+            tls_ca_file=self.directory / TRUSTED_CERTIFICATES,
         )

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from random import Random
 from typing import Final, Protocol
 
@@ -27,22 +28,17 @@ class ServerIdentityReader(Protocol):
     async def fetch_server_identity(self) -> ServerIdentity: ...
 
 
+@dataclass(eq=False)
 class ApiEndpointWatcher:
     """Keeps the identities of the API servers. A failed handshake keeps the known identities."""
 
-    def __init__(
-        self,
-        kube: ServerIdentityReader,
-        *,
-        on_change: Callable[[], None],
-        clock: Callable[[], float],
-        random: Random,
-    ) -> None:
-        """`on_change` is called when the set of known identities changes; `clock` is monotonic."""
-        self._kube = kube
-        self._on_change = on_change
-        self._clock = clock
-        self._random = random
+    kube: ServerIdentityReader
+    _: KW_ONLY
+    on_change: Callable[[], None]  # called when the set of known identities changes
+    clock: Callable[[], float]  # monotonic, in seconds
+    random: Random
+
+    def __post_init__(self) -> None:
         self._cache = ServerIdentityCache()
         self._reads = 0
         self._failures = 0
@@ -57,19 +53,19 @@ class ApiEndpointWatcher:
     async def read(self) -> float:
         """Read the certificate once; return the seconds until the next read."""
         try:
-            identity = await self._kube.fetch_server_identity()
+            identity = await self.kube.fetch_server_identity()
         except KubeError as error:
             self._failures += 1
             self._record_failure(error.message)
-            return min(backoff_seconds(self._failures, self._random.random()), _MAX_BACKOFF_SECONDS)
+            return min(backoff_seconds(self._failures, self.random.random()), _MAX_BACKOFF_SECONDS)
         self._failures = 0
         self._reads += 1
-        self._cache.add(identity, self._clock())
+        self._cache.add(identity, self.clock())
         before, self.endpoint = self.endpoint, ApiEndpoint(identities=self._cache.identities)
         if set(before.identities) != set(self.endpoint.identities):
             fields = {"names": sorted(identity.names), "addresses": sorted(identity.addresses)}
             log.info("API server certificate read", extra=fields)
-            self._on_change()
+            self.on_change()
         return FIRST_READ_INTERVAL_SECONDS if self._reads < FIRST_READS else READ_INTERVAL_SECONDS
 
     def problems(self) -> tuple[str, ...]:

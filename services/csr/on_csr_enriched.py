@@ -1,6 +1,7 @@
 """Handles an enriched request: approve it, deny it, or wait for what is missing."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from libs.common.bus.cache_sync import CacheSync
@@ -26,32 +27,21 @@ FENCE_RETRY_SECONDS: Final = 5.0  # by then the watcher has published the curren
 _MAX_WAIT_NODES: Final = 64  # that can end one wait; limits the cost of an address that every Node claims
 
 
+@dataclass(eq=False, kw_only=True)
 class OnCsrEnriched:
     """Gathers the current state, decides, writes and publishes. Deleted or decided requests get no write."""
 
-    def __init__(
-        self,
-        *,
-        cache_sync: CacheSync,
-        evaluator: RequestEvaluator,
-        rate_limiter: NodeRateLimiter,
-        pending_requests: PendingRequests,
-        waiting_requests: WaitingRequests,
-        approval_writer: ApprovalWriter,
-        decision_publisher: DecisionPublisher,
-        event_recorder: NodeEventRecorder,
-        clock: Callable[[], float],
-    ) -> None:
-        """`clock` is monotonic, in seconds."""
-        self._cache_sync = cache_sync
-        self._evaluator = evaluator
-        self._rate_limiter = rate_limiter
-        self._pending_requests = pending_requests
-        self._waiting_requests = waiting_requests
-        self._approval_writer = approval_writer
-        self._decision_publisher = decision_publisher
-        self._event_recorder = event_recorder
-        self._clock = clock
+    cache_sync: CacheSync
+    evaluator: RequestEvaluator
+    rate_limiter: NodeRateLimiter
+    pending_requests: PendingRequests
+    waiting_requests: WaitingRequests
+    approval_writer: ApprovalWriter
+    decision_publisher: DecisionPublisher
+    event_recorder: NodeEventRecorder
+    clock: Callable[[], float]  # monotonic, in seconds
+
+    def __post_init__(self) -> None:
         self._skipped_nodes: set[str] = set()  # Nodes with a skipped request since their last change
         self._fence_failures: dict[str, int] = {}  # request -> sequence of the message whose fence failed
 
@@ -62,20 +52,20 @@ class OnCsrEnriched:
             raise PermanentError(f"{type(event).__name__} is not an event about an enriched request")
         if object_name_in(message.subject, ENRICHED_CSR) != _name_of(event):
             raise PermanentError(f"{message.subject} contains another request, {_name_of(event)}")
-        await self._cache_sync.wait_for(message)
-        action = self._evaluator.evaluate(message, event)
+        await self.cache_sync.wait_for(message)
+        action = self.evaluator.evaluate(message, event)
         if isinstance(action, Approve | Deny):
             action = await self._write(message, event)
         await self._apply_action(event, action)
 
     def forget(self, name: str) -> None:
         """Forget a request that is deleted or decided."""
-        self._evaluator.forget(name)
+        self.evaluator.forget(name)
         self._fence_failures.pop(name, None)
 
     def forget_all(self) -> None:
         """Forget everything, after the stream was replaced: its sequences start again."""
-        self._evaluator.forget_all()
+        self.evaluator.forget_all()
         self._fence_failures.clear()
         self._skipped_nodes.clear()
 
@@ -91,17 +81,17 @@ class OnCsrEnriched:
         """Evaluate and write once a slot is free; return the action, whether or not it was written."""
         request = _request_of(event)
         try:
-            action = await self._approval_writer.write(
-                request, lambda: self._evaluator.evaluate(message, event)
+            action = await self.approval_writer.write(
+                request, lambda: self.evaluator.evaluate(message, event)
             )
         except (FenceFailed, NotFound) as error:
-            self._rate_limiter.record_write(request.node_name, self._clock())
+            self.rate_limiter.record_write(request.node_name, self.clock())
             self._raise_fence_failure(message, request, error)
         if isinstance(action, Approve | Deny):
-            self._rate_limiter.record_write(request.node_name, self._clock())
+            self.rate_limiter.record_write(request.node_name, self.clock())
             # otherwise the watcher has already reported it
-            if request.name in self._pending_requests.by_name:
-                self._evaluator.record_write(request)
+            if request.name in self.pending_requests.by_name:
+                self.evaluator.record_write(request)
         return action
 
     async def _apply_action(self, event: CsrEnriched | EnrichedCsrGone, action: RequestAction) -> None:
@@ -119,19 +109,19 @@ class OnCsrEnriched:
 
     async def _skip(self, request: SigningRequest, skip: SkipRequest) -> None:
         if skip.outcome == "superseded":
-            self._waiting_requests.remove(request.name)
+            self.waiting_requests.remove(request.name)
         else:
-            self._waiting_requests.finish(request.name, request.node_name)
+            self.waiting_requests.finish(request.name, request.node_name)
         if skip.outcome == "not-ours":
             self._skipped_nodes.add(request.node_name)
         await self._publish_decision(request, skip.outcome, skip.reason)
 
     async def _finish(self, request: SigningRequest, decision: Approve | Deny) -> None:
-        self._waiting_requests.finish(request.name, request.node_name)
+        self.waiting_requests.finish(request.name, request.node_name)
         if isinstance(decision, Approve):
-            self._event_recorder.forget_reasons(request)
+            self.event_recorder.forget_reasons(request)
         else:
-            self._event_recorder.record_denied(request, decision.check, decision.message)
+            self.event_recorder.record_denied(request, decision.check, decision.message)
         outcome = "approved" if isinstance(decision, Approve) else "denied"
         change = f"condition {build_condition(decision).type}: {decision.message}"
         await self._publish_decision(request, outcome, decision.message, changes=(change,))
@@ -147,9 +137,9 @@ class OnCsrEnriched:
             message=wait.message,
             nodes=_limit_nodes(wait.nodes, request.node_name),
             rivals=wait.rivals[:MAX_RIVALS],
-            retry_at=None if seconds is None else self._clock() + seconds,
+            retry_at=None if seconds is None else self.clock() + seconds,
         )
-        self._waiting_requests.add(waits, self._clock())
+        self.waiting_requests.add(waits, self.clock())
         await self._publish_decision(request, "waiting", wait.message)
         raise RequeueAfter(wait.reason, wait.message, retry_after_seconds=max(seconds or 0.0, RETRY_SECONDS))
 
@@ -157,7 +147,7 @@ class OnCsrEnriched:
         self, request: SigningRequest, outcome: str, reason: str, *, changes: tuple[str, ...] = ()
     ) -> None:
         telemetry.annotate(node=request.node_name)
-        await self._decision_publisher.publish(request, outcome, reason, changes=changes)
+        await self.decision_publisher.publish(request, outcome, reason, changes=changes)
 
     def _raise_fence_failure(
         self, message: Message, request: SigningRequest, error: FenceFailed | NotFound
@@ -167,9 +157,9 @@ class OnCsrEnriched:
         The watcher will publish the current state. Raises RequeueAfter at first, and TemporaryError if the
         request still seems pending then.
         """
-        self._waiting_requests.remove(request.name)
+        self.waiting_requests.remove(request.name)
         again = self._fence_failures.get(request.name) == message.sequence
-        if request.name in self._pending_requests.by_name:
+        if request.name in self.pending_requests.by_name:
             self._fence_failures[request.name] = message.sequence
         if again:
             raise TemporaryError("the fence failed repeatedly: the request in Kubernetes differs", str(error))

@@ -1,6 +1,7 @@
 """Evaluates an enriched request by the current state. csr writes nothing without this evaluation."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
@@ -50,32 +51,21 @@ class SkipRequest(msgspec.Struct, frozen=True):
 RequestAction = Drop | Pause | SkipRequest | Wait | Approve | Deny
 
 
+@dataclass(eq=False, kw_only=True)
 class RequestEvaluator:
     """Reads the cached state, and records only csr's own writes."""
 
-    def __init__(
-        self,
-        *,
-        stream_cache: StreamCache,
-        pending_requests: PendingRequests,
-        claim_index: ClaimIndex,
-        reports: MetadataReports,
-        rate_limiter: NodeRateLimiter,
-        policy: Callable[[], ApprovalPolicy],
-        ownership: Callable[[], Ownership],
-        list_pause_reasons: Callable[[], tuple[str, ...]],
-        clock: Callable[[], float],
-    ) -> None:
-        """`list_pause_reasons` returns why csr may decide nothing now; `clock` is monotonic, in seconds."""
-        self._stream_cache = stream_cache
-        self._pending_requests = pending_requests
-        self._claim_index = claim_index
-        self._reports = reports
-        self._rate_limiter = rate_limiter
-        self._policy = policy
-        self._ownership = ownership
-        self._list_pause_reasons = list_pause_reasons
-        self._clock = clock
+    stream_cache: StreamCache
+    pending_requests: PendingRequests
+    claim_index: ClaimIndex
+    reports: MetadataReports
+    rate_limiter: NodeRateLimiter
+    policy: Callable[[], ApprovalPolicy]
+    ownership: Callable[[], Ownership]
+    list_pause_reasons: Callable[[], tuple[str, ...]]  # why csr may decide nothing now
+    clock: Callable[[], float]  # monotonic, in seconds
+
+    def __post_init__(self) -> None:
         self._written: dict[str, tuple[str, float]] = {}  # request -> uid and time of the write
 
     def evaluate(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> RequestAction:
@@ -83,16 +73,16 @@ class RequestEvaluator:
         drop_reason = self._explain_drop(message, event)
         if drop_reason or isinstance(event, EnrichedCsrGone):
             return Drop(drop_reason or "the request is gone")
-        if undecided := self._list_pause_reasons():
+        if undecided := self.list_pause_reasons():
             return Pause("; ".join(undecided))
         request = event.request
         if foreign := self._explain_exclusion(request):
             return SkipRequest("not-ours", foreign)
-        if newer := self._pending_requests.find_superseding(request.name):
+        if newer := self.pending_requests.find_superseding(request.name):
             return SkipRequest(
                 "superseded", f"{newer} of the same node is newer: older ones are not answered"
             )
-        if seconds := self._rate_limiter.seconds_until_allowed(request.node_name, self._clock()):
+        if seconds := self.rate_limiter.seconds_until_allowed(request.node_name, self.clock()):
             return Wait(
                 reason=_RATE_LIMITED,
                 message=_RATE_LIMITED_TEXT,
@@ -103,7 +93,7 @@ class RequestEvaluator:
 
     def record_write(self, request: SigningRequest) -> None:
         """Record an own write; it counts as decided until the watcher reports it."""
-        self._written[request.name] = (request.uid, self._clock())
+        self._written[request.name] = (request.uid, self.clock())
 
     def forget(self, name: str) -> None:
         """Forget a request that is deleted or decided."""
@@ -114,14 +104,14 @@ class RequestEvaluator:
         self._written.clear()
 
     def _decide_by_fresh_facts(self, message: Message, event: CsrEnriched) -> Decision:
-        decision = decide(event, self._claim_index, self._policy()).decision
+        decision = decide(event, self.claim_index, self.policy()).decision
         is_final = isinstance(decision, Approve | Deny)
-        why = self._reports.explain_staleness(message, self._clock()) if is_final else ""
+        why = self.reports.explain_staleness(message, self.clock()) if is_final else ""
         if not why:
             return decision
         # Ignore facts that are too old. A request with a permanent fault stays denied.
         without_facts = msgspec.structs.replace(event, facts=None, fault=None, without_talos=False)
-        decision = decide(without_facts, self._claim_index, self._policy()).decision
+        decision = decide(without_facts, self.claim_index, self.policy()).decision
         return decision if isinstance(decision, Deny) else Wait(reason="age", message=why, nodes=frozenset())
 
     def _convert_decision(self, event: CsrEnriched, decision: Decision) -> RequestAction:
@@ -133,20 +123,20 @@ class RequestEvaluator:
                 return msgspec.structs.replace(decision, nodes=frozenset())
             case Deny(message=why) if self._may_be_excluded(event.request):
                 return _wait_for_node(event.request, why)
-            case Approve() if not event.without_talos and (why := self._reports.explain_missing_reports()):
+            case Approve() if not event.without_talos and (why := self.reports.explain_missing_reports()):
                 return Wait(reason="startup", message=why, nodes=frozenset())
             case _:
                 return decision
 
     def _explain_drop(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> str:
-        if self._stream_cache.is_foreign(message):
+        if self.stream_cache.is_foreign(message):
             return "the message was published for a former stream"
-        newest = self._stream_cache.get(message.subject)
+        newest = self.stream_cache.get(message.subject)
         if newest is not None and newest.sequence > message.sequence:
             return "the stream contains a newer event about this request"
         if isinstance(event, EnrichedCsrGone):
             return ""
-        observed = self._stream_cache.get(f"{OBSERVED_CSR}.{event.request.name}")
+        observed = self.stream_cache.get(f"{OBSERVED_CSR}.{event.request.name}")
         if observed is None or not isinstance(observed.event, CsrObserved):
             return "the request is gone"
         if observed.event.request.uid != event.request.uid:
@@ -154,16 +144,16 @@ class RequestEvaluator:
         if not observed.event.request.is_pending:
             return "the request is decided"
         uid, at = self._written.get(event.request.name, ("", 0.0))
-        is_ours = uid == event.request.uid and self._clock() - at < _WRITE_TTL_SECONDS
+        is_ours = uid == event.request.uid and self.clock() - at < _WRITE_TTL_SECONDS
         return "it was decided here a moment ago" if is_ours else ""
 
     def _explain_exclusion(self, request: SigningRequest) -> str:
-        node = self._claim_index.get_node(request.node_name)
-        return why_not_owned(self._ownership(), node) if node is not None else ""
+        node = self.claim_index.get_node(request.node_name)
+        return why_not_owned(self.ownership(), node) if node is not None else ""
 
     def _may_be_excluded(self, request: SigningRequest) -> bool:
         """Whether the Node does not exist yet and another controller may manage it (restricted ownership)."""
-        return self._ownership().is_restricted and self._claim_index.get_node(request.node_name) is None
+        return self.ownership().is_restricted and self.claim_index.get_node(request.node_name) is None
 
 
 def _wait_for_node(request: SigningRequest, why: str) -> Wait:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Final
@@ -28,30 +29,20 @@ _MAX_EVENTS_PER_CHECK: Final = 20  # an outage must not flood the API server wit
 _MAX_RETRY_SECONDS: Final = 60.0
 
 
+@dataclass(eq=False, kw_only=True)
 class WaitingRequestReconciler:
     """Runs in every replica; the fence rejects the second write, which does no harm."""
 
-    def __init__(
-        self,
-        *,
-        stream_cache: StreamCache,
-        cache_sync: CacheSync,
-        pending_requests: PendingRequests,
-        waiting_requests: WaitingRequests,
-        event_recorder: NodeEventRecorder,
-        handle: Callable[[Message], Awaitable[Disposition]],
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
-    ) -> None:
-        """`handle` decides about one request, one at a time, as for a delivery; `clock` is monotonic."""
-        self._stream_cache = stream_cache
-        self._cache_sync = cache_sync
-        self._pending_requests = pending_requests
-        self._waiting_requests = waiting_requests
-        self._event_recorder = event_recorder
-        self._handle = handle
-        self._clock = clock
-        self._now = now
+    stream_cache: StreamCache
+    cache_sync: CacheSync
+    pending_requests: PendingRequests
+    waiting_requests: WaitingRequests
+    event_recorder: NodeEventRecorder
+    handle: Callable[[Message], Awaitable[Disposition]]  # decides about one request, one at a time
+    clock: Callable[[], float]  # monotonic, in seconds
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._queue: dict[str, None] = {}
         self._wakeup = asyncio.Event()
         # requests that the bus will not redeliver -> time of the next evaluation
@@ -92,12 +83,12 @@ class WaitingRequestReconciler:
             self._wakeup.clear()
 
     async def _reconcile(self, name: str) -> None:
-        message = self._stream_cache.get(f"{ENRICHED_CSR}.{name}")
-        if message is None or name not in self._pending_requests.by_name:
+        message = self.stream_cache.get(f"{ENRICHED_CSR}.{name}")
+        if message is None or name not in self.pending_requests.by_name:
             return
-        disposition = await self._handle(message)
-        if isinstance(disposition, Nak) and name in self._pending_requests.by_name:
-            self._retry_at[name] = self._clock() + min(disposition.delay_seconds, _MAX_RETRY_SECONDS)
+        disposition = await self.handle(message)
+        if isinstance(disposition, Nak) and name in self.pending_requests.by_name:
+            self._retry_at[name] = self.clock() + min(disposition.delay_seconds, _MAX_RETRY_SECONDS)
         else:
             self._retry_at.pop(name, None)
 
@@ -108,29 +99,29 @@ class WaitingRequestReconciler:
 
     def run_periodic_checks(self) -> None:
         """Enqueue the due requests, record Events for long waits and update the metrics."""
-        at = self._clock()
+        at = self.clock()
         due = [name for name, when in self._retry_at.items() if when <= at]
         for name in due:
             del self._retry_at[name]
-        self.enqueue([*due, *self._waiting_requests.find_due(at)])
+        self.enqueue([*due, *self.waiting_requests.find_due(at)])
         self._update_metrics()
-        if self._cache_sync.problems():
+        if self.cache_sync.problems():
             return  # the cache may be incomplete: draw no conclusions
-        for waiting in islice(self._waiting_requests.take_unreported(at), _MAX_EVENTS_PER_CHECK):
-            observed = self._stream_cache.get_event(f"{OBSERVED_CSR}.{waiting.name}")
+        for waiting in islice(self.waiting_requests.take_unreported(at), _MAX_EVENTS_PER_CHECK):
+            observed = self.stream_cache.get_event(f"{OBSERVED_CSR}.{waiting.name}")
             if isinstance(observed, CsrObserved) and observed.request.uid == waiting.uid:
-                self._event_recorder.record_waiting(
+                self.event_recorder.record_waiting(
                     observed.request, waiting.reason, waiting.message, waiting.rivals
                 )
 
     def _update_metrics(self) -> None:
-        counts = Counter(waiting.reason for waiting in self._waiting_requests.by_name.values())
+        counts = Counter(waiting.reason for waiting in self.waiting_requests.by_name.values())
         for reason in self._reasons | counts.keys():
             metrics.CSR_WAITING.labels(reason).set(counts[reason])
         self._reasons |= counts.keys()
-        newest = list(self._pending_requests.iterate_newest())
-        metrics.CSR_SUPERSEDED.set(len(self._pending_requests.by_name) - len(newest))
-        metrics.CSR_APPROVED_NOT_ISSUED.set(len(self._pending_requests.awaiting_signer))
+        newest = list(self.pending_requests.iterate_newest())
+        metrics.CSR_SUPERSEDED.set(len(self.pending_requests.by_name) - len(newest))
+        metrics.CSR_APPROVED_NOT_ISSUED.set(len(self.pending_requests.awaiting_signer))
         oldest = min((pending.order.created_at for pending in newest), default=None)
-        age = (self._now() - oldest).total_seconds() if oldest else 0.0
+        age = (self.now() - oldest).total_seconds() if oldest else 0.0
         metrics.CSR_OLDEST_PENDING_AGE.set(max(0.0, age))  # the API server's clock may be ahead of ours

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -28,37 +29,23 @@ _MAX_REPORTED: Final = 20  # by name, per sweep; the others are only counted
 _MAX_REMEMBERED_INVALID: Final = 50_000
 
 
+@dataclass(eq=False)
 class GarbageCollector:
     """Runs in every replica; writes compare and swap, and the second replica finds nothing to do."""
 
-    def __init__(
-        self,
-        allocator: Allocator,
-        event_recorder: NodeEventRecorder,
-        *,
-        quarantine: timedelta,
-        resync_seconds: float,
-        get_pause_reason: Callable[[], str],
-        on_blocks_freed: Callable[[], None],
-        pool_metrics: PoolMetrics,
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
-        random: random.Random,
-    ) -> None:
-        """`get_pause_reason` returns why no sweep may run now, or ""; `clock` is monotonic, in seconds.
+    allocator: Allocator
+    event_recorder: NodeEventRecorder
+    _: KW_ONLY
+    quarantine: timedelta
+    resync_seconds: float
+    get_pause_reason: Callable[[], str]  # why no sweep may run now, or ""
+    on_blocks_freed: Callable[[], None]  # called when claims have ended
+    pool_metrics: PoolMetrics
+    clock: Callable[[], float]  # monotonic, in seconds
+    now: Callable[[], datetime]
+    random: random.Random
 
-        `on_blocks_freed` is called when claims have ended.
-        """
-        self._allocator = allocator
-        self._event_recorder = event_recorder
-        self._quarantine = quarantine
-        self._resync_seconds = resync_seconds
-        self._get_pause_reason = get_pause_reason
-        self._on_blocks_freed = on_blocks_freed
-        self._pool_metrics = pool_metrics
-        self._clock = clock
-        self._now = now
-        self._random = random
+    def __post_init__(self) -> None:
         self._next_sweep_at = float("-inf")
         self._last_sweep_at = float("-inf")
         self._failures = 0
@@ -69,7 +56,7 @@ class GarbageCollector:
 
     def request_sweep(self) -> None:
         """Request a sweep: a Node was deleted, or has podCIDRs that ipam did not assign."""
-        at = max(self._clock() + REQUESTED_SWEEP_DELAY_SECONDS, self._last_sweep_at + _MIN_INTERVAL_SECONDS)
+        at = max(self.clock() + REQUESTED_SWEEP_DELAY_SECONDS, self._last_sweep_at + _MIN_INTERVAL_SECONDS)
         self._next_sweep_at = min(self._next_sweep_at, at)
 
     def restart(self) -> None:
@@ -79,17 +66,17 @@ class GarbageCollector:
     async def run(self) -> None:
         """Run sweeps and refresh the metrics until cancelled."""
         while True:
-            if self._clock() >= self._next_sweep_at and not self._get_pause_reason():
+            if self.clock() >= self._next_sweep_at and not self.get_pause_reason():
                 await self._sweep()
-            if self._clock() - self._metrics_refreshed_at >= _METRICS_INTERVAL_SECONDS:
-                self._metrics_refreshed_at = self._clock()
-                self._pool_metrics.refresh(self._allocator.pages.by_range)
+            if self.clock() - self._metrics_refreshed_at >= _METRICS_INTERVAL_SECONDS:
+                self._metrics_refreshed_at = self.clock()
+                self.pool_metrics.refresh(self.allocator.pages.by_range)
             await asyncio.sleep(PASS_SECONDS)
 
     async def _sweep(self) -> None:
         self._next_sweep_at = float("inf")  # a request during this sweep causes another one
         try:
-            result = await self._allocator.sweep()
+            result = await self.allocator.sweep()
         except (TemporaryError, PermanentError) as error:
             self._handle_failure(error)
             return
@@ -100,24 +87,24 @@ class GarbageCollector:
             return
         self._failures = 0
         self._postponed = self._postponed + 1 if result.postponed else 0
-        self._last_sweep_at = self._clock()
+        self._last_sweep_at = self.clock()
         self._next_sweep_at = min(self._next_sweep_at, self._last_sweep_at + self._seconds_until_next(result))
         self._report(result)
-        self._pool_metrics.record_freed((*result.freed, *result.dropped))
+        self.pool_metrics.record_freed((*result.freed, *result.dropped))
         if result.freed or result.dropped:
-            self._on_blocks_freed()
+            self.on_blocks_freed()
 
     def _handle_failure(self, error: Exception) -> None:
         self._failures += 1
-        self._next_sweep_at = self._clock() + backoff_seconds(self._failures, self._random.random())
+        self._next_sweep_at = self.clock() + backoff_seconds(self._failures, self.random.random())
         if self._failures == 1:
             log.warning("sweep failed, will retry", extra={"error": str(error)})
 
     def _seconds_until_next(self, collected: SweepResult) -> float:
         """Return the resync period, or less until the end of a quarantine or a retry of postponed pages."""
-        resync = self._resync_seconds * (0.8 + 0.2 * self._random.random())
+        resync = self.resync_seconds * (0.8 + 0.2 * self.random.random())
         postponed = {page_range for page_range, _ in collected.postponed}
-        jitter = 1.5 * self._random.random()
+        jitter = 1.5 * self.random.random()
         soonest = self._seconds_until_released(lambda page: page.range not in postponed, resync) + jitter
         if postponed:
             due = self._seconds_until_released(lambda page: page.range in postponed, resync) + jitter
@@ -128,8 +115,8 @@ class GarbageCollector:
     def _seconds_until_released(self, is_meant: Callable[[Page], bool], otherwise: float) -> float:
         """Return the seconds until the first quarantine in those pages ends; `otherwise` if there is none."""
         rested = [
-            (claim.gone_since - self._now() + self._quarantine).total_seconds()
-            for page in self._allocator.pages.by_range.values()
+            (claim.gone_since - self.now() + self.quarantine).total_seconds()
+            for page in self.allocator.pages.by_range.values()
             if is_meant(page)
             for claim in page.claims.values()
             if claim.gone_since is not None
@@ -167,7 +154,7 @@ class GarbageCollector:
             extra=_log_fields(claims),
         )
         for claim in claims[:_MAX_REPORTED]:
-            self._event_recorder.record(
+            self.event_recorder.record(
                 claim.node, claim.uid, OTHER_ALLOCATOR, f"it {text.format(claim.block)}"
             )
 
@@ -188,7 +175,7 @@ class GarbageCollector:
         )
         log.warning("invalid pod CIDRs found", extra={"count": len(new), "nodes": shown})
         for invalid in new[:_MAX_REPORTED]:
-            self._event_recorder.record(
+            self.event_recorder.record(
                 invalid.node,
                 invalid.uid,
                 CONFLICT,

@@ -1,6 +1,7 @@
 """Claims and writes a block of each family for a Node without pod CIDRs, or waits and reports the reason."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from libs.common.bus.cache_sync import CacheSync
@@ -32,49 +33,29 @@ _MAX_REMEMBERED: Final = 20_000
 PoolSelector = Callable[[Node], tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged]
 
 
+@dataclass(eq=False, kw_only=True)
 class OnNodeEnriched:
     """Gathers the current state, claims, writes and publishes. Nodes with pod CIDRs need nothing."""
 
-    def __init__(
-        self,
-        *,
-        stream_cache: StreamCache,
-        cache_sync: CacheSync,
-        node_index: NodeIndex,
-        waiting_nodes: WaitingNodes,
-        select_pools: PoolSelector,
-        get_ownership_labels: Callable[[], tuple[str, ...]],
-        batcher: Batcher,
-        allocator: Allocator,
-        decisions: DecisionPublisher,
-        event_recorder: NodeEventRecorder,
-        get_pause_reason: Callable[[], str],
-        on_served: Callable[[tuple[Pool, ...]], None],
-        on_foreign_cidrs: Callable[[], None],
-        observe_only: bool,
-        clock: Callable[[], float],
-    ) -> None:
-        """`get_pause_reason` returns why ipam may write nothing now, or ""; `clock` is monotonic, in seconds.
+    stream_cache: StreamCache
+    cache_sync: CacheSync
+    node_index: NodeIndex
+    waiting_nodes: WaitingNodes
+    select_pools: PoolSelector
+    # The labels that decide ownership; ipam writes no block if one has changed.
+    get_ownership_labels: Callable[[], tuple[str, ...]]
+    batcher: Batcher
+    allocator: Allocator
+    decisions: DecisionPublisher
+    event_recorder: NodeEventRecorder
+    get_pause_reason: Callable[[], str]  # why ipam may write nothing now, or ""
+    on_served: Callable[[tuple[Pool, ...]], None]  # receives pools that had a block for a waiting Node
+    # Called when a Node has other podCIDRs than ipam claimed for it.
+    on_foreign_cidrs: Callable[[], None]
+    observe_only: bool
+    clock: Callable[[], float]  # monotonic, in seconds
 
-        `get_ownership_labels`: the labels that decide ownership; ipam writes no block if one has changed.
-        `on_served` receives pools that had a block for a Node that waited for them. `on_foreign_cidrs` is
-        called when a Node has other podCIDRs than ipam claimed for it.
-        """
-        self._stream_cache = stream_cache
-        self._cache_sync = cache_sync
-        self._node_index = node_index
-        self._waiting_nodes = waiting_nodes
-        self._select_pools = select_pools
-        self._get_ownership_labels = get_ownership_labels
-        self._batcher = batcher
-        self._allocator = allocator
-        self._decisions = decisions
-        self._event_recorder = event_recorder
-        self._get_pause_reason = get_pause_reason
-        self._on_served = on_served
-        self._on_foreign_cidrs = on_foreign_cidrs
-        self._observe_only = observe_only
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._written: dict[str, tuple[str, float]] = {}  # Node -> uid and time of the write
         self._no_blocks: dict[str, Assignment] = {}  # Node -> assignment whose fence failed
 
@@ -96,24 +77,24 @@ class OnNodeEnriched:
         name = event.name if isinstance(event, EnrichedNodeGone) else event.node.name
         if object_name_in(message.subject, ENRICHED_NODE) != name:
             raise PermanentError(f"{message.subject} contains another Node, {name}")
-        await self._cache_sync.wait_for(message)
+        await self.cache_sync.wait_for(message)
         node = self._find_node_to_serve(message, event)
         if node is None:
             return
-        if reason := self._get_pause_reason():
+        if reason := self.get_pause_reason():
             raise TemporaryError(reason)
-        pools = self._select_pools(node)
+        pools = self.select_pools(node)
         match pools:
             case NotManaged(reason=reason):
                 await self._skip_not_managed(node, reason)
             case NotReady(reason=reason):
                 await self._requeue(node, "waiting", reason)
             case CannotAllocate(reason=reason):
-                self._event_recorder.record(node.name, node.uid, NOT_AVAILABLE, reason)
+                self.event_recorder.record(node.name, node.uid, NOT_AVAILABLE, reason)
                 await self._requeue(node, "unserved", reason)
-            case _ if self._observe_only:
+            case _ if self.observe_only:
                 where = ", ".join(f"/{pool.mask} in {pool.cidr}" for pool in pools)
-                await self._decisions.publish(node, "would-allocate", f"it would get {where}")
+                await self.decisions.publish(node, "would-allocate", f"it would get {where}")
             case _:
                 await self._serve(message, node, pools)
 
@@ -124,15 +105,15 @@ class OnNodeEnriched:
     ) -> Node | None:
         """Return the current Node; None if it needs nothing."""
         skip_reason, node = "", None
-        newest = self._stream_cache.get(message.subject)
-        if self._stream_cache.is_foreign(message):
+        newest = self.stream_cache.get(message.subject)
+        if self.stream_cache.is_foreign(message):
             skip_reason = "the message was published for a former stream"
         elif newest is not None and newest.sequence > message.sequence:
             skip_reason = "the stream contains a newer event about this Node"
         elif isinstance(event, EnrichedNodeGone):
             skip_reason = "the Node is gone"
         else:
-            node = self._node_index.get(event.node.name)
+            node = self.node_index.get(event.node.name)
             skip_reason = _explain_skip(node, event.node) or self._explain_recent_write(event.node)
         if not skip_reason:
             return node
@@ -144,24 +125,24 @@ class OnNodeEnriched:
     def _explain_recent_write(self, node: Node) -> str:
         """Return that this replica wrote the Node, maybe unseen by the watcher yet; "" if it did not."""
         uid, at = self._written.get(node.name, ("", 0.0))
-        is_ours = uid == node.uid and self._clock() - at < _OWN_WRITE_TTL_SECONDS
+        is_ours = uid == node.uid and self.clock() - at < _OWN_WRITE_TTL_SECONDS
         return "this replica wrote its pod CIDRs a moment ago" if is_ours else ""
 
     def on_node_observed(self, node: Node) -> None:
         """Handle an observation: a Node with podCIDRs waits no longer."""
         if not node.spec.pod_cidrs:
             return
-        self._waiting_nodes.remove(node.name)
-        self._event_recorder.forget(node.uid)
+        self.waiting_nodes.remove(node.name)
+        self.event_recorder.forget(node.uid)
         failed = self._no_blocks.pop(node.name, None)
         if failed is not None and failed.uid == node.uid and failed.pod_cidrs != node.spec.pod_cidrs:
-            self._on_foreign_cidrs()
+            self.on_foreign_cidrs()
 
     # ---- claim, write and publish
 
     async def _serve(self, message: Message, node: Node, pools: tuple[Pool, ...]) -> None:
-        answered = await self._batcher.submit(AllocationRequest(uid=node.uid, node=node.name, pools=pools))
-        by_now = self._select_pools(self._node_index.get(node.name) or node)
+        answered = await self.batcher.submit(AllocationRequest(uid=node.uid, node=node.name, pools=pools))
+        by_now = self.select_pools(self.node_index.get(node.name) or node)
         if isinstance(by_now, NotManaged):  # ownership may have changed during the claim
             await self._skip_not_managed(node, by_now.reason)
             return
@@ -173,47 +154,47 @@ class OnNodeEnriched:
             case Assignment() as assigned:
                 await self._assign(node, assigned)
             case ExistingAssignment(pod_cidrs=cidrs):
-                self._waiting_nodes.remove(node.name)
+                self.waiting_nodes.remove(node.name)
                 telemetry.annotate(outcome="settled", reason=f"it has {', '.join(cidrs)}")
             case NoBlock(reason=reason, is_exhausted=exhausted):
                 if exhausted:  # other obstacles often disappear in a moment
-                    self._event_recorder.record(node.name, node.uid, NOT_AVAILABLE, reason)
+                    self.event_recorder.record(node.name, node.uid, NOT_AVAILABLE, reason)
                 await self._requeue(node, "unserved", reason, full_pools=pools if exhausted else ())
 
     async def _assign(self, node: Node, assignment: Assignment) -> None:
         try:
-            await self._allocator.assign(node, assignment, self._get_ownership_labels())
+            await self.allocator.assign(node, assignment, self.get_ownership_labels())
         except (FenceFailed, NotFound) as error:
             # Usually another replica has patched the Node with the same claim.
-            self._waiting_nodes.remove(node.name)
+            self.waiting_nodes.remove(node.name)
             self._no_blocks[node.name] = assignment
             reason = "fence failed: the Node in Kubernetes differs or has pod CIDRs"
             raise RequeueAfter(reason, str(error), retry_after_seconds=MISSING_NODE_WAIT_SECONDS) from error
         except KubeError as error:
             if not isinstance(error, TemporaryError):
-                self._event_recorder.record(node.name, node.uid, ASSIGNMENT_FAILED, str(error))
+                self.event_recorder.record(node.name, node.uid, ASSIGNMENT_FAILED, str(error))
             raise
-        self._written[node.name] = (node.uid, self._clock())
+        self._written[node.name] = (node.uid, self.clock())
         if len(self._written) > _MAX_REMEMBERED:
             del self._written[next(iter(self._written))]
-        waited = self._waiting_nodes.remove(node.name)
-        self._event_recorder.forget(node.uid)
+        waited = self.waiting_nodes.remove(node.name)
+        self.event_recorder.forget(node.uid)
         metrics.IPAM_NODES_SERVED.inc()
         given = ", ".join(assignment.pod_cidrs)
-        await self._decisions.publish(node, "allocated", f"it has {given}", changes=(f"podCIDRs: {given}",))
+        await self.decisions.publish(node, "allocated", f"it has {given}", changes=(f"podCIDRs: {given}",))
         if waited is not None and waited.full_pools:
-            self._on_served(waited.full_pools)
+            self.on_served(waited.full_pools)
 
     async def _skip_not_managed(self, node: Node, reason: str) -> None:
         self._mark_waiting(node, NOT_MANAGED, reason)
-        await self._decisions.publish(node, NOT_MANAGED, reason)
+        await self.decisions.publish(node, NOT_MANAGED, reason)
 
     async def _requeue(
         self, node: Node, outcome: str, reason: str, *, full_pools: tuple[Pool, ...] = ()
     ) -> NoReturn:
         """Record the wait and publish it. Raises RequeueAfter."""
         self._mark_waiting(node, outcome, reason, full_pools=full_pools)
-        await self._decisions.publish(node, outcome, reason)
+        await self.decisions.publish(node, outcome, reason)
         raise RequeueAfter(outcome, reason, retry_after_seconds=RETRY_SECONDS)
 
     def _mark_waiting(
@@ -226,9 +207,9 @@ class OnNodeEnriched:
             outcome=outcome,
             reason=reason,
             full_pools=full_pools,
-            waiting_since=self._clock(),
+            waiting_since=self.clock(),
         )
-        self._waiting_nodes.add(waits)
+        self.waiting_nodes.add(waits)
 
 
 def _explain_skip(node: Node | None, current: Node) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -21,24 +22,17 @@ _WORKERS: Final = 256  # they share writes
 _MAX_EVENTS_PER_CHECK: Final = 20  # an outage must not flood the API server with Events
 
 
+@dataclass(eq=False, kw_only=True)
 class WaitingNodeReconciler:
     """Runs in every replica for the Nodes that it processed; claims are per uid, so races do no harm."""
 
-    def __init__(
-        self,
-        *,
-        stream_cache: StreamCache,
-        waiting_nodes: WaitingNodes,
-        event_recorder: NodeEventRecorder,
-        handle: Callable[[Message], Awaitable[Disposition]],
-        clock: Callable[[], float],
-    ) -> None:
-        """`handle` processes one message, as for a delivery; `clock` is monotonic, in seconds."""
-        self._stream_cache = stream_cache
-        self._waiting_nodes = waiting_nodes
-        self._event_recorder = event_recorder
-        self._handle = handle
-        self._clock = clock
+    stream_cache: StreamCache
+    waiting_nodes: WaitingNodes
+    event_recorder: NodeEventRecorder
+    handle: Callable[[Message], Awaitable[Disposition]]  # processes one message, as for a delivery
+    clock: Callable[[], float]  # monotonic, in seconds
+
+    def __post_init__(self) -> None:
         self._queued: dict[str, None] = {}
         self._wakeup = asyncio.Event()
         self._pools_tried_at: float | None = None
@@ -51,11 +45,11 @@ class WaitingNodeReconciler:
 
     def enqueue_all(self) -> None:
         """Retry all waiting Nodes, after a change that may concern each of them."""
-        self.enqueue(self._waiting_nodes.by_name)
+        self.enqueue(self.waiting_nodes.by_name)
 
     def on_pool_freed(self, pools: tuple[Pool, ...]) -> None:
         """Retry the Nodes that wait for these pools: one of them just got a block."""
-        self.enqueue(self._waiting_nodes.group_by_full_pools().get(pools, ()))
+        self.enqueue(self.waiting_nodes.group_by_full_pools().get(pools, ()))
 
     def reset(self) -> None:
         """Drop the queue, after the stream was replaced."""
@@ -78,9 +72,9 @@ class WaitingNodeReconciler:
             self._wakeup.clear()
 
     async def _retry(self, name: str) -> None:
-        message = self._stream_cache.get(f"{ENRICHED_NODE}.{name}")
-        if message is not None and name in self._waiting_nodes.by_name:
-            await self._handle(message)  # it never raises; the bus redelivers the message, too
+        message = self.stream_cache.get(f"{ENRICHED_NODE}.{name}")
+        if message is not None and name in self.waiting_nodes.by_name:
+            await self.handle(message)  # it never raises; the bus redelivers the message, too
 
     async def _run_passes(self) -> None:
         while True:
@@ -89,16 +83,16 @@ class WaitingNodeReconciler:
 
     def run_periodic_checks(self) -> None:
         """Retry one Node per full pool, record Events for long waits and update the metrics."""
-        at = self._clock()
-        counts = Counter(node.outcome for node in self._waiting_nodes.by_name.values())
+        at = self.clock()
+        counts = Counter(node.outcome for node in self.waiting_nodes.by_name.values())
         for outcome in ("waiting", "unserved"):
             metrics.IPAM_NODES_WAITING.labels(outcome).set(counts[outcome])
-        groups = self._waiting_nodes.group_by_full_pools()
+        groups = self.waiting_nodes.group_by_full_pools()
         metrics.IPAM_EXHAUSTED.set(sum(map(len, groups.values())))
-        if self._stream_cache.problems():
+        if self.stream_cache.problems():
             return  # the cache may be incomplete: draw no conclusions
         if groups and (self._pools_tried_at is None or at - self._pools_tried_at >= POOL_RETRY_SECONDS):
             self._pools_tried_at = at
             self.enqueue([names[0] for names in groups.values()])
-        for node in islice(self._waiting_nodes.take_unreported(at), _MAX_EVENTS_PER_CHECK):
-            self._event_recorder.record(node.name, node.uid, NOT_AVAILABLE, node.reason)
+        for node in islice(self.waiting_nodes.take_unreported(at), _MAX_EVENTS_PER_CHECK):
+            self.event_recorder.record(node.name, node.uid, NOT_AVAILABLE, node.reason)

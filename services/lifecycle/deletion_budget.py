@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -43,33 +44,22 @@ class DeletionBudget(Protocol):
         """Count one more deletion; return "" if it may happen, else why not."""
 
 
+@dataclass(eq=False)
 class LeaseDeletionBudget:
     """Writes the Lease by compare-and-swap: a replica that lost the Lease writes and deletes nothing."""
 
-    def __init__(
-        self,
-        kube: LeaseClient,
-        *,
-        namespace: str,
-        name: str,
-        holder: str,
-        write_lock: AbstractAsyncContextManager[object],
-        limit: int,
-        request_timeout_seconds: float,
-        now: Callable[[], datetime],
-    ) -> None:
-        """`holder` must hold the Lease ("" = none needed). `request_timeout_seconds` bounds each request."""
-        self._kube = kube
-        self._namespace = namespace
-        self._name = name
-        self._holder = holder
-        self._write_lock = write_lock
-        self._limit = limit
-        self._request_timeout_seconds = request_timeout_seconds
-        self._now = now
+    kube: LeaseClient
+    _: KW_ONLY
+    namespace: str
+    name: str
+    holder: str  # must hold the Lease; "": no holder is required
+    write_lock: AbstractAsyncContextManager[object]
+    limit: int
+    request_timeout_seconds: float  # limits each request
+    now: Callable[[], datetime]
 
     async def spend(self, node: str) -> str:
-        async with self._write_lock:
+        async with self.write_lock:
             try:
                 return await self._spend(node)
             except KubeError as error:
@@ -78,15 +68,15 @@ class LeaseDeletionBudget:
     async def _spend(self, node: str) -> str:
         for _ in range(_MAX_ATTEMPTS):
             lease = await self._get_or_create_lease()
-            if self._holder and lease.holder != self._holder:
+            if self.holder and lease.holder != self.holder:
                 return f"{lease.holder or 'no replica'} holds the Lease now"
             granted = self._grant(lease, node)
             if isinstance(granted, BudgetDenial):
                 return granted.reason
             document = set_annotation(lease.document, ANNOTATION, encode_deletions(granted.deletions))
             try:
-                await self._kube.update_lease(
-                    self._namespace, self._name, document, deadline_seconds=self._request_timeout_seconds
+                await self.kube.update_lease(
+                    self.namespace, self.name, document, deadline_seconds=self.request_timeout_seconds
                 )
             except Conflict:
                 continue
@@ -97,32 +87,34 @@ class LeaseDeletionBudget:
         record = decode_deletions(get_annotation(lease, ANNOTATION))
         if isinstance(record, BudgetDenial):
             return record
-        return grant_deletion(record, node, limit=self._limit, now=self._now())
+        return grant_deletion(record, node, limit=self.limit, now=self.now())
 
     async def _get_or_create_lease(self) -> Lease:
-        where, deadline = self._namespace, self._request_timeout_seconds
+        where, deadline = self.namespace, self.request_timeout_seconds
         try:
-            return await self._kube.get_lease(where, self._name, deadline_seconds=deadline)
+            return await self.kube.get_lease(where, self.name, deadline_seconds=deadline)
         except NotFound:
-            if self._holder:
+            if self.holder:
                 raise
         try:
-            document = vacant_lease_document(where, self._name)
-            return await self._kube.create_lease(where, document, deadline_seconds=deadline)
+            document = vacant_lease_document(where, self.name)
+            return await self.kube.create_lease(where, document, deadline_seconds=deadline)
         except AlreadyExists:
-            return await self._kube.get_lease(where, self._name, deadline_seconds=deadline)
+            return await self.kube.get_lease(where, self.name, deadline_seconds=deadline)
 
 
+@dataclass(eq=False, kw_only=True)
 class InMemoryDeletionBudget:
     """Counts in memory for a dry run, which must not use up the budget of real deletions."""
 
-    def __init__(self, *, limit: int, now: Callable[[], datetime]) -> None:
-        self._limit = limit
-        self._now = now
+    limit: int
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._deletions: tuple[Deletion, ...] = ()
 
     async def spend(self, node: str) -> str:
-        granted = grant_deletion(self._deletions, node, limit=self._limit, now=self._now())
+        granted = grant_deletion(self._deletions, node, limit=self.limit, now=self.now())
         if isinstance(granted, BudgetDenial):
             return granted.reason
         self._deletions = granted.deletions

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 from libs.common.kube.errors import KubeError
@@ -25,25 +26,21 @@ class ElectionLock(Protocol):
     async def release(self) -> bool: ...
 
 
+@dataclass(eq=False)
 class LeaderElector:
     """Acquires and renews the Lease until cancelled. Without a lock it leads from the start."""
 
-    def __init__(
-        self,
-        lock: ElectionLock | None,
-        *,
-        on_started_leading: Callable[[], None],
-        retry_seconds: float,
-        clock: Callable[[], float],
-        jitter: Callable[[], float],
-    ) -> None:
-        """`on_started_leading` is called each time this replica starts to lead, also after a short gap."""
-        self._lock = lock
-        self._on_started_leading = on_started_leading
-        self._retry_seconds = retry_seconds
-        self._clock = clock
-        self._jitter = jitter
-        self._leading_since: float | None = clock() if lock is None else None
+    lock: ElectionLock | None
+    _: KW_ONLY
+    on_started_leading: Callable[
+        [], None
+    ]  # called each time this replica starts to lead, also after a short gap
+    retry_seconds: float
+    clock: Callable[[], float]
+    jitter: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._leading_since: float | None = self.clock() if self.lock is None else None
         self._transitions = -1
         self._holder = ""
         self._problem = ""
@@ -56,7 +53,7 @@ class LeaderElector:
 
     def leading_since(self) -> float | None:
         """Return the monotonic time when this replica began to lead; None if it does not lead."""
-        if self._lock is not None and not self._lock.is_leading:
+        if self.lock is not None and not self.lock.is_leading:
             return None
         return self._leading_since
 
@@ -66,18 +63,18 @@ class LeaderElector:
 
     async def run(self) -> None:
         """Acquire and renew the Lease until cancelled, then release it."""
-        if self._lock is None:
+        if self.lock is None:
             metrics.LIFECYCLE_LEADER.set(1)
             return
         try:
             while True:
-                await self._try_acquire(self._lock)
+                await self._try_acquire(self.lock)
                 metrics.LIFECYCLE_LEADER.set(self.leading_since() is not None)
-                await asyncio.sleep(self._retry_seconds * (1 + _JITTER * self._jitter()))
+                await asyncio.sleep(self.retry_seconds * (1 + _JITTER * self.jitter()))
         finally:
             metrics.LIFECYCLE_LEADER.set(0)
             self._leading_since = None
-            await self._lock.release()
+            await self.lock.release()
 
     async def _try_acquire(self, lock: ElectionLock) -> None:
         led = self.leading_since() is not None
@@ -93,9 +90,9 @@ class LeaderElector:
         if isinstance(answer, LeaseDenial):
             self._follow(answer.holder)
         elif not led or answer.transitions != self._transitions:
-            self._transitions, self._leading_since, self._holder = answer.transitions, self._clock(), ""
+            self._transitions, self._leading_since, self._holder = answer.transitions, self.clock(), ""
             log.info("leadership acquired", extra={"lease_transitions": answer.transitions})
-            self._on_started_leading()
+            self.on_started_leading()
 
     def _follow(self, holder: str) -> None:
         self._leading_since = None

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 import msgspec
@@ -40,29 +41,21 @@ class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+@dataclass(eq=False)
 class NodeDeleter:
     """Deletes one Node at a time; a dry run does everything except the deletion."""
 
-    def __init__(
-        self,
-        kube: NodeDeletionClient,
-        *,
-        node_index: NodeIndex,
-        budget: DeletionBudget,
-        event_recorder: NodeEventRecorder,
-        ownership: Callable[[], Ownership],
-        decide: CaseDecider,
-        is_dry_run: bool,
-        clock: Callable[[], float],
-    ) -> None:
-        self._kube = kube
-        self._node_index = node_index
-        self._budget = budget
-        self._event_recorder = event_recorder
-        self._ownership = ownership
-        self._decide = decide
-        self._is_dry_run = is_dry_run
-        self._clock = clock
+    kube: NodeDeletionClient
+    _: KW_ONLY
+    node_index: NodeIndex
+    budget: DeletionBudget
+    event_recorder: NodeEventRecorder
+    ownership: Callable[[], Ownership]
+    decide: CaseDecider
+    is_dry_run: bool
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._failed: dict[str, tuple[str, float]] = {}  # name -> uid and time of the attempt
         self._dry_run_reported: dict[str, str] = {}  # name -> uid, of Nodes that a dry run reported
         self._budget_backoff: tuple[str, float] = ("", float("-inf"))  # reason and end of the backoff
@@ -74,23 +67,21 @@ class NodeDeleter:
         if why := self._explain_backoff(observed):
             return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
         try:
-            node = await self._kube.get_node(observed.name)
+            node = await self.kube.get_node(observed.name)
         except NotFound:
             return DeletionResult(outcome="kept", reason="the Node does not exist any more")
         denied = self._check_again(observed, node)
         if denied is not None:
             return denied
-        if why := await self._budget.spend(node.name):
-            self._budget_backoff = (why, self._clock() + BUDGET_BACKOFF_SECONDS)
+        if why := await self.budget.spend(node.name):
+            self._budget_backoff = (why, self.clock() + BUDGET_BACKOFF_SECONDS)
             metrics.LIFECYCLE_CAPPED.inc()
             log.warning("deletion denied by the budget", extra={"node": node.name, "reason": why})
             return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
         denied = self._check_again(observed, node)  # messages may have arrived meanwhile
         if denied is not None:
             return denied
-        return (
-            self._report_dry_run(node, decision) if self._is_dry_run else await self._delete(node, decision)
-        )
+        return self._report_dry_run(node, decision) if self.is_dry_run else await self._delete(node, decision)
 
     def forget(self, name: str) -> None:
         """Forget a deleted Node."""
@@ -99,34 +90,34 @@ class NodeDeleter:
 
     def _explain_backoff(self, node: Node) -> str:
         uid, at = self._failed.get(node.name, ("", 0.0))
-        if uid == node.uid and self._clock() - at < FAILURE_BACKOFF_SECONDS:
+        if uid == node.uid and self.clock() - at < FAILURE_BACKOFF_SECONDS:
             return "its deletion failed a moment ago"
         why, until = self._budget_backoff
-        return why if self._clock() < until else ""
+        return why if self.clock() < until else ""
 
     def _check_again(self, observed: Node, node: Node) -> DeletionResult | None:
         if node.uid != observed.uid or shows_activity(observed, node):
-            self._node_index.forget_history(node.name)
+            self.node_index.forget_history(node.name)
         if node.uid != observed.uid:
             return DeletionResult(outcome="kept", reason="a newer Node has the same name")
-        if why := explain_exclusion(self._ownership(), node):
+        if why := explain_exclusion(self.ownership(), node):
             return DeletionResult(outcome="not-owned", reason=why)
-        decision = self._decide(self._node_index.build_case(node))
+        decision = self.decide(self.node_index.build_case(node))
         return DeletionResult(outcome="kept", reason=decision.reason) if isinstance(decision, Keep) else None
 
     def _report_dry_run(self, node: Node, decision: Delete) -> DeletionResult:
         self._dry_run_reported[node.name] = node.uid
-        self._event_recorder.record_would_delete(node, decision.reason)
+        self.event_recorder.record_would_delete(node, decision.reason)
         metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "would-delete").inc()
         log.warning("dry run: would delete Node", extra={"node": node.name, "reason": decision.reason})
         return DeletionResult(outcome="would-delete", reason=decision.reason)
 
     async def _delete(self, node: Node, decision: Delete) -> DeletionResult:
-        self._event_recorder.record_deleting(node, decision.reason)
-        self._node_index.forget_history(node.name)  # another attempt needs all evidence again
-        self._failed[node.name] = (node.uid, self._clock())
+        self.event_recorder.record_deleting(node, decision.reason)
+        self.node_index.forget_history(node.name)  # another attempt needs all evidence again
+        self._failed[node.name] = (node.uid, self.clock())
         try:
-            await self._kube.delete_node(
+            await self.kube.delete_node(
                 node.name, uid=node.uid, resource_version=node.metadata.resource_version
             )
         except NotFound:
@@ -140,7 +131,7 @@ class NodeDeleter:
         return DeletionResult(outcome="deleted", reason=decision.reason)
 
     def _report_failure(self, node: Node, decision: Delete, why: str) -> DeletionResult:
-        self._event_recorder.record_failed(node, why)
+        self.event_recorder.record_failed(node, why)
         metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "failed").inc()
         log.error("cannot delete Node", extra={"node": node.name, "error": why})
         return DeletionResult(outcome="kept", reason=f"its deletion failed: {why}")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.observability import metrics
@@ -12,27 +13,18 @@ from services.lifecycle.on_node_enriched import OnNodeEnriched
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class NodeReconciler:
     """The queue of lifecycle. It works on one Node at a time, so that two deletions never race."""
 
-    def __init__(
-        self,
-        on_node_enriched: OnNodeEnriched,
-        node_index: NodeIndex,
-        *,
-        can_reconcile: Callable[[], bool],
-        requeues_all: bool,
-        requeue_interval_seconds: float,
-    ) -> None:
-        """`can_reconcile`: whether this replica leads and may write.
+    on_node_enriched: OnNodeEnriched
+    node_index: NodeIndex
+    _: KW_ONLY
+    can_reconcile: Callable[[], bool]  # whether this replica leads and may write
+    requeues_all: bool  # each requeue includes Nodes without a change, because their age matters
+    requeue_interval_seconds: float
 
-        `requeues_all`: whether each requeue includes Nodes without a change, because their age matters.
-        """
-        self._on_node_enriched = on_node_enriched
-        self._node_index = node_index
-        self._can_reconcile = can_reconcile
-        self._requeues_all = requeues_all
-        self._requeue_interval_seconds = requeue_interval_seconds
+    def __post_init__(self) -> None:
         self._queue: dict[str, None] = {}
         self._retries: set[str] = set()
         self._wakeup = asyncio.Event()
@@ -45,22 +37,22 @@ class NodeReconciler:
 
     def enqueue(self, name: str) -> None:
         """Reconcile this Node soon, if it needs that."""
-        if self._on_node_enriched.needs_reconcile(name):
+        if self.on_node_enriched.needs_reconcile(name):
             self._queue[name] = None
             self._wakeup.set()
 
     def enqueue_all(self) -> None:
         """Reconcile every Node that needs it."""
-        for name in self._node_index.list_names():
+        for name in self.node_index.list_names():
             self.enqueue(name)
 
     def requeue(self) -> None:
         """Enqueue the Nodes that failed or came while this replica could not reconcile."""
-        metrics.LIFECYCLE_PROVING.set(self._node_index.count_histories())
+        metrics.LIFECYCLE_PROVING.set(self.node_index.count_histories())
         again, self._retries = self._retries, set()
         for name in again:
             self.enqueue(name)
-        if self._requeues_all:
+        if self.requeues_all:
             self.enqueue_all()
 
     def clear(self) -> None:
@@ -79,15 +71,15 @@ class NodeReconciler:
 
     async def _run_requeue(self) -> None:
         while True:
-            await asyncio.sleep(self._requeue_interval_seconds)
+            await asyncio.sleep(self.requeue_interval_seconds)
             self.requeue()
 
     async def _reconcile(self, name: str) -> None:
-        if not self._can_reconcile():
+        if not self.can_reconcile():
             self._retries.add(name)
             return
         try:
-            await self._on_node_enriched(name)
+            await self.on_node_enriched(name)
         except (TemporaryError, PermanentError) as error:
             log.warning("reconcile failed, will retry", extra={"node": name, "error": str(error)})
             self._retries.add(name)
