@@ -4,21 +4,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
-from libs.common.contract.events import (
-    ClusterNetworksObserved,
-    CsrEnriched,
-    CsrGone,
-    CsrObserved,
-    DeadLetter,
-    Decided,
-    Event,
-    Leading,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    ObservationOrder,
-    SnapshotComplete,
-)
+from libs.common.contract import events
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata, SystemInformation
 from libs.common.contract.node import (
     PROVIDED_NODE_IP_ANNOTATION,
@@ -43,7 +29,7 @@ from libs.common.contract.signing_request import (
 )
 from libs.common.contract.subjects import subject_of
 
-GoneT = TypeVar("GoneT", CsrGone, NodeGone)
+GoneT = TypeVar("GoneT", events.CsrGone, events.NodeGone)
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STREAM_ID = "2026-03-01T11:00:00Z"
 UNINITIALIZED = Taint(key=UNINITIALIZED_TAINT, value="true", effect="NoSchedule")
@@ -143,10 +129,12 @@ def make_request(
     )
 
 
-def make_csr_observed(request: SigningRequest, *, stream_id: str = STREAM_ID, epoch: int = 1) -> CsrObserved:
+def make_csr_observed(
+    request: SigningRequest, *, stream_id: str = STREAM_ID, epoch: int = 1
+) -> events.CsrObserved:
     """The watcher's event of a request, ordered by its resourceVersion."""
-    order = ObservationOrder(epoch=epoch, resource_version=request.resource_version_number)
-    return CsrObserved(stream_id=stream_id, order=order, request=request, observed_at=NOW)
+    order = events.ObservationOrder(epoch=epoch, resource_version=request.resource_version_number)
+    return events.CsrObserved(stream_id=stream_id, order=order, request=request, observed_at=NOW)
 
 
 def _make_gone(
@@ -157,13 +145,13 @@ def _make_gone(
     epoch: int = 1,
     resource_version: int = 10**6,
 ) -> GoneT:
-    order = ObservationOrder(epoch=epoch, resource_version=resource_version)
+    order = events.ObservationOrder(epoch=epoch, resource_version=resource_version)
     return event(stream_id=stream_id, order=order, name=gone.name, uid=gone.uid, observed_at=NOW)
 
 
-def make_csr_gone(request: SigningRequest, **fields: Any) -> CsrGone:
+def make_csr_gone(request: SigningRequest, **fields: Any) -> events.CsrGone:
     """The watcher's event of a deleted request; keywords: stream_id, epoch, resource_version."""
-    return _make_gone(CsrGone, request, **fields)
+    return _make_gone(events.CsrGone, request, **fields)
 
 
 def _fields_of_enriched(stream_id: str, observed_sequence: int) -> dict[str, Any]:
@@ -175,20 +163,20 @@ def _fields_of_enriched(stream_id: str, observed_sequence: int) -> dict[str, Any
 
 def make_csr_enriched(
     request: SigningRequest, *, stream_id: str = STREAM_ID, observed_sequence: int = 1, **fields: Any
-) -> CsrEnriched:
+) -> events.CsrEnriched:
     """Metadata's event of a request; other keywords are fields of CsrEnriched: facts, fault, ..."""
-    return CsrEnriched(request=request, **_fields_of_enriched(stream_id, observed_sequence), **fields)
+    return events.CsrEnriched(request=request, **_fields_of_enriched(stream_id, observed_sequence), **fields)
 
 
-def make_node_observed(node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1) -> NodeObserved:
+def make_node_observed(node: Node, *, stream_id: str = STREAM_ID, epoch: int = 1) -> events.NodeObserved:
     """The watcher's event of a Node, ordered by its resourceVersion."""
-    order = ObservationOrder(epoch=epoch, resource_version=int(node.metadata.resource_version))
-    return NodeObserved(stream_id=stream_id, order=order, node=node, observed_at=NOW)
+    order = events.ObservationOrder(epoch=epoch, resource_version=int(node.metadata.resource_version))
+    return events.NodeObserved(stream_id=stream_id, order=order, node=node, observed_at=NOW)
 
 
-def make_node_gone(node: Node, **fields: Any) -> NodeGone:
+def make_node_gone(node: Node, **fields: Any) -> events.NodeGone:
     """The watcher's event of a deleted Node; keywords: stream_id, epoch, resource_version."""
-    return _make_gone(NodeGone, node, **fields)
+    return _make_gone(events.NodeGone, node, **fields)
 
 
 def make_node_enriched(
@@ -198,10 +186,10 @@ def make_node_enriched(
     stream_id: str = STREAM_ID,
     observed_sequence: int = 1,
     verified_by: str = "nodename",
-) -> NodeEnriched:
+) -> events.NodeEnriched:
     """Metadata's event of a Node."""
     order = _fields_of_enriched(stream_id, observed_sequence)
-    return NodeEnriched(node=node, facts=facts, verified_by=verified_by, **order)
+    return events.NodeEnriched(node=node, facts=facts, verified_by=verified_by, **order)
 
 
 def make_cluster_networks(
@@ -211,9 +199,9 @@ def make_cluster_networks(
     service_cidrs: tuple[str, ...] = ("10.96.0.0/12",),
     observed_at: datetime = NOW,
     **masks: int,
-) -> ClusterNetworksObserved:
+) -> events.ClusterNetworksObserved:
     """Metadata's event of the cluster's networks; other keywords are its mask sizes."""
-    return ClusterNetworksObserved(
+    return events.ClusterNetworksObserved(
         stream_id=stream_id,
         pod_cidrs=pod_cidrs,
         service_cidrs=service_cidrs,
@@ -222,18 +210,18 @@ def make_cluster_networks(
     )
 
 
-def make_snapshot(*, stream_id: str = STREAM_ID, epoch: int = 1, nodes: int = 0) -> SnapshotComplete:
+def make_snapshot(*, stream_id: str = STREAM_ID, epoch: int = 1, nodes: int = 0) -> events.SnapshotComplete:
     """The watcher's event after all objects of a snapshot."""
-    return SnapshotComplete(stream_id=stream_id, epoch=epoch, nodes=nodes)
+    return events.SnapshotComplete(stream_id=stream_id, epoch=epoch, nodes=nodes)
 
 
-def make_leading(*, stream_id: str = STREAM_ID, epoch: int = 1, holder: str = "a") -> Leading:
+def make_leading(*, stream_id: str = STREAM_ID, epoch: int = 1, holder: str = "a") -> events.Leading:
     """The leader's heartbeat."""
-    return Leading(stream_id=stream_id, epoch=epoch, holder=holder)
+    return events.Leading(stream_id=stream_id, epoch=epoch, holder=holder)
 
 
 def make_message(
-    event: Event | UnreadablePayload, *, sequence: int = 1, subject: str = "", **fields: Any
+    event: events.Event | UnreadablePayload, *, sequence: int = 1, subject: str = "", **fields: Any
 ) -> Message:
     """An event as the bus delivers it."""
     where = subject or (
@@ -247,15 +235,17 @@ def make_position(last: int = 10, stream_id: str = STREAM_ID) -> StreamPosition:
     return StreamPosition(stream_id=stream_id, last_sequence=last)
 
 
-def make_decided(service: str = "labeler", kind: str = "node", name: str = "web-1", **fields: Any) -> Decided:
+def make_decided(
+    service: str = "labeler", kind: str = "node", name: str = "web-1", **fields: Any
+) -> events.Decided:
     """A decision of a service; other keywords are fields of Decided."""
     usual: dict[str, Any] = {"outcome": "blocked", "reason": "no address", "decided_at": NOW}
-    return Decided(service=service, kind=kind, name=name, **(usual | fields))
+    return events.Decided(service=service, kind=kind, name=name, **(usual | fields))
 
 
-def make_dead_letter(name: str, **fields: Any) -> DeadLetter:
+def make_dead_letter(name: str, **fields: Any) -> events.DeadLetter:
     """A dead letter of the labeler about that Node; other keywords are fields of DeadLetter."""
     usual: dict[str, Any] = {
         "subject": f"talosccm.v1.flow.enriched.node.{name}", "sequence": 4, "payload": "{", "at": NOW
     }  # fmt: skip
-    return DeadLetter(service="labeler", kind="node", name=name, **(usual | fields))
+    return events.DeadLetter(service="labeler", kind="node", name=name, **(usual | fields))

@@ -7,15 +7,7 @@ from typing import TypeVar
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.connection_supervisor import Timeouts
 from libs.common.bus.nats.jetstream import fetch_consumer_info
-from libs.common.contract.events import (
-    EnrichedNode,
-    EnrichedNodeGone,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-    ObservationOrder,
-)
+from libs.common.contract import events
 from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import DECIDED, ENRICHED_NODE
@@ -23,7 +15,7 @@ from tests.builders import NOW
 from tests.bus_actors import wait_for_value, wait_until
 from tests.service_flow import ServiceFlow
 
-Said = TypeVar("Said", NodeEnriched, NodeUnreachable, EnrichedNodeGone)
+Said = TypeVar("Said", events.NodeEnriched, events.NodeUnreachable, events.EnrichedNodeGone)
 
 QUICK = Timeouts(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
 
@@ -68,23 +60,25 @@ class FlowActor(ServiceFlow):
     async def publish_node(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
         """The Node as it is now, newer than all before."""
         order = self._next()
-        event = NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=NOW)
+        event = events.NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=NOW)
         return await self.bus.publish(event, headers=headers)
 
     async def publish_node_gone(self, node: Node) -> int:
         """The Node is deleted."""
         order = self._next()
         return await self.bus.publish(
-            NodeGone(stream_id=self.stream_id, order=order, name=node.name, uid=node.uid, observed_at=NOW)
+            events.NodeGone(
+                stream_id=self.stream_id, order=order, name=node.name, uid=node.uid, observed_at=NOW
+            )
         )
 
     # ---- what metadata publishes
 
-    async def get_enriched(self, name: str) -> EnrichedNode | None:
+    async def get_enriched(self, name: str) -> events.EnrichedNode | None:
         """The last enriched event of the Node."""
         message = await self.bus.get_last(f"{ENRICHED_NODE}.{name}")
         event = message.event if message else None
-        assert event is None or isinstance(event, EnrichedNode)
+        assert event is None or isinstance(event, events.EnrichedNode)
         return event
 
     async def get_sequence(self, name: str) -> int:
@@ -123,6 +117,6 @@ class FlowActor(ServiceFlow):
 
         await wait_until(is_settled, f"all of {ENRICHED_NODE} is handled")
 
-    def _next(self) -> ObservationOrder:
+    def _next(self) -> events.ObservationOrder:
         self._version += 1
-        return ObservationOrder(epoch=1, resource_version=self._version)
+        return events.ObservationOrder(epoch=1, resource_version=self._version)

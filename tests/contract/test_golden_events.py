@@ -13,34 +13,18 @@ from hypothesis import strategies as st
 from libs.common.contract import events
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.signing_request import SigningRequestCondition, trim_signing_request
-from tests.builders import (
-    NOW,
-    STREAM_ID,
-    make_csr_enriched,
-    make_csr_gone,
-    make_csr_observed,
-    make_dead_letter,
-    make_decided,
-    make_facts,
-    make_leading,
-    make_node,
-    make_node_enriched,
-    make_node_gone,
-    make_node_observed,
-    make_request,
-    make_snapshot,
-)
+from tests import builders
 
 GOLDEN = Path(__file__).parent / "golden"
-NODE = make_node(
+NODE = builders.make_node(
     provider_id="hcloud://7", labels={"a": "b"}, system_uuid="4C4C4544-0000", pod_cidrs=("10.244.1.0/24",)
 )
-FACTS = make_facts(
+FACTS = builders.make_facts(
     platform="hcloud", provider_id="hcloud://7", region="eu", zone="eu-1", spot=True, uuid="4C4C4544-0000",
     tags={"k": "v"}, cluster_name="prod",
 )  # fmt: skip
 REQUEST = trim_signing_request(
-    make_request(
+    builders.make_request(
         pem=b"-----BEGIN CERTIFICATE REQUEST-----",
         expiration_seconds=86400,
         conditions=(SigningRequestCondition(type="Approved", reason="by hand", message="fine"),),
@@ -48,13 +32,13 @@ REQUEST = trim_signing_request(
     )
 )
 SAMPLES: list[events.Event] = [
-    make_node_observed(NODE),
-    make_node_gone(NODE),
-    make_snapshot(nodes=3),
-    make_leading(),
-    make_node_enriched(NODE, FACTS),
+    builders.make_node_observed(NODE),
+    builders.make_node_gone(NODE),
+    builders.make_snapshot(nodes=3),
+    builders.make_leading(),
+    builders.make_node_enriched(NODE, FACTS),
     events.NodeUnreachable(
-        stream_id=STREAM_ID,
+        stream_id=builders.STREAM_ID,
         observed_sequence=7,
         node=NODE,
         fault=MachineFault(
@@ -62,24 +46,30 @@ SAMPLES: list[events.Event] = [
         ),
         last_known=FACTS,
         attempt=2,
-        retry_at=NOW + timedelta(seconds=2),
-        observed_at=NOW,
-        enriched_at=NOW,
+        retry_at=builders.NOW + timedelta(seconds=2),
+        observed_at=builders.NOW,
+        enriched_at=builders.NOW,
     ),
-    events.EnrichedNodeGone(stream_id=STREAM_ID, observed_sequence=9, name="web-1", uid="uid-1"),
-    make_csr_observed(REQUEST),
-    make_csr_gone(REQUEST),
-    make_csr_enriched(REQUEST, node_uid="uid-1", facts=FACTS, answering_addresses=("10.0.0.5",)),
+    events.EnrichedNodeGone(stream_id=builders.STREAM_ID, observed_sequence=9, name="web-1", uid="uid-1"),
+    builders.make_csr_observed(REQUEST),
+    builders.make_csr_gone(REQUEST),
+    builders.make_csr_enriched(REQUEST, node_uid="uid-1", facts=FACTS, answering_addresses=("10.0.0.5",)),
     events.ClusterNetworksObserved(
-        stream_id=STREAM_ID,
+        stream_id=builders.STREAM_ID,
         pod_cidrs=("10.244.0.0/16", "fd00:10:244::/56"),
         service_cidrs=("10.96.0.0/12", "fd00:10:96::/112"),
         node_cidr_mask_size_ipv4=24,
-        observed_at=NOW,
+        observed_at=builders.NOW,
     ),
-    events.EnrichedCsrGone(stream_id=STREAM_ID, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
-    make_decided(uid="uid-1", outcome="initialized", reason="all written", decided_at=NOW, next_check_at=NOW),
-    make_dead_letter("web-1", reason="not an event"),
+    events.EnrichedCsrGone(stream_id=builders.STREAM_ID, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
+    builders.make_decided(
+        uid="uid-1",
+        outcome="initialized",
+        reason="all written",
+        decided_at=builders.NOW,
+        next_check_at=builders.NOW,
+    ),
+    builders.make_dead_letter("web-1", reason="not an event"),
 ]
 
 
@@ -124,6 +114,6 @@ def test_deeply_nested_bytes_are_an_event_error():
 
 
 def test_an_event_over_the_size_limit_is_refused_when_it_is_written():
-    big = make_node(annotations={f"k{i}": "v" * 1000 for i in range(300)})
+    big = builders.make_node(annotations={f"k{i}": "v" * 1000 for i in range(300)})
     with pytest.raises(events.EventError, match="limit"):
-        events.encode(make_node_observed(big))
+        events.encode(builders.make_node_observed(big))

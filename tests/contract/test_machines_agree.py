@@ -10,18 +10,8 @@ import msgspec
 import pytest
 
 from libs.common.contract.platforms import PLATFORMS
-from libs.testbed.machine_fleet import (
-    Address,
-    Extension,
-    MachineFleet,
-    Member,
-    MemoryModule,
-    Processor,
-    Route,
-    SimMachineFacts,
-    make_machine,
-    make_member,
-)
+from libs.testbed import machine_facts as facts
+from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.sim_machines import client as sim_machines
 from libs.testbed.sim_machines.resources import build_resources
 from tests.contract.cosi_wire import Cosi, connected, decode, resource_id, spec
@@ -47,9 +37,9 @@ async def sides(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple
         yield both[0], both[1]
 
 
-def a_talkative(platform: str) -> SimMachineFacts:
+def a_talkative(platform: str) -> facts.SimMachineFacts:
     """A machine with every kind of resource that the platform makes possible."""
-    machine = make_machine(
+    machine = facts.make_machine(
         "web-1",
         NODE,
         ip6="fd00:30::1",
@@ -59,24 +49,34 @@ def a_talkative(platform: str) -> SimMachineFacts:
         spot=True,
         control_plane=True,
         domainname="example.org",
-        extensions=(Extension(name="schematic", version="376567"), Extension(name="odd", version="")),
-        processors=(Processor(), Processor(socket="CPU 1", product_name="", boot_speed=0, core_count=0)),
-        memory_modules=(MemoryModule(), MemoryModule(locator="DIMM 1", size=0, manufacturer="")),
+        extensions=(
+            facts.Extension(name="schematic", version="376567"),
+            facts.Extension(name="odd", version=""),
+        ),
+        processors=(
+            facts.Processor(),
+            facts.Processor(socket="CPU 1", product_name="", boot_speed=0, core_count=0),
+        ),
+        memory_modules=(facts.MemoryModule(), facts.MemoryModule(locator="DIMM 1", size=0, manufacturer="")),
         routes=(
-            Route(gateway="10.30.0.254"),
-            Route(destination="10.30.0.0/24", priority=0),
-            Route(gateway="fe80::1%eth0", ipv6=True),
-            Route(gateway="fd00:30::ff", destination="2001:db8:1::/48", ipv6=True),
-            Route(destination="10.30.0.1/32", table="local", priority=0),
+            facts.Route(gateway="10.30.0.254"),
+            facts.Route(destination="10.30.0.0/24", priority=0),
+            facts.Route(gateway="fe80::1%eth0", ipv6=True),
+            facts.Route(gateway="fd00:30::ff", destination="2001:db8:1::/48", ipv6=True),
+            facts.Route(destination="10.30.0.1/32", table="local", priority=0),
         ),
     )
     odd = (
-        Address(address="198.51.100.9/32", namespace="cluster"),
-        Address(address="FE80:0::1/64", scope="link", flags=0x281),
-        Address(address="10.9.8.7/0", link="tun0", link_index=300, scope="nowhere", flags=0),
+        facts.Address(address="198.51.100.9/32", namespace="cluster"),
+        facts.Address(address="FE80:0::1/64", scope="link", flags=0x281),
+        facts.Address(address="10.9.8.7/0", link="tun0", link_index=300, scope="nowhere", flags=0),
     )
-    other = make_machine("web-2", "10.30.0.2", talos_version="")
-    members = (make_member(machine), make_member(other), Member(name="bare", operating_system=""))
+    other = facts.make_machine("web-2", "10.30.0.2", talos_version="")
+    members = (
+        facts.make_member(machine),
+        facts.make_member(other),
+        facts.Member(name="bare", operating_system=""),
+    )
     return msgspec.structs.replace(machine, addresses=(*machine.addresses, *odd), members=members)
 
 
@@ -127,9 +127,9 @@ async def test_their_watches_tell_the_same_history(
     assert told[0] == told[1]
 
 
-async def live_through_a_lot(machines: MachineFleet, machine: SimMachineFacts, kind: str) -> None:
+async def live_through_a_lot(machines: MachineFleet, machine: facts.SimMachineFacts, kind: str) -> None:
     await machines.change_machine(machine.id, name="web-2", addresses=machine.addresses[:2])
-    await machines.change_machine(machine.id, platform=make_machine(platform="hcloud").platform)
+    await machines.change_machine(machine.id, platform=facts.make_machine(platform="hcloud").platform)
     await machines.change_machine(machine.id, stage="shutting down", members=machine.members[1:])
     await machines.change_machine(
         machine.id, addresses=machine.addresses[1:3], platform=None, name="", stage=""

@@ -9,16 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from libs.common.contract.machine import Inventory, Processors
+from libs.talos import machine_reading
 from libs.talos.inventory_reading import read_part
 from libs.talos.machine_events import WatchErrored, WatchOpening
-from libs.talos.machine_reading import (
-    read_addresses,
-    read_cluster_name,
-    read_cluster_networks,
-    read_node_name,
-    read_platform,
-    read_system,
-)
 from libs.talos.resources import NODENAME, Part
 from libs.talos.validation import InvalidResponse
 from services.metadata.nodes.inventory_state import get_part
@@ -63,17 +56,17 @@ AN_EMPTY_EVENT = b"\x0a\x00"  # with which a watch on one resource opens
 def read(reads: str, message: bytes) -> Any:
     match reads:
         case "platform":
-            return every_field(read_platform(message))
+            return every_field(machine_reading.read_platform(message))
         case "system":
-            return every_field(read_system(message))
+            return every_field(machine_reading.read_system(message))
         case "address":
-            return next((every_field(status) for status in read_addresses([message])), None)
+            return next((every_field(status) for status in machine_reading.read_addresses([message])), None)
         case "nodename":
-            return read_node_name(message)
+            return machine_reading.read_node_name(message)
         case "cluster_name":
-            return read_cluster_name(message)
+            return machine_reading.read_cluster_name(message)
         case "cluster_networks":
-            return every_field(read_cluster_networks(message))
+            return every_field(machine_reading.read_cluster_networks(message))
         case "Version" | "MachineType" | "ExtensionStatus" | "Processor" | "MemoryModule" | "RouteStatus":
             value = get_part(read_part(reads, [message]), reads)
             value = list(value) if isinstance(value, tuple) else value
@@ -199,13 +192,13 @@ def test_gateways_are_sorted_and_told_once_however_many_routes_lead_to_them():
 def test_the_same_resource_twice_is_refused():
     message = ADDRESSES["IPv6"]
     with pytest.raises(InvalidResponse, match="two resources with the id"):
-        read_addresses([message, message])
+        machine_reading.read_addresses([message, message])
 
 
 def test_addresses_come_out_by_id_whatever_their_order():
     names = ("scope host", "IPv6", "from cloud metadata", "the default prefix", "IPv4-mapped IPv6")
     messages = [ADDRESSES[name] for name in names]
-    assert read_addresses(messages) == read_addresses(messages[::-1])
-    found = [f"{status.link}/{status.address}" for status in read_addresses(messages)]
+    assert machine_reading.read_addresses(messages) == machine_reading.read_addresses(messages[::-1])
+    found = [f"{status.link}/{status.address}" for status in machine_reading.read_addresses(messages)]
     assert found == sorted(found)
     assert len(found) == len(names)

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from libs.common.contract.machine import AddressStatus, PlatformMetadata
+from libs.talos import resources
 from libs.talos.machine_reading import read_addresses, read_platform
 from libs.talos.proto.generated.common import NetIp
 from libs.talos.proto.generated.cosi.resource import (
@@ -16,34 +17,24 @@ from libs.talos.proto.generated.cosi.resource import (
     WatchOptions,
     WatchRequest,
 )
-from libs.talos.resources import (
-    ADDRESSES,
-    CLUSTER_INFO,
-    CONTROLLER_MANAGER,
-    MACHINE_STATUS,
-    MEMBERS,
-    NODENAME,
-    PLATFORM_METADATA,
-    SYSTEM_INFORMATION,
-    WATCHED_RESOURCES,
-    ResourceRef,
-)
 
 EVERYTHING = (
-    PLATFORM_METADATA,
-    SYSTEM_INFORMATION,
-    ADDRESSES,
-    NODENAME,
-    CLUSTER_INFO,
-    CONTROLLER_MANAGER,
-    MACHINE_STATUS,
-    MEMBERS,
+    resources.PLATFORM_METADATA,
+    resources.SYSTEM_INFORMATION,
+    resources.ADDRESSES,
+    resources.NODENAME,
+    resources.CLUSTER_INFO,
+    resources.CONTROLLER_MANAGER,
+    resources.MACHINE_STATUS,
+    resources.MEMBERS,
 )
-ALL_ADDRESSES = ResourceRef(step="", metric_label="", namespace=ADDRESSES.namespace, type=ADDRESSES.type)
+ALL_ADDRESSES = resources.ResourceRef(
+    step="", metric_label="", namespace=resources.ADDRESSES.namespace, type=resources.ADDRESSES.type
+)
 
 
 def test_a_get_request_is_what_talos_own_client_sends():
-    assert PLATFORM_METADATA.get().hex() == (
+    assert resources.PLATFORM_METADATA.get().hex() == (
         "0a0772756e74696d65121b506c6174666f726d4d65746164617461732e74616c6f732e646576"
         "1a10706c6174666f726d6d657461646174612200"
     )
@@ -68,7 +59,7 @@ def test_a_watch_request_with_options_is_the_known_bytes():
 
 
 @pytest.mark.parametrize("asked", EVERYTHING, ids=lambda asked: asked.step)
-def test_every_watch_request_has_options_and_version_1(asked: ResourceRef):
+def test_every_watch_request_has_options_and_version_1(asked: resources.ResourceRef):
     """Talos 1.12 and older panic without options, and keep ERRORED events to themselves with version 0."""
     request = WatchRequest.parse(asked.watch())
     assert request.options is not None
@@ -78,7 +69,11 @@ def test_every_watch_request_has_options_and_version_1(asked: ResourceRef):
 
 
 def test_what_is_watched_is_what_decides_about_a_node():
-    assert [asked.step for asked in WATCHED_RESOURCES] == ["PlatformMetadata", "AddressStatus", "Nodename"]
+    assert [asked.step for asked in resources.WATCHED_RESOURCES] == [
+        "PlatformMetadata",
+        "AddressStatus",
+        "Nodename",
+    ]
 
 
 PLATFORM = "0a036177733203692d313a156177733a2f2f2f75732d656173742d31612f692d314001"
@@ -88,7 +83,7 @@ EXTERNAL = "0a080a04cb00710710203a0865787465726e616c4002"
 
 
 def test_platform_metadata_are_read():
-    assert read_platform(_get(PLATFORM_METADATA, PLATFORM)) == PlatformMetadata(
+    assert read_platform(_get(resources.PLATFORM_METADATA, PLATFORM)) == PlatformMetadata(
         platform="aws", instance_id="i-1", provider_id="aws:///us-east-1a/i-1", spot=True
     )
 
@@ -102,7 +97,7 @@ def test_platform_metadata_are_read():
     ],
 )
 def test_addresses_are_read(spec: str, want: AddressStatus):
-    resource = _resource(ADDRESSES, "eth0/some", spec)
+    resource = _resource(resources.ADDRESSES, "eth0/some", spec)
     assert read_addresses([bytes(ListResponse(resource=resource))]) == (want,)
 
 
@@ -128,13 +123,13 @@ def test_an_address_with_a_zone_is_twenty_bytes():
 )
 def test_service_addresses_of_ipvs_are_not_asked_for(identifier: str, asked_for: bool):
     """The real thing is Go's RE2 in the server: the integration test of looks asks it."""
-    assert (re.search(ADDRESSES.id_regexp, identifier) is not None) == asked_for
+    assert (re.search(resources.ADDRESSES.id_regexp, identifier) is not None) == asked_for
 
 
-def _get(asked: ResourceRef, spec: str) -> bytes:
+def _get(asked: resources.ResourceRef, spec: str) -> bytes:
     return bytes(GetResponse(resource=_resource(asked, asked.id, spec)))
 
 
-def _resource(asked: ResourceRef, identifier: str, spec: str) -> Resource:
+def _resource(asked: resources.ResourceRef, identifier: str, spec: str) -> Resource:
     metadata = Metadata(namespace=asked.namespace, type=asked.type, id=identifier)
     return Resource(metadata=metadata, spec=Spec(proto_spec=bytes.fromhex(spec)))

@@ -11,31 +11,19 @@ from hypothesis import strategies as st
 from cli.cluster.credentials import AccessError
 from cli.cluster.pod_commands import AllInOneError, build_label_selector, choose_pod
 from cli.cluster.pods import Pod
+from cli.inside import flow_snapshot
 from cli.inside.flow_query import FlowQuery, resolve_nats_access
-from cli.inside.flow_snapshot import (
-    NATS_SILENT,
-    CertificateSnapshot,
-    ConsumerSnapshot,
-    FlowObject,
-    FlowSnapshot,
-    FlowUnavailable,
-    LastMessage,
-    decode_certificates,
-    decode_result,
-    encode_certificates,
-    encode_result,
-    is_addressable,
-    parse_objects,
-)
 from cli.inside.service_presence import list_service_presence
 from libs.common.contract.services import READER_USER, SERVICES
 from tests.builders import NOW, make_leading, make_node, make_node_observed
 
-LEADING = LastMessage(subject="l", published_at=NOW - timedelta(seconds=3), event=make_leading())
+LEADING = flow_snapshot.LastMessage(
+    subject="l", published_at=NOW - timedelta(seconds=3), event=make_leading()
+)
 
 
-def a_queue(service: str, **more: Any) -> ConsumerSnapshot:
-    return ConsumerSnapshot(name=f"{service}-x", service=service, **more)
+def a_queue(service: str, **more: Any) -> flow_snapshot.ConsumerSnapshot:
+    return flow_snapshot.ConsumerSnapshot(name=f"{service}-x", service=service, **more)
 
 
 def a_pod(name: str, *, component: str = "watcher", release: str = "ccm", **status: Any) -> Pod:
@@ -50,26 +38,30 @@ READY: dict[str, Any] = {"phase": "Running", "conditions": [{"type": "Ready", "s
 
 
 def test_what_is_seen_comes_back_as_it_was():
-    word = LastMessage(subject="s", published_at=NOW, event=make_node_observed(make_node()))
-    seen = FlowSnapshot(at=NOW, leading=LEADING, dead=(word,), queues=(a_queue("csr", pending=3),))
-    assert decode_result(encode_result(seen)) == seen
-    unknown = FlowUnavailable(reason="no NATS", is_all_in_one=True)
-    assert decode_result(encode_result(unknown)) == unknown
-    certificates = (CertificateSnapshot(name="talos", expires_at=NOW),)
-    assert decode_certificates(encode_certificates(certificates)) == certificates
+    word = flow_snapshot.LastMessage(subject="s", published_at=NOW, event=make_node_observed(make_node()))
+    seen = flow_snapshot.FlowSnapshot(
+        at=NOW, leading=LEADING, dead=(word,), queues=(a_queue("csr", pending=3),)
+    )
+    assert flow_snapshot.decode_result(flow_snapshot.encode_result(seen)) == seen
+    unknown = flow_snapshot.FlowUnavailable(reason="no NATS", is_all_in_one=True)
+    assert flow_snapshot.decode_result(flow_snapshot.encode_result(unknown)) == unknown
+    certificates = (flow_snapshot.CertificateSnapshot(name="talos", expires_at=NOW),)
+    assert flow_snapshot.decode_certificates(flow_snapshot.encode_certificates(certificates)) == certificates
 
 
 def test_fields_of_a_newer_version_are_passed_over():
-    text = encode_result(FlowSnapshot(at=NOW)).replace(b'"at"', b'"shoe_size":43,"at"')
-    assert decode_result(text) == FlowSnapshot(at=NOW)
+    text = flow_snapshot.encode_result(flow_snapshot.FlowSnapshot(at=NOW)).replace(
+        b'"at"', b'"shoe_size":43,"at"'
+    )
+    assert flow_snapshot.decode_result(text) == flow_snapshot.FlowSnapshot(at=NOW)
 
 
 @given(st.binary())
 def test_whatever_else_a_pod_says_is_refused_in_words(data: bytes):
     with pytest.raises(ValueError, match="inside"):
-        decode_result(b"[" + data)
+        flow_snapshot.decode_result(b"[" + data)
     with pytest.raises(ValueError, match="inside"):
-        decode_certificates(b"{" + data)
+        flow_snapshot.decode_certificates(b"{" + data)
 
 
 @pytest.mark.parametrize(
@@ -86,27 +78,30 @@ def test_whatever_else_a_pod_says_is_refused_in_words(data: bytes):
 def test_a_time_without_an_offset_is_refused_where_it_is_read(more: dict[str, Any]):
     """A time without a zone could not be compared later."""
     said: dict[str, Any] = {"type": "FlowSeen.v1", "at": "2026-01-01T00:00:00Z"}
-    assert isinstance(decode_result(msgspec.json.encode(said)), FlowSnapshot)
+    assert isinstance(flow_snapshot.decode_result(msgspec.json.encode(said)), flow_snapshot.FlowSnapshot)
     with pytest.raises(ValueError, match="inside"):
-        decode_result(msgspec.json.encode(said | more))
+        flow_snapshot.decode_result(msgspec.json.encode(said | more))
 
 
 def test_objects_are_named_by_kind_and_name():
-    assert parse_objects(["node/web-1", "csr/a/b"]) == (FlowObject("node", "web-1"), FlowObject("csr", "a/b"))
+    assert flow_snapshot.parse_objects(["node/web-1", "csr/a/b"]) == (
+        flow_snapshot.FlowObject("node", "web-1"),
+        flow_snapshot.FlowObject("csr", "a/b"),
+    )
     for nonsense in ("web-1", "node/", "pod/web-1", ""):
         with pytest.raises(ValueError, match="neither"):
-            parse_objects([nonsense])
-    assert is_addressable(FlowObject("csr", "csr-1"))
-    assert not is_addressable(FlowObject("csr", "a > b"))
+            flow_snapshot.parse_objects([nonsense])
+    assert flow_snapshot.is_addressable(flow_snapshot.FlowObject("csr", "csr-1"))
+    assert not flow_snapshot.is_addressable(flow_snapshot.FlowObject("csr", "a > b"))
 
 
 def test_how_old_the_leaders_word_is_and_who_they_are():
-    seen = FlowSnapshot(at=NOW, leading=LEADING)
+    seen = flow_snapshot.FlowSnapshot(at=NOW, leading=LEADING)
     assert seen.leader == make_leading()
     assert seen.leader_heartbeat_seconds == 3
-    assert FlowSnapshot(at=NOW).leader_heartbeat_seconds is None
-    odd = LastMessage(subject="l", published_at=NOW, event=make_node_observed(make_node()))
-    assert FlowSnapshot(at=NOW, leading=odd).leader is None
+    assert flow_snapshot.FlowSnapshot(at=NOW).leader_heartbeat_seconds is None
+    odd = flow_snapshot.LastMessage(subject="l", published_at=NOW, event=make_node_observed(make_node()))
+    assert flow_snapshot.FlowSnapshot(at=NOW, leading=odd).leader is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +175,7 @@ def test_a_daemon_set_has_all_in_one():
 
 
 def test_the_text_that_older_commands_look_for_stays_in_the_json():
-    result = FlowUnavailable(reason=f"{NATS_SILENT}: refused")
-    data = encode_result(result)
+    result = flow_snapshot.FlowUnavailable(reason=f"{flow_snapshot.NATS_SILENT}: refused")
+    data = flow_snapshot.encode_result(result)
     assert b'"NATS does not tell: refused"' in data
-    assert decode_result(data) == result
+    assert flow_snapshot.decode_result(data) == result

@@ -13,17 +13,7 @@ from cli.__main__ import main
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
-from cli.inside.flow_snapshot import (
-    CertificateSnapshot,
-    ConsumerSnapshot,
-    FlowObject,
-    FlowSnapshot,
-    FlowUnavailable,
-    LastMessage,
-    ObjectMessages,
-    ServicePresence,
-    StreamSnapshot,
-)
+from cli.inside import flow_snapshot
 from cli.status.as_json import status_to_json
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.nodes import summarize_nodes
@@ -90,8 +80,8 @@ def filed(name: str, node: str, seconds: float, *conditions: str, issued: bool =
     return msgspec.structs.replace(request, metadata=metadata, status=status)
 
 
-def a_word(event: Any, seconds: float = 5) -> LastMessage:
-    return LastMessage(subject="s", published_at=ago_at(seconds), event=event)
+def a_word(event: Any, seconds: float = 5) -> flow_snapshot.LastMessage:
+    return flow_snapshot.LastMessage(subject="s", published_at=ago_at(seconds), event=event)
 
 
 def decided(service: str, kind: str, name: str, outcome: str, reason: str) -> Decided:
@@ -100,13 +90,17 @@ def decided(service: str, kind: str, name: str, outcome: str, reason: str) -> De
     )  # fmt: skip
 
 
-def a_queue(name: str, service: str, **more: Any) -> ConsumerSnapshot:
-    return ConsumerSnapshot(name=name, service=service, **({"waiting": 1, "delivered_at": ago_at(3)} | more))
+def a_queue(name: str, service: str, **more: Any) -> flow_snapshot.ConsumerSnapshot:
+    return flow_snapshot.ConsumerSnapshot(
+        name=name, service=service, **({"waiting": 1, "delivered_at": ago_at(3)} | more)
+    )
 
 
-FLOW = FlowSnapshot(
+FLOW = flow_snapshot.FlowSnapshot(
     at=NOW,
-    stream=StreamSnapshot(stream_id=STREAM_ID, messages=1204, bytes=3_200_000, max_bytes=256 * 2**20),
+    stream=flow_snapshot.StreamSnapshot(
+        stream_id=STREAM_ID, messages=1204, bytes=3_200_000, max_bytes=256 * 2**20
+    ),
     queues=(
         a_queue("labeler-nodes", "labeler"),
         a_queue("csr-requests", "csr"),
@@ -114,16 +108,18 @@ FLOW = FlowSnapshot(
     ),
     leading=a_word(Leading(stream_id=STREAM_ID, epoch=4, holder="ccm-watcher-1"), 2),
     services=(
-        ServicePresence(service="watcher", is_present=True, why="leader heartbeat 2 s ago"),
-        ServicePresence(service="metadata", why="unknown: it has no durable consumer"),
-        ServicePresence(service="labeler", is_present=True, why=TAKEN),
-        ServicePresence(service="csr", is_present=True, why="pulls from csr-requests"),
-        ServicePresence(service="ipam", is_present=False, why="no client pulls from ipam-nodes"),
-        ServicePresence(service="lifecycle", why="unknown: it has no durable consumer"),
+        flow_snapshot.ServicePresence(service="watcher", is_present=True, why="leader heartbeat 2 s ago"),
+        flow_snapshot.ServicePresence(service="metadata", why="unknown: it has no durable consumer"),
+        flow_snapshot.ServicePresence(service="labeler", is_present=True, why=TAKEN),
+        flow_snapshot.ServicePresence(service="csr", is_present=True, why="pulls from csr-requests"),
+        flow_snapshot.ServicePresence(
+            service="ipam", is_present=False, why="no client pulls from ipam-nodes"
+        ),
+        flow_snapshot.ServicePresence(service="lifecycle", why="unknown: it has no durable consumer"),
     ),
     certificates=(
-        CertificateSnapshot(name="nats-server", expires_at=NOW + timedelta(days=300)),
-        CertificateSnapshot(name="nats-authority", expires_at=NOW + timedelta(days=3000)),
+        flow_snapshot.CertificateSnapshot(name="nats-server", expires_at=NOW + timedelta(days=300)),
+        flow_snapshot.CertificateSnapshot(name="nats-authority", expires_at=NOW + timedelta(days=3000)),
     ),
 )
 PODS = (a_pod("nats"), a_pod("watcher"), a_pod("watcher", 2), a_pod("metadata"))
@@ -139,7 +135,7 @@ WELL = StatusEvidence(
         a_pod("csr"),
     ),
     flow=FLOW,
-    certificates=(CertificateSnapshot(name="talos", expires_at=NOW + timedelta(hours=5)),),
+    certificates=(flow_snapshot.CertificateSnapshot(name="talos", expires_at=NOW + timedelta(hours=5)),),
 )
 REFUSED = "10.0.0.7:50000: connection refused; retried without a limit"
 BLOCKED = NodeCondition(
@@ -184,16 +180,18 @@ ILL = msgspec.structs.replace(
         ),
         leading=None,
         services=(
-            ServicePresence(service="watcher", is_present=False, why="no leader heartbeat"),
+            flow_snapshot.ServicePresence(service="watcher", is_present=False, why="no leader heartbeat"),
             FLOW.services[1],
-            ServicePresence(service="labeler", is_present=False, why="no client pulls from labeler-nodes"),
+            flow_snapshot.ServicePresence(
+                service="labeler", is_present=False, why="no client pulls from labeler-nodes"
+            ),
             *FLOW.services[3:],
         ),
         dead=(a_word(LETTER, 600),),
         dead_count=1,
         objects=(
-            ObjectMessages(
-                object=FlowObject("node", "web-5"),
+            flow_snapshot.ObjectMessages(
+                object=flow_snapshot.FlowObject("node", "web-5"),
                 enriched=a_word(
                     NodeUnreachable(
                         stream_id=STREAM_ID,
@@ -207,8 +205,8 @@ ILL = msgspec.structs.replace(
                     )
                 ),
             ),
-            ObjectMessages(
-                object=FlowObject("csr", "csr-4"),
+            flow_snapshot.ObjectMessages(
+                object=flow_snapshot.FlowObject("csr", "csr-4"),
                 decided=(a_word(decided("csr", "csr", "csr-4", "waits", "its machine is not known yet")),),
             ),
         ),
@@ -217,7 +215,7 @@ ILL = msgspec.structs.replace(
 ALL_IN_ONE = msgspec.structs.replace(
     WELL,
     pods=(a_pod(""), a_pod("", 2)),
-    flow=FlowUnavailable(
+    flow=flow_snapshot.FlowUnavailable(
         reason="all services run in one process (a DaemonSet), without NATS", is_all_in_one=True
     ),
     certificates=(),
@@ -228,7 +226,9 @@ BLIND = msgspec.structs.replace(
     lease=Unavailable(reason="get leases: 403 Forbidden: no right"),
     pods=Unavailable(reason="list pods: 403 Forbidden: no right"),
     claims=Unavailable(reason="list configmaps: 403 Forbidden: no right"),
-    flow=FlowUnavailable(reason="list pods: 403 Forbidden: who runs this needs to list pods in kube-system"),
+    flow=flow_snapshot.FlowUnavailable(
+        reason="list pods: 403 Forbidden: who runs this needs to list pods in kube-system"
+    ),
     certificates=(),
 )
 CASES = {"well": WELL, "ill": ILL, "all-in-one": ALL_IN_ONE, "blind": BLIND}
@@ -287,7 +287,7 @@ def test_a_node_that_joins_is_not_wrong_until_a_minute_has_passed_or_something_f
     ],
 )
 def test_of_a_node_without_condition_the_step_that_is_missing_is_told(said: dict[str, Any], why: str):
-    seen = ObjectMessages(object=FlowObject("node", "web-1"), **said)
+    seen = flow_snapshot.ObjectMessages(object=flow_snapshot.FlowObject("node", "web-1"), **said)
     flow = msgspec.structs.replace(FLOW, objects=(seen,))
     [one] = summarize_nodes([stood("web-1", 100)], flow, NOW).uninitialized
     assert why in one.why
@@ -399,8 +399,8 @@ def test_a_queue_is_wrong_where_something_waits_and_nothing_moves(queue: dict[st
 
 
 def test_a_stream_that_is_not_there_is_wrong_and_an_unreachable_nats_is_unknown():
-    assert judged(WELL, flow=FlowSnapshot(at=NOW)).exit_status == 1
-    found = judged(WELL, flow=FlowUnavailable(reason="NATS does not answer: refused"))
+    assert judged(WELL, flow=flow_snapshot.FlowSnapshot(at=NOW)).exit_status == 1
+    found = judged(WELL, flow=flow_snapshot.FlowUnavailable(reason="NATS does not answer: refused"))
     assert found.exit_status == 2
     assert "NATS does not answer: refused" in render_lines(format_status(found, width=0))
 
@@ -438,9 +438,10 @@ def test_pod_cidrs_are_counted_and_conflicts_are_wrong():
     ],
 )
 def test_a_certificate_that_should_have_been_renewed_is_wrong(name: str, left: timedelta, state: str):
-    one = CertificateSnapshot(name=name, expires_at=NOW + left)
+    one = flow_snapshot.CertificateSnapshot(name=name, expires_at=NOW + left)
     assert [
-        each.state for each in judged(WELL, flow=FlowSnapshot(at=NOW), certificates=(one,)).certificates
+        each.state
+        for each in judged(WELL, flow=flow_snapshot.FlowSnapshot(at=NOW), certificates=(one,)).certificates
     ] == [state]
 
 

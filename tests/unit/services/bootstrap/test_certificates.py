@@ -9,15 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.bootstrap.certificates import (
-    AUTHORITY_LIFETIME,
-    KeyPair,
-    check_key_pair,
-    explain_renewal,
-    get_expiry,
-    issue_certificate,
-    make_authority,
-)
+from services.bootstrap import certificates
 from services.bootstrap.resource_names import ResourceNames
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,13 +17,17 @@ YEAR = timedelta(days=365)
 NAMES = ResourceNames(namespace="kube-system", prefix="ccm").list_hosts()
 
 
-def an_authority(now: datetime = NOW) -> KeyPair:
-    return make_authority(ec.generate_private_key(ec.SECP256R1()), name="ccm-nats", now=now, serial=1)
+def an_authority(now: datetime = NOW) -> certificates.KeyPair:
+    return certificates.make_authority(
+        ec.generate_private_key(ec.SECP256R1()), name="ccm-nats", now=now, serial=1
+    )
 
 
-def issued(authority: KeyPair, now: datetime = NOW, *, lifetime: timedelta = YEAR, names=NAMES) -> KeyPair:
+def issued(
+    authority: certificates.KeyPair, now: datetime = NOW, *, lifetime: timedelta = YEAR, names=NAMES
+) -> certificates.KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
-    return issue_certificate(authority, key, names=names, lifetime=lifetime, now=now, serial=2)
+    return certificates.issue_certificate(authority, key, names=names, lifetime=lifetime, now=now, serial=2)
 
 
 AUTHORITY = an_authority()
@@ -39,9 +35,14 @@ HELD = issued(AUTHORITY)
 
 
 def why(
-    held: KeyPair | None, now: datetime = NOW, *, authority: KeyPair = AUTHORITY, names=NAMES, lifetime=YEAR
+    held: certificates.KeyPair | None,
+    now: datetime = NOW,
+    *,
+    authority: certificates.KeyPair = AUTHORITY,
+    names=NAMES,
+    lifetime=YEAR,
 ) -> str:
-    return explain_renewal(held, authority, names=names, lifetime=lifetime, now=now)
+    return certificates.explain_renewal(held, authority, names=names, lifetime=lifetime, now=now)
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=YEAR * 2))
@@ -55,9 +56,9 @@ def test_why_there_must_be_another_one_is_said():
     assert "expires at 2027-01-01" in why(HELD, NOW + YEAR)
     assert "names differ" in why(HELD, names=(*NAMES, "nats"))
     assert "present authority" in why(HELD, authority=an_authority())
-    assert "another certificate" in why(KeyPair(certificate=HELD.certificate, key=other.key))
+    assert "another certificate" in why(certificates.KeyPair(certificate=HELD.certificate, key=other.key))
     assert "longer than --certificate-lifetime" in why(HELD, lifetime=timedelta(days=30))
-    assert "is not valid" in why(KeyPair(certificate=b"half of", key=HELD.key))
+    assert "is not valid" in why(certificates.KeyPair(certificate=b"half of", key=HELD.key))
 
 
 def test_the_order_of_names_does_not_matter():
@@ -65,9 +66,9 @@ def test_the_order_of_names_does_not_matter():
 
 
 def test_no_certificate_outlives_its_authority_and_near_the_end_it_is_not_renewed_at_every_look():
-    late = NOW + AUTHORITY_LIFETIME - timedelta(days=30)
+    late = NOW + certificates.AUTHORITY_LIFETIME - timedelta(days=30)
     pair = issued(AUTHORITY, late)
-    assert get_expiry(pair) == get_expiry(AUTHORITY)
+    assert certificates.get_expiry(pair) == certificates.get_expiry(AUTHORITY)
     assert why(pair, late) == ""
     assert "expires at" in why(pair, late + timedelta(days=21))
 
@@ -89,9 +90,9 @@ def test_the_authority_signs_servers_and_no_other_authority():
 
 
 def test_a_pair_of_two_halves_is_refused():
-    check_key_pair(AUTHORITY)
+    certificates.check_key_pair(AUTHORITY)
     with pytest.raises(ValueError, match="belongs to another certificate"):
-        check_key_pair(KeyPair(certificate=AUTHORITY.certificate, key=HELD.key))
+        certificates.check_key_pair(certificates.KeyPair(certificate=AUTHORITY.certificate, key=HELD.key))
 
 
 def test_openssl_reads_the_authority():
@@ -99,5 +100,5 @@ def test_openssl_reads_the_authority():
     assert context.cert_store_stats()["x509_ca"] == 1
 
 
-def _certificate(pair: KeyPair) -> x509.Certificate:
+def _certificate(pair: certificates.KeyPair) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pair.certificate)

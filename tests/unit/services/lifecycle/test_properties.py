@@ -11,19 +11,12 @@ from hypothesis import strategies as st
 from libs.common.contract.machine import FaultKind, MachineFault
 from services.lifecycle.decide import Delete, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.node_index import NodeIndex
+from tests import lifecycle_cases
 from tests.builders import NOW, make_node
-from tests.lifecycle_cases import (
-    NEW_UUID,
-    make_answering,
-    make_foreign_machine,
-    make_lost_node,
-    make_ready_condition,
-    make_unreachable,
-)
 
-NODE = make_lost_node()
-READY = make_lost_node(conditions=(make_ready_condition("True"),))
-NEW = make_node("new-1", uid="uid-new", taints=(), system_uuid=NEW_UUID)
+NODE = lifecycle_cases.make_lost_node()
+READY = lifecycle_cases.make_lost_node(conditions=(lifecycle_cases.make_ready_condition("True"),))
+NEW = make_node("new-1", uid="uid-new", taints=(), system_uuid=lifecycle_cases.NEW_UUID)
 TERMS = DeletionPolicy()
 PROVEN = ReplicaStatus(uptime=timedelta(hours=2), leading_for=timedelta(hours=2))
 
@@ -82,11 +75,13 @@ class Replayed:
                 kind: FaultKind = "refused" if one.what == "silence" else "wrong_machine"
                 fault = MachineFault(kind=kind, step="connect", message="no")
                 self.attempt += 1
-                self.known.upsert_report(make_unreachable(NODE, fault=fault, attempt=self.attempt), self.at)
+                self.known.upsert_report(
+                    lifecycle_cases.make_unreachable(NODE, fault=fault, attempt=self.attempt), self.at
+                )
                 self.proofs.clear()
             case "answers":
                 self.attempt = 0
-                self.known.upsert_report(make_answering(NODE), self.at)
+                self.known.upsert_report(lifecycle_cases.make_answering(NODE), self.at)
                 self.proofs.clear()
             case "ready":
                 self.known.upsert_node(READY)
@@ -102,9 +97,9 @@ class Replayed:
         self.proofs.append((self.at, looked))
 
     def _say(self, looked: float, attempt: int) -> None:
-        machine = make_foreign_machine(queried_at=NOW + timedelta(seconds=looked))
+        machine = lifecycle_cases.make_foreign_machine(queried_at=NOW + timedelta(seconds=looked))
         self.known.upsert_report(
-            make_unreachable(NODE, foreign_machines=(machine,), attempt=attempt), self.at
+            lifecycle_cases.make_unreachable(NODE, foreign_machines=(machine,), attempt=attempt), self.at
         )
 
     def may_be_deleted(self) -> bool:
@@ -174,14 +169,17 @@ FAULTS: tuple[FaultKind, ...] = (
 @pytest.mark.parametrize("kind", FAULTS)
 def test_in_an_outage_of_an_hour_no_node_of_a_hundred_is_deleted(kind: FaultKind):
     fault = MachineFault(kind=kind, step="connect", message="no")
-    nodes = [make_lost_node(f"web-{number}", uid=f"uid-{number}", system_uuid="") for number in range(100)]
+    nodes = [
+        lifecycle_cases.make_lost_node(f"web-{number}", uid=f"uid-{number}", system_uuid="")
+        for number in range(100)
+    ]
     known = NodeIndex()
     for node in nodes:
         known.upsert_node(node)
     for minute in range(61):
         at, now = 60.0 * minute, NOW + timedelta(minutes=minute)
         for node in nodes:
-            known.upsert_report(make_unreachable(node, fault=fault, attempt=minute + 1), at)
+            known.upsert_report(lifecycle_cases.make_unreachable(node, fault=fault, attempt=minute + 1), at)
         for node in nodes:
             assert not isinstance(
                 decide(known.build_case(node), TERMS, PROVEN, now=now, monotonic_now=at), Delete

@@ -22,23 +22,11 @@ from services.watcher.publish_decision import (
 from services.watcher.published_state import PublishedState
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Store
-from tests.builders import (
-    NOW,
-    STREAM_ID,
-    make_csr_gone,
-    make_csr_observed,
-    make_message,
-    make_node,
-    make_node_gone,
-    make_node_observed,
-    make_position,
-    make_request,
-    make_snapshot,
-)
+from tests import builders
 from tests.manual_clock import ManualClock
 
 LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
-STAMP = FencingToken(stream_id=STREAM_ID, epoch=3)
+STAMP = FencingToken(stream_id=builders.STREAM_ID, epoch=3)
 APPROVED = SigningRequestCondition(type="Approved")
 DENIED = SigningRequestCondition(type="Denied")
 
@@ -51,11 +39,11 @@ def a_store(*requests: SigningRequest) -> Store[SigningRequest]:
 
 def the_nth(number: int, *, node: str = "noisy", **fields) -> SigningRequest:
     """Filed so many seconds after the first."""
-    return make_request(
+    return builders.make_request(
         f"csr-{node}-{number:03}",
         uid=f"{node}-{number}",
         node=node,
-        created=NOW + timedelta(seconds=number),
+        created=builders.NOW + timedelta(seconds=number),
         resource_version=str(2000 + number),
         **fields,
     )
@@ -67,10 +55,10 @@ def the_nth(number: int, *, node: str = "noisy", **fields) -> SigningRequest:
 @pytest.mark.parametrize(
     "foreign",
     [
-        make_request(signer="kubernetes.io/kube-apiserver-client-kubelet"),
-        make_request(username="system:serviceaccount:kube-system:operator"),
-        make_request(username="system:node:"),
-        make_request("x" * 5000),
+        builders.make_request(signer="kubernetes.io/kube-apiserver-client-kubelet"),
+        builders.make_request(username="system:serviceaccount:kube-system:operator"),
+        builders.make_request(username="system:node:"),
+        builders.make_request("x" * 5000),
     ],
     ids=["another signer", "no node", "a node without a name", "a name that no subject can contain"],
 )
@@ -178,21 +166,21 @@ def test_a_request_is_said_in_the_order_of_its_own_version_and_what_becomes_of_i
     found = decide_present(CSR, the_nth(1), None, STAMP, now=LATER)
     assert found == Publish(
         event=CsrObserved(
-            stream_id=STREAM_ID,
+            stream_id=builders.STREAM_ID,
             order=ObservationOrder(epoch=3, resource_version=2001),
             request=the_nth(1),
             observed_at=LATER,
         ),
         reason="new to the stream",
     )
-    said = make_csr_observed(the_nth(1), epoch=3)
+    said = builders.make_csr_observed(the_nth(1), epoch=3)
     again = msgspec.structs.replace(
         the_nth(1), metadata=msgspec.structs.replace(the_nth(1).metadata, resource_version="2500")
     )
     assert isinstance(decide_present(CSR, again, said, STAMP, now=LATER), NoChange)
     for change in ({"conditions": (APPROVED,)}, {"certificate": "Y2VydA=="}, {"uid": "another"}):
         store = a_store(
-            msgspec.structs.replace(make_request(the_nth(1).name, resource_version="2500", **change))
+            msgspec.structs.replace(builders.make_request(the_nth(1).name, resource_version="2500", **change))
         )
         now = store.get(the_nth(1).name)
         assert now is not None
@@ -203,11 +191,11 @@ def test_a_request_is_said_in_the_order_of_its_own_version_and_what_becomes_of_i
 
 
 def test_a_request_that_is_missing_is_said_to_be_gone_once():
-    said = make_csr_observed(the_nth(1), epoch=2)
+    said = builders.make_csr_observed(the_nth(1), epoch=2)
     found = decide_absent(CSR, said, STAMP, last_resource_version=4000, now=LATER)
     assert isinstance(found, Publish)
     assert found.event == CsrGone(
-        stream_id=STREAM_ID,
+        stream_id=builders.STREAM_ID,
         order=ObservationOrder(epoch=3, resource_version=4000),
         name=the_nth(1).name,
         uid="noisy-1",
@@ -217,7 +205,9 @@ def test_a_request_that_is_missing_is_said_to_be_gone_once():
 
 
 def test_a_request_without_a_place_in_the_order_is_skipped_and_told():
-    assert isinstance(decide_present(CSR, make_request(resource_version=""), None, STAMP, now=LATER), Skip)
+    assert isinstance(
+        decide_present(CSR, builders.make_request(resource_version=""), None, STAMP, now=LATER), Skip
+    )
 
 
 # ---- what the stream holds of them
@@ -225,28 +215,35 @@ def test_a_request_without_a_place_in_the_order_is_skipped_and_told():
 
 def test_a_node_and_a_request_of_one_name_are_two():
     held = PublishedState(clock=ManualClock())
-    held.start_replay(make_position())
+    held.start_replay(builders.make_position())
     held.finish_replay()
-    node, request = make_node_observed(make_node("same")), make_csr_observed(make_request("same"), epoch=5)
-    held.apply(make_message(node, sequence=1))
-    held.apply(make_message(request, sequence=2))
+    node, request = (
+        builders.make_node_observed(builders.make_node("same")),
+        builders.make_csr_observed(builders.make_request("same"), epoch=5),
+    )
+    held.apply(builders.make_message(node, sequence=1))
+    held.apply(builders.make_message(request, sequence=2))
     assert (held.get(NODE, "same"), held.get(CSR, "same")) == (node, request)
     assert held.greatest_epoch == 5
-    held.apply(make_message(make_csr_gone(make_request("same"), epoch=6), sequence=3))
+    held.apply(
+        builders.make_message(builders.make_csr_gone(builders.make_request("same"), epoch=6), sequence=3)
+    )
     assert (held.names(NODE), held.names(CSR)) == ({"same"}, set())
     assert held.greatest_epoch == 6
-    held.apply(make_message(make_node_gone(make_node("same"), epoch=6), sequence=4))
+    held.apply(
+        builders.make_message(builders.make_node_gone(builders.make_node("same"), epoch=6), sequence=4)
+    )
     assert held.names(NODE) == set()
 
 
 def test_a_snapshot_says_how_many_requests_there_are_or_that_nobody_knows():
     held = PublishedState(clock=ManualClock())
-    held.start_replay(make_position())
+    held.start_replay(builders.make_position())
     held.finish_replay()
     reign = LeaderEpoch(held, identity="us", lease_transitions=0)
     reign.next_token()
-    assert reign.build_snapshot(3) == make_snapshot(nodes=3)
-    assert reign.build_snapshot(3, 0) == msgspec.structs.replace(make_snapshot(nodes=3), requests=0)
+    assert reign.build_snapshot(3) == builders.make_snapshot(nodes=3)
+    assert reign.build_snapshot(3, 0) == msgspec.structs.replace(builders.make_snapshot(nodes=3), requests=0)
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,7 @@ from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.node_verdict import NodeVerdict
 from cli.explain.node.text import format_explanation
-from cli.inside.flow_snapshot import (
-    FlowObject,
-    FlowSnapshot,
-    FlowUnavailable,
-    LastMessage,
-    ObjectMessages,
-    StreamSnapshot,
-)
+from cli.inside import flow_snapshot
 from cli.render.compiled_config import compile_config
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import (
@@ -160,14 +153,14 @@ def unreachable(why: MachineFault, **fields: Any) -> NodeUnreachable:
     )
 
 
-def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> FlowSnapshot:
+def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> flow_snapshot.FlowSnapshot:
     """Return the flow with these messages about web-5."""
 
-    def word(event: Event) -> LastMessage:
-        return LastMessage(subject=subject_of(event), published_at=NOW, event=event)
+    def word(event: Event) -> flow_snapshot.LastMessage:
+        return flow_snapshot.LastMessage(subject=subject_of(event), published_at=NOW, event=event)
 
-    found = ObjectMessages(
-        object=FlowObject("node", "web-5"),
+    found = flow_snapshot.ObjectMessages(
+        object=flow_snapshot.FlowObject("node", "web-5"),
         observed=next((word(each) for each in said if isinstance(each, NodeObserved)), None),
         enriched=next(
             (word(each) for each in said if isinstance(each, NodeEnriched | NodeUnreachable)), None
@@ -175,14 +168,16 @@ def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> FlowSnapshot:
         decided=(
             *(word(each) for each in said if isinstance(each, Decided)),
             *(
-                LastMessage(subject=subject, published_at=NOW, unreadable="not JSON")
+                flow_snapshot.LastMessage(subject=subject, published_at=NOW, unreadable="not JSON")
                 for subject in unreadable
             ),
         ),
         dead=tuple(word(each) for each in said if isinstance(each, DeadLetter)),
     )
     leading = word(Leading(stream_id="1", epoch=1, holder="watcher-1"))
-    return FlowSnapshot(at=NOW, stream=StreamSnapshot(stream_id="1"), leading=leading, objects=(found,))
+    return flow_snapshot.FlowSnapshot(
+        at=NOW, stream=flow_snapshot.StreamSnapshot(stream_id="1"), leading=leading, objects=(found,)
+    )
 
 
 OBSERVED: Final = NodeObserved(
@@ -191,6 +186,7 @@ OBSERVED: Final = NodeObserved(
     node=node(),
     observed_at=NOW - timedelta(minutes=20),
 )
+NO_NATS: Final = flow_snapshot.FlowUnavailable(reason="connection refused")
 WORDS: Final = flow(
     OBSERVED,
     decided("labeler", "unchanged", "left as it is: the machine is silent"),
@@ -246,7 +242,7 @@ EVIDENCE: Final[dict[str, tuple[NodeEvidence, DeletionPolicy]]] = {
     ),
     "said": (evidence(node(), SILENCE, flow=WORDS), TERMS),
     "said-nothing": (evidence(node(), facts(), flow=flow()), TERMS),
-    "no-nats": (evidence(node(), facts(), flow=FlowUnavailable(reason="connection refused")), TERMS),
+    "no-nats": (evidence(node(), facts(), flow=NO_NATS), TERMS),
     "hostile": (
         evidence(HOSTILE_NODE, fault("internal", HOSTILE), file=OWNERSHIP, flow=flow(
             decided("ipam", HOSTILE, HOSTILE), unreadable=(HOSTILE,)
@@ -472,10 +468,10 @@ def test_what_stands_there_is_told_and_what_is_no_event_too():
 
 
 def test_why_nothing_can_be_told_is_told():
-    unknown = select_last_messages(FlowUnavailable(reason="it is not there"), "web-5")
+    unknown = select_last_messages(flow_snapshot.FlowUnavailable(reason="it is not there"), "web-5")
     assert unknown is not None
     assert unknown.problem == "it is not there"
-    unmade = select_last_messages(FlowSnapshot(at=NOW), "web-5")
+    unmade = select_last_messages(flow_snapshot.FlowSnapshot(at=NOW), "web-5")
     assert unmade is not None
     assert "no stream" in unmade.problem
 

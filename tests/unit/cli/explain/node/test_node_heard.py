@@ -11,14 +11,7 @@ from cli.explain.node.bus_fallback import choose_machine_result
 from cli.explain.node.node_context import NodeContext
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
-from cli.inside.flow_snapshot import (
-    FlowObject,
-    FlowSnapshot,
-    FlowUnavailable,
-    LastMessage,
-    ObjectMessages,
-    StreamSnapshot,
-)
+from cli.inside import flow_snapshot
 from libs.common.contract.events import Event
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import Node, NodeCondition
@@ -29,19 +22,24 @@ MINUTE: Final = timedelta(minutes=1)
 READY: Final = NodeCondition(type="Ready", status="True")
 SILENT: Final = NodeCondition(type="Ready", status="Unknown")
 WELL: Final = make_node(conditions=(READY,), taints=(), provider_id="talos://metal/10.0.0.5")
-ALL_IN_ONE: Final = FlowUnavailable(reason="all services run in one process", is_all_in_one=True)
+ALL_IN_ONE: Final = flow_snapshot.FlowUnavailable(
+    reason="all services run in one process", is_all_in_one=True
+)
 
 
 def fault(kind: FaultKind) -> MachineFault:
     return MachineFault(kind=kind, step="PlatformMetadata", endpoint="cp for 10.0.0.5", message="no way")
 
 
-def heard(node: Node, *, ago: timedelta = MINUTE) -> FlowSnapshot:
+def heard(node: Node, *, ago: timedelta = MINUTE) -> flow_snapshot.FlowSnapshot:
     said: Event = make_node_enriched(node, make_facts(node_name=node.name, queried_at=NOW - ago))
-    words = ObjectMessages(
-        object=FlowObject("node", node.name), enriched=LastMessage(subject="s", published_at=NOW, event=said)
+    words = flow_snapshot.ObjectMessages(
+        object=flow_snapshot.FlowObject("node", node.name),
+        enriched=flow_snapshot.LastMessage(subject="s", published_at=NOW, event=said),
     )
-    return FlowSnapshot(at=NOW, stream=StreamSnapshot(stream_id="1"), objects=(words,))
+    return flow_snapshot.FlowSnapshot(
+        at=NOW, stream=flow_snapshot.StreamSnapshot(stream_id="1"), objects=(words,)
+    )
 
 
 def explained(node: Node, kind: FaultKind, **evidence: Any) -> NodeExplanation:

@@ -14,14 +14,7 @@ from cli.explain.node.node_context import EventSummary, NodeContext
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import explain_node_evidence
 from cli.explain.node.node_verdict import NodeVerdict
-from cli.inside.flow_snapshot import (
-    FlowObject,
-    FlowSnapshot,
-    FlowUnavailable,
-    LastMessage,
-    ObjectMessages,
-    StreamSnapshot,
-)
+from cli.inside import flow_snapshot
 from libs.common.contract.events import Event, Leading, NodeObserved, ObservationOrder
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
@@ -50,8 +43,8 @@ BLOCKED: Final = NodeCondition(
 )
 
 
-def word(event: Event) -> LastMessage:
-    return LastMessage(subject=subject_of(event), published_at=NOW, event=event)
+def word(event: Event) -> flow_snapshot.LastMessage:
+    return flow_snapshot.LastMessage(subject=subject_of(event), published_at=NOW, event=event)
 
 
 def observed(node: Node, ago: timedelta = MINUTE) -> NodeObserved:
@@ -59,14 +52,16 @@ def observed(node: Node, ago: timedelta = MINUTE) -> NodeObserved:
     return NodeObserved(stream_id="1", order=order, node=node, observed_at=NOW - ago)
 
 
-def flow(node: Node | None = None, *, enriched_by: Event | None = None, **stream: int) -> FlowSnapshot:
-    found = ObjectMessages(
-        object=FlowObject("node", "web-1"),
+def flow(
+    node: Node | None = None, *, enriched_by: Event | None = None, **stream: int
+) -> flow_snapshot.FlowSnapshot:
+    found = flow_snapshot.ObjectMessages(
+        object=flow_snapshot.FlowObject("node", "web-1"),
         observed=word(observed(node)) if node else None,
         enriched=word(enriched_by) if enriched_by else None,
     )
-    seen = StreamSnapshot(stream_id="1", **stream)
-    return FlowSnapshot(at=NOW, stream=seen, leading=word(LEADING), objects=(found,))
+    seen = flow_snapshot.StreamSnapshot(stream_id="1", **stream)
+    return flow_snapshot.FlowSnapshot(at=NOW, stream=seen, leading=word(LEADING), objects=(found,))
 
 
 def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> CertificateSigningRequest:
@@ -112,12 +107,12 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
     ),
     "no stream": (
         ["no-stream"],
-        judged(WAITS, flow=FlowSnapshot(at=NOW), context=NodeContext(lease=LED)),
+        judged(WAITS, flow=flow_snapshot.FlowSnapshot(at=NOW), context=NodeContext(lease=LED)),
     ),
     "a full stream": (["stream-full"], judged(WAITS, flow=flow(WAITS, bytes=995, max_bytes=1000))),
     "NATS is silent": (
         ["nats-silent"],
-        judged(WAITS, flow=FlowUnavailable(reason="NATS does not answer: refused")),
+        judged(WAITS, flow=flow_snapshot.FlowUnavailable(reason="NATS does not answer: refused")),
     ),
     "metadata is silent": (["metadata-silent"], judged(WAITS, flow=flow(WAITS))),
     "the labeler is silent": (
@@ -137,19 +132,19 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
         ["talos-silent"],
         judged(
             aged(make_node(conditions=(READY, BLOCKED))),
-            flow=FlowUnavailable(reason="no right"),
+            flow=flow_snapshot.FlowUnavailable(reason="no right"),
             not_queried_reason="none",
         ),
     ),
     "no service has published anything": (
         ["not-told"],
-        judged(WAITS, flow=FlowUnavailable(reason="no right"), not_queried_reason="none"),
+        judged(WAITS, flow=flow_snapshot.FlowUnavailable(reason="no right"), not_queried_reason="none"),
     ),
     "a pod crashes": (
         ["metadata-silent"],
         judged(
             WAITS,
-            flow=FlowUnavailable(reason="no right"),
+            flow=flow_snapshot.FlowUnavailable(reason="no right"),
             context=NodeContext(pods=(pod("metadata", ready=False),)),
         ),
     ),
@@ -210,7 +205,7 @@ def test_this_is_found_and_nothing_else(name: str):
 def test_what_is_wrong_for_everybody_stands_before_what_was_heard_last():
     both = judged(
         aged(make_node(conditions=(READY, BLOCKED))),
-        flow=FlowUnavailable(reason="NATS does not answer: refused"),
+        flow=flow_snapshot.FlowUnavailable(reason="NATS does not answer: refused"),
         context=NodeContext(lease=RELEASED),
     )
     assert [finding.fault for finding in both.findings] == ["no-leader", "nats-silent"]

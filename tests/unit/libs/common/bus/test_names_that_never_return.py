@@ -11,33 +11,26 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.subjects import OBSERVED_NODE
 from services.watcher.kinds import CSR, NODE
 from services.watcher.published_state import PublishedState
-from tests.builders import (
-    NOW,
-    make_csr_gone,
-    make_csr_observed,
-    make_message,
-    make_node,
-    make_node_gone,
-    make_node_observed,
-    make_position,
-    make_request,
-    make_snapshot,
-)
+from tests import builders
 from tests.manual_clock import ManualClock
 
-YOUNG = NOW + timedelta(minutes=50)
-LATER = NOW + timedelta(minutes=70)
+YOUNG = builders.NOW + timedelta(minutes=50)
+LATER = builders.NOW + timedelta(minutes=70)
 
 
 def fed(follower: Follower) -> None:
     """With three Nodes, two of them gone; and a resync when the stream has dropped the older one of those."""
-    follower.start_replay(make_position())
+    follower.start_replay(builders.make_position())
     follower.finish_replay()
-    follower.apply(make_message(make_node_observed(make_node("there"))))
-    follower.apply(make_message(make_node_gone(make_node("old")), sequence=2))
-    young = msgspec.structs.replace(make_node_gone(make_node("young")), observed_at=YOUNG)
-    follower.apply(msgspec.structs.replace(make_message(young, sequence=3), published_at=YOUNG))
-    follower.apply(msgspec.structs.replace(make_message(make_snapshot(), sequence=4), published_at=LATER))
+    follower.apply(builders.make_message(builders.make_node_observed(builders.make_node("there"))))
+    follower.apply(builders.make_message(builders.make_node_gone(builders.make_node("old")), sequence=2))
+    young = msgspec.structs.replace(builders.make_node_gone(builders.make_node("young")), observed_at=YOUNG)
+    follower.apply(msgspec.structs.replace(builders.make_message(young, sequence=3), published_at=YOUNG))
+    follower.apply(
+        msgspec.structs.replace(
+            builders.make_message(builders.make_snapshot(), sequence=4), published_at=LATER
+        )
+    )
 
 
 def test_a_table_drops_what_is_gone_for_longer_than_the_stream_keeps_it():
@@ -58,9 +51,13 @@ def test_the_watcher_drops_it_too():
 def test_requests_that_went_are_dropped_like_nodes():
     held = PublishedState(clock=ManualClock())
     fed(held)
-    held.apply(make_message(make_csr_gone(make_request("old")), sequence=5))
-    held.apply(make_message(make_csr_observed(make_request("there")), sequence=6))
-    held.apply(msgspec.structs.replace(make_message(make_snapshot(), sequence=7), published_at=LATER))
+    held.apply(builders.make_message(builders.make_csr_gone(builders.make_request("old")), sequence=5))
+    held.apply(builders.make_message(builders.make_csr_observed(builders.make_request("there")), sequence=6))
+    held.apply(
+        msgspec.structs.replace(
+            builders.make_message(builders.make_snapshot(), sequence=7), published_at=LATER
+        )
+    )
     assert (held.get(CSR, "old"), held.names(CSR)) == (None, {"there"})
 
 

@@ -13,21 +13,7 @@ from libs.common.bus.delivery import (
     classify_error,
     failure_reason,
 )
-from libs.common.kube.errors import (
-    AlreadyExists,
-    Conflict,
-    FenceFailed,
-    Forbidden,
-    Gone,
-    Invalid,
-    KubeError,
-    NotFound,
-    ServerError,
-    TooManyRequests,
-    Unauthorized,
-    Unreachable,
-    error_from,
-)
+from libs.common.kube import errors
 
 FAILED_TEST = "the server rejected our request due to an error in our request"
 
@@ -86,58 +72,60 @@ BY_POLICY = a_status(("", "", POLICY), message=f'nodes "web-1" is forbidden: {PO
     ids=["webhook", "webhook with causes", "webhook with a reason", "policy"],
 )
 def test_a_denial_by_admission_says_nothing_of_the_object(status: int, body: bytes):
-    assert type(error_from(status, body, request="patch nodes web-1")) is Invalid
+    assert type(errors.error_from(status, body, request="patch nodes web-1")) is errors.Invalid
 
 
-@pytest.mark.parametrize(("status", "kind"), [(403, Forbidden), (429, TooManyRequests), (500, ServerError)])
-def test_a_denial_with_another_status_keeps_its_meaning(status: int, kind: type[KubeError]):
+@pytest.mark.parametrize(
+    ("status", "kind"), [(403, errors.Forbidden), (429, errors.TooManyRequests), (500, errors.ServerError)]
+)
+def test_a_denial_with_another_status_keeps_its_meaning(status: int, kind: type[errors.KubeError]):
     body = a_status(message=f"{WEBHOOK}not now")
-    assert type(error_from(status, body, request="patch nodes web-1")) is kind
+    assert type(errors.error_from(status, body, request="patch nodes web-1")) is kind
 
 
 def test_a_value_that_quotes_a_denial_is_none():
     quoted = f'Node "web-1" is invalid: metadata.uid: Invalid value: {WEBHOOK!r}: field is immutable'
-    error = error_from(422, a_status(UID, message=quoted), request="patch nodes web-1")
-    assert type(error) is FenceFailed
+    error = errors.error_from(422, a_status(UID, message=quoted), request="patch nodes web-1")
+    assert type(error) is errors.FenceFailed
 
 
 @pytest.mark.parametrize(
     ("status", "body", "kind"),
     [
-        (422, a_status(message=FAILED_TEST), FenceFailed),
-        (422, a_status(UID, UID), FenceFailed),
-        (422, a_status(TAINT), FenceFailed),
-        (422, a_status(PROVIDER), FenceFailed),
-        (422, a_status(LABEL, LABEL), Invalid),
-        (422, a_status(ADDRESS), Invalid),
-        (422, a_status(LABEL, UID), FenceFailed),
-        (409, a_status(reason="AlreadyExists"), AlreadyExists),
-        (409, a_status(reason="Conflict"), Conflict),
-        (400, a_status(reason="BadRequest"), Invalid),
-        (401, a_status(reason="Unauthorized"), Unauthorized),
-        (403, a_status(reason="Forbidden"), Forbidden),
-        (404, a_status(reason="NotFound"), NotFound),
-        (410, a_status(reason="Expired"), Gone),
-        (413, b"too large", Invalid),
-        (429, a_status(reason="TooManyRequests"), TooManyRequests),
-        (500, a_status(reason="InternalError"), ServerError),
-        (503, b"<html>no upstream</html>", ServerError),
-        (302, b"", ServerError),
-        (502, b"\xff\xfe", ServerError),
-        (422, b"{" + b'"details":[' * 3, FenceFailed),
-        (500, b'{"details": {"causes": null}}', ServerError),
-        (500, b'{"a": ' + b"[" * 200_000, ServerError),
+        (422, a_status(message=FAILED_TEST), errors.FenceFailed),
+        (422, a_status(UID, UID), errors.FenceFailed),
+        (422, a_status(TAINT), errors.FenceFailed),
+        (422, a_status(PROVIDER), errors.FenceFailed),
+        (422, a_status(LABEL, LABEL), errors.Invalid),
+        (422, a_status(ADDRESS), errors.Invalid),
+        (422, a_status(LABEL, UID), errors.FenceFailed),
+        (409, a_status(reason="AlreadyExists"), errors.AlreadyExists),
+        (409, a_status(reason="Conflict"), errors.Conflict),
+        (400, a_status(reason="BadRequest"), errors.Invalid),
+        (401, a_status(reason="Unauthorized"), errors.Unauthorized),
+        (403, a_status(reason="Forbidden"), errors.Forbidden),
+        (404, a_status(reason="NotFound"), errors.NotFound),
+        (410, a_status(reason="Expired"), errors.Gone),
+        (413, b"too large", errors.Invalid),
+        (429, a_status(reason="TooManyRequests"), errors.TooManyRequests),
+        (500, a_status(reason="InternalError"), errors.ServerError),
+        (503, b"<html>no upstream</html>", errors.ServerError),
+        (302, b"", errors.ServerError),
+        (502, b"\xff\xfe", errors.ServerError),
+        (422, b"{" + b'"details":[' * 3, errors.FenceFailed),
+        (500, b'{"details": {"causes": null}}', errors.ServerError),
+        (500, b'{"a": ' + b"[" * 200_000, errors.ServerError),
     ],
 )
-def test_each_answer_has_one_meaning(status: int, body: bytes, kind: type[KubeError]):
-    error = error_from(status, body, request="patch nodes web-1")
+def test_each_answer_has_one_meaning(status: int, body: bytes, kind: type[errors.KubeError]):
+    error = errors.error_from(status, body, request="patch nodes web-1")
     assert type(error) is kind
     assert error.status == status
     assert str(error).startswith(f"patch nodes web-1: {status} ")
 
 
 def test_causes_message_and_reason_are_kept():
-    error = error_from(422, a_status(LABEL, message="Node is invalid"), request="patch nodes web-1")
+    error = errors.error_from(422, a_status(LABEL, message="Node is invalid"), request="patch nodes web-1")
     assert (error.reason, error.message) == ("Invalid", "Node is invalid")
     assert [(cause.field, cause.reason) for cause in error.causes] == [
         ("metadata.labels", "FieldValueInvalid")
@@ -165,41 +153,45 @@ def test_causes_message_and_reason_are_kept():
 def test_the_wait_that_the_server_asks_for_is_read_up_to_a_minute(
     header: str | None, details: dict[str, Any], seconds: float | None
 ):
-    error = error_from(429, a_status(reason="TooManyRequests", **details), request="r", retry_after=header)
+    error = errors.error_from(
+        429, a_status(reason="TooManyRequests", **details), request="r", retry_after=header
+    )
     assert error.retry_after_seconds == seconds
 
 
 ALL = (
-    Unreachable,
-    Unauthorized,
-    Forbidden,
-    NotFound,
-    Conflict,
-    AlreadyExists,
-    Gone,
-    FenceFailed,
-    TooManyRequests,
-    ServerError,
-    Invalid,
+    errors.Unreachable,
+    errors.Unauthorized,
+    errors.Forbidden,
+    errors.NotFound,
+    errors.Conflict,
+    errors.AlreadyExists,
+    errors.Gone,
+    errors.FenceFailed,
+    errors.TooManyRequests,
+    errors.ServerError,
+    errors.Invalid,
 )
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_every_error_says_whether_a_retry_can_help(kind: type[KubeError]):
+def test_every_error_says_whether_a_retry_can_help(kind: type[errors.KubeError]):
     assert issubclass(kind, TemporaryError) != issubclass(kind, PermanentError)
-    assert issubclass(kind, PermanentError) == (kind is Invalid)
+    assert issubclass(kind, PermanentError) == (kind is errors.Invalid)
 
 
 def test_delivery_retries_what_is_temporary_no_sooner_than_asked_and_puts_the_rest_aside():
-    busy = error_from(429, a_status(reason="TooManyRequests"), request="patch nodes web-1", retry_after="9")
+    busy = errors.error_from(
+        429, a_status(reason="TooManyRequests"), request="patch nodes web-1", retry_after="9"
+    )
     retried = classify_error(busy, attempt=1, jitter=0.0)
     assert isinstance(retried, Nak)
     assert retried.delay_seconds == 9.0
     assert failure_reason(busy) == "TooManyRequests"
-    invalid = error_from(422, a_status(LABEL), request="patch nodes web-1")
+    invalid = errors.error_from(422, a_status(LABEL), request="patch nodes web-1")
     assert isinstance(classify_error(invalid, attempt=1, jitter=0.0), Reject)
 
 
 def test_an_error_without_a_reason_of_kubernetes_is_counted_under_its_kind():
-    assert failure_reason(Unreachable("no")) == "Unreachable"
-    assert failure_reason(error_from(502, b"<html>", request="r")) == "ServerError"
+    assert failure_reason(errors.Unreachable("no")) == "Unreachable"
+    assert failure_reason(errors.error_from(502, b"<html>", request="r")) == "ServerError"

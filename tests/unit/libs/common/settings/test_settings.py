@@ -6,18 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from libs.common.settings.flags import (
-    CLUSTER_NAME,
-    LEADER_ELECT,
-    LEASE_DURATION,
-    NODE_STATUS_UPDATE_FREQUENCY,
-    OBSERVE_ONLY,
-    PREFER_IPV6,
-    RENEW_DEADLINE,
-    TALOS_ENDPOINTS,
-    TALOSCONFIG,
-    Flag,
-)
+from libs.common.settings import flags
 from libs.common.settings.help_text import format_help
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, list_options, read_settings
@@ -33,18 +22,18 @@ from libs.common.settings.reference_flags import (
 class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One field of every kind."""
 
-    observe_only: Annotated[bool, OBSERVE_ONLY] = False
-    leader_elect: Annotated[bool, LEADER_ELECT] = True
-    lease_duration_seconds: Annotated[float, LEASE_DURATION] = 15.0
-    renew_deadline_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
-    resync_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
-    cluster_name: Annotated[str, CLUSTER_NAME] = ""
-    prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
-    talosconfig: Annotated[Path | None, TALOSCONFIG] = None
-    endpoints: Annotated[tuple[str, ...], TALOS_ENDPOINTS] = ()
-    in_flight: Annotated[int, Flag("in-flight", "At once.", "Garden", at_least=1, at_most=512)] = 64
-    share: Annotated[float, Flag("share", "Part.", "Garden", aliases=("portion",))] = 0.5
-    shape: Annotated[Literal["round", "square"], Flag("shape", "Form.", "Garden")] = "round"
+    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
+    leader_elect: Annotated[bool, flags.LEADER_ELECT] = True
+    lease_duration_seconds: Annotated[float, flags.LEASE_DURATION] = 15.0
+    renew_deadline_seconds: Annotated[float, flags.RENEW_DEADLINE] = 10.0
+    resync_seconds: Annotated[float, flags.NODE_STATUS_UPDATE_FREQUENCY] = 300.0
+    cluster_name: Annotated[str, flags.CLUSTER_NAME] = ""
+    prefer_ipv6: Annotated[bool, flags.PREFER_IPV6] = False
+    talosconfig: Annotated[Path | None, flags.TALOSCONFIG] = None
+    endpoints: Annotated[tuple[str, ...], flags.TALOS_ENDPOINTS] = ()
+    in_flight: Annotated[int, flags.Flag("in-flight", "At once.", "Garden", at_least=1, at_most=512)] = 64
+    share: Annotated[float, flags.Flag("share", "Part.", "Garden", aliases=("portion",))] = 0.5
+    shape: Annotated[Literal["round", "square"], flags.Flag("shape", "Form.", "Garden")] = "round"
     computed: int = 7
 
     def problems(self) -> tuple[str, ...]:
@@ -202,7 +191,7 @@ def test_nats_flags_that_the_memory_bus_does_not_use_are_warned_of():
 
 def test_a_mistake_in_the_environment_names_the_variable():
     class Patient(msgspec.Struct, frozen=True):
-        tries: Annotated[int, Flag("tries", "How often.", "Garden", env="TRIES")] = 3
+        tries: Annotated[int, flags.Flag("tries", "How often.", "Garden", env="TRIES")] = 3
 
     with pytest.raises(SettingsError, match='TRIES: "x" is not a whole number'):
         read_settings([Patient], [], {"TRIES": "x"})

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.events import (
-    EnrichedNode,
-    EnrichedNodeGone,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-)
+from libs.common.contract import events
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeAddress, is_same_node
 from libs.talos.machine_events import WatchSnapshot
@@ -40,7 +33,7 @@ def at(now: float, jitter: float = 0.5) -> Timing:
 
 def joined(node: Node | None = None, *, sequence: int = 7, now: float = T) -> NodeState:
     """The state after the first observation."""
-    event: NodeObserved | NodeGone = make_node_observed(node or make_node())
+    event: events.NodeObserved | events.NodeGone = make_node_observed(node or make_node())
     observation = make_observation(make_message(event, sequence=sequence), event)
     return create_state(observation, Publication(republish_at=now), now=now, prefer_ipv6=False)
 
@@ -94,7 +87,7 @@ def test_a_new_node_is_polled_then_published_then_left_alone():
     known = then_polled(known)
     found = step(known)
     assert isinstance(found, Publish)
-    assert isinstance(found.event, NodeEnriched)
+    assert isinstance(found.event, events.NodeEnriched)
     assert (found.event.observed_sequence, found.event.verified_by) == (7, "nodename")
     rest = step(then_published(known))
     assert isinstance(rest, Wait)
@@ -143,7 +136,7 @@ def test_changed_pod_cidrs_are_published_only_with_the_next_other_change():
     known = then_observed(known, make_node(pod_cidrs=given, labels={"a": "b"}), sequence=9, now=T + 60)
     found = step(known, T + 60)
     assert isinstance(found, Publish)
-    assert isinstance(found.event, NodeEnriched)
+    assert isinstance(found.event, events.NodeEnriched)
     assert (found.event.observed_sequence, found.event.node.spec.pod_cidrs) == (9, given)
 
 
@@ -169,12 +162,12 @@ def test_a_fault_is_published_once_and_again_when_it_or_the_node_changes():
     other = then_failed(known, CONNECT, now=T + 2)
     found = step(other, T + 2)
     assert isinstance(found, Publish)
-    assert isinstance(found.event, NodeUnreachable)
+    assert isinstance(found.event, events.NodeUnreachable)
     assert (found.event.fault, found.event.attempt) == (CONNECT, 1)
     node_changed = then_observed(known, make_node(labels={"a": "b"}), now=T + 1)
     found = step(node_changed, T + 1)
     assert isinstance(found, Publish)
-    assert isinstance(found.event, NodeUnreachable)
+    assert isinstance(found.event, events.NodeUnreachable)
     assert found.event.attempt == 2
     assert found.event.retry_at == NOW + timedelta(seconds=1 + 0.75)
 
@@ -190,7 +183,7 @@ def test_facts_before_a_fault_are_published_as_last_known():
     known = then_failed(enriched_node(), now=T + 1)
     found = step(known, T + 1)
     assert isinstance(found, Publish)
-    assert isinstance(found.event, NodeUnreachable)
+    assert isinstance(found.event, events.NodeUnreachable)
     assert found.event.last_known == make_facts()
 
 
@@ -210,7 +203,7 @@ def test_a_changed_address_causes_a_poll_and_keeps_only_the_last_known_facts():
 def test_an_address_that_is_never_dialled_is_a_fault_that_is_republished():
     found = step(joined(make_node(ip="localhost")))
     assert isinstance(found, Publish)
-    assert isinstance(found.event, NodeUnreachable)
+    assert isinstance(found.event, events.NodeUnreachable)
     assert found.event.fault.kind == "bad_node_ip"
     known = joined(make_node(ip="localhost")).published(found.event, at(T))
     assert step(known) == Wait(known.publication.republish_at)
@@ -299,7 +292,7 @@ def test_a_new_stream_gets_everything_again_with_the_known_facts():
     known = then_observed(known, make_node(), sequence=1)
     found = step(known)
     assert isinstance(found, Publish)
-    assert isinstance(found.event, NodeEnriched)
+    assert isinstance(found.event, events.NodeEnriched)
     assert found.event.observed_sequence == 1
 
 
@@ -307,7 +300,9 @@ def test_the_end_of_a_node_is_published_once():
     known = then_gone(enriched_node())
     found = step(known)
     assert found == Publish(
-        EnrichedNodeGone(stream_id="2026-03-01T11:00:00Z", observed_sequence=9, name="web-1", uid="uid-1")
+        events.EnrichedNodeGone(
+            stream_id="2026-03-01T11:00:00Z", observed_sequence=9, name="web-1", uid="uid-1"
+        )
     )
     assert step(then_published(known)) == ForgetObject()
     refused = known.publish_failed(at(T, 0.5))
@@ -326,7 +321,7 @@ def test_after_a_tie_the_machine_is_polled_before_the_next_publish():
 def test_a_message_of_another_replica_is_corrected_only_after_a_successful_poll():
     wrong = make_facts(zone="wrong")
     known = enriched_node()
-    assert isinstance(known.publication.event, NodeEnriched)
+    assert isinstance(known.publication.event, events.NodeEnriched)
     theirs = msgspec.structs.replace(known.publication.event, facts=wrong)
     after = known.polled(make_facts(), theirs, all_nodes=[], began=T + 300, timing=at(T + 300))
     assert isinstance(step(never_republished(after), T + 300), Publish)
@@ -344,7 +339,7 @@ def test_facts_too_large_for_a_message_are_a_fault_of_the_machine():
     known = then_polled(joined()).message_oversized("300000 bytes, the limit is 262144", at(T))
     found = step(known)
     assert isinstance(found, Publish)
-    assert isinstance(found.event, NodeUnreachable)
+    assert isinstance(found.event, events.NodeUnreachable)
     assert found.event.last_known is None
     assert "300000" in found.event.fault.message
 
@@ -399,11 +394,11 @@ def after(known: NodeState, what: str, value: Any, *, sequence: int, now: float)
             return known
 
 
-def after_publish(known: NodeState, event: EnrichedNode, now: float, data: st.DataObject) -> NodeState:
+def after_publish(known: NodeState, event: events.EnrichedNode, now: float, data: st.DataObject) -> NodeState:
     """The state after a publish that may fail; the event is checked."""
     assert event.stream_id == known.observation.event.stream_id
     assert event.observed_sequence == known.observation.sequence
-    if isinstance(event, NodeEnriched):
+    if isinstance(event, events.NodeEnriched):
         assert event.facts.node_name == event.node.name
         assert event.node == known.node
     if data.draw(st.booleans()):
@@ -434,9 +429,9 @@ def settled(known: NodeState, now: float, data: st.DataObject) -> NodeState:
 
 
 @given(EVENTS, st.data())
-def test_after_any_events_the_state_settles_and_the_facts_are_published(events, data):
+def test_after_any_events_the_state_settles_and_the_facts_are_published(history, data):
     known, now = settled(joined(), T, data), T
-    for sequence, (what, value) in enumerate(events, start=8):
+    for sequence, (what, value) in enumerate(history, start=8):
         now += value if what == "later" else 0.0
         known = settled(after(known, what, value, sequence=sequence, now=now), now, data)
         if (
@@ -445,7 +440,7 @@ def test_after_any_events_the_state_settles_and_the_facts_are_published(events, 
             and not known.publication.failures
             and not known.observation.is_stale
         ):
-            assert isinstance(known.publication.event, NodeEnriched)
+            assert isinstance(known.publication.event, events.NodeEnriched)
             assert has_same_facts(known.publication.event.facts, known.facts)
             assert is_same_node(known.publication.event.node, known.node)
 
@@ -471,7 +466,7 @@ def test_foreign_machines_are_published_with_each_poll_that_found_them():
         known = then_replaced(known, now=now)
         found = step(known, now)
         assert isinstance(found, Publish)
-        assert isinstance(found.event, NodeUnreachable)
+        assert isinstance(found.event, events.NodeUnreachable)
         assert found.event.foreign_machines[0].queried_at == NOW + timedelta(seconds=now - T)
         attempts.append(found.event.attempt)
         known = then_published(known, now)
@@ -507,7 +502,7 @@ def test_any_contradiction_removes_the_foreign_machines(contradict):
     assert known.foreign_machines == ()
     found = step(known)
     assert isinstance(found, Publish | PollMachine)
-    if isinstance(found, Publish) and isinstance(found.event, NodeUnreachable):
+    if isinstance(found, Publish) and isinstance(found.event, events.NodeUnreachable):
         assert found.event.foreign_machines == ()
 
 
@@ -515,7 +510,7 @@ def test_changed_labels_keep_the_foreign_machines():
     known = then_published(then_replaced(joined()))
     event = step(then_observed(known, make_node(labels={"a": "b"})))
     assert isinstance(event, Publish)
-    assert isinstance(event.event, NodeUnreachable)
+    assert isinstance(event.event, events.NodeUnreachable)
     assert event.event.foreign_machines == (ANOTHER,)
 
 
@@ -552,6 +547,6 @@ def test_foreign_machines_are_published_only_while_the_newest_poll_found_them(hi
             known, event = then_published(known, float(now)), found.event
         assert bool(known.foreign_machines) is holds
         if holds:
-            assert isinstance(event, NodeUnreachable)
+            assert isinstance(event, events.NodeUnreachable)
             assert event.foreign_machines == known.foreign_machines
-        assert not (isinstance(event, NodeUnreachable) and event.foreign_machines and not holds)
+        assert not (isinstance(event, events.NodeUnreachable) and event.foreign_machines and not holds)
