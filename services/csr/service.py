@@ -1,11 +1,8 @@
 """csr: consumes enriched requests, follows the flow, and writes approvals and denials."""
 
-import asyncio
-
 import msgspec
 
 from libs.common.bus.cache_sync import CacheSync
-from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.event_applier import EventApplier
@@ -14,9 +11,11 @@ from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CSR_APPROVAL
-from libs.common.contract.events import CsrGone, EnrichedCsrGone, Leading
+from libs.common.contract.events import CsrGone, EnrichedCsrGone
 from libs.common.contract.services import CSR
 from libs.common.service.config_reload import OwnershipReloader
+from libs.common.service.leader_gate import LeaderGate
+from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.csr.api_endpoint_watcher import ApiEndpointWatcher
 from services.csr.approval_writer import ApprovalWriter
@@ -44,7 +43,6 @@ class CsrService:
     def __init__(self, dependencies: Dependencies, settings: CsrSettings) -> None:
         self._dependencies = dependencies
         self._settings = settings
-        self._leader_seen = asyncio.Event()
         self._was_paused = False  # a message was requeued because csr may not decide now
         self._reports = MetadataReports(
             repeat_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
@@ -60,6 +58,11 @@ class CsrService:
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,
         )
+        self._leader_gate = LeaderGate(
+            table,
+            observe_only=settings.observe_only,
+            max_silence_seconds=settings.leader_silence_seconds,
+        )
         self._cache_sync = CacheSync(table, problems=find_readiness_problems)
         dry = settings.observe_only
         kube = dependencies.require_kube()
@@ -71,11 +74,9 @@ class CsrService:
             outcome_aliases={"approved": "would-approve", "denied": "would-deny"} if dry else {},
         )
         self._ownership_reloader = OwnershipReloader(
-            settings.cloud_config,
-            settings.file,
+            settings,
             service=CSR.service,
             controller=CSR_APPROVAL,
-            poll_seconds=settings.cloud_config_poll_seconds,
             on_change=self._enqueue_all,
             now=dependencies.now,
         )
@@ -111,14 +112,7 @@ class CsrService:
             event_recorder=self._event_recorder,
             clock=dependencies.monotonic,
         )
-        handling = ConsumerMiddleware(
-            CSR.service,
-            "csr",
-            system=dependencies.bus.system,
-            clock=dependencies.monotonic,
-            random=dependencies.random,
-        )
-        self._handle = handling.wrap(self._handle_message)
+        self._handle = dependencies.consumer_middleware(CSR, "csr").wrap(self._handle_message)
         self._waiting_request_reconciler = WaitingRequestReconciler(
             stream_cache=table,
             cache_sync=self._cache_sync,
@@ -146,12 +140,13 @@ class CsrService:
     async def run(self) -> None:
         """Run until cancelled; finish messages in flight."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(follow_flow(self._dependencies.bus, CSR.service, self._stream_cache))
-                tasks.create_task(self._event_recorder.run())
-                tasks.create_task(self._ownership_reloader.run())
-                tasks.create_task(self._api_endpoint_watcher.run())
-                tasks.create_task(self._run_consumers())
+            await run_together(
+                follow_flow(self._dependencies.bus, CSR.service, self._stream_cache),
+                self._event_recorder.run(),
+                self._ownership_reloader.run(),
+                self._api_endpoint_watcher.run(),
+                self._run_consumers(),
+            )
         finally:
             await self._event_recorder.flush()
 
@@ -170,14 +165,12 @@ class CsrService:
         return (*self._cache_sync.problems(), *((paused,) if paused else ()))
 
     async def _run_consumers(self) -> None:
-        await self._leader_seen.wait()  # without a leader, csr would requeue every message
+        await self._leader_gate.wait()
         [durable] = CSR.durables
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._waiting_request_reconciler.run())
-            consuming = self._dependencies.bus.consume(
-                durable, self._handle, in_flight=self._settings.in_flight
-            )
-            tasks.create_task(consuming)
+        await run_together(
+            self._waiting_request_reconciler.run(),
+            self._dependencies.bus.consume(durable, self._handle, in_flight=self._settings.in_flight),
+        )
 
     async def _handle_message(self, message: Message) -> None:
         try:
@@ -188,11 +181,7 @@ class CsrService:
 
     def _explain_pause(self) -> str:
         """Return why csr may write nothing; "" if it may."""
-        if failure := self._event_applier.explain_failure():
-            return failure
-        if self._settings.observe_only:
-            return ""
-        return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
+        return self._event_applier.explain_failure() or self._leader_gate.why_paused()
 
     def _build_policy(self) -> ApprovalPolicy:
         """Build the policy from the operator's settings and the current data about the cluster."""
@@ -211,10 +200,7 @@ class CsrService:
 
     def _on_message(self, message: Message) -> None:
         self._event_applier.apply(message)
-        if self._settings.observe_only or (
-            isinstance(message.event, Leading) and not self._stream_cache.is_replaying
-        ):
-            self._leader_seen.set()
+        self._leader_gate.on_message(message)
         if self._reports.apply(
             message,
             now=self._dependencies.monotonic(),

@@ -16,6 +16,8 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import CsrObserved
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.observability import metrics
+from libs.common.service.name_queue import NameQueue
+from libs.common.service.run_together import run_together
 from services.csr.node_event_recorder import NodeEventRecorder
 from services.csr.pending_requests import PendingRequests
 from services.csr.waiting_requests import WaitingRequests
@@ -43,21 +45,18 @@ class WaitingRequestReconciler:
     now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
-        self._queue: dict[str, None] = {}
-        self._wakeup = asyncio.Event()
+        self._queue = NameQueue()
         # requests that the bus will not redeliver -> time of the next evaluation
         self._retry_at: dict[str, float] = {}
         self._reasons: set[str] = set()
 
     def enqueue(self, names: Iterable[str]) -> None:
         """Evaluate these requests soon."""
-        self._queue.update(dict.fromkeys(names))
-        if self._queue:
-            self._wakeup.set()
+        self._queue.add(names)
 
     def forget(self, name: str) -> None:
         """Forget a request that is deleted or decided."""
-        self._queue.pop(name, None)
+        self._queue.discard(name)
         self._retry_at.pop(name, None)
 
     def forget_all(self) -> None:
@@ -67,20 +66,8 @@ class WaitingRequestReconciler:
 
     async def run(self) -> None:
         """Run the workers and the periodic checks until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(_WORKERS):
-                tasks.create_task(self._run_worker())
-            tasks.create_task(self._run_checks())
-
-    async def _run_worker(self) -> None:
-        while True:
-            await self._wakeup.wait()
-            await asyncio.sleep(BATCH_SECONDS)
-            while self._queue:
-                name = next(iter(self._queue))
-                del self._queue[name]
-                await self._reconcile(name)
-            self._wakeup.clear()
+        workers = (self._queue.work(self._reconcile, delay_seconds=BATCH_SECONDS) for _ in range(_WORKERS))
+        await run_together(*workers, self._run_checks())
 
     async def _reconcile(self, name: str) -> None:
         message = self.stream_cache.get(f"{ENRICHED_CSR}.{name}")

@@ -15,7 +15,6 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.kube.latest_event_recorder import LatestEventRecorder
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
-from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.ipam.claims_api import Kubernetes
 from services.ipam.node_event_recorder import COMPONENT
 from services.ipam.pool_shrink import find_refused_shrinks
@@ -49,16 +48,13 @@ class ConfigReloader:
         self._ownership = settings.file.ownership.for_controller(NODE_IPAM)
         self._current = settings.file.pools
         self._requested_pools: tuple[Pool, ...] | None = None  # from a valid file, not accepted yet
-        self._event_recorder = LatestEventRecorder(kube, now=now, random=random)
         events = ConfigEvents(
-            recorder=self._event_recorder,
+            recorder=LatestEventRecorder(kube, now=now, random=random),
             component=COMPONENT,
             accepted="PoolsAccepted",
             rejected="PoolsRejected",
         )
-        self._status = CloudConfigStatus(
-            IPAM.service, now=now, events=None if settings.observe_only else events
-        )
+        self._status = CloudConfigStatus(IPAM.service, settings, now=now, events=events)
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -81,16 +77,7 @@ class ConfigReloader:
 
     async def run(self) -> None:
         """Poll the file until cancelled; return at once if no file is configured."""
-        if self._settings.cloud_config is None:
-            return
-        self._status.export()
-        file = CloudConfigReloader(self._settings.cloud_config, self._settings.file)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(
-                file.watch(self._on_file_changed, poll_seconds=self._settings.cloud_config_poll_seconds)
-            )
-            tasks.create_task(self._recheck_periodically())
-            tasks.create_task(self._event_recorder.run())
+        await self._status.follow(self._on_file_changed, self._recheck_periodically)
 
     def _on_file_changed(self, found: CloudConfig | CloudConfigError) -> None:
         if isinstance(found, CloudConfigError):

@@ -1,20 +1,20 @@
 """ipam: consumes enriched Nodes, follows the flow, claims blocks in Kubernetes and writes them to Nodes."""
 
-import asyncio
 from collections.abc import Mapping
 
 from libs.common.bus.cache_sync import CacheSync
-from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.event_applier import EventApplier
 from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import Leading, NodeObserved, SnapshotComplete
+from libs.common.contract.events import NodeObserved, SnapshotComplete
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_subject
+from libs.common.service.leader_gate import LeaderGate
+from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.ipam.allocation_plan import Exclusions
 from services.ipam.allocator import Allocator
@@ -42,7 +42,6 @@ class IpamService:
     def __init__(self, dependencies: Dependencies, settings: IpamSettings) -> None:
         self._dependencies = dependencies
         self._settings = settings
-        self._has_leader = asyncio.Event()
         self._cluster_view = ClusterView(
             settings, on_node_deleted=self._on_node_deleted, on_change=self._on_view_change
         )
@@ -55,6 +54,11 @@ class IpamService:
             on_expired=self._on_expired,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,
+        )
+        self._leader_gate = LeaderGate(
+            self._stream_cache,
+            observe_only=settings.observe_only,
+            max_silence_seconds=settings.leader_silence_seconds,
         )
         self._cache_sync = CacheSync(self._stream_cache)
         kube = dependencies.require_kube()
@@ -98,15 +102,8 @@ class IpamService:
             random=dependencies.random,
         )
         self._garbage_collector = self._build_garbage_collector(dependencies, settings)
-        handling = ConsumerMiddleware(
-            IPAM.service,
-            "node",
-            system=dependencies.bus.system,
-            clock=dependencies.monotonic,
-            random=dependencies.random,
-        )
         self._on_node_enriched = self._build_on_node_enriched(dependencies, settings)
-        self._handle = handling.wrap(self._on_node_enriched)
+        self._handle = dependencies.consumer_middleware(IPAM, "node").wrap(self._on_node_enriched)
         self._waiting_reconciler = WaitingNodeReconciler(
             stream_cache=self._stream_cache,
             waiting_nodes=self._waiting_nodes,
@@ -118,14 +115,13 @@ class IpamService:
     async def run(self) -> None:
         """Run until cancelled; finish messages in flight."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                following = follow_flow(
-                    self._dependencies.bus, IPAM.service, self._stream_cache, exclude=is_csr_subject
-                )
-                tasks.create_task(following)
-                tasks.create_task(self._event_recorder.run())
-                tasks.create_task(self._config_reloader.run())
-                tasks.create_task(self._serve())
+            bus = self._dependencies.bus
+            await run_together(
+                follow_flow(bus, IPAM.service, self._stream_cache, exclude=is_csr_subject),
+                self._event_recorder.run(),
+                self._config_reloader.run(),
+                self._serve(),
+            )
         finally:
             await self._batcher.close()
             await self._event_recorder.flush()
@@ -142,23 +138,17 @@ class IpamService:
         )
 
     async def _serve(self) -> None:
-        await self._has_leader.wait()  # without a leader, ipam would requeue every message
+        await self._leader_gate.wait()
         [durable] = IPAM.durables
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._waiting_reconciler.run())
-            tasks.create_task(self._garbage_collector.run())
-            consuming = self._dependencies.bus.consume(
-                durable, self._handle, in_flight=self._settings.in_flight
-            )
-            tasks.create_task(consuming)
+        await run_together(
+            self._waiting_reconciler.run(),
+            self._garbage_collector.run(),
+            self._dependencies.bus.consume(durable, self._handle, in_flight=self._settings.in_flight),
+        )
 
     def _get_pause_reason(self) -> str:
         """Return why ipam may write nothing; "" if it may."""
-        if failure := self._event_applier.explain_failure():
-            return failure
-        if self._settings.observe_only:
-            return ""
-        return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
+        return self._event_applier.explain_failure() or self._leader_gate.why_paused()
 
     # ---- wiring of the parts
 
@@ -251,10 +241,7 @@ class IpamService:
 
     def _on_message(self, message: Message) -> None:
         self._event_applier.apply(message)
-        if self._settings.observe_only or (
-            isinstance(message.event, Leading) and not self._stream_cache.is_replaying
-        ):
-            self._has_leader.set()
+        self._leader_gate.on_message(message)
         if isinstance(message.event, SnapshotComplete) and not self._cache_sync.problems():
             self._cluster_view.on_snapshot_complete()
         if isinstance(message.event, NodeObserved):

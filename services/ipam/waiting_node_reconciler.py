@@ -12,6 +12,8 @@ from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics
+from libs.common.service.name_queue import NameQueue
+from libs.common.service.run_together import run_together
 from services.ipam.node_event_recorder import NOT_AVAILABLE, NodeEventRecorder
 from services.ipam.pool_selection import Pool
 from services.ipam.waiting_nodes import WaitingNodes
@@ -33,15 +35,12 @@ class WaitingNodeReconciler:
     clock: Callable[[], float]  # monotonic, in seconds
 
     def __post_init__(self) -> None:
-        self._queued: dict[str, None] = {}
-        self._wakeup = asyncio.Event()
+        self._queue = NameQueue()
         self._pools_tried_at: float | None = None
 
     def enqueue(self, names: Iterable[str]) -> None:
         """Retry these Nodes soon."""
-        self._queued.update(dict.fromkeys(names))
-        if self._queued:
-            self._wakeup.set()
+        self._queue.add(names)
 
     def enqueue_all(self) -> None:
         """Retry all waiting Nodes, after a change that may concern each of them."""
@@ -53,23 +52,12 @@ class WaitingNodeReconciler:
 
     def reset(self) -> None:
         """Drop the queue, after the stream was replaced."""
-        self._queued.clear()
+        self._queue.clear()
 
     async def run(self) -> None:
         """Run the workers and the periodic checks until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(_WORKERS):
-                tasks.create_task(self._retry_queued())
-            tasks.create_task(self._run_passes())
-
-    async def _retry_queued(self) -> None:
-        while True:
-            await self._wakeup.wait()
-            while self._queued:
-                name = next(iter(self._queued))
-                del self._queued[name]
-                await self._retry(name)
-            self._wakeup.clear()
+        workers = (self._queue.work(self._retry) for _ in range(_WORKERS))
+        await run_together(*workers, self._run_passes())
 
     async def _retry(self, name: str) -> None:
         message = self.stream_cache.get(f"{ENRICHED_NODE}.{name}")

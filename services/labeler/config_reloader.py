@@ -13,7 +13,6 @@ from libs.common.contract.services import LABELER
 from libs.common.kube.event_recorder import EventWriter
 from libs.common.kube.latest_event_recorder import LatestEventRecorder
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
-from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.labeler.plan import ClusterConfig
 from services.labeler.settings import InvalidConfigError, LabelerSettings
 
@@ -37,16 +36,13 @@ class ConfigReloader:
         """Start with the file of `settings`; `on_change` is called after each accepted change."""
         self._settings = settings
         self._on_change = on_change
-        self._event_recorder = LatestEventRecorder(kube, now=now, random=random)
         events = ConfigEvents(
-            recorder=self._event_recorder,
+            recorder=LatestEventRecorder(kube, now=now, random=random),
             component=_COMPONENT,
             accepted="CloudConfigAccepted",
             rejected="CloudConfigRejected",
         )
-        self._status = CloudConfigStatus(
-            LABELER.service, now=now, events=None if settings.observe_only else events
-        )
+        self._status = CloudConfigStatus(LABELER.service, settings, now=now, events=events)
         self._current = settings.config
         self._pending: CloudConfig | CloudConfigError | None = None
         self._has_pending = asyncio.Event()
@@ -61,16 +57,7 @@ class ConfigReloader:
 
     async def run(self) -> None:
         """Poll the file until cancelled; return at once if no file is configured."""
-        if self._settings.cloud_config is None:
-            return
-        self._status.export()
-        file = CloudConfigReloader(self._settings.cloud_config, self._settings.file)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(
-                file.watch(self._on_file_changed, poll_seconds=self._settings.cloud_config_poll_seconds)
-            )
-            tasks.create_task(self._process_changes())
-            tasks.create_task(self._event_recorder.run())
+        await self._status.follow(self._on_file_changed, self._process_changes)
 
     def _on_file_changed(self, found: CloudConfig | CloudConfigError) -> None:
         self._pending = found

@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.observability import metrics
+from libs.common.service.name_queue import NameQueue
+from libs.common.service.run_together import run_together
 from services.lifecycle.node_index import NodeIndex
 from services.lifecycle.on_node_enriched import OnNodeEnriched
 
@@ -25,21 +27,17 @@ class NodeReconciler:
     requeue_interval_seconds: float
 
     def __post_init__(self) -> None:
-        self._queue: dict[str, None] = {}
+        self._queue = NameQueue()
         self._retries: set[str] = set()
-        self._wakeup = asyncio.Event()
 
     async def run(self) -> None:
         """Run until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._run_worker())
-            tasks.create_task(self._run_requeue())
+        await run_together(self._queue.work(self._reconcile), self._run_requeue())
 
     def enqueue(self, name: str) -> None:
         """Reconcile this Node soon, if it needs that."""
         if self.on_node_enriched.needs_reconcile(name):
-            self._queue[name] = None
-            self._wakeup.set()
+            self._queue.add([name])
 
     def enqueue_all(self) -> None:
         """Reconcile every Node that needs it."""
@@ -59,15 +57,6 @@ class NodeReconciler:
         """Drop everything, after the stream was replaced."""
         self._queue.clear()
         self._retries.clear()
-
-    async def _run_worker(self) -> None:
-        while True:
-            await self._wakeup.wait()
-            while self._queue:
-                name = next(iter(self._queue))
-                del self._queue[name]
-                await self._reconcile(name)
-            self._wakeup.clear()
 
     async def _run_requeue(self) -> None:
         while True:

@@ -1,6 +1,5 @@
 """lifecycle: follows the flow, holds its own Lease, and deletes Nodes whose machines are proven gone."""
 
-import asyncio
 from datetime import timedelta
 
 from libs.common.bus.decision_publisher import DecisionPublisher
@@ -19,8 +18,9 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject, object_name_in
 from libs.common.kube.api import KubeApi
-from libs.common.kube.lease_lock import LeaseLock
+from libs.common.service.build_lease_lock import build_lease_lock
 from libs.common.service.config_reload import OwnershipReloader
+from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.lifecycle.decide import Delete, DeletionCase, Keep, ReplicaStatus, decide, explain_exclusion
 from services.lifecycle.deletion_budget import DeletionBudget, InMemoryDeletionBudget, LeaseDeletionBudget
@@ -57,18 +57,16 @@ class LifecycleService:
         kube = dependencies.require_kube()
         self._lease_client = kube.with_own_connections(connections=_MAX_LEASE_CONNECTIONS)
         self._leader_elector = LeaderElector(
-            self._make_lock() if settings.uses_lease else None,
+            build_lease_lock(self._lease_client, settings, dependencies) if settings.uses_lease else None,
             on_started_leading=self._restart_evidence,
             retry_seconds=settings.retry_period_seconds,
             clock=dependencies.monotonic,
             jitter=dependencies.random.random,
         )
         self._ownership_reloader = OwnershipReloader(
-            settings.cloud_config,
-            settings.file,
+            settings,
             service=LIFECYCLE.service,
             controller=NODE_LIFECYCLE,
-            poll_seconds=settings.cloud_config_poll_seconds,
             on_change=self._enqueue_all,
             now=dependencies.now,
         )
@@ -87,15 +85,14 @@ class LifecycleService:
     async def run(self) -> None:
         """Run until cancelled. A deletion in flight may still happen, and it is counted."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                following = follow_flow(
-                    self._dependencies.bus, LIFECYCLE.service, self._stream_cache, exclude=is_csr_subject
-                )
-                tasks.create_task(following)
-                tasks.create_task(self._leader_elector.run())
-                tasks.create_task(self._ownership_reloader.run())
-                tasks.create_task(self._event_recorder.run())
-                tasks.create_task(self._reconciler.run())
+            bus = self._dependencies.bus
+            await run_together(
+                follow_flow(bus, LIFECYCLE.service, self._stream_cache, exclude=is_csr_subject),
+                self._leader_elector.run(),
+                self._ownership_reloader.run(),
+                self._event_recorder.run(),
+                self._reconciler.run(),
+            )
         finally:
             await self._event_recorder.flush()
             await self._lease_client.close()
@@ -146,19 +143,6 @@ class LifecycleService:
     def _is_foreign(self, name: str) -> bool:
         node = self._node_index.get_node(name)
         return node is not None and bool(explain_exclusion(self._ownership_reloader.ownership(), node))
-
-    def _make_lock(self) -> LeaseLock:
-        settings = self._settings
-        return LeaseLock(
-            self._lease_client,
-            namespace=settings.lease_namespace,
-            name=settings.lease_name,
-            identity=self._dependencies.identity,
-            now=self._dependencies.now,
-            clock=self._dependencies.monotonic,
-            duration_seconds=int(settings.lease_duration_seconds),
-            renew_deadline_seconds=settings.renew_deadline_seconds,
-        )
 
     def _make_budget(self) -> DeletionBudget:
         settings, now = self._settings, self._dependencies.now

@@ -126,11 +126,7 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """Return the invalid and contradictory settings, by the rules of client-go."""
-        found = validate_lease_times(
-            duration=self.lease_duration_seconds,
-            renew_deadline=self.renew_deadline_seconds,
-            retry_period=self.retry_period_seconds,
-        )
+        found = validate_lease_times(self)
         if self.lease_name in ("", WATCHER_LEASE_NAME):
             why = "the name of the watcher's Lease" if self.lease_name else "an empty name"
             found.append(f"--lifecycle-lease-name is {self.lease_name!r}, {why}")

@@ -1,6 +1,5 @@
 """The watcher service: a candidate for leadership; the leader publishes the state of the cluster."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -12,9 +11,10 @@ from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE
 from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
-from libs.common.kube.lease_lock import LeaseLock
 from libs.common.kube.objects import Resource, UnreadableObject
 from libs.common.kube.reflector import Reflector
+from libs.common.service.build_lease_lock import build_lease_lock
+from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.watcher.bus_reachability import BusReachability
 from services.watcher.informer import ObjectSourceFactory, ObjectSources
@@ -72,12 +72,10 @@ class WatcherService:
     async def run(self) -> None:
         """Wait for leadership, lead, and release the Lease at the end."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                following = follow_flow(
-                    self._dependencies.bus, WATCHER.service, self._published, exclude=_is_enriched
-                )
-                tasks.create_task(following)
-                await self._lead()
+            bus = self._dependencies.bus
+            await run_together(
+                follow_flow(bus, WATCHER.service, self._published, exclude=_is_enriched), self._lead()
+            )
         except* LeadershipLost as lost:
             raise _root_cause(lost) from None
         finally:
@@ -164,18 +162,8 @@ class WatcherService:
                 retry_seconds=settings.retry_period_seconds,
                 silence_seconds=settings.renew_deadline_seconds,
             )
-        lock = LeaseLock(
-            self._get_watch_client(),
-            namespace=settings.lease_namespace,
-            name=settings.lease_name,
-            identity=parts.identity,
-            now=parts.now,
-            clock=parts.monotonic,
-            duration_seconds=int(settings.lease_duration_seconds),
-            renew_deadline_seconds=settings.renew_deadline_seconds,
-        )
         return LeaseElector(
-            lock,
+            build_lease_lock(self._get_watch_client(), settings, parts),
             retry_seconds=settings.retry_period_seconds,
             clock=parts.monotonic,
             jitter=parts.random.random,

@@ -63,9 +63,4 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """Return contradictory settings, by the rules of client-go."""
-        found = validate_lease_times(
-            duration=self.lease_duration_seconds,
-            renew_deadline=self.renew_deadline_seconds,
-            retry_period=self.retry_period_seconds,
-        )
-        return tuple(found)
+        return tuple(validate_lease_times(self))

@@ -1,10 +1,9 @@
 """Reloads of --cloud-config: the status of each service, and the reload of the ownership section."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +12,8 @@ from libs.common.cloud_config.model import CloudConfig, Ownership
 from libs.common.kube.events import ObjectEvent
 from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
 from libs.common.observability import metrics
-from libs.common.settings.cloud_config_reloader import CloudConfigReloader
+from libs.common.service.run_together import run_together
+from libs.common.settings.cloud_config_reloader import CloudConfigReloader, CloudConfigSettings
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +33,18 @@ class CloudConfigStatus:
     """The time of the last accepted file, and the mistakes of a newer rejected one."""
 
     def __init__(
-        self, service: str, *, now: Callable[[], datetime], events: ConfigEvents | None = None
+        self,
+        service: str,
+        settings: CloudConfigSettings,
+        *,
+        now: Callable[[], datetime],
+        events: ConfigEvents | None = None,
     ) -> None:
         """The file was accepted at startup. Without `events`, only metrics, log and problems report."""
         self._service = service
+        self._settings = settings
         self._now = now
-        self._events = events
+        self._events = None if settings.observe_only else events
         self._loaded_at = now()
         self._mistakes: tuple[str, ...] = ()
 
@@ -51,8 +57,24 @@ class CloudConfigStatus:
         """Return the mistakes of the rejected file, as one sentence."""
         return (self._summarize(),) if self._mistakes else ()
 
-    def export(self) -> None:
-        """Set the gauges; call it once a file is configured."""
+    async def follow(
+        self,
+        on_change: Callable[[CloudConfig | CloudConfigError], None],
+        *periodic: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Poll the file until cancelled, and run `periodic` meanwhile; return at once without a file."""
+        settings = self._settings
+        if settings.cloud_config is None:
+            return
+        self._export()
+        file = CloudConfigReloader(settings.cloud_config, settings.file)
+        await run_together(
+            file.watch(on_change, poll_seconds=settings.cloud_config_poll_seconds),
+            *((self._events.recorder.run(),) if self._events is not None else ()),
+            *(run() for run in periodic),
+        )
+
+    def _export(self) -> None:
         metrics.RULES_RELOAD_SUCCESS.labels(self._service).set(not self._mistakes)
         metrics.RULES_LAST_RELOAD.labels(self._service).set(self._loaded_at.timestamp())
 
@@ -60,14 +82,14 @@ class CloudConfigStatus:
         """Record an accepted file; `text` is the message of the Event after a rejection."""
         was_rejected, self._mistakes = bool(self._mistakes), ()
         self._loaded_at = self._now()
-        self.export()
+        self._export()
         if was_rejected and self._events is not None:
             self._record(self._events, self._events.accepted, text)
 
     def reject(self, mistakes: tuple[str, ...]) -> None:
         """Record a rejected file; the last accepted one stays in use."""
         self._mistakes = mistakes
-        self.export()
+        self._export()
         metrics.RULES_RELOAD_ERRORS.labels(self._service).inc()
         more = len(mistakes) - _MAX_LOGGED_MISTAKES
         shown = "; ".join(mistakes[:_MAX_LOGGED_MISTAKES]) + (f"; and {more} more" if more > 0 else "")
@@ -101,23 +123,18 @@ class OwnershipReloader:
 
     def __init__(
         self,
-        path: Path | None,
-        initial_config: CloudConfig,
+        settings: CloudConfigSettings,
         *,
         service: str,
         controller: str,
-        poll_seconds: float,
         on_change: Callable[[], None],
         now: Callable[[], datetime],
     ) -> None:
-        """`initial_config` is the file at startup. `on_change` is called when the ownership changes."""
-        self._path = path
-        self._initial_config = initial_config
+        """`on_change` is called when the ownership changes."""
         self._controller = controller
-        self._poll_seconds = poll_seconds
         self._on_change = on_change
-        self._ownership = initial_config.ownership.for_controller(controller)
-        self._status = CloudConfigStatus(service, now=now)
+        self._ownership = settings.file.ownership.for_controller(controller)
+        self._status = CloudConfigStatus(service, settings, now=now)
 
     def ownership(self) -> Ownership:
         """Return the current ownership."""
@@ -129,11 +146,7 @@ class OwnershipReloader:
 
     async def run(self) -> None:
         """Poll the file until cancelled; return at once if no file is configured."""
-        if self._path is None:
-            return
-        self._status.export()
-        file = CloudConfigReloader(self._path, self._initial_config)
-        await file.watch(self._apply, poll_seconds=self._poll_seconds)
+        await self._status.follow(self._apply)
 
     def _apply(self, found: CloudConfig | CloudConfigError) -> None:
         if isinstance(found, CloudConfigError):

@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -14,6 +14,19 @@ from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.safe_yaml import MAX_BYTES
 
 _POLL_SECONDS: Final = 1.0
+
+
+class CloudConfigSettings(Protocol):
+    """The settings of a service that follows the file."""
+
+    @property
+    def cloud_config(self) -> Path | None: ...
+    @property
+    def file(self) -> CloudConfig: ...  # the content at startup
+    @property
+    def cloud_config_poll_seconds(self) -> float: ...
+    @property
+    def observe_only(self) -> bool: ...
 
 
 class UnreadableFile(msgspec.Struct, frozen=True):
