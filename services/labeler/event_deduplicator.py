@@ -1,42 +1,26 @@
-"""Remembers published decisions and notices for the lifetime of a Node, so that a resync repeats none."""
+"""Remembers published notices for the lifetime of a Node, so that a resync repeats none."""
 
 from typing import Final
 
 import msgspec
 
-from libs.common.contract.events import Decided
-from services.labeler.plan import IN_SYNC_REASON, Notice
+from services.labeler.plan import Notice
 
 MAX_NOTICES: Final = 32  # per Node: a machine whose report changes at each poll must not fill the memory
-_WRITTEN_OUTCOMES: Final = frozenset({"initialized", "updated"})
 
 
 class _NodeHistory(msgspec.Struct):
     uid: str
-    last_decision: Decided | None = None
     notices: dict[Notice, None] = msgspec.field(default_factory=dict)  # oldest first
     rules_generation: int = 0  # the generation of the rules that caused these notices
 
 
 class EventDeduplicator:
-    """Remembers by Node the last published decision and the published notices."""
+    """Remembers the published notices of each Node."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _NodeHistory] = {}
         self._rules_generation = 0
-
-    def is_new_decision(self, decided: Decided) -> bool:
-        """Return whether this decision differs from the last one about the Node."""
-        last = self._history_of(decided.name, decided.uid).last_decision
-        if last is None:
-            return True
-        if last.outcome in _WRITTEN_OUTCOMES and decided.reason.startswith(IN_SYNC_REASON):
-            return False  # the event only reports the labeler's own write
-        return msgspec.structs.replace(decided, decided_at=last.decided_at) != last
-
-    def record_decision(self, decided: Decided) -> None:
-        """Remember a published decision."""
-        self._history_of(decided.name, decided.uid).last_decision = decided
 
     def select_new_notices(self, name: str, uid: str, notices: tuple[Notice, ...]) -> tuple[Notice, ...]:
         """Return the notices that have not been published yet."""

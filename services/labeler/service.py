@@ -1,16 +1,16 @@
 """The labeler service: consumes enriched Nodes, follows the flow and writes to Nodes."""
 
-import asyncio
 import logging
 
-from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import Leading, NodeGone, NodeObserved
+from libs.common.contract.events import NodeGone, NodeObserved
 from libs.common.contract.node import Node
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject
+from libs.common.service.leader_gate import LeaderGate
+from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
@@ -35,12 +35,16 @@ class LabelerService:
     def __init__(self, dependencies: Dependencies, settings: LabelerSettings) -> None:
         self._dependencies = dependencies
         self._settings = settings
-        self._leader_seen = asyncio.Event()
         self._uninitialized_nodes = UninitializedNodes()
         self._stream_cache = StreamCache(
             clock=dependencies.monotonic,
             on_message=self._on_message,
             on_stream_replaced=self._on_stream_replaced,
+        )
+        self._leader_gate = LeaderGate(
+            self._stream_cache,
+            observe_only=settings.observe_only,
+            max_silence_seconds=settings.leader_silence_seconds,
         )
         self._deduplicator = deduplicator = EventDeduplicator()
         self._mutation_cache = MutationCache(dependencies.monotonic)
@@ -54,8 +58,8 @@ class LabelerService:
             is_foreign=self._is_foreign,
         )
         self._events = nodes.events
-        decisions = NodeDecisionPublisher(
-            dependencies.bus, deduplicator, now=dependencies.now, observe_only=observe_only
+        self._decisions = NodeDecisionPublisher(
+            dependencies.bus, now=dependencies.now, observe_only=observe_only
         )
         self._config_reloader = ConfigReloader(
             settings,
@@ -69,10 +73,10 @@ class LabelerService:
             stream_cache=self._stream_cache,
             mutation_cache=self._mutation_cache,
             node_writer=nodes,
-            decision_publisher=decisions,
+            decision_publisher=self._decisions,
             uninitialized_nodes=self._uninitialized_nodes,
             config=self._config_reloader.current,
-            why_paused=self._why_paused,
+            why_paused=self._leader_gate.why_paused,
             clock=dependencies.monotonic,
         )
         self._uninitialized_node_monitor = UninitializedNodeMonitor(
@@ -80,19 +84,13 @@ class LabelerService:
             mutation_cache=self._mutation_cache,
             uninitialized_nodes=self._uninitialized_nodes,
             node_writer=nodes,
-            decision_publisher=decisions,
+            decision_publisher=self._decisions,
             config=self._config_reloader.current,
-            why_paused=self._why_paused,
+            why_paused=self._leader_gate.why_paused,
             clock=dependencies.monotonic,
             random=dependencies.random,
         )
-        self._middleware = ConsumerMiddleware(
-            LABELER.service,
-            "node",
-            system=dependencies.bus.system,
-            clock=dependencies.monotonic,
-            random=dependencies.random,
-        )
+        self._middleware = dependencies.consumer_middleware(LABELER, "node")
         self._rollout = self._make_rollout(dependencies, settings)
 
     async def run(self) -> None:
@@ -100,22 +98,21 @@ class LabelerService:
         # The file may have changed while no replica ran, and acknowledged messages are not redelivered.
         self._rollout.request("the labeler has started")
         try:
-            async with asyncio.TaskGroup() as tasks:
-                following = follow_flow(
-                    self._dependencies.bus, LABELER.service, self._stream_cache, exclude=is_csr_subject
-                )
-                tasks.create_task(following)
-                tasks.create_task(self._uninitialized_node_monitor.run())
-                tasks.create_task(self._config_reloader.run())
-                tasks.create_task(self._rollout.run())
-                tasks.create_task(self._events.run())
-                tasks.create_task(self._consume())
+            bus = self._dependencies.bus
+            await run_together(
+                follow_flow(bus, LABELER.service, self._stream_cache, exclude=is_csr_subject),
+                self._uninitialized_node_monitor.run(),
+                self._config_reloader.run(),
+                self._rollout.run(),
+                self._events.run(),
+                self._consume(),
+            )
         finally:
             await self._events.flush()
 
     def problems(self) -> tuple[str, ...]:
         """Return the reasons why this replica writes nothing, or not everything."""
-        paused = self._why_paused()
+        paused = self._leader_gate.why_paused()
         return (
             *self._stream_cache.problems(),
             *((paused,) if paused else ()),
@@ -129,7 +126,7 @@ class LabelerService:
             middleware=self._middleware,
             handler=self._on_node_enriched,
             publish_dead_letter=dependencies.bus.publish,
-            why_paused=self._why_paused,
+            why_paused=self._leader_gate.why_paused,
             in_flight=settings.in_flight,
             spread_seconds=settings.rollout_spread_seconds,
             clock=dependencies.monotonic,
@@ -138,7 +135,7 @@ class LabelerService:
         )
 
     async def _consume(self) -> None:
-        await self._leader_seen.wait()  # without a leader, the handler would fail each message
+        await self._leader_gate.wait()
         [durable] = LABELER.durables
         handle = self._middleware.wrap(self._on_node_enriched)
         await self._dependencies.bus.consume(durable, handle, in_flight=self._settings.in_flight)
@@ -148,15 +145,14 @@ class LabelerService:
         self._mutation_cache.apply(message.event)
         if isinstance(message.event, NodeGone):
             self._deduplicator.forget(message.event.name)
+            self._decisions.forget(message.event.name)
             self._on_node_enriched.forget(message.event.name)
-        if self._settings.observe_only or (
-            isinstance(message.event, Leading) and not self._stream_cache.is_replaying
-        ):
-            self._leader_seen.set()
+        self._leader_gate.on_message(message)
 
     def _on_stream_replaced(self) -> None:
         self._uninitialized_nodes.clear()
         self._on_node_enriched.forget_all()
+        self._decisions.forget_all()
 
     def _on_config_changed(self) -> None:
         self._deduplicator.on_rules_changed()
@@ -183,12 +179,6 @@ class LabelerService:
             # Operators write the rules that this evaluates: a Node whose evaluation fails is not written.
             log.exception("ownership evaluation failed", extra={"node": node.name})
             return True
-
-    def _why_paused(self) -> str:
-        """Return why this replica must not write now, or ""."""
-        if self._settings.observe_only:
-            return ""
-        return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.leader_silence_seconds)
 
 
 LABELER_DEFINITION = ServiceDefinition(spec=LABELER, settings=LabelerSettings, build=LabelerService)

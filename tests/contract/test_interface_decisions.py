@@ -17,7 +17,6 @@ from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import subject_of
 from services.csr.decide import decide
 from services.csr.request_evaluator import SkipRequest
-from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.plan import ClusterConfig, Plan, PlanOutcome, plan_node, plan_unreachable_node
 from tests.builders import NOW, make_csr_enriched, make_facts, make_node
@@ -58,7 +57,7 @@ class Recorder:
 
 async def published(plan: Plan, *, observe_only: bool = False) -> dict[str, Any]:
     bus = Recorder()
-    decisions = NodeDecisionPublisher(bus, EventDeduplicator(), now=lambda: NOW, observe_only=observe_only)  # type: ignore[arg-type]  # only publishes
+    decisions = NodeDecisionPublisher(bus, now=lambda: NOW, observe_only=observe_only)  # type: ignore[arg-type]  # only publishes
     await decisions.publish(make_node(), plan)
     [decided] = bus.published
     assert isinstance(decided, Decided)

@@ -70,9 +70,7 @@ class Stage:
             mutation_cache=self.answers,
             uninitialized_nodes=self.waiting,
             node_writer=self.nodes,
-            decision_publisher=NodeDecisionPublisher(
-                flow.bus, told, now=self.clock.now, observe_only=observe_only
-            ),
+            decision_publisher=NodeDecisionPublisher(flow.bus, now=self.clock.now, observe_only=observe_only),
             config=lambda: config,
             why_paused=lambda: self.paused,
             clock=self.clock,

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
+import msgspec
+
 from libs.common.bus.protocol import MAX_MESSAGE_AGE, Bus, BusError
 from libs.common.contract.events import Decided
 from libs.common.observability import telemetry
@@ -35,25 +37,32 @@ class DecisionPublisher:
         kind: Literal["node", "csr"],
         now: Callable[[], datetime],
         outcome_aliases: Mapping[str, str],
+        is_own_write: Callable[[Decided, Decided], bool] = lambda last, decided: False,
     ) -> None:
-        """`outcome_aliases` replaces outcomes: "would-..." where the service writes nothing."""
+        """`outcome_aliases` replaces outcomes: "would-..." where the service writes nothing.
+
+        `is_own_write` returns whether a decision only reports the write of the last one.
+        """
         self._bus = bus
         self._service = service
         self._kind = kind
         self._now = now
         self._outcome_aliases = outcome_aliases
-        self._published: dict[str, tuple[tuple[str, str, str], datetime]] = {}  # name -> decision, time
+        self._is_own_write = is_own_write
+        self._published: dict[str, Decided] = {}  # by name
 
     async def publish(
-        self, regarding: DecisionObject, outcome: str, reason: str, *, changes: tuple[str, ...] = ()
+        self,
+        regarding: DecisionObject,
+        outcome: str,
+        reason: str,
+        *,
+        changes: tuple[str, ...] = (),
+        next_check_at: datetime | None = None,
     ) -> None:
         """Publish the decision unless it is unchanged. After a failure the next decision is published."""
         outcome = self._outcome_aliases.get(outcome, outcome)
         telemetry.annotate(outcome=outcome, reason=reason)
-        decision, now = (regarding.uid, outcome, reason), self._now()
-        published, at = self._published.get(regarding.name, (None, now))
-        if published == decision and abs(now - at) < _REPUBLISH_AFTER:
-            return
         decided = Decided(
             service=self._service,
             kind=self._kind,
@@ -61,9 +70,12 @@ class DecisionPublisher:
             uid=regarding.uid,
             outcome=outcome,
             reason=reason,
-            decided_at=now,
+            decided_at=self._now(),
+            next_check_at=next_check_at,
             changes=changes,
         )
+        if self._is_known(decided):
+            return
         try:
             await self._bus.publish(decided, headers=telemetry.outgoing_headers())
         except BusError as error:
@@ -71,9 +83,18 @@ class DecisionPublisher:
             fields = {self._kind: regarding.name, "error": str(error)}
             log.warning("publish of decision failed", extra=fields)
             return
-        self._published[regarding.name] = (decision, now)
+        self._published[regarding.name] = decided
         if len(self._published) > _MAX_REMEMBERED:
             del self._published[next(iter(self._published))]
+
+    def _is_known(self, decided: Decided) -> bool:
+        """Whether the stream contains that decision; one without changes repeats one with changes."""
+        last = self._published.get(decided.name)
+        if last is None or abs(decided.decided_at - last.decided_at) >= _REPUBLISH_AFTER:
+            return False
+        changes = decided.changes or last.changes
+        repeat = msgspec.structs.replace(decided, decided_at=last.decided_at, changes=changes)
+        return repeat == last or (decided.uid == last.uid and self._is_own_write(last, decided))
 
     def forget(self, name: str) -> None:
         """Forget the decision about a deleted object."""

@@ -1,6 +1,5 @@
 """The blocker of a waiting Node: one per cause, and one report for a shared cause."""
 
-from datetime import timedelta
 from typing import get_args
 
 import msgspec
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.events import Decided, NodeEnriched, NodeUnreachable
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.node_patch import NodeChanges
@@ -24,7 +23,7 @@ from services.labeler.blocker import (
 )
 from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import select_latest_node
-from services.labeler.plan import IN_SYNC_REASON, ClusterConfig, Notice, plan_unreachable_node
+from services.labeler.plan import ClusterConfig, Notice, plan_unreachable_node
 from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
 from services.labeler.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
@@ -36,7 +35,6 @@ from services.labeler.uninitialized_nodes import (
     find_shared_blocker,
 )
 from tests.builders import (
-    NOW,
     make_facts,
     make_message,
     make_node,
@@ -303,48 +301,7 @@ def test_a_node_that_is_gone_or_another_one_by_now_has_no_view():
     )
 
 
-# ---- deduplication
-
-
-def decided(outcome="initialized", reason="r", uid="uid-1", **fields) -> Decided:
-    return Decided(
-        service="labeler", kind="node", name="web-1", uid=uid, outcome=outcome, reason=reason,
-        decided_at=NOW, **fields,
-    )  # fmt: skip
-
-
-def test_a_decision_is_news_once():
-    told = EventDeduplicator()
-    assert told.is_new_decision(decided())
-    told.record_decision(decided())
-    later = msgspec.structs.replace(decided(), decided_at=NOW + timedelta(hours=1))
-    assert not told.is_new_decision(later)
-    assert told.is_new_decision(decided(reason="another"))
-    assert told.is_new_decision(decided(uid="uid-2"))
-
-
-def test_our_own_write_that_comes_back_is_no_news():
-    told = EventDeduplicator()
-    told.record_decision(decided())
-    assert not told.is_new_decision(decided("unchanged", IN_SYNC_REASON))
-    told.record_decision(decided("blocked", "no"))
-    assert told.is_new_decision(decided("unchanged", IN_SYNC_REASON))
-
-
-def test_a_machine_that_falls_silent_is_news_and_so_is_its_return():
-    told = EventDeduplicator()
-    silent = decided("unchanged", "left as it is: connection refused")
-    told.record_decision(decided())
-    assert told.is_new_decision(silent)
-    told.record_decision(silent)
-    assert not told.is_new_decision(silent)
-    assert told.is_new_decision(decided("unchanged", IN_SYNC_REASON))
-
-
-def test_the_next_try_of_a_blocked_node_is_news():
-    told = EventDeduplicator()
-    told.record_decision(decided("blocked", next_check_at=NOW))
-    assert told.is_new_decision(decided("blocked", next_check_at=NOW + timedelta(seconds=1)))
+# ---- notices
 
 
 def test_a_notice_is_given_once_to_each_node():
