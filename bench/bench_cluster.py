@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.bench_options import Mode
+from bench.message_counts import MessageCounts, read_message_counts
 from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES
 from libs.testbed.child_process import ChildProcess, make_directory
@@ -21,7 +22,9 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ROOT, ServiceProcesses
 
 PROFILE_DIRECTORY = "TALOS_CCM_BENCH_PROFILES"
-_PROFILED_FOLDER = Path(__file__).parent / "profiled"  # its sitecustomize profiles the process that finds it
+COUNT_DIRECTORY = "TALOS_CCM_BENCH_COUNTS"
+# Its sitecustomize counts and profiles in the process that finds it.
+_INSTRUMENTED_FOLDER = Path(__file__).parent / "instrumented"
 
 _QUIET_SECONDS = 1.0
 
@@ -58,10 +61,17 @@ class BenchServices(NamedTuple):
     services: ServiceProcesses
     nats: NatsServer | None
     start_seconds: float  # from starting the processes until all are ready
+    counts: Path  # the directory with a file of each process, which counts the messages applied by caches
 
     def list_processes(self) -> Mapping[str, ChildProcess]:
         """Our processes by name."""
         return self.services.children
+
+    def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts:
+        """What the processes have done so far; `pages` are their metrics."""
+        children = self.services.children.values()
+        applied = (self.counts / str(child.pid) for child in children)
+        return read_message_counts(pages.values(), applied, (child.log for child in children))
 
 
 @contextlib.asynccontextmanager
@@ -94,6 +104,7 @@ async def start_services(
     If one exits without `services.kill`, the body ends with an exception group of ChildExited.
     """
     run_dir = stage.run_dir / name
+    counts = make_directory(run_dir / "counts")
     async with contextlib.AsyncExitStack() as stack:
         nats = None
         if mode != "all-in-one-memory":
@@ -111,7 +122,7 @@ async def start_services(
             own_flags=own_flags,
             wirings=wirings,
             replicas=replicas,
-            env=_build_environment(profiles),
+            env=_build_environment(counts, profiles),
         )
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
@@ -121,18 +132,17 @@ async def start_services(
                 child.process.send_signal(signal.SIGUSR2)
         async with asyncio.TaskGroup() as group:  # a service that exits cancels the measurement
             watching = group.create_task(services.wait_for_exit())
-            yield BenchServices(mode, services, nats, start_seconds)
+            yield BenchServices(mode, services, nats, start_seconds, counts)
             watching.cancel()
 
 
-def _build_environment(profiles: Path | None) -> dict[str, str]:
-    compiled = {
-        "PYTHONDONTWRITEBYTECODE": ""
-    }  # compile modules, as in an image; otherwise compiling dominates the start
-    if profiles is None:
-        return compiled
-    path = os.pathsep.join((str(_PROFILED_FOLDER), str(ROOT)))
-    return compiled | {"PYTHONPATH": path, PROFILE_DIRECTORY: str(profiles)}
+def _build_environment(counts: Path, profiles: Path | None) -> dict[str, str]:
+    environment = {
+        "PYTHONDONTWRITEBYTECODE": "",  # compile modules, as in an image; else compiling dominates the start
+        "PYTHONPATH": os.pathsep.join((str(_INSTRUMENTED_FOLDER), str(ROOT))),
+        COUNT_DIRECTORY: str(counts),
+    }
+    return environment if profiles is None else environment | {PROFILE_DIRECTORY: str(profiles)}
 
 
 async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20) -> bool:

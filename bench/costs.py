@@ -9,6 +9,7 @@ import msgspec
 
 from bench import event_loop_lag
 from bench.bench_cluster import BenchCluster, BenchServices, is_own_user
+from bench.message_counts import MessageCounts
 from libs.testbed.service_processes import ProcessUsage, measure_process_usage
 
 Figures = dict[str, float]
@@ -23,6 +24,7 @@ class CostReading(msgspec.Struct, frozen=True, kw_only=True):
     audit: int
     usage: dict[str, ProcessUsage]
     loop_lag: dict[str, event_loop_lag.Histogram]
+    messages: MessageCounts | None  # None without our services
 
 
 async def read_costs(stage: BenchCluster, controlled: BenchServices | None) -> CostReading:
@@ -37,6 +39,7 @@ async def read_costs(stage: BenchCluster, controlled: BenchServices | None) -> C
         audit=stage.control_plane.audit_mark(),
         usage=read_usage(stage, controlled),
         loop_lag={name: event_loop_lag.parse_histogram(page) for name, page in pages.items()},
+        messages=controlled.read_message_counts(pages) if controlled is not None else None,
     )
 
 

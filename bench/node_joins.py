@@ -9,6 +9,7 @@ from bench.figures import Figures, compute_issued_figures, compute_join_figures,
 from bench.fleet import make_fleet
 from bench.loop_speed import measure_speed
 from bench.measurement import Measurement, run_machines
+from bench.message_counts import compute_message_figures
 from bench.pod_cidr_figures import compute_carried_figures, compute_served_figures
 from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets_in_go import GoJoinBatch, GoNodeJoin
@@ -76,14 +77,17 @@ async def _compute_figures(
     stage: BenchCluster, controlled: BenchServices, before: costs.CostReading, joins: GoJoinBatch
 ) -> Figures:
     after, nodes = await costs.read_costs(stage, controlled), len(joins.nodes)
+    calls = await costs.count_calls(stage)
     figures = (
         compute_untainted_figures(joins.nodes)
         | _compute_certificate_figures(joins.nodes)
         | compute_join_figures(joins.nodes)
         | costs.compute_per_node("Kubernetes", costs.count_requests(stage, before.audit), nodes)
-        | costs.compute_per_node("Talos", await costs.count_calls(stage), nodes)
+        | costs.compute_per_node("Talos", calls, nodes)
         | costs.compute_process_figures(before, after)
     )
+    if before.messages is not None and after.messages is not None:
+        figures |= compute_message_figures(before.messages, after.messages, calls, nodes)
     figures["ours: CPU per node ms"] = 1000 * figures["ours: all CPU s"] / nodes
     figures["context: watch restarts of the observer"] = float(joins.restarts)
     figures["start to ready s"] = controlled.start_seconds

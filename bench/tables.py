@@ -20,6 +20,7 @@ _GROUPS = (
     "heartbeats only",
     "CPU until the last node",
     "approve everything",
+    "per node",
     "Kubernetes",
     "Talos",
     "ours",

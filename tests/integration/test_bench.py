@@ -409,6 +409,19 @@ async def test_no_node_and_no_machine_is_left_behind(stage: BenchCluster):
         stage.machines.get_machine(make_fleet("bench-burst-all-in-one-memory", 1)[0].id)
 
 
+@pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])
+async def test_messages_plans_calls_and_log_lines_of_joining_nodes_are_counted(
+    mode: Mode, stage: BenchCluster
+):
+    figures = (await run_of("burst", mode, stage)).figures
+    assert figures["per node: ... flow.observed.node"] >= 1
+    assert figures["per node: ... flow.enriched.node"] >= 1
+    published = figures["per node: messages published"]
+    assert published <= figures["per node: messages applied by caches"] <= 8 * published
+    for what in ("plans of the labeler", "Talos calls", "Talos streams", "log lines"):
+        assert 1 <= figures[f"per node: {what}"] < 30
+
+
 async def killed_while_measuring(stage: BenchCluster) -> None:
     async with start_services(stage, "all-in-one-memory", "bench-death") as running:
         await running.list_processes()["all-in-one"].kill()
@@ -428,8 +441,8 @@ def test_a_process_told_to_profiles_itself_from_then_on(tmp_path: Path):
         "def after(): return sum(range(10))\n"
         "before(); os.kill(os.getpid(), signal.SIGUSR2); after()\n"
     )
-    profiled = Path(__file__).parents[2] / "bench" / "profiled"
-    environment = os.environ | {"PYTHONPATH": str(profiled), PROFILE_DIRECTORY: str(tmp_path)}
+    instrumented = Path(__file__).parents[2] / "bench" / "instrumented"
+    environment = os.environ | {"PYTHONPATH": str(instrumented), PROFILE_DIRECTORY: str(tmp_path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
     (written,) = tmp_path.iterdir()
     told = format_top_functions(written)

@@ -1,0 +1,85 @@
+"""Python imports this at the start of each service of a bench.
+
+It counts the messages that caches apply, in a file that the bench reads. With a directory for profiles, the
+process also profiles itself from SIGUSR2 on and writes the profile at exit.
+"""
+
+import atexit
+import cProfile
+import mmap
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+_COUNT_BYTES: Final = 8
+# The caches that follow the stream: module -> class. The loop of each bus calls its `apply` per message.
+CACHES: Final = {
+    "libs.common.bus.stream_cache": "StreamCache",
+    "services.watcher.published_state": "PublishedState",
+}
+
+
+class _CountingFinder(MetaPathFinder):
+    """Finds the modules of caches; after their import it counts the calls of `apply`."""
+
+    def __init__(self, counts: memoryview) -> None:
+        self._counts = counts
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in CACHES else None
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_count(module: ModuleType) -> None:
+            execute(module)
+            cache: Any = getattr(module, CACHES[name])
+            cache.apply = _count_calls(cache.apply, self._counts)
+
+        spec.loader.exec_module = execute_and_count  # type: ignore[method-assign]
+        return spec
+
+
+def _count_calls(function: Callable[..., None], counts: memoryview) -> Callable[..., None]:
+    def counted(*arguments: object) -> None:
+        counts[0] += 1
+        function(*arguments)
+
+    return counted
+
+
+def _count_applied(directory: str) -> None:
+    file = Path(directory) / str(os.getpid())
+    file.write_bytes(bytes(_COUNT_BYTES))
+    with file.open("r+b") as opened:
+        counts = memoryview(mmap.mmap(opened.fileno(), _COUNT_BYTES)).cast("Q")
+    sys.meta_path.insert(0, _CountingFinder(counts))
+
+
+def _profile_on_signal(directory: str) -> None:
+    profile = cProfile.Profile(time.process_time)
+    # Python handles signals in the main thread, which also runs the event loop.
+    signal.signal(signal.SIGUSR2, lambda *_: profile.enable())
+
+    def write() -> None:
+        profile.disable()
+        module = next((part for part in sys.orig_argv if part.startswith("services")), "services")
+        name = "all-in-one" if module == "services" else module.removeprefix("services.")
+        profile.dump_stats(Path(directory) / f"{name}.prof")
+
+    atexit.register(write)
+
+
+if "TALOS_CCM_BENCH_COUNTS" in os.environ:
+    _count_applied(os.environ["TALOS_CCM_BENCH_COUNTS"])
+if "TALOS_CCM_BENCH_PROFILES" in os.environ:
+    _profile_on_signal(os.environ["TALOS_CCM_BENCH_PROFILES"])

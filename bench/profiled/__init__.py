@@ -1,1 +1,0 @@
-"""A directory on the PYTHONPATH of processes that profile themselves."""
