@@ -12,6 +12,15 @@ _OURS: Final = "it is this controller's own"
 _CONDITION: Final = "Kubernetes sets and removes it by the condition of the node"
 _CLOUD_PROVIDER: Final = "it is the cloud provider's own"
 
+# Kubernetes' node controllers set and remove these taints while conditions of the node hold.
+CONDITION_TAINTS: Final = (
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/pid-pressure",
+)
 # A prefix includes its slash: talos.dev/x belongs to Talos, mytalos.dev/x does not.
 _PREFIXES: Final[Mapping[str, str]] = {
     "talos.dev/": _TALOS,
@@ -37,12 +46,7 @@ _KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
         "node.cloudprovider.kubernetes.io/talos-ccm-owned": _OURS,
     },
     "taints": {
-        "node.kubernetes.io/not-ready": _CONDITION,
-        "node.kubernetes.io/unreachable": _CONDITION,
-        "node.kubernetes.io/memory-pressure": _CONDITION,
-        "node.kubernetes.io/disk-pressure": _CONDITION,
-        "node.kubernetes.io/network-unavailable": _CONDITION,
-        "node.kubernetes.io/pid-pressure": _CONDITION,
+        **dict.fromkeys(CONDITION_TAINTS, _CONDITION),
         "node.cloudprovider.kubernetes.io/uninitialized": _CLOUD_PROVIDER,
         "node.cloudprovider.kubernetes.io/shutdown": _CLOUD_PROVIDER,
     },

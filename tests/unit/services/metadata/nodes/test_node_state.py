@@ -11,14 +11,22 @@ from hypothesis import strategies as st
 
 from libs.common.contract import events
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
-from libs.common.contract.node import Node, NodeAddress, is_same_node
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint, is_same_node
 from libs.talos.machine_events import WatchSnapshot
 from services.metadata.event_equivalence import has_same_facts
 from services.metadata.nodes.node_state import NodeState, create_state
 from services.metadata.nodes.node_step import NodeStep, PollMachine, decide_node_step
 from services.metadata.object_state import NEVER, ForgetObject, Publication, Publish, Wait, make_observation
 from services.metadata.poll_schedule import PollIntervals, Timing
-from tests.builders import NOW, make_facts, make_message, make_node, make_node_gone, make_node_observed
+from tests.builders import (
+    NOW,
+    UNINITIALIZED,
+    make_facts,
+    make_message,
+    make_node,
+    make_node_gone,
+    make_node_observed,
+)
 
 INTERVALS = PollIntervals()
 T = 1000.0  # now, monotonic
@@ -138,6 +146,58 @@ def test_changed_pod_cidrs_are_published_only_with_the_next_other_change():
     assert isinstance(found, Publish)
     assert isinstance(found.event, events.NodeEnriched)
     assert (found.event.observed_sequence, found.event.node.spec.pod_cidrs) == (9, given)
+
+
+NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+READY = NodeCondition(type="Ready", status="True")
+BLOCKED = NodeCondition(type=BLOCKED_CONDITION, status="True")
+OTHER_ADDRESS = NodeAddress(type="ExternalIP", address="198.51.100.7")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"conditions": (READY,)},
+        {"taints": (UNINITIALIZED, NOT_READY)},
+        {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+        {"annotations": {"csi.volume.kubernetes.io/nodeid": "{}"}},
+    ],
+    ids=["ready", "not-ready-taint", "attach-detach", "csi"],
+)
+def test_a_field_that_no_consumer_plans_from_is_published_with_the_next_other_change(change: dict[str, Any]):
+    known = then_observed(enriched_node(), make_node(**change))
+    assert isinstance(step(known), Wait)
+    known = then_observed(known, make_node(**change, labels={"a": "b"}), sequence=9)
+    found = step(known)
+    assert isinstance(found, Publish)
+    assert isinstance(found.event, events.NodeEnriched)
+    assert (found.event.observed_sequence, found.event.node) == (9, known.node)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"taints": ()},
+        {"taints": (UNINITIALIZED, Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"))},
+        {"labels": {"a": "b"}},
+        {"annotations": {"talos.dev/owned-labels": '["a"]'}},
+        {"provider_id": "talos://metal/10.0.0.5"},
+        {"addresses": (OTHER_ADDRESS,)},
+        {"conditions": (BLOCKED,)},
+        {"system_uuid": UUID},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_field_that_a_consumer_plans_from_is_published_at_once(change: dict[str, Any]):
+    found = step(then_observed(enriched_node(), make_node(**change)))
+    assert isinstance(found, Publish)
+
+
+def test_a_node_that_is_being_deleted_is_published_at_once():
+    node = make_node()
+    metadata = msgspec.structs.replace(node.metadata, deletion_timestamp=NOW)
+    found = step(then_observed(enriched_node(), msgspec.structs.replace(node, metadata=metadata)))
+    assert isinstance(found, Publish)
 
 
 def test_a_poll_with_the_same_facts_is_not_published():
