@@ -12,7 +12,7 @@ from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.objects import decode_answer
-from libs.common.kube.transport import Request
+from libs.common.kube.request import Request
 
 T = TypeVar("T")
 _PAGE: Final = 500

@@ -12,7 +12,7 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.config_maps import ConfigMap
 from libs.common.kube.errors import AlreadyExists, Conflict, NotFound
 from libs.common.kube.objects import decode_answer
-from libs.common.kube.transport import Request
+from libs.common.kube.request import Request
 from services.bootstrap.resource_names import CA
 
 LABELS: Final = {

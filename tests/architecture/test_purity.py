@@ -11,7 +11,8 @@ from tests.architecture.sources import Source, imported_roots, sources
 SHELL = (
     # adapters to outside systems
     r"libs\.common\.kube\.(api|credentials|keepalive_socket|kubeconfig_context|load_kube_config|pod_exec|exec_plugin)",
-    r"libs\.common\.kube\.(lease_lock|reflector|tls|tls_handshake|transport|version_check|(latest_)?event_recorder)",
+    r"libs\.common\.kube\.(http_session|lease_lock|reflector|request_queue|tls|tls_handshake|transport|version_check)",
+    r"libs\.common\.kube\.(web_socket|(latest_)?event_recorder)",
     r"libs\.common\.bus\.nats\.\w+",
     r"libs\.common\.bus\.memory\.(bus|consume_loop)",
     r"libs\.talos\.(api|calls|channel|cluster_name|connection|credentials|http2|machine_watch|session)",

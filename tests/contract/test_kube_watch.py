@@ -1,7 +1,7 @@
 """Lists and watches on a real and a simulated API server: what a reflector relies on."""
 
 from libs.common.kube.api import NODES, KubeApi
-from libs.common.kube.transport import Request
+from libs.common.kube.request import Request
 from libs.common.kube.watch_events import Bookmark, Deleted, ListSnapshot
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from tests.bus_actors import wait_until

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from libs.common.kube.errors import Invalid, KubeError, ServerError, Unreachable
 from libs.common.kube.pod_exec import PROTOCOL, ExecResult, exec_in_pod
-from libs.common.kube.transport import Request
+from libs.common.kube.request import Request
 from tests.kube_loopback import LoopbackServer, open_api
 
 Say = Callable[[web.WebSocketResponse], Awaitable[None]]

@@ -5,7 +5,7 @@ import base64
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from libs.common.kube.errors import (
 )
 from libs.common.kube.events import ObjectEvent, node_reference
 from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
-from libs.common.kube.transport import Request
+from libs.common.kube.request import Request
 from libs.testbed.child_process import allocate_port
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
@@ -338,7 +338,7 @@ async def test_a_client_certificate_that_was_replaced_is_used_for_the_next_reque
     with pytest.raises(Forbidden):
         await api.get_node("web-1")
     become("admin")
-    await api.transport._credentials.refresh(float("inf"))  # as ten seconds later
+    await api.transport._session.credentials.refresh(float("inf"))  # as ten seconds later
     with pytest.raises(NotFound):
         await api.get_node("web-1")
     await api.close()
@@ -553,3 +553,36 @@ async def test_what_was_asked_wrongly_is_permanent(server: LoopbackServer, tmp_p
     async with open_api(server.url, tmp_path) as api:
         with pytest.raises(Invalid):
             await api.patch_node("web-1", [])
+
+
+async def test_an_urgent_write_goes_before_all_that_wait_for_a_connection(
+    server: LoopbackServer, tmp_path: Path
+):
+    arrived: list[str] = []
+    may_answer = asyncio.Semaphore(0)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        arrived.append(request.path.rpartition("/")[2])
+        await may_answer.acquire()
+        return await a_node(request)
+
+    def have_arrived(count: int) -> Callable[[], bool]:
+        return lambda: len(arrived) == count
+
+    server.answer = answer
+    event = ObjectEvent(regarding=node_reference("web-1", "uid"), reason="Synced", message="x")
+    async with open_api(server.url, tmp_path, connections=2) as api, asyncio.TaskGroup() as requests:
+        for name in ("busy-1", "busy-2"):
+            requests.create_task(api.patch_node(name, []))
+        await wait_until(have_arrived(2), "every connection is taken")
+        requests.create_task(api.create_event(event, now=NOW))
+        requests.create_task(api.patch_signing_request_approval("csr-1", []))
+        requests.create_task(api.patch_node_status("web-1", {}))
+        requests.create_task(api.patch_node("joins", [], is_urgent=True))
+        await asyncio.sleep(0)  # they all wait
+        for count in range(3, 7):
+            may_answer.release()
+            await wait_until(have_arrived(count), "the next request")
+        for _ in range(2):
+            may_answer.release()
+    assert arrived[2:] == ["joins", "events", "approval", "status"]

@@ -14,7 +14,7 @@ from libs.common.contract.node import Node
 from libs.common.kube.api import NODES, KubeApi
 from libs.common.kube.errors import Gone, Invalid, TooManyRequests, Unreachable
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.kube.transport import Request as KubeRequest
+from libs.common.kube.request import Request as KubeRequest
 from libs.common.kube.watch_events import ListSnapshot
 from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kubelets import KubeletFleet, SimKubelet

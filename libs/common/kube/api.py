@@ -26,8 +26,9 @@ from libs.common.kube.objects import (
     decode_answer,
     read_page,
 )
+from libs.common.kube.request import Request
 from libs.common.kube.server_identity import ServerIdentity
-from libs.common.kube.transport import CONNECTIONS, DEADLINE_SECONDS, Request, RequestObserver, Transport
+from libs.common.kube.transport import CONNECTIONS, DEADLINE_SECONDS, RequestObserver, Transport
 
 NODES: Final[Resource[Node]] = Resource(plural="nodes", path="/api/v1/nodes", item=Node)
 SIGNING_REQUESTS: Final[Resource[SigningRequest]] = Resource(
@@ -110,8 +111,13 @@ class KubeApi:
         async for page in self._list_all(NODES, limit=page_size):
             yield page
 
-    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node:
-        """Apply a JSON Patch; return the Node after it. Raises FenceFailed, Invalid, NotFound."""
+    async def patch_node(
+        self, name: str, json_patch: Sequence[dict[str, Any]], *, is_urgent: bool = False
+    ) -> Node:
+        """Apply a JSON Patch; return the Node after it. Raises FenceFailed, Invalid, NotFound.
+
+        An urgent patch goes before all requests that wait for a connection (RequestQueue).
+        """
         request = _write(
             "patch",
             "nodes",
@@ -120,6 +126,7 @@ class KubeApi:
             json_patch_body(json_patch),
             content_type=_JSON_PATCH,
             query=_UNVALIDATED,
+            is_urgent=is_urgent,
         )
         return decode_answer(await self.transport.call(request), Node, request)
 
@@ -302,6 +309,7 @@ def _write(
     *,
     content_type: str = "application/json",
     query: Mapping[str, str] | None = None,
+    is_urgent: bool = False,
 ) -> Request:
     return Request(
         verb=verb,
@@ -312,6 +320,7 @@ def _write(
         query=query or {},
         body=body,
         content_type=content_type,
+        is_urgent=is_urgent,
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import ServerError, Unreachable
-from libs.common.kube.transport import Request
+from libs.common.kube.request import Request
 
 # The API server forwards this protocol to the kubelet. It terminates v5 itself and uses another one there.
 PROTOCOL: Final = "v4.channel.k8s.io"

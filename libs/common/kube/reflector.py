@@ -16,7 +16,7 @@ from libs.common.kube.errors import (
     Unreachable,
 )
 from libs.common.kube.objects import Item, Page, Resource, UnreadableObject, select_by_name
-from libs.common.kube.transport import Request
+from libs.common.kube.request import Request
 from libs.common.kube.version_check import VersionCheck
 from libs.common.kube.watch_events import (
     ListAgain,

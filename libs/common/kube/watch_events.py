@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.kube.errors import Status, error_from_status
 from libs.common.kube.objects import Item, Resource, UnreadableObject, decode_object
-from libs.common.kube.transport import Request
+from libs.common.kube.request import Request
 
 
 class ListSnapshot(msgspec.Struct, Generic[Item], frozen=True):

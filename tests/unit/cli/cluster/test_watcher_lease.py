@@ -17,7 +17,7 @@ from libs.common.contract.services import (
 )
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.lease import Lease, LeaseSpec
-from libs.common.kube.transport import Request
+from libs.common.kube.request import Request
 
 DEFAULT, MINE, FAR = ("kube-system", WATCHER_LEASE_NAME), ("talos", "mine"), ("talos", WATCHER_LEASE_NAME)
 
