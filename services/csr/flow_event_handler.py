@@ -1,15 +1,7 @@
 """Applies the events of the flow to the indexes of csr, and enqueues the requests that a change concerns."""
 
 from libs.common.bus.decision_publisher import DecisionPublisher
-from libs.common.contract.events import (
-    CsrGone,
-    CsrObserved,
-    EnrichedNodeGone,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-)
+from libs.common.contract import events
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_NODE, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, object_name_in
 from services.csr.claim_index import ClaimIndex
@@ -49,20 +41,20 @@ class FlowEventHandler:
         """Apply one event; ignore kinds that do not concern csr."""
         self._service_networks.apply(event)
         match event:
-            case NodeObserved(node=node):
+            case events.NodeObserved(node=node):
                 self._claim_index.upsert_node(node)
                 self._on_node_changed(node.name)
-            case NodeGone(name=name):
+            case events.NodeGone(name=name):
                 self._on_node_gone(name)
-            case NodeEnriched(node=node) | NodeUnreachable(node=node):
+            case events.NodeEnriched(node=node) | events.NodeUnreachable(node=node):
                 self._claim_index.upsert_report(event)
                 self._on_node_changed(node.name)
-            case EnrichedNodeGone(name=name):
+            case events.EnrichedNodeGone(name=name):
                 self._claim_index.remove_report(name)
                 self._on_node_changed(name)
-            case CsrObserved(request=request):
+            case events.CsrObserved(request=request):
                 self._on_request_observed(request)
-            case CsrGone(name=name):
+            case events.CsrGone(name=name):
                 self._on_request_gone(name)
 
     def handle_expired(self, subject: str) -> None:

@@ -7,16 +7,7 @@ from typing import Annotated
 import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.settings.flags import (
-    CERTIFICATES,
-    CLOUD_CONFIG,
-    METADATA_REPUBLISH_INTERVAL,
-    OBSERVE_ONLY,
-    RENEW_DEADLINE,
-    SERVICE_CLUSTER_IP_RANGE,
-    WITHOUT_TALOS,
-    Flag,
-)
+from libs.common.settings import flags
 from services.csr.decide import ApprovalPolicy
 from services.csr.request_checks import parse_networks
 
@@ -24,49 +15,49 @@ from services.csr.request_checks import parse_networks
 class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of csr."""
 
-    observe_only: Annotated[bool, OBSERVE_ONLY] = False
+    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
     allowed_networks: Annotated[
         tuple[str, ...],
-        Flag(
+        flags.Flag(
             "csr-allowed-networks",
             "Networks (10.0.0.0/8,fd00::/8) in which csr accepts addresses that only the Node object has. "
             "Used only with --without-talos: csr then approves nothing unless this flag is set.",
-            CERTIFICATES,
+            flags.CERTIFICATES,
         ),
     ] = ()
-    service_cluster_ip_range: Annotated[tuple[str, ...], SERVICE_CLUSTER_IP_RANGE] = ()
+    service_cluster_ip_range: Annotated[tuple[str, ...], flags.SERVICE_CLUSTER_IP_RANGE] = ()
     min_expiration_seconds: Annotated[
         float | None,
-        Flag(
+        flags.Flag(
             "csr-min-expiration",
             "csr denies requests for a shorter certificate lifetime.",
-            CERTIFICATES,
+            flags.CERTIFICATES,
             at_least=600.0,
         ),
     ] = None
     max_expiration_seconds: Annotated[
         float | None,
-        Flag(
+        flags.Flag(
             "csr-max-expiration",
             "csr denies requests for a longer certificate lifetime. Requests without a lifetime get the "
             "signer's.",
-            CERTIFICATES,
+            flags.CERTIFICATES,
             at_least=600.0,
         ),
     ] = None
     # reloaded at runtime: ownership of Nodes may change
-    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    cloud_config: Annotated[Path | None, flags.CLOUD_CONFIG] = None
     file: CloudConfig = CloudConfig()  # its content at startup
     cloud_config_poll_seconds: float = 1.0
     # csr writes nothing after that long without Leading: another leader may be at work elsewhere.
-    leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
+    leader_silence_seconds: Annotated[float, flags.RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
-        int, Flag("csr-in-flight", "Requests decided at the same time.", CERTIFICATES, at_least=1)
+        int, flags.Flag("csr-in-flight", "Requests decided at the same time.", flags.CERTIFICATES, at_least=1)
     ] = 64
     # csr accepts a report on a request up to twice this old.
-    republish_interval_seconds: Annotated[float, METADATA_REPUBLISH_INTERVAL] = 300.0
+    republish_interval_seconds: Annotated[float, flags.METADATA_REPUBLISH_INTERVAL] = 300.0
     # Used for readiness only: each enriched request itself reports whether metadata queries machines.
-    without_talos: Annotated[bool, WITHOUT_TALOS] = False
+    without_talos: Annotated[bool, flags.WITHOUT_TALOS] = False
 
     @property
     def policy(self) -> ApprovalPolicy:

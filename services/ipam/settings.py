@@ -7,22 +7,7 @@ from typing import Annotated
 import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.settings.flags import (
-    ALLOCATE_NODE_CIDRS,
-    CIDR_ALLOCATOR_TYPE,
-    CLOUD_CONFIG,
-    CLUSTER_CIDR,
-    CONTROLLERS,
-    NODE_CIDR_MASK_SIZE,
-    NODE_CIDR_MASK_SIZE_IPV4,
-    NODE_CIDR_MASK_SIZE_IPV6,
-    NODE_STATUS_UPDATE_FREQUENCY,
-    OBSERVE_ONLY,
-    POD_CIDRS,
-    RENEW_DEADLINE,
-    SERVICE_CLUSTER_IP_RANGE,
-    Flag,
-)
+from libs.common.settings import flags
 from libs.common.settings.reference_flags import allocates_pod_cidrs
 from services.ipam.effective_networks import NetworkFlags, validate_network_flags
 from services.ipam.pool_selection import Allocator
@@ -31,34 +16,39 @@ from services.ipam.pool_selection import Allocator
 class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of ipam."""
 
-    observe_only: Annotated[bool, OBSERVE_ONLY] = False
-    controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
-    allocate_node_cidrs: Annotated[bool, ALLOCATE_NODE_CIDRS] = False
-    cluster_cidr: Annotated[tuple[str, ...], CLUSTER_CIDR] = ()
-    service_cluster_ip_range: Annotated[tuple[str, ...], SERVICE_CLUSTER_IP_RANGE] = ()
-    cidr_allocator_type: Annotated[Allocator, CIDR_ALLOCATOR_TYPE] = "RangeAllocator"
-    node_cidr_mask_size: Annotated[int, NODE_CIDR_MASK_SIZE] = 0
-    node_cidr_mask_size_ipv4: Annotated[int, NODE_CIDR_MASK_SIZE_IPV4] = 0
-    node_cidr_mask_size_ipv6: Annotated[int, NODE_CIDR_MASK_SIZE_IPV6] = 0
+    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
+    controllers: Annotated[tuple[str, ...], flags.CONTROLLERS] = ("*",)
+    allocate_node_cidrs: Annotated[bool, flags.ALLOCATE_NODE_CIDRS] = False
+    cluster_cidr: Annotated[tuple[str, ...], flags.CLUSTER_CIDR] = ()
+    service_cluster_ip_range: Annotated[tuple[str, ...], flags.SERVICE_CLUSTER_IP_RANGE] = ()
+    cidr_allocator_type: Annotated[Allocator, flags.CIDR_ALLOCATOR_TYPE] = "RangeAllocator"
+    node_cidr_mask_size: Annotated[int, flags.NODE_CIDR_MASK_SIZE] = 0
+    node_cidr_mask_size_ipv4: Annotated[int, flags.NODE_CIDR_MASK_SIZE_IPV4] = 0
+    node_cidr_mask_size_ipv6: Annotated[int, flags.NODE_CIDR_MASK_SIZE_IPV6] = 0
     quarantine_seconds: Annotated[
         float,
-        Flag(
+        flags.Flag(
             "pod-cidr-quarantine",
             "How long no Node gets the block of a deleted Node.",
-            POD_CIDRS,
+            flags.POD_CIDRS,
             at_least=1.0,
         ),
     ] = 600.0
     # reloaded at runtime: its pools and the ownership of Nodes may change
-    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    cloud_config: Annotated[Path | None, flags.CLOUD_CONFIG] = None
     file: CloudConfig = CloudConfig()  # its content at startup
     cloud_config_poll_seconds: float = 1.0
-    resync_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
+    resync_seconds: Annotated[float, flags.NODE_STATUS_UPDATE_FREQUENCY] = 300.0
     # ipam writes nothing after that long without Leading: another leader may be at work elsewhere.
-    leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
+    leader_silence_seconds: Annotated[float, flags.RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
         int,
-        Flag("ipam-in-flight", "Nodes processed at the same time; they share writes.", POD_CIDRS, at_least=1),
+        flags.Flag(
+            "ipam-in-flight",
+            "Nodes processed at the same time; they share writes.",
+            flags.POD_CIDRS,
+            at_least=1,
+        ),
     ] = 256
 
     @property

@@ -8,24 +8,16 @@ import msgspec
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.contract.controllers import CLOUD_NODE
-from libs.common.settings.flags import (
-    CLOUD_CONFIG,
-    CLUSTER_NAME,
-    CLUSTER_NAME_FALLBACKS,
-    NODES,
-    OBSERVE_ONLY,
-    RENEW_DEADLINE,
-    Flag,
-)
+from libs.common.settings import flags
 from services.labeler.plan import ClusterConfig
 from services.labeler.plan.labels import is_label_value
 from services.labeler.rules import RulesError, collect_findings, compile_rules
 
 # The flag alone: the labeler reloads --cloud-config when it changes, and the file's name takes precedence.
-_CLUSTER_NAME: Final = msgspec.structs.replace(CLUSTER_NAME, config="")
+_CLUSTER_NAME: Final = msgspec.structs.replace(flags.CLUSTER_NAME, config="")
 _UNUSED_NAME: Final = (
-    f"--{CLUSTER_NAME.name} has no effect without --{CLUSTER_NAME_FALLBACKS.name}, as in the reference "
-    "controller; set global.clusterName of the --cloud-config file instead"
+    f"--{flags.CLUSTER_NAME.name} has no effect without --{flags.CLUSTER_NAME_FALLBACKS.name}, as in the "
+    "reference controller; set global.clusterName of the --cloud-config file instead"
 )
 
 
@@ -40,10 +32,10 @@ class InvalidConfigError(Exception):
 class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the labeler."""
 
-    observe_only: Annotated[bool, OBSERVE_ONLY] = False
+    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
     cluster_name: Annotated[str, _CLUSTER_NAME] = ""
-    cluster_name_fallbacks: Annotated[bool, CLUSTER_NAME_FALLBACKS] = False
-    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    cluster_name_fallbacks: Annotated[bool, flags.CLUSTER_NAME_FALLBACKS] = False
+    cloud_config: Annotated[Path | None, flags.CLOUD_CONFIG] = None
     # The content of that file at the start.
     file: CloudConfig = CloudConfig()
     # New content takes effect after two polls.
@@ -51,13 +43,13 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # After a change of the file, each replica starts its rollout after a random delay of up to this time.
     rollout_spread_seconds: float = 5.0
     # The labeler stops writing after this time without a leader heartbeat: another leader may be active.
-    leader_silence_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
+    leader_silence_seconds: Annotated[float, flags.RENEW_DEADLINE] = 10.0
     in_flight: Annotated[
         int,
-        Flag(
+        flags.Flag(
             "labeler-in-flight",
             "Nodes written at the same time.",
-            NODES,
+            flags.NODES,
             at_least=1,
         ),
     ] = 64
@@ -116,7 +108,7 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def format_findings(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
         """Format the findings about the file, one sentence each."""
         return tuple(
-            f"--{CLOUD_CONFIG.name}: {finding.format(str(self.cloud_config))}" for finding in findings
+            f"--{flags.CLOUD_CONFIG.name}: {finding.format(str(self.cloud_config))}" for finding in findings
         )
 
 

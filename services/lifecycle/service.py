@@ -6,14 +6,8 @@ from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.event_applier import EventApplier
 from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract import events
 from libs.common.contract.controllers import NODE_LIFECYCLE
-from libs.common.contract.events import (
-    EnrichedNodeGone,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-)
 from libs.common.contract.node import Node
 from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject, object_name_in
@@ -196,14 +190,14 @@ class LifecycleService:
 
     def _apply_event(self, event: object) -> None:
         match event:
-            case NodeObserved(node=node):
+            case events.NodeObserved(node=node):
                 self._on_node_observed(node)
-            case NodeGone(name=name):
+            case events.NodeGone(name=name):
                 self._on_node_gone(name)
-            case NodeEnriched(node=node) | NodeUnreachable(node=node):
+            case events.NodeEnriched(node=node) | events.NodeUnreachable(node=node):
                 self._node_index.upsert_report(event, self._dependencies.monotonic())
                 self._reconciler.enqueue(node.name)
-            case EnrichedNodeGone(name=name):
+            case events.EnrichedNodeGone(name=name):
                 self._node_index.remove_report(name)
 
     def _on_expired(self, subject: str) -> None:

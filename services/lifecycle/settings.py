@@ -10,19 +10,7 @@ import msgspec
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
-from libs.common.settings.flags import (
-    CLOUD_CONFIG,
-    DELETE_PREEMPTED_GCP_SPOT,
-    LEADER_ELECT,
-    LEADER_ELECTION,
-    LEASE_DURATION,
-    LEASE_NAMESPACE_FLAG,
-    LIFECYCLE,
-    OBSERVE_ONLY,
-    RENEW_DEADLINE,
-    RETRY_PERIOD,
-    Flag,
-)
+from libs.common.settings import flags
 from libs.common.settings.lease_times import validate_lease_times
 from services.lifecycle.decide import DeletionPolicy
 
@@ -36,73 +24,73 @@ _SPOT_KEPT_WARNING: Final = (
 class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of lifecycle."""
 
-    observe_only: Annotated[bool, OBSERVE_ONLY] = False
+    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
     dry_run: Annotated[
         bool,
-        Flag(
+        flags.Flag(
             "lifecycle-dry-run",
             "Report by log, decision and Event which Nodes lifecycle would delete; delete and taint none.",
-            LIFECYCLE,
+            flags.LIFECYCLE,
         ),
     ] = False
     max_deletions_per_hour: Annotated[
         int,
-        Flag(
+        flags.Flag(
             "lifecycle-max-deletions-per-hour",
             "Maximum number of Nodes deleted in any hour, counted across restarts and leaders.",
-            LIFECYCLE,
+            flags.LIFECYCLE,
             at_least=0,
         ),
     ] = 10
     # None: not set, so off with a warning, because the reference controller deletes these Nodes
-    delete_preempted_gcp_spot: Annotated[bool | None, DELETE_PREEMPTED_GCP_SPOT] = None
+    delete_preempted_gcp_spot: Annotated[bool | None, flags.DELETE_PREEMPTED_GCP_SPOT] = None
     not_ready_seconds: Annotated[
         float,
-        Flag(
+        flags.Flag(
             "lifecycle-not-ready-time",
             "How long a Node must be not Ready before lifecycle may delete it.",
-            LIFECYCLE,
+            flags.LIFECYCLE,
             at_least=1.0,
         ),
     ] = _DEFAULT_POLICY.min_not_ready.total_seconds()
     evidence_seconds: Annotated[
         float,
-        Flag(
+        flags.Flag(
             "lifecycle-evidence-time",
             "How long at least three polls must show the evidence, without a contradiction.",
-            LIFECYCLE,
+            flags.LIFECYCLE,
             at_least=1.0,
         ),
     ] = _DEFAULT_POLICY.min_span.total_seconds()
     grace_seconds: Annotated[
         float,
-        Flag(
+        flags.Flag(
             "lifecycle-start-grace",
             "How long lifecycle deletes nothing after its start, and after it became the leader.",
-            LIFECYCLE,
+            flags.LIFECYCLE,
             at_least=1.0,
         ),
     ] = _DEFAULT_POLICY.startup_grace.total_seconds()
     # reloaded at runtime: ownership of Nodes may change
-    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    cloud_config: Annotated[Path | None, flags.CLOUD_CONFIG] = None
     file: CloudConfig = CloudConfig()  # its content at startup
     cloud_config_poll_seconds: float = 1.0
     requeue_interval_seconds: float = 5.0  # as the reference controller
-    leader_elect: Annotated[bool, LEADER_ELECT] = True
+    leader_elect: Annotated[bool, flags.LEADER_ELECT] = True
     lease_name: Annotated[
         str,
-        Flag(
+        flags.Flag(
             "lifecycle-lease-name",
             "Name of the Lease of lifecycle. Each instance on a cluster needs its own name, and a Role that "
             "allows it to update the Lease of that name.",
-            LEADER_ELECTION,
+            flags.LEADER_ELECTION,
         ),
     ] = LIFECYCLE_LEASE_NAME
-    lease_namespace: Annotated[str, LEASE_NAMESPACE_FLAG] = OUR_NAMESPACE
-    lease_duration_seconds: Annotated[float, LEASE_DURATION] = 15.0
+    lease_namespace: Annotated[str, flags.LEASE_NAMESPACE_FLAG] = OUR_NAMESPACE
+    lease_duration_seconds: Annotated[float, flags.LEASE_DURATION] = 15.0
     # lifecycle also writes nothing after that long without Leading
-    renew_deadline_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
-    retry_period_seconds: Annotated[float, RETRY_PERIOD] = 2.0
+    renew_deadline_seconds: Annotated[float, flags.RENEW_DEADLINE] = 10.0
+    retry_period_seconds: Annotated[float, flags.RETRY_PERIOD] = 2.0
 
     @property
     def is_dry_run(self) -> bool:

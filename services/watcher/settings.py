@@ -7,18 +7,7 @@ import msgspec
 from libs.common.bus.protocol import MAX_MESSAGE_AGE
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import WATCHER_LEASE_NAME as OUR_LEASE
-from libs.common.settings.flags import (
-    CONTROLLERS,
-    LEADER_ELECT,
-    LEASE_DURATION,
-    LEASE_NAME_FLAG,
-    LEASE_NAMESPACE_FLAG,
-    NODE_STATUS_UPDATE_FREQUENCY,
-    OBSERVE_ONLY,
-    RENEW_DEADLINE,
-    RETRY_PERIOD,
-    Flag,
-)
+from libs.common.settings import flags
 from libs.common.settings.lease_times import validate_lease_times
 from libs.common.settings.reference_flags import CSR_APPROVAL, is_controller_selected
 
@@ -26,18 +15,18 @@ from libs.common.settings.reference_flags import CSR_APPROVAL, is_controller_sel
 class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the Lease, the resync and the concurrency."""
 
-    leader_elect: Annotated[bool, LEADER_ELECT] = True
-    lease_name: Annotated[str, LEASE_NAME_FLAG] = OUR_LEASE
-    lease_namespace: Annotated[str, LEASE_NAMESPACE_FLAG] = OUR_NAMESPACE
-    lease_duration_seconds: Annotated[float, LEASE_DURATION] = 15.0
-    renew_deadline_seconds: Annotated[float, RENEW_DEADLINE] = 10.0
-    retry_period_seconds: Annotated[float, RETRY_PERIOD] = 2.0
-    resync_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
-    controllers: Annotated[tuple[str, ...], CONTROLLERS] = ("*",)
-    observe_only: Annotated[bool, OBSERVE_ONLY] = False
+    leader_elect: Annotated[bool, flags.LEADER_ELECT] = True
+    lease_name: Annotated[str, flags.LEASE_NAME_FLAG] = OUR_LEASE
+    lease_namespace: Annotated[str, flags.LEASE_NAMESPACE_FLAG] = OUR_NAMESPACE
+    lease_duration_seconds: Annotated[float, flags.LEASE_DURATION] = 15.0
+    renew_deadline_seconds: Annotated[float, flags.RENEW_DEADLINE] = 10.0
+    retry_period_seconds: Annotated[float, flags.RETRY_PERIOD] = 2.0
+    resync_seconds: Annotated[float, flags.NODE_STATUS_UPDATE_FREQUENCY] = 300.0
+    controllers: Annotated[tuple[str, ...], flags.CONTROLLERS] = ("*",)
+    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
     in_flight: Annotated[
         int,
-        Flag(
+        flags.Flag(
             "watcher-in-flight",
             "Nodes and certificate requests published at the same time.",
             group="Nodes",

@@ -4,21 +4,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from libs.common.contract.events import (
-    ClusterNetworksObserved,
-    CsrEnriched,
-    CsrGone,
-    CsrObserved,
-    EnrichedCsrGone,
-    EnrichedNodeGone,
-    Event,
-    Leading,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-    SnapshotComplete,
-)
+from libs.common.contract import events
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,7 +17,7 @@ class Recency(Enum):
     SAME = "same"  # neither is newer: read the object again
 
 
-def compare_events(mine: Event, theirs: Event | None, stream_id: str) -> Recency:
+def compare_events(mine: events.Event, theirs: events.Event | None, stream_id: str) -> Recency:
     """Compare two messages of one subject; `theirs` is None if the subject is empty or unreadable.
 
     A message with another stream ID than the current one is older, whatever its order. If both have another
@@ -47,23 +33,23 @@ def compare_events(mine: Event, theirs: Event | None, stream_id: str) -> Recency
     return Recency.NEWER if ours > other else Recency.OLDER
 
 
-def stream_id_of(event: Event) -> str:
+def stream_id_of(event: events.Event) -> str:
     """Return the stream ID that the publisher put into the event; "" for events without one."""
     return getattr(event, "stream_id", "")
 
 
-def epoch_of(event: Event) -> int:
+def epoch_of(event: events.Event) -> int:
     """Return the epoch of the leader that published the event; 0 for events without one."""
     match event:
-        case NodeObserved() | NodeGone() | CsrObserved() | CsrGone():
+        case events.NodeObserved() | events.NodeGone() | events.CsrObserved() | events.CsrGone():
             return event.order.epoch
-        case SnapshotComplete() | Leading():
+        case events.SnapshotComplete() | events.Leading():
             return event.epoch
         case _:
             return 0
 
 
-def is_from_former_leader(event: Event, greatest_epoch: int) -> bool:
+def is_from_former_leader(event: events.Event, greatest_epoch: int) -> bool:
     """Return whether a newer leader published before this event in the stream: then the event is void.
 
     A paused leader may publish an object that was deleted meanwhile. `greatest_epoch` is the greatest epoch
@@ -72,15 +58,21 @@ def is_from_former_leader(event: Event, greatest_epoch: int) -> bool:
     return 0 < epoch_of(event) < greatest_epoch
 
 
-def _order_key(event: Event) -> tuple[int, int]:
+def _order_key(event: events.Event) -> tuple[int, int]:
     match event:
-        case NodeObserved() | NodeGone() | CsrObserved() | CsrGone():
+        case events.NodeObserved() | events.NodeGone() | events.CsrObserved() | events.CsrGone():
             return (event.order.epoch, event.order.resource_version)
-        case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone() | CsrEnriched() | EnrichedCsrGone():
+        case (
+            events.NodeEnriched()
+            | events.NodeUnreachable()
+            | events.EnrichedNodeGone()
+            | events.CsrEnriched()
+            | events.EnrichedCsrGone()
+        ):
             return (0, event.observed_sequence)
-        case ClusterNetworksObserved():
+        case events.ClusterNetworksObserved():
             return (0, (event.observed_at - _EPOCH) // timedelta(microseconds=1))
-        case SnapshotComplete() | Leading():
+        case events.SnapshotComplete() | events.Leading():
             return (event.epoch, 0)
         case _:
             return (0, 0)  # decisions and dead letters: the last one published is valid

@@ -2,27 +2,7 @@
 
 from typing import Final
 
-from libs.common.contract.events import (
-    ClusterNetworksObserved,
-    CsrEnriched,
-    CsrGone,
-    CsrObserved,
-    DeadLetter,
-    Decided,
-    EnrichedCsr,
-    EnrichedCsrGone,
-    EnrichedNode,
-    EnrichedNodeGone,
-    Event,
-    Leading,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-    ObservedCsr,
-    ObservedNode,
-    SnapshotComplete,
-)
+from libs.common.contract import events
 
 STREAM: Final = "TALOSCCM"
 ROOT: Final = "talosccm.v1"
@@ -44,42 +24,42 @@ NAME_LIMIT: Final = 253  # characters of an object name in a subject; the limit 
 
 
 _PREFIXES: Final[dict[type, str]] = {
-    NodeObserved: OBSERVED_NODE,
-    NodeGone: OBSERVED_NODE,
-    NodeEnriched: ENRICHED_NODE,
-    NodeUnreachable: ENRICHED_NODE,
-    EnrichedNodeGone: ENRICHED_NODE,
-    CsrObserved: OBSERVED_CSR,
-    CsrGone: OBSERVED_CSR,
-    CsrEnriched: ENRICHED_CSR,
-    EnrichedCsrGone: ENRICHED_CSR,
+    events.NodeObserved: OBSERVED_NODE,
+    events.NodeGone: OBSERVED_NODE,
+    events.NodeEnriched: ENRICHED_NODE,
+    events.NodeUnreachable: ENRICHED_NODE,
+    events.EnrichedNodeGone: ENRICHED_NODE,
+    events.CsrObserved: OBSERVED_CSR,
+    events.CsrGone: OBSERVED_CSR,
+    events.CsrEnriched: ENRICHED_CSR,
+    events.EnrichedCsrGone: ENRICHED_CSR,
 }
 
 
-def subject_of(event: Event) -> str:
+def subject_of(event: events.Event) -> str:
     """Return the subject of an event."""
     match event:
-        case ClusterNetworksObserved():
+        case events.ClusterNetworksObserved():
             return NETWORKS
-        case SnapshotComplete():
+        case events.SnapshotComplete():
             return SNAPSHOT
-        case Leading():
+        case events.Leading():
             return LEADING
-        case Decided():
+        case events.Decided():
             return f"{DECIDED}.{event.service}.{event.kind}.{event.name}"
-        case DeadLetter():
+        case events.DeadLetter():
             return f"{DEAD_LETTERS}.{event.service}.{event.kind}.{event.name}"
         case _:
             return f"{_PREFIXES[type(event)]}.{_name_of(event)}"
 
 
 def _name_of(
-    event: ObservedNode | EnrichedNode | ObservedCsr | EnrichedCsr,
+    event: events.ObservedNode | events.EnrichedNode | events.ObservedCsr | events.EnrichedCsr,
 ) -> str:
     match event:
-        case NodeObserved() | NodeEnriched() | NodeUnreachable():
+        case events.NodeObserved() | events.NodeEnriched() | events.NodeUnreachable():
             return event.node.name
-        case CsrObserved() | CsrEnriched():
+        case events.CsrObserved() | events.CsrEnriched():
             return event.request.name
         case _:
             return event.name

@@ -1,18 +1,7 @@
 """The span attributes of events, by the conventions for messaging and Kubernetes."""
 
 from libs.common.bus.protocol import UnreadablePayload
-from libs.common.contract.events import (
-    CsrEnriched,
-    CsrGone,
-    CsrObserved,
-    EnrichedCsrGone,
-    EnrichedNodeGone,
-    Event,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-)
+from libs.common.contract import events
 from libs.common.contract.subjects import subject_of
 
 _FIXED_TOKENS = 5  # before the name in a subject: talosccm.v1.flow.observed.node
@@ -24,24 +13,28 @@ def subject_template(subject: str) -> str:
     return ".".join(subject.split(".")[:_FIXED_TOKENS])
 
 
-def event_attributes(event: Event | UnreadablePayload) -> Attributes:
+def event_attributes(event: events.Event | UnreadablePayload) -> Attributes:
     """Return the object of an event and its version."""
     match event:
-        case NodeObserved(node=node) | NodeEnriched(node=node) | NodeUnreachable(node=node):
+        case (
+            events.NodeObserved(node=node)
+            | events.NodeEnriched(node=node)
+            | events.NodeUnreachable(node=node)
+        ):
             return _of_node(node.name, node.uid) | _of_version(node.metadata.resource_version)
-        case NodeGone(name=name, uid=uid) | EnrichedNodeGone(name=name, uid=uid):
+        case events.NodeGone(name=name, uid=uid) | events.EnrichedNodeGone(name=name, uid=uid):
             return _of_node(name, uid)
-        case CsrObserved(request=request) | CsrEnriched(request=request):
+        case events.CsrObserved(request=request) | events.CsrEnriched(request=request):
             of_node: Attributes = {"k8s.node.name": request.node_name} if request.node_name else {}
             metadata = request.metadata
             return of_node | _of_csr(request.name, metadata.uid) | _of_version(metadata.resource_version)
-        case CsrGone(name=name, uid=uid) | EnrichedCsrGone(name=name, uid=uid):
+        case events.CsrGone(name=name, uid=uid) | events.EnrichedCsrGone(name=name, uid=uid):
             return _of_csr(name, uid)
         case _:
             return {}
 
 
-def publish_attributes(event: Event, *, system: str, size: int) -> Attributes:
+def publish_attributes(event: events.Event, *, system: str, size: int) -> Attributes:
     """Return the attributes of a publish; `size` is that of the body in bytes."""
     subject = subject_of(event)
     return event_attributes(event) | {

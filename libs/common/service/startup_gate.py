@@ -2,13 +2,7 @@
 
 from typing import NamedTuple
 
-from libs.common.contract.events import (
-    EnrichedNodeGone,
-    NodeEnriched,
-    NodeGone,
-    NodeObserved,
-    NodeUnreachable,
-)
+from libs.common.contract import events
 from libs.common.contract.machine import is_access_fault
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
 
@@ -84,18 +78,18 @@ class StartupGate:
     def apply(self, event: object) -> bool:
         """Apply an event; return whether it opened the gate."""
         match event:
-            case NodeObserved(node=node):
+            case events.NodeObserved(node=node):
                 if node.provided_node_ip:
                     self._nodes[node.name] = _Identity(node.uid, node.provided_node_ip)
                 else:
                     self._nodes.pop(node.name, None)
                 return self._stop_awaiting(node.name)
-            case NodeGone(name=name):
+            case events.NodeGone(name=name):
                 return self._remove_node(name)
-            case NodeEnriched() | NodeUnreachable():
+            case events.NodeEnriched() | events.NodeUnreachable():
                 self._record_report(event)
                 return self._stop_awaiting(event.node.name)
-            case EnrichedNodeGone(name=name):
+            case events.EnrichedNodeGone(name=name):
                 self._forget_report(name)
         return False
 
@@ -107,9 +101,9 @@ class StartupGate:
             return self._remove_node(object_name_in(subject, OBSERVED_NODE))
         return False
 
-    def _record_report(self, report: NodeEnriched | NodeUnreachable) -> None:
+    def _record_report(self, report: events.NodeEnriched | events.NodeUnreachable) -> None:
         name = report.node.name
-        if isinstance(report, NodeEnriched):
+        if isinstance(report, events.NodeEnriched):
             self._has_facts = True
         elif report.last_known is None and is_access_fault(report.fault, has_facts=self._has_facts):
             self._access_faults[name] = report.fault.message
