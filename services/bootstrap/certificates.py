@@ -20,6 +20,10 @@ from cryptography.x509.oid import NameOID
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
 _CLOCK_SKEW: Final = timedelta(minutes=5)
+_KEY_USAGES: Final = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 _RENEWAL_FRACTION: Final = 1 / 3  # renew when this part of the lifetime is left
 
 
@@ -38,7 +42,7 @@ def make_authority(key: ec.EllipticCurvePrivateKey, *, name: str, now: datetime,
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(_key_usage("digital_signature", "key_cert_sign", "crl_sign"), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -67,7 +71,7 @@ def issue_certificate(
         .not_valid_before(max(now - _CLOCK_SKEW, parent.not_valid_before_utc))
         .not_valid_after(ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(_key_usage("digital_signature"), critical=True)
         .add_extension(x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(list(map(_general_name, names))), critical=True)
         .add_extension(issuer, critical=False)
@@ -142,18 +146,8 @@ def _read_names(certificate: x509.Certificate) -> set[x509.GeneralName]:
     return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _key_usage(*used: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in used for usage in _KEY_USAGES})
 
 
 def _encode_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -3,6 +3,7 @@
 import msgspec
 
 from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.event_applier import EventApplier
@@ -59,9 +60,7 @@ class CsrService:
             on_caught_up=self._on_caught_up,
         )
         self._leader_gate = LeaderGate(
-            table,
-            observe_only=settings.observe_only,
-            max_silence_seconds=settings.leader_silence_seconds,
+            table, settings.leader_silence_seconds, observe_only=settings.observe_only
         )
         self._cache_sync = CacheSync(table, problems=find_readiness_problems)
         dry = settings.observe_only
@@ -112,7 +111,11 @@ class CsrService:
             event_recorder=self._event_recorder,
             clock=dependencies.monotonic,
         )
-        self._handle = dependencies.consumer_middleware(CSR, "csr").wrap(self._handle_message)
+        bus = dependencies.bus
+        middleware = ConsumerMiddleware(
+            CSR.service, "csr", system=bus.system, clock=dependencies.monotonic, random=dependencies.random
+        )
+        self._handle = middleware.wrap(self._handle_message)
         self._waiting_request_reconciler = WaitingRequestReconciler(
             stream_cache=table,
             cache_sync=self._cache_sync,

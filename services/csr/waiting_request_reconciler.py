@@ -1,6 +1,5 @@
 """Evaluates waiting requests again when a change may end the wait, and records Events for long waits."""
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,7 +16,7 @@ from libs.common.contract.events import CsrObserved
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.observability import metrics
 from libs.common.service.name_queue import NameQueue
-from libs.common.service.run_together import run_together
+from libs.common.service.run_together import run_every, run_together
 from services.csr.node_event_recorder import NodeEventRecorder
 from services.csr.pending_requests import PendingRequests
 from services.csr.waiting_requests import WaitingRequests
@@ -67,7 +66,7 @@ class WaitingRequestReconciler:
     async def run(self) -> None:
         """Run the workers and the periodic checks until cancelled."""
         workers = (self._queue.work(self._reconcile, delay_seconds=BATCH_SECONDS) for _ in range(_WORKERS))
-        await run_together(*workers, self._run_checks())
+        await run_together(*workers, run_every(CHECK_INTERVAL_SECONDS, self.run_periodic_checks))
 
     async def _reconcile(self, name: str) -> None:
         message = self.stream_cache.get(f"{ENRICHED_CSR}.{name}")
@@ -78,11 +77,6 @@ class WaitingRequestReconciler:
             self._retry_at[name] = self.clock() + min(disposition.delay_seconds, _MAX_RETRY_SECONDS)
         else:
             self._retry_at.pop(name, None)
-
-    async def _run_checks(self) -> None:
-        while True:
-            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
-            self.run_periodic_checks()
 
     def run_periodic_checks(self) -> None:
         """Enqueue the due requests, record Events for long waits and update the metrics."""

@@ -1,6 +1,5 @@
 """Reloads the pools and the ownership of --cloud-config; rejects pools without blocks that Nodes have."""
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.kube.latest_event_recorder import LatestEventRecorder
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
+from libs.common.service.run_together import run_every
 from services.ipam.claims_api import Kubernetes
 from services.ipam.node_event_recorder import COMPONENT
 from services.ipam.pool_shrink import find_refused_shrinks
@@ -77,7 +77,9 @@ class ConfigReloader:
 
     async def run(self) -> None:
         """Poll the file until cancelled; return at once if no file is configured."""
-        await self._status.follow(self._on_file_changed, self._recheck_periodically)
+        await self._status.follow(
+            self._on_file_changed, lambda: run_every(_RECHECK_SECONDS, self._validate_requested)
+        )
 
     def _on_file_changed(self, found: CloudConfig | CloudConfigError) -> None:
         if isinstance(found, CloudConfigError):
@@ -86,7 +88,7 @@ class ConfigReloader:
         else:
             self._apply_ownership(found.ownership.for_controller(NODE_IPAM))
             self._requested_pools = found.pools
-            self._validate()
+            self._validate_requested()
 
     def _apply_ownership(self, ownership: Ownership) -> None:
         if ownership != self._ownership:
@@ -94,14 +96,9 @@ class ConfigReloader:
             log.info("ownership of Nodes changed")
             self._on_change()
 
-    async def _recheck_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(_RECHECK_SECONDS)
-            if self._requested_pools is not None:
-                self._validate()
-
-    def _validate(self) -> None:
-        assert self._requested_pools is not None
+    def _validate_requested(self) -> None:
+        if self._requested_pools is None:
+            return
         in_use = self._get_blocks_in_use()
         if in_use is None:
             return  # it is not known yet which Nodes would lose blocks

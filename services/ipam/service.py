@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.event_applier import EventApplier
@@ -56,9 +57,7 @@ class IpamService:
             on_caught_up=self._on_caught_up,
         )
         self._leader_gate = LeaderGate(
-            self._stream_cache,
-            observe_only=settings.observe_only,
-            max_silence_seconds=settings.leader_silence_seconds,
+            self._stream_cache, settings.leader_silence_seconds, observe_only=settings.observe_only
         )
         self._cache_sync = CacheSync(self._stream_cache)
         kube = dependencies.require_kube()
@@ -103,7 +102,11 @@ class IpamService:
         )
         self._garbage_collector = self._build_garbage_collector(dependencies, settings)
         self._on_node_enriched = self._build_on_node_enriched(dependencies, settings)
-        self._handle = dependencies.consumer_middleware(IPAM, "node").wrap(self._on_node_enriched)
+        bus = dependencies.bus
+        middleware = ConsumerMiddleware(
+            IPAM.service, "node", system=bus.system, clock=dependencies.monotonic, random=dependencies.random
+        )
+        self._handle = middleware.wrap(self._on_node_enriched)
         self._waiting_reconciler = WaitingNodeReconciler(
             stream_cache=self._stream_cache,
             waiting_nodes=self._waiting_nodes,

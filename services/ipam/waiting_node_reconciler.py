@@ -1,6 +1,5 @@
 """Retries waiting Nodes when a change may end the wait, and records Events for long waits."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics
 from libs.common.service.name_queue import NameQueue
-from libs.common.service.run_together import run_together
+from libs.common.service.run_together import run_every, run_together
 from services.ipam.node_event_recorder import NOT_AVAILABLE, NodeEventRecorder
 from services.ipam.pool_selection import Pool
 from services.ipam.waiting_nodes import WaitingNodes
@@ -57,17 +56,12 @@ class WaitingNodeReconciler:
     async def run(self) -> None:
         """Run the workers and the periodic checks until cancelled."""
         workers = (self._queue.work(self._retry) for _ in range(_WORKERS))
-        await run_together(*workers, self._run_passes())
+        await run_together(*workers, run_every(CHECK_INTERVAL_SECONDS, self.run_periodic_checks))
 
     async def _retry(self, name: str) -> None:
         message = self.stream_cache.get(f"{ENRICHED_NODE}.{name}")
         if message is not None and name in self.waiting_nodes.by_name:
             await self.handle(message)  # it never raises; the bus redelivers the message, too
-
-    async def _run_passes(self) -> None:
-        while True:
-            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
-            self.run_periodic_checks()
 
     def run_periodic_checks(self) -> None:
         """Retry one Node per full pool, record Events for long waits and update the metrics."""

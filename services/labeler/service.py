@@ -2,6 +2,7 @@
 
 import logging
 
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
@@ -42,9 +43,7 @@ class LabelerService:
             on_stream_replaced=self._on_stream_replaced,
         )
         self._leader_gate = LeaderGate(
-            self._stream_cache,
-            observe_only=settings.observe_only,
-            max_silence_seconds=settings.leader_silence_seconds,
+            self._stream_cache, settings.leader_silence_seconds, observe_only=settings.observe_only
         )
         self._deduplicator = deduplicator = EventDeduplicator()
         self._mutation_cache = MutationCache(dependencies.monotonic)
@@ -90,7 +89,14 @@ class LabelerService:
             clock=dependencies.monotonic,
             random=dependencies.random,
         )
-        self._middleware = dependencies.consumer_middleware(LABELER, "node")
+        bus = dependencies.bus
+        self._middleware = ConsumerMiddleware(
+            LABELER.service,
+            "node",
+            system=bus.system,
+            clock=dependencies.monotonic,
+            random=dependencies.random,
+        )
         self._rollout = self._make_rollout(dependencies, settings)
 
     async def run(self) -> None:

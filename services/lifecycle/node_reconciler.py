@@ -1,6 +1,5 @@
 """Reconciles enqueued Nodes one at a time, and enqueues failed Nodes again periodically."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -8,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.observability import metrics
 from libs.common.service.name_queue import NameQueue
-from libs.common.service.run_together import run_together
+from libs.common.service.run_together import run_every, run_together
 from services.lifecycle.node_index import NodeIndex
 from services.lifecycle.on_node_enriched import OnNodeEnriched
 
@@ -32,7 +31,9 @@ class NodeReconciler:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        await run_together(self._queue.work(self._reconcile), self._run_requeue())
+        await run_together(
+            self._queue.work(self._reconcile), run_every(self.requeue_interval_seconds, self.requeue)
+        )
 
     def enqueue(self, name: str) -> None:
         """Reconcile this Node soon, if it needs that."""
@@ -57,11 +58,6 @@ class NodeReconciler:
         """Drop everything, after the stream was replaced."""
         self._queue.clear()
         self._retries.clear()
-
-    async def _run_requeue(self) -> None:
-        while True:
-            await asyncio.sleep(self.requeue_interval_seconds)
-            self.requeue()
 
     async def _reconcile(self, name: str) -> None:
         if not self.can_reconcile():

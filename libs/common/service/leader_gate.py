@@ -10,7 +10,7 @@ from libs.common.contract.events import Leading
 class LeaderGate:
     """Opens at the first live leader heartbeat; in observe-only mode, at the first message."""
 
-    def __init__(self, cache: StreamCache, *, observe_only: bool, max_silence_seconds: float) -> None:
+    def __init__(self, cache: StreamCache, max_silence_seconds: float, *, observe_only: bool) -> None:
         """After `max_silence_seconds` without a heartbeat, another leader may be active elsewhere."""
         self._cache = cache
         self._observe_only = observe_only

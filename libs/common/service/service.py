@@ -4,11 +4,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
-from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.protocol import Bus
 from libs.common.contract.service_spec import ServiceSpec
 
@@ -53,12 +52,6 @@ class Dependencies:
         if self.kube is None:
             raise LookupError("this service has no policy rules in its spec, so it gets no Kubernetes client")
         return self.kube
-
-    def consumer_middleware(self, spec: ServiceSpec, kind: Literal["node", "csr"]) -> ConsumerMiddleware:
-        """Return the middleware for the handlers of that service and kind of object."""
-        return ConsumerMiddleware(
-            spec.service, kind, system=self.bus.system, clock=self.monotonic, random=self.random
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
