@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.node import ObjectMeta
+from libs.common.contract.node import ApiObject
 from libs.common.contract.signing_request import (
     SigningRequest,
     SigningRequestCondition,
@@ -35,16 +35,11 @@ class CsrStatus(msgspec.Struct, frozen=True, kw_only=True):
     certificate: str = ""
 
 
-class CertificateSigningRequest(msgspec.Struct, frozen=True, kw_only=True):
+class CertificateSigningRequest(ApiObject, frozen=True, kw_only=True):
     """A CertificateSigningRequest, reduced to the fields that `explain` shows."""
 
-    metadata: ObjectMeta
     spec: SigningRequestSpec = SigningRequestSpec()
     status: CsrStatus = CsrStatus()
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
 
     @property
     def created(self) -> datetime:

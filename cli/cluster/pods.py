@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from cli.cluster.kube_objects import Condition, PodSpec
-from libs.common.contract.node import ObjectMeta
+from libs.common.contract.node import ApiObject
 from libs.common.kube.objects import Resource, namespaced_resource
 
 
@@ -51,16 +51,11 @@ class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
+class Pod(ApiObject, frozen=True, kw_only=True):
     """A Pod as the API server encodes it."""
 
-    metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
 
     @property
     def is_ready(self) -> bool:
