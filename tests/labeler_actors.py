@@ -11,28 +11,28 @@ import msgspec
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.contract.node import Node
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
-from libs.common.kube.events import ObjectEvent, event_name
+from libs.common.kube.events import ObjectEvent
 from libs.common.service.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.bus_actors import run_during, wait_until_led, wait_until_ready
 from tests.flow_actors import QUICK
+from tests.in_memory_events import InMemoryEvents
 from tests.json_patch import PatchFailed
 from tests.json_patch import apply_json_patch as apply_json
 from tests.manual_clock import ManualClock
 from tests.status_patch import apply_status_patch
 
 
-class InMemoryNodes:
+class InMemoryNodes(InMemoryEvents):
     """The Nodes and Events of an API server; the labeler's conformance suite also runs on the real one."""
 
     def __init__(self, *nodes: Node) -> None:
-        self.events: list[ObjectEvent] = []
+        super().__init__()
         self.requests: list[tuple[str, str]] = []  # (verb, resource), also of failed requests
         self.failing: dict[str, KubeError] = {}  # resource -> the error that each write raises
         self.before: Callable[[str], object] = lambda resource: None  # called at the start of each write
         self._documents: dict[str, dict[str, Any]] = {}
-        self._event_names: set[str] = set()
         self._version = 1000
         for node in nodes:
             self.put(node)
@@ -63,10 +63,6 @@ class InMemoryNodes:
         """Return the patched resources without Events, which follow after the patches."""
         return [resource for verb, resource in self.requests if verb == "patch"]
 
-    def list_event_reasons(self, name: str) -> list[str]:
-        """Return the reasons of the Events on a Node, in order."""
-        return [event.reason for event in self.events if event.regarding.name == name]
-
     # ---- node_writer.NodeClient
 
     async def get_node(self, name: str) -> Node:
@@ -91,12 +87,7 @@ class InMemoryNodes:
 
     async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
         self._begin("events")
-        name = event_name(event, now)
-        if name in self._event_names:
-            return False
-        self._event_names.add(name)
-        self.events.append(event)
-        return True
+        return await super().create_event(event, now=now)
 
     def _begin(self, resource: str) -> None:
         self.before(resource)

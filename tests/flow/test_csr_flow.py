@@ -1,5 +1,7 @@
 """csr between a bus and an API server in memory: which requests it approves and denies."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -23,7 +25,7 @@ from services.csr.on_csr_enriched import RETRY_SECONDS
 from services.csr.rate_limiter import BURST
 from tests.builders import NOW, make_csr_enriched, make_facts, make_message, make_node
 from tests.bus_actors import wait_until
-from tests.bus_server import make_any_flow_fixture, make_flow_fixture
+from tests.bus_server import make_flow_fixtures
 from tests.csr_actors import CsrServiceFlow, make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
 from tests.manual_clock import ManualClock
@@ -35,8 +37,7 @@ BEFORE = make_node("old-1", uid="uid-old", ip="10.0.0.5")
 TAKEN_OVER = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 
 
-flow = make_flow_fixture(CsrServiceFlow.open)
-any_flow = make_any_flow_fixture(CsrServiceFlow.open)
+flow, any_flow = make_flow_fixtures(CsrServiceFlow.open)
 
 
 def decided_by_somebody(request: SigningRequest) -> SigningRequest:
@@ -103,22 +104,24 @@ async def test_a_request_filed_during_an_outage_of_talos_waits_for_its_end(flow:
     assert flow.kube.patched == ["csr-1"]
 
 
-async def wait_for_the_node_before(flow: CsrServiceFlow) -> None:
+@asynccontextmanager
+async def run_csr_with_a_waiting_request(flow: CsrServiceFlow) -> AsyncIterator[None]:
     """A request waits for the Node that answered at its address before, and is unreachable now."""
-    await flow.publish_unreachable(BEFORE, last_known=make_facts(node_name="old-1"))
-    await flow.enrich(make_node(), HONEST)
-    await flow.file_and_enrich(
-        make_serving_request(), facts=HONEST, node_uid="uid-1", answering_addresses=("10.0.0.5",)
-    )
-    assert "old-1" in (await flow.wait_for_decision("csr-1", "waiting")).reason
+    async with flow.run_csr():
+        await flow.publish_unreachable(BEFORE, last_known=make_facts(node_name="old-1"))
+        await flow.enrich(make_node(), HONEST)
+        await flow.file_and_enrich(
+            make_serving_request(), facts=HONEST, node_uid="uid-1", answering_addresses=("10.0.0.5",)
+        )
+        assert "old-1" in (await flow.wait_for_decision("csr-1", "waiting")).reason
+        yield
 
 
 async def test_what_waits_on_another_node_is_decided_when_that_changes_and_nobody_delivers_it_again(
     any_flow: CsrServiceFlow,
 ):
     flow = any_flow
-    async with flow.run_csr():
-        await wait_for_the_node_before(flow)
+    async with run_csr_with_a_waiting_request(flow):
         await flow.publish_node_gone(BEFORE)
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-1"]
@@ -128,8 +131,8 @@ async def test_a_csr_that_was_away_decides_at_its_start_what_has_become_right_me
     any_flow: CsrServiceFlow,
 ):
     flow = any_flow
-    async with flow.run_csr():
-        await wait_for_the_node_before(flow)
+    async with run_csr_with_a_waiting_request(flow):
+        pass
     await flow.publish_node_gone(BEFORE)
     async with flow.run_csr(seed=2):
         await flow.publish_leading()  # the stream's last Leading may be old: a live one is needed

@@ -29,7 +29,7 @@ from services.ipam.pages import NAME_PREFIX
 from services.ipam.pool_selection import Pool
 from tests.builders import NOW, make_cluster_networks, make_message, make_node_enriched
 from tests.bus_actors import wait_until, wait_until_led
-from tests.bus_server import make_any_flow_fixture, make_flow_fixture
+from tests.bus_server import make_flow_fixtures
 from tests.ipam_actors import (
     PODS,
     IpamFlow,
@@ -43,8 +43,7 @@ SOON = 5.0  # so soon after there is room
 TWO_BLOCKS = ("10.244.0.0/23",)  # of /24
 
 
-flow = make_flow_fixture(IpamFlow.open)
-any_flow = make_any_flow_fixture(IpamFlow.open)
+flow, any_flow = make_flow_fixtures(IpamFlow.open)
 
 
 # ---- which Nodes get which blocks

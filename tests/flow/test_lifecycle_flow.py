@@ -18,7 +18,7 @@ from libs.testbed.sim_apiserver.faults import EmptyClose
 from services.lifecycle.deletion_limit import ANNOTATION
 from tests.builders import make_facts
 from tests.bus_actors import wait_until, wait_until_ready
-from tests.bus_server import make_any_flow_fixture, make_flow_fixture
+from tests.bus_server import make_flow_fixtures
 from tests.lifecycle_actors import GRACE, LEASE, NODES, LifecycleFlow
 from tests.lifecycle_cases import make_answering, make_foreign_machine
 
@@ -29,8 +29,7 @@ A_YEAR = 366 * 86400.0
 UUIDS = [f"{number:08x}-5b4a-4392-a1b0-c9d8e7f60514" for number in range(1, 20)]
 
 
-flow = make_flow_fixture(LifecycleFlow.open)
-any_flow = make_any_flow_fixture(LifecycleFlow.open)
+flow, any_flow = make_flow_fixtures(LifecycleFlow.open)
 
 
 # ---- what is deleted

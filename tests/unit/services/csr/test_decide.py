@@ -1,6 +1,6 @@
 """Which certificates a kubelet gets: a reason for every row, and what no input causes."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -104,161 +104,123 @@ A, B = make_node("a", ip="10.0.0.1"), make_node("b", ip="10.0.0.2")
 OF_A = facts_of("a", "10.0.0.1/24", "10.0.0.9/24", node_ip="10.0.0.1")
 OF_B = facts_of("b", "10.0.0.2/24", "10.0.0.9/24", node_ip="10.0.0.2")
 FAULT = MachineFault(kind="timeout", step="PlatformMetadata", message="no answer in 5 s")
-WAITS: tuple[tuple[str, ClaimIndex, CsrEnriched, str, str, set[str], tuple[str, ...]], ...] = (
+
+
+class ExpectedWait(NamedTuple):
+    reason: str
+    text: str  # a part of the message
+    nodes: set[str]
+    rivals: tuple[str, ...] = ()
+
+
+WAITS: tuple[tuple[str, ClaimIndex, CsrEnriched, ExpectedWait], ...] = (
     (
         "no Node",
         claims_of(),
         asks("a", encode_dns_name("a"), node_uid=""),
-        "node",
-        "there is no Node a yet",
-        {"a"},
-        (),
+        ExpectedWait("node", "there is no Node a yet", {"a"}),
     ),
     (
         "nothing known",
         claims_of(A),
         asks("a", encode_dns_name("a")),
-        "asking",
-        "has not been queried yet",
-        {"a"},
-        (),
+        ExpectedWait("asking", "has not been queried yet", {"a"}),
     ),
     (
         "a fault",
         claims_of(A),
         asks("a", encode_dns_name("a"), fault=FAULT),
-        "unreachable",
-        "no answer in 5 s",
-        {"a"},
-        (),
+        ExpectedWait("unreachable", "no answer in 5 s", {"a"}),
     ),
     (
         "an earlier Node",
         claims_of(A),
         asks("a", encode_dns_name("a"), facts=OF_A, node_uid="x"),
-        "asking",
-        "earlier Node a",
-        {"a"},
-        (),
+        ExpectedWait("asking", "earlier Node a", {"a"}),
     ),
     (
         "another machine, by its UUID",
         claims_of(A),
         asks("a", encode_dns_name("a"), facts=OF_B),
-        "machine",
-        "is node 'b', not a",
-        {"a"},
-        (),
+        ExpectedWait("machine", "is node 'b', not a", {"a"}),
     ),
     (
         "an address that is not there yet",
         claims_of(A),
         asks("a", encode_ip("10.0.0.8"), facts=OF_A),
-        "addresses",
-        "10.0.0.8 is not on the machine of a (yet)",
-        {"a"},
-        (),
+        ExpectedWait("addresses", "10.0.0.8 is not on the machine of a (yet)", {"a"}),
     ),
     (
         "an address that both attest",
         claims_of(A, B, make_node_enriched(B, OF_B)),
         asks("a", encode_ip("10.0.0.9"), facts=OF_A),
-        "rivals",
-        "IP address 10.0.0.9 is claimed by Node b, too",
-        {"a", "b"},
-        ("b",),
+        ExpectedWait("rivals", "IP address 10.0.0.9 is claimed by Node b, too", {"a", "b"}, ("b",)),
     ),
     (
         "where both answer",
         claims_of(A, B, make_node_enriched(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.1"))),
         asks("a", encode_ip("10.0.0.1"), facts=OF_A),
-        "rivals",
-        "which answers there",
-        {"a", "b"},
-        ("b",),
+        ExpectedWait("rivals", "which answers there", {"a", "b"}, ("b",)),
     ),
     (
         "where another answers, and it does not",
         claims_of(A, B, make_node_enriched(B, facts_of("b", "10.0.0.9/24", node_ip="10.0.0.9"))),
         asks("a", encode_ip("10.0.0.9"), facts=OF_A),
-        "rivals",
-        "which answers there",
-        {"a", "b"},
-        (),
+        ExpectedWait("rivals", "which answers there", {"a", "b"}),
     ),
     (
         "where it answers, and another did that is silent",
         claims_of(A, B, unreachable(B, facts_of("b", "10.0.0.1/24", node_ip="10.0.0.1"))),
         asks("a", encode_ip("10.0.0.1"), facts=OF_A),
-        "former",
-        "was Node b's, which does not answer any more",
-        {"a", "b"},
-        (),
+        ExpectedWait("former", "was Node b's, which does not answer any more", {"a", "b"}),
     ),
     (
         "an address that a silent machine attested",
         claims_of(A, B, unreachable(B, OF_B)),
         asks("a", encode_ip("10.0.0.9"), facts=OF_A),
-        "rivals",
-        "Node b, too",
-        {"a", "b"},
-        ("b",),
+        ExpectedWait("rivals", "Node b, too", {"a", "b"}, ("b",)),
     ),
     (
         "an address that a Node writes whose machine was never asked",
         claims_of(A, writes("b", "10.0.0.9")),
         asks("a", encode_ip("10.0.0.9"), facts=OF_A),
-        "rivals",
-        "never been asked",
-        {"a", "b"},
-        ("b",),
+        ExpectedWait("rivals", "never been asked", {"a", "b"}, ("b",)),
     ),
     (
         "a name that both attest",
         claims_of(A, B, make_node_enriched(B, facts_of("b", hostname="x.example"))),
         asks("a", encode_dns_name("x.example"), facts=facts_of("a", hostname="x.example")),
-        "rivals",
-        "DNS name 'x.example' is claimed by Node b, too",
-        {"a", "b"},
-        ("b",),
+        ExpectedWait("rivals", "DNS name 'x.example' is claimed by Node b, too", {"a", "b"}, ("b",)),
     ),
     (
         "a name that begins with another's",
         claims_of(A, B),
         asks("a", encode_dns_name("b.example"), facts=facts_of("a", hostname="b.example")),
-        "rivals",
-        "which has the name that it begins with",
-        {"a", "b"},
-        (),
+        ExpectedWait("rivals", "which has the name that it begins with", {"a", "b"}),
     ),
     (
         "a name while the cloud has not answered",
         claims_of(A),
         asks("a", encode_dns_name("x.example"), facts=facts_of("a", platform="aws")),
-        "names",
-        "Talos has no providerID from platform aws yet",
-        {"a"},
-        (),
+        ExpectedWait("names", "Talos has no providerID from platform aws yet", {"a"}),
     ),
     (
         "several things",
         claims_of(A, B, make_node_enriched(B, OF_B)),
         asks("a", encode_ip("10.0.0.8"), encode_ip("10.0.0.9"), facts=OF_A),
-        "addresses",
-        "10.0.0.9 is claimed by Node b, too",
-        {"a", "b"},
-        ("b",),
+        ExpectedWait("addresses", "10.0.0.9 is claimed by Node b, too", {"a", "b"}, ("b",)),
     ),
 )
 
 
 @pytest.mark.parametrize("row", WAITS, ids=lambda row: row[0])
 def test_a_wait_says_what_for_and_on_whom(row: Any):
-    _, claims, event, reason, text, nodes, rivals = row
+    _, claims, event, expected = row
     decision = decided(event, claims)
     assert isinstance(decision, Wait)
-    assert (decision.reason, decision.nodes, decision.rivals) == (reason, frozenset(nodes), rivals)
-    assert text in decision.message
+    assert decision.reason == expected.reason
+    assert (decision.nodes, decision.rivals) == (frozenset(expected.nodes), expected.rivals)
+    assert expected.text in decision.message
 
 
 GRANTED: tuple[tuple[str, ClaimIndex, CsrEnriched], ...] = (

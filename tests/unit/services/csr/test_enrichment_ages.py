@@ -40,33 +40,26 @@ def test_what_came_live_is_as_old_as_we_have_known_it(ages):
     assert ages.age_seconds(enriched, 60) == 10
 
 
-def test_what_was_there_before_is_as_old_as_the_stamps_say(ages):
-    enriched = message(ENRICHED, 1, 0)
-    ages.apply(enriched, now=50, is_live=False)
-    ages.apply(message(OTHER, 2, 900), now=50, is_live=True)
-    assert ages.age_seconds(enriched, 57) == 907
-
-
-def test_what_was_received_late_is_no_younger_for_that(ages):
-    """We were stopped, and all that came meanwhile is received in one go."""
-    enriched = message(ENRICHED, 1, 0)
-    ages.apply(enriched, now=50, is_live=True)
-    ages.apply(message(OTHER, 2, 900), now=50, is_live=True)
-    assert ages.age_seconds(enriched, 50) == 900
-
-
-def test_a_clock_that_jumps_ahead_makes_it_older(ages):
-    enriched = message(ENRICHED, 1, 0)
-    ages.apply(enriched, now=50, is_live=True)
-    ages.apply(message(OTHER, 2, 3600), now=51, is_live=True)
-    assert ages.age_seconds(enriched, 51) == 3600
-
-
-def test_after_a_clock_went_back_our_own_clock_counts_for_what_came_live(ages):
-    enriched = message(ENRICHED, 1, 3600)
-    ages.apply(enriched, now=50, is_live=True)
-    ages.apply(message(OTHER, 2, 0), now=80, is_live=True)
-    assert ages.age_seconds(enriched, 90) == 40
+@pytest.mark.parametrize(
+    ("stamp", "is_live", "later", "asked_at", "age"),
+    [
+        pytest.param(0, False, (900, 50), 57, 907, id="what was there before is as old as the stamps say"),
+        # We were stopped, and all that came meanwhile is received in one go.
+        pytest.param(0, True, (900, 50), 50, 900, id="what was received late is no younger for that"),
+        pytest.param(0, True, (3600, 51), 51, 3600, id="a clock that jumps ahead makes it older"),
+        pytest.param(3600, True, (0, 80), 90, 40, id="after a clock went back our own clock counts"),
+        pytest.param(
+            10, False, (9.5, 50), 52, 2, id="clocks that differ by less than a second change nothing"
+        ),
+    ],
+)
+def test_a_later_message_tells_the_age(stamp, is_live, later, asked_at, age):
+    """`later` is the stamp of another message, and when we received it."""
+    ages, enriched = EnrichmentAges(), message(ENRICHED, 1, stamp)
+    ages.apply(enriched, now=50, is_live=is_live)
+    later_stamp, received_at = later
+    ages.apply(message(OTHER, 2, later_stamp), now=received_at, is_live=True)
+    assert ages.age_seconds(enriched, asked_at) == age
 
 
 def test_after_a_clock_went_back_nobody_knows_the_age_of_what_was_there_before(ages):
@@ -79,13 +72,6 @@ def test_after_a_clock_went_back_nobody_knows_the_age_of_what_was_there_before(a
     ages.apply(again, now=51, is_live=True)
     assert ages.age_seconds(again, 60) == 9
     assert ages.age_seconds(enriched, 60) is None, "it is another message by now"
-
-
-def test_servers_whose_clocks_differ_by_less_than_a_second_change_nothing(ages):
-    enriched = message(ENRICHED, 1, 10)
-    ages.apply(enriched, now=50, is_live=False)
-    ages.apply(message(OTHER, 2, 9.5), now=50, is_live=True)
-    assert ages.age_seconds(enriched, 52) == 2
 
 
 def test_reading_the_stream_again_makes_nothing_younger(ages):

@@ -173,11 +173,8 @@ def test_all_families_or_none_and_the_other_block_goes_back():
     )
     assert all(isinstance(plan.results[f"u{i}"], NoBlock) for i in range(9))
     assert {given_to(plan.results[f"v{i}"])[0] for i in range(4)} == {f"10.0.{i}.0/24" for i in range(4)}
-    assert plan.results["u0"] == NoBlock(
-        reason="no free IPv6 block of /64 in fd00::/62 (pool default), all of which is in fd00::/48, "
-        "a service network",
-        is_exhausted=True,
-    )
+    none, why = "no free IPv6 block of /64 in fd00::/62 (pool default)", "all of which is in fd00::/48"
+    assert plan.results["u0"] == NoBlock(reason=f"{none}, {why}, a service network", is_exhausted=True)
 
 
 def test_a_pool_that_is_used_up_is_followed_by_the_next_of_its_family():
@@ -185,11 +182,8 @@ def test_a_pool_that_is_used_up_is_followed_by_the_next_of_its_family():
     full = a_page(t0="a", t1="b", t2="c", t3="d")
     plan = planned(want("u", IPV4, second), want("v", IPV4, second), pages=(full,))
     assert given_to(plan.results["u"]) == ("172.16.0.0/24",)
-    assert plan.results["v"] == NoBlock(
-        reason="no free IPv4 block of /24 in 10.0.0.0/22 (pool default)"
-        " and /24 in 172.16.0.0/24 (pool second)",
-        is_exhausted=True,
-    )
+    both = "no free IPv4 block of /24 in 10.0.0.0/22 (pool default) and /24 in 172.16.0.0/24 (pool second)"
+    assert plan.results["v"] == NoBlock(reason=both, is_exhausted=True)
 
 
 def test_a_closed_page_is_passed_over_and_named_when_there_is_no_other():

@@ -189,10 +189,15 @@ async def test_the_end_of_the_process_leaves_nobody_waiting_whose_turn_after_a_d
     await assert_closing_fails(gathering, tasks)
 
 
-async def test_the_end_of_the_process_leaves_nobody_waiting_for_others_to_come(claims: Claims):
+def contended_gathering(claims: Claims) -> Batcher:
+    """Others write the same pages."""
     claims.answer_everybody()
     claims.contended = True
-    gathering = gathering_of(claims, PATIENT)
+    return gathering_of(claims, PATIENT)
+
+
+async def test_the_end_of_the_process_leaves_nobody_waiting_for_others_to_come(claims: Claims):
+    gathering = contended_gathering(claims)
     await gathering.submit(want(0))
     tasks = wanting(gathering, 1, 2)
     await asyncio.wait(tasks, timeout=0.05)
@@ -200,18 +205,14 @@ async def test_the_end_of_the_process_leaves_nobody_waiting_for_others_to_come(c
 
 
 async def test_a_node_that_joins_alone_waits_for_nobody_though_others_write(claims: Claims):
-    claims.answer_everybody()
-    claims.contended = True
-    gathering = gathering_of(claims, PATIENT)
+    gathering = contended_gathering(claims)
     for number in range(3):
         await asyncio.wait_for(gathering.submit(want(number)), 10)
     assert claims.asked == [["uid-0"], ["uid-1"], ["uid-2"]]
 
 
 async def test_while_others_write_the_same_pages_a_claim_waits_until_enough_have_come(claims: Claims):
-    claims.answer_everybody()
-    claims.contended = True
-    gathering = gathering_of(claims, PATIENT)
+    gathering = contended_gathering(claims)
     await gathering.submit(want(0))
     two = wanting(gathering, 1, 2)
     await asyncio.wait(two, timeout=0.1)

@@ -18,10 +18,15 @@ def test_names_are_served_in_the_order_of_their_news():
     assert agenda.get() == WorkItem("c", False)
 
 
-def test_a_name_in_flight_waits_for_its_flight_to_end_and_then_goes_once():
+def a_queue_with_a_in_flight() -> WorkQueue:
     agenda = WorkQueue(in_flight=8)
     agenda.add("a")
     agenda.get()
+    return agenda
+
+
+def test_a_name_in_flight_waits_for_its_flight_to_end_and_then_goes_once():
+    agenda = a_queue_with_a_in_flight()
     for _ in range(5):
         agenda.add("a")
     assert agenda.get() is None
@@ -32,9 +37,7 @@ def test_a_name_in_flight_waits_for_its_flight_to_end_and_then_goes_once():
 
 
 def test_a_round_is_not_complete_by_a_flight_that_began_before_it():
-    agenda = WorkQueue(in_flight=8)
-    agenda.add("a")
-    agenda.get()
+    agenda = a_queue_with_a_in_flight()
     agenda.start_round({"a"})
     agenda.done("a")
     assert not agenda.is_round_complete
@@ -61,9 +64,7 @@ def test_a_failed_errand_keeps_its_round_open_and_comes_back_as_it_was():
 
 
 def test_a_new_round_does_not_wait_for_the_back_off_of_the_last_one():
-    agenda = WorkQueue(in_flight=8)
-    agenda.add("a")
-    agenda.get()
+    agenda = a_queue_with_a_in_flight()
     agenda.mark_failed("a")
     agenda.start_round({"b"})
     assert {agenda.get(), agenda.get()} == {WorkItem("a", False), WorkItem("b", True)}
@@ -71,9 +72,7 @@ def test_a_new_round_does_not_wait_for_the_back_off_of_the_last_one():
 
 
 def test_a_name_that_was_said_rests_and_its_news_go_once_afterwards():
-    agenda = WorkQueue(in_flight=8)
-    agenda.add("a")
-    agenda.get()
+    agenda = a_queue_with_a_in_flight()
     agenda.add("a")  # while it is in flight
     agenda.done("a", cool_down=True)
     agenda.add("a")  # and while it rests
@@ -93,9 +92,7 @@ def test_one_node_rests_a_second_and_thousands_no_longer_than_eight():
 
 
 def test_who_is_to_be_said_anyway_does_not_rest():
-    agenda = WorkQueue(in_flight=8)
-    agenda.add("a")
-    agenda.get()
+    agenda = a_queue_with_a_in_flight()
     agenda.done("a", cool_down=True)
     agenda.start_round({"a"})
     assert agenda.get() == WorkItem("a", True)

@@ -29,6 +29,11 @@ def a_complete_table() -> StreamCache:
     return table
 
 
+def a_complete_sync() -> tuple[StreamCache, CacheSync]:
+    table = a_complete_table()
+    return table, CacheSync(table)
+
+
 def make_node_message(sequence: int, *, stream_id: str = STREAM_ID) -> Message:
     event = msgspec.structs.replace(make_node_observed(make_node()), stream_id=stream_id)
     return make_message(event, sequence=sequence)
@@ -45,8 +50,7 @@ async def test_what_is_known_is_not_waited_for():
 
 
 async def test_each_goes_on_when_the_table_has_heard_its_message():
-    table = a_complete_table()
-    flow = CacheSync(table)
+    table, flow = a_complete_sync()
     later, sooner = (
         asyncio.create_task(flow.wait_for(make_node_message(table.sequence + more))) for more in (2, 1)
     )
@@ -82,8 +86,7 @@ async def test_what_a_service_lacks_besides_keeps_everybody_waiting_until_it_is_
 
 
 async def test_who_gives_up_waiting_is_not_in_the_way_of_the_others():
-    table = a_complete_table()
-    flow = CacheSync(table)
+    table, flow = a_complete_sync()
     gives_up, stays = (
         asyncio.create_task(flow.wait_for(make_node_message(table.sequence + 1))) for _ in range(2)
     )
@@ -97,8 +100,7 @@ async def test_who_gives_up_waiting_is_not_in_the_way_of_the_others():
 
 
 async def test_a_message_of_another_stream_is_a_temporary_error_until_the_cache_follows_that_stream():
-    cache = a_complete_table()
-    sync = CacheSync(cache)
+    cache, sync = a_complete_sync()
     message = make_node_message(1, stream_id="newer")
     with pytest.raises(TemporaryError, match=FORMER_STREAM):
         await sync.wait_for(message)
@@ -113,8 +115,7 @@ async def test_a_message_of_another_stream_is_a_temporary_error_until_the_cache_
 
 
 async def test_after_a_wait_for_another_stream_the_message_itself_is_waited_for():
-    cache = a_complete_table()
-    sync = CacheSync(cache)
+    cache, sync = a_complete_sync()
     cache.mark_disconnected("the stream was replaced")
     waits = asyncio.create_task(sync.wait_for(make_node_message(2, stream_id="newer")))
     await the_others_have_run()
