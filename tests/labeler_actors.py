@@ -30,6 +30,7 @@ class InMemoryNodes(InMemoryEvents):
     def __init__(self, *nodes: Node) -> None:
         super().__init__()
         self.requests: list[tuple[str, str]] = []  # (verb, resource), also of failed requests
+        self.urgent_patches: list[str] = []  # the names of their Nodes, in order
         self.failing: dict[str, KubeError] = {}  # resource -> the error that each write raises
         self.before: Callable[[str], object] = lambda resource: None  # called at the start of each write
         self._documents: dict[str, dict[str, Any]] = {}
@@ -69,8 +70,12 @@ class InMemoryNodes(InMemoryEvents):
         self.requests.append(("get", "nodes"))
         return msgspec.convert(self._found(name), Node)
 
-    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
+    async def patch_node(
+        self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool
+    ) -> Node:
         self._begin("nodes")
+        if is_urgent:
+            self.urgent_patches.append(name)
         document = self._found(name)
         try:
             return self._store(apply_json(document, list(json_patch)))

@@ -1,14 +1,16 @@
 """Writes the status, metadata and Events of Nodes; writes nothing in observe-only mode."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from libs.common.contract.node import BLOCKED_CONDITION, Node
+from libs.common.contract.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT, Node
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError
 from libs.common.kube.events import ObjectEvent
+from libs.common.kube.request_queue import RequestQueue
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics, telemetry
 from services.labeler.blocker import Blocker, build_condition
@@ -44,7 +46,9 @@ class NodeClient(Protocol):
     """The Kubernetes requests of the labeler; `libs.common.kube.api.KubeApi` implements them."""
 
     async def get_node(self, name: str) -> Node: ...
-    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node: ...
+    async def patch_node(
+        self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool
+    ) -> Node: ...
     async def patch_node_status(self, name: str, strategic_merge: dict[str, Any], /) -> Node: ...
     async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
 
@@ -53,7 +57,7 @@ class _RequestLimiter:
     """Limits concurrent requests for plans and measures the time since the last one."""
 
     def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
+        self._queue = RequestQueue(_MAX_CONCURRENT_REQUESTS)
         self._users = 0
         self._idle_since = float("-inf")
 
@@ -61,21 +65,16 @@ class _RequestLimiter:
         """Return for how long no request has been in flight or waiting."""
         return 0.0 if self._users else asyncio.get_running_loop().time() - self._idle_since
 
-    async def __aenter__(self) -> None:
+    @asynccontextmanager
+    async def slot(self, *, is_urgent: bool = False) -> AsyncIterator[None]:
+        """Wait for a slot and occupy it; an urgent request goes before the others."""
         self._users += 1
         try:
-            await self._slots.acquire()
-        except BaseException:
-            self._leave()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._slots.release()
-        self._leave()
-
-    def _leave(self) -> None:
-        self._users -= 1
-        self._idle_since = asyncio.get_running_loop().time()
+            async with self._queue.slot(is_urgent=is_urgent):
+                yield
+        finally:
+            self._users -= 1
+            self._idle_since = asyncio.get_running_loop().time()
 
 
 class NodeWriter:
@@ -103,7 +102,7 @@ class NodeWriter:
 
     async def get(self, name: str) -> Node:
         """Fetch the Node. Raises KubeError; NotFound if it does not exist."""
-        async with self._limiter:
+        async with self._limiter.slot():
             return self._store_response(await self._kube.get_node(name))
 
     async def apply(self, node: Node, planner: Planner) -> Plan:
@@ -122,7 +121,7 @@ class NodeWriter:
         )
         if not status:
             return await self._patch_until_accepted(node, plan, planner)
-        async with self._limiter:
+        async with self._limiter.slot():
             _check_not_excluded(node, planner)
             node = self._store_response(await self._kube.patch_node_status(node.name, status))
         rest = planner.plan(node, NO_REJECTION)
@@ -141,10 +140,13 @@ class NodeWriter:
         operations = build_node_patch(node, plan.changes)
         if not operations:
             return None
+        # The Node becomes usable by this write, so it goes before all that are queued.
+        is_urgent = any(taint.key == UNINITIALIZED_TAINT for taint in plan.changes.remove_taints)
         try:
-            async with self._limiter:
+            async with self._limiter.slot(is_urgent=is_urgent):
                 _check_not_excluded(node, planner)
-                self._store_response(await self._kube.patch_node(node.name, operations))
+                patched = await self._kube.patch_node(node.name, operations, is_urgent=is_urgent)
+                self._store_response(patched)
         except (Invalid, Forbidden) as error:
             return error
         return None

@@ -168,10 +168,10 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     held, release = asyncio.Event(), asyncio.Event()
     patch_node = kube.patch_node
 
-    async def patch_when_released(name: str, json_patch: Any, /) -> Node:
+    async def patch_when_released(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
         held.set()
         await release.wait()
-        return await patch_node(name, json_patch)
+        return await patch_node(name, json_patch, is_urgent=is_urgent)
 
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, nodes)
@@ -324,10 +324,10 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
     kube = InMemoryNodes(*nodes)
     patch_node = kube.patch_node
 
-    async def refuse_one(name: str, json_patch: Any, /) -> Node:
+    async def refuse_one(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
         if name == "n1":
             raise Invalid("metadata.labels: Invalid value", status=422)
-        return await patch_node(name, json_patch)
+        return await patch_node(name, json_patch, is_urgent=is_urgent)
 
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, [nodes[0], nodes[2]])
@@ -350,10 +350,10 @@ async def test_what_kubernetes_refuses_of_rules_alone_is_told_and_a_joining_node
     kube = InMemoryNodes(node)
     patch_node = kube.patch_node
 
-    async def refuse_team(name: str, json_patch: Any, /) -> Node:
+    async def refuse_team(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
         if any(operation["path"] == "/metadata/labels/team" for operation in json_patch):
             raise refusal("admission webhook says no", status=403)
-        return await patch_node(name, json_patch)
+        return await patch_node(name, json_patch, is_urgent=is_urgent)
 
     kube.patch_node = refuse_team  # type: ignore[method-assign]  # an admission webhook against that label
     mounted.replace_text(team("red"))
@@ -376,10 +376,10 @@ async def test_an_annotation_that_is_forbidden_stops_no_other_key_of_a_node_in_u
     kube = InMemoryNodes(node)
     patch_node = kube.patch_node
 
-    async def refuse_note(name: str, json_patch: Any, /) -> Node:
+    async def refuse_note(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
         if any(operation["path"] == "/metadata/annotations/note" for operation in json_patch):
             raise Forbidden("admission webhook says no", status=403)
-        return await patch_node(name, json_patch)
+        return await patch_node(name, json_patch, is_urgent=is_urgent)
 
     async with ruled(nats_server, kube, mounted):
         await joined(flow, nodes)
@@ -398,12 +398,12 @@ async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
     patch_node = kube.patch_node
     refusals = 0
 
-    async def refuse_apart(name: str, json_patch: Any, /) -> Node:
+    async def refuse_apart(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
         nonlocal refusals
         if any(operation.get("value", {}).get("key") == "apart" for operation in added_taints(json_patch)):
             refusals += 1
             raise Forbidden("admission webhook says no", status=403)
-        return await patch_node(name, json_patch)
+        return await patch_node(name, json_patch, is_urgent=is_urgent)
 
     kube.patch_node = refuse_apart  # type: ignore[method-assign]  # an admission webhook
     mounted.replace_text(team("red") + "  taints: {apart: 'yes:NoExecute'}\n")
@@ -525,7 +525,7 @@ async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
     kube = InMemoryNodes(*nodes)
     held = asyncio.Event()
 
-    async def never_answer(name: str, json_patch: Any, /) -> Node:
+    async def never_answer(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
         held.set()
         await asyncio.Event().wait()
         raise AssertionError
