@@ -11,7 +11,7 @@ from libs.common.bus.protocol import Message
 from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.node import Node, trim_node
 
-# The watcher publishes within 8 s. Entries expire because a restored etcd goes back to older versions.
+# The watcher publishes within 9 s. Entries expire because a restored etcd goes back to older versions.
 ENTRY_TTL_SECONDS: Final = 12.0
 
 

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from libs.common.contract.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT, Node
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError
@@ -40,6 +42,16 @@ class Planner(Protocol):
     def is_excluded(self, node: Node) -> bool:
         """Return whether --cloud-config excludes the Node, which must not be written then."""
         ...
+
+
+class AppliedPlan(msgspec.Struct, frozen=True):
+    """A plan that was applied, and the API server's response to its last write.
+
+    `written` is None if nothing was written, or if Kubernetes rejected a part of the plan.
+    """
+
+    plan: Plan
+    written: Node | None = None
 
 
 class NodeClient(Protocol):
@@ -105,7 +117,7 @@ class NodeWriter:
         async with self._limiter.slot():
             return self._store_response(await self._kube.get_node(name))
 
-    async def apply(self, node: Node, planner: Planner) -> Plan:
+    async def apply(self, node: Node, planner: Planner) -> AppliedPlan:
         """Apply the plan and return it.
 
         Addresses come first, so that no pod is scheduled before the Node has them. The writer calls
@@ -114,7 +126,7 @@ class NodeWriter:
         """
         plan = planner.plan(node, NO_REJECTION)
         if self._observe_only:
-            return plan
+            return AppliedPlan(plan)
         condition = BLOCKED_CONDITION if plan.removes_condition else ""
         status = build_status_patch(
             node, addresses=plan.addresses, remove_condition=condition, now=self._now()
@@ -125,18 +137,23 @@ class NodeWriter:
             _check_not_excluded(node, planner)
             node = self._store_response(await self._kube.patch_node_status(node.name, status))
         rest = planner.plan(node, NO_REJECTION)
-        return merge_plans(plan, await self._patch_until_accepted(node, rest, planner))
+        applied = await self._patch_until_accepted(node, rest, planner)
+        written = node if applied.plan is rest and applied.written is None else applied.written
+        return AppliedPlan(merge_plans(plan, applied.plan), written)
 
-    async def _patch_until_accepted(self, node: Node, plan: Plan, planner: Planner) -> Plan:
+    async def _patch_until_accepted(self, node: Node, plan: Plan, planner: Planner) -> AppliedPlan:
         """Write the plan and return the plan that was written, without the keys that Kubernetes rejects."""
         rejection, tried = NO_REJECTION, [plan]
-        while (error := await self._try_patch(node, plan, planner)) is not None:
-            rejection, plan = _drop_rejected_kinds(node, tried, planner, rejection, error)
+        while isinstance(response := await self._try_patch(node, plan, planner), KubeError):
+            rejection, plan = _drop_rejected_kinds(node, tried, planner, rejection, response)
             tried.append(plan)
-        return plan
+        return AppliedPlan(plan, None if rejection is not NO_REJECTION else response)
 
-    async def _try_patch(self, node: Node, plan: Plan, planner: Planner) -> KubeError | None:
-        """Write the plan; return the API server's error if a key of a rule may be the cause."""
+    async def _try_patch(self, node: Node, plan: Plan, planner: Planner) -> Node | KubeError | None:
+        """Write the plan and return the response, None if nothing changes.
+
+        Return the API server's error if a key of a rule may be the cause.
+        """
         operations = build_node_patch(node, plan.changes)
         if not operations:
             return None
@@ -146,10 +163,9 @@ class NodeWriter:
             async with self._limiter.slot(is_urgent=is_urgent):
                 _check_not_excluded(node, planner)
                 patched = await self._kube.patch_node(node.name, operations, is_urgent=is_urgent)
-                self._store_response(patched)
+                return self._store_response(patched)
         except (Invalid, Forbidden) as error:
             return error
-        return None
 
     def report(self, node: Node, plan: Plan) -> None:
         """Update the metrics and queue the Events for a plan that has been applied."""

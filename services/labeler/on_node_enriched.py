@@ -16,11 +16,12 @@ from libs.common.observability import metrics, telemetry
 from services.labeler.blocker import describe_failed_write
 from services.labeler.mutation_cache import MutationCache, select_latest_node
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
-from services.labeler.node_writer import NodeWriter
+from services.labeler.node_writer import AppliedPlan, NodeWriter
 from services.labeler.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
 from services.labeler.plan.rejection import Rejection
 from services.labeler.replica_conflicts import ReplicaConflicts
 from services.labeler.uninitialized_nodes import UninitializedNodes
+from services.labeler.write_echoes import WriteEchoes
 
 TRANSFORMER_TYPE: Final = "transformer"  # the only type in the reference's code; its docs name another one
 _DURATION: Final = metrics.TRANSFORMER_DURATION.labels(TRANSFORMER_TYPE)
@@ -90,6 +91,7 @@ class OnNodeEnriched:
         self._why_paused = why_paused
         self._clock = clock
         self._replica_conflicts = ReplicaConflicts(clock)
+        self._write_echoes = WriteEchoes(clock)
         self._applied: dict[
             str, tuple[int, ClusterConfig]
         ] = {}  # subject -> sequence and settings of the last applied message
@@ -110,6 +112,7 @@ class OnNodeEnriched:
         """Remove everything that is stored about a deleted Node."""
         self._applied.pop(f"{ENRICHED_NODE}.{name}", None)
         self._replica_conflicts.forget(name)
+        self._write_echoes.forget(name)
 
     def on_rules_changed(self) -> None:
         """Note that `config` now returns other settings."""
@@ -118,6 +121,7 @@ class OnNodeEnriched:
     def forget_all(self) -> None:
         """Forget the applied messages: the sequences of another stream start again."""
         self._applied.clear()
+        self._write_echoes.forget_all()
 
     async def reconcile(self, message: Message) -> str:
         """Reconcile the Node of one message and return the outcome for the log. Raises as `__call__`."""
@@ -137,7 +141,12 @@ class OnNodeEnriched:
         node = select_latest_node(event, self._stream_cache.get(f"{OBSERVED_NODE}.{event.node.name}"))
         if node is None:
             return _report_superseded("the Node is gone or was replaced")
-        return await self._reconcile_node(message, event, self._mutation_cache.latest(node))
+        node, config = self._mutation_cache.latest(node), self._config()
+        if isinstance(event, NodeEnriched) and self._write_echoes.take(event, node, config):
+            self._applied[message.subject] = (message.sequence, config)
+            telemetry.annotate(outcome="unchanged", reason="it only reports the labeler's own write")
+            return "unchanged"
+        return await self._reconcile_node(message, event, node)
 
     def _why_outdated(self, message: Message) -> str:
         if self._stream_cache.is_foreign(message):
@@ -157,8 +166,9 @@ class OnNodeEnriched:
         self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node
     ) -> str:
         config = self._config()
+        self._write_echoes.forget(node.name)
         try:
-            plan = await self._apply(
+            applied = await self._apply(
                 message, node, _EventPlanner(event, self._config, self._replica_conflicts, self._clock)
             )
         except _DeferToOtherReplica as reason:
@@ -166,15 +176,18 @@ class OnNodeEnriched:
                 str(reason)
             )  # the next message about the Node, at the latest from a resync, tries again
         except NotFound:
-            plan = None
+            applied = None
         except KubeError as error:
             self._uninitialized_nodes.record_failed_write(node.name, node.uid, describe_failed_write(error))
             raise
-        if plan is None:
+        if applied is None:
             return _report_superseded("the Node is gone, or a newer message about it follows")
+        plan = applied.plan
         self._uninitialized_nodes.record_write(node.name)
         if isinstance(event, NodeEnriched):
             self._replica_conflicts.record_applied(node.name)
+            if applied.written is not None:
+                self._write_echoes.record(applied.written, event, config)
         if plan.rule_effects is not None:
             _ERRORS.inc(plan.rule_effects.failures)
         self._node_writer.report(node, plan)
@@ -183,7 +196,7 @@ class OnNodeEnriched:
         self._applied[message.subject] = (message.sequence, config)
         return plan.outcome
 
-    async def _apply(self, message: Message, node: Node, planner: _EventPlanner) -> Plan | None:
+    async def _apply(self, message: Message, node: Node, planner: _EventPlanner) -> AppliedPlan | None:
         """Apply the plan; if the Node has changed, plan and apply once more on the newest Node.
 
         Return None if another message about the Node follows. Raises KubeError and TemporaryError.

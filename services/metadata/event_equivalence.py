@@ -14,7 +14,7 @@ from libs.common.contract.events import (
     NodeEnriched,
     NodeUnreachable,
 )
-from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.machine import MachineFacts, MachineFault, is_same_facts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, is_same_node
 from libs.common.contract.signing_request import is_same_request
 
@@ -61,7 +61,7 @@ def has_same_facts(one: MachineFacts | None, other: MachineFacts | None) -> bool
     """Return whether two polls returned the same facts, at whatever times."""
     if one is None or other is None:
         return one is other
-    return replace(one, queried_at=other.queried_at) == other
+    return is_same_facts(one, other)
 
 
 def differs_only_in_pod_cidrs(one: Node, other: Node) -> bool:

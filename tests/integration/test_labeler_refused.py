@@ -73,7 +73,7 @@ async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
     )
 
     plan, nodes = planner(name, config), node_api(kube)
-    done = await nodes.apply(await kube.get_node(name), plan)
+    done = (await nodes.apply(await kube.get_node(name), plan)).plan
     node = await kube.get_node(name)
     assert (done.outcome, node.is_initialized) == ("initialized", True)
     assert node.labels["node-role.kubernetes.io/web"] == ""
@@ -82,7 +82,7 @@ async def test_a_node_whose_rules_are_refused_is_initialised_with_all_the_rest(
     [told] = [each for each in done.notices if each.reason == "RulesRefused"]
     assert told.message.startswith("Kubernetes rejects annotations of rules: ")
     assert "metadata.annotations" in told.message
-    again = await nodes.apply(node, plan)
+    again = (await nodes.apply(node, plan)).plan
     assert (again.outcome, again.summary) == ("unchanged", ())
     after = await kube.get_node(name)  # others, such as the controller-manager, may write it meanwhile
     assert (after.labels, decode_record_annotation(after)) == (node.labels, decode_record_annotation(node))
@@ -127,7 +127,7 @@ async def test_a_webhook_that_denies_labels_or_annotations_costs_no_node_its_tai
         await denies(kubelets, webhook, name)
         webhook.code = code
         webhook.find_denial_reason = lambda node: next((why for each in dislikes if (why := each(node))), "")
-        done = await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))
+        done = (await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))).plan
         node = await kube.get_node(name)
         assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
         assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == kept
@@ -141,7 +141,7 @@ async def test_a_policy_that_denies_an_annotation_costs_no_node_its_taint(
     name = "policy-note"
     await kubelets.join(SimKubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
     async with policy_against_notes(kubelets, name):
-        done = await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))
+        done = (await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))).plan
         node = await kube.get_node(name)
         assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
         assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == {
@@ -167,7 +167,7 @@ async def test_a_node_stays_uninitialized_while_a_webhook_denies_the_taint_of_a_
         assert "no taints here" in said
         assert not (await kube.get_node(name)).is_initialized
         webhook.find_denial_reason = lambda node: ""
-        done = await nodes.apply(await kube.get_node(name), planner(name, GUARDED))
+        done = (await nodes.apply(await kube.get_node(name), planner(name, GUARDED))).plan
         node = await kube.get_node(name)
         assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
     await kubelets.delete_node(name)

@@ -124,6 +124,11 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return (self.inventory.gateways or ()) if self.inventory is not None else ()
 
 
+def is_same_facts(one: MachineFacts, other: MachineFacts) -> bool:
+    """Return whether two queries returned the same facts, at whatever times."""
+    return one is other or msgspec.structs.replace(one, queried_at=other.queried_at) == other
+
+
 class ForeignMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A machine that answers at an address of a Node, but has another node name according to its Talos."""
 
