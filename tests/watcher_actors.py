@@ -10,6 +10,8 @@ from typing import Any, Generic, NoReturn
 
 import msgspec
 
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import Bus
 from libs.common.contract.events import (
     CsrGone,
@@ -31,11 +33,15 @@ from libs.common.kube.objects import UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.service.service import Dependencies
 from services.watcher.informer import ObjectSourceFactory
-from services.watcher.kinds import ObjectT
+from services.watcher.kinds import Kind, ObjectT
 from services.watcher.leader_elector import LeaderElector
+from services.watcher.object_publisher import ObjectPublisher
+from services.watcher.publish_decision import FencingToken
+from services.watcher.published_state import PublishedState
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
-from tests.bus_actors import Recorder, run_during, wait_until
+from services.watcher.store import Store
+from tests.bus_actors import MAX_BYTES, Recorder, run_during, wait_until
 
 
 class ScriptedKind(Generic[ObjectT]):
@@ -217,6 +223,62 @@ class WatcherFlow(Recorder):
         self, condition: Callable[["WatcherFlow"], Any], what: str = "", seconds: float = 30.0
     ) -> None:
         await wait_until(lambda: bool(condition(self)), what, seconds)
+
+
+class PublisherActor:
+    """Publishes the objects of one kind, and records what arrives."""
+
+    def __init__(
+        self, publisher: ObjectPublisher[Any], store: Store[Any], server: MemoryServer, flow: WatcherFlow
+    ) -> None:
+        self.publisher = publisher
+        self.store = store
+        self.server = server
+        self.flow = flow
+
+    def put(self, changed: Any) -> None:
+        self.store.put(changed)
+        self.publisher.enqueue({changed.name})
+
+    def remove(self, removed: Node, version: int) -> None:
+        self.store.remove(removed.name, str(version))
+        self.publisher.enqueue({removed.name})
+
+    async def wait_until_settling(self, name: str) -> None:
+        """Wait until the cooldown is over, while the object is about to change again."""
+        await wait_until(lambda: name in self.publisher._settling, "its cooldown is over")
+
+
+@asynccontextmanager
+async def run_publisher(kind: Kind[Any], *first: Any) -> AsyncIterator[PublisherActor]:
+    """A leader that has published the first state of these objects, on the bus of the all-in-one."""
+    server, store, flow = MemoryServer(), Store(kind), WatcherFlow()
+    bus, published = MemoryBus(server), PublishedState(clock=time.monotonic)
+
+    async def absent_as_of(name: str) -> int | None:
+        raise AssertionError(name)
+
+    publisher = ObjectPublisher(
+        kind,
+        store,
+        published=published,
+        publisher=OrderedPublisher(bus),
+        in_flight=8,
+        now=lambda: datetime.now(UTC),
+        jitter=random.random,
+        absent_as_of=absent_as_of,
+    )
+    stream_id = await bus.provision((), max_bytes=MAX_BYTES)
+    store.replace(first, (), "100")
+    async with (
+        flow.follow(bus),
+        run_during(bus.follow("watcher", f"{FLOW}.>", published)),
+        run_during(publisher.run()),
+    ):
+        await wait_until(lambda: published.problems() == ())
+        publisher.start_round(FencingToken(stream_id=stream_id, epoch=1), store.names())
+        await wait_until(lambda: len(flow.messages) == len(first), "the first states")
+        yield PublisherActor(publisher, store, server, flow)
 
 
 def _name(event: ObservedNode) -> str:

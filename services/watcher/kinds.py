@@ -39,6 +39,7 @@ class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
     is_relevant: Callable[[ObjectT], bool]  # other objects are never published
     queue_key: Callable[[ObjectT], str]  # queue of at most MAX_PENDING_PER_REQUESTER objects; "": none
     is_republished: Callable[[ObjectT], bool]  # whether the resync publishes it again unchanged
+    is_settling: Callable[[ObjectT], bool]  # whether further changes of a controller follow at once
     max_cooldown_seconds: float  # upper limit of the pause between two messages of one object
     extract_object: Callable[[Event], ObjectT | None]  # the existing object in an event; None for a deletion
     build_observed: Callable[[str, ObservationOrder, ObjectT, datetime], ObservedEvent]
@@ -80,6 +81,7 @@ NODE: Final[Kind[Node]] = Kind(
     is_relevant=lambda node: True,
     queue_key=lambda node: "",
     is_republished=lambda node: True,
+    is_settling=lambda node: not node.is_initialized,
     max_cooldown_seconds=8.0,
     extract_object=lambda event: event.node if isinstance(event, NodeObserved) else None,
     build_observed=_build_node_observed,
@@ -97,6 +99,7 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     is_relevant=lambda request: request.is_kubelet_serving and len(request.name) <= NAME_LIMIT,
     queue_key=lambda request: _queue_key(request) if request.is_pending else "",
     is_republished=lambda request: request.is_pending or request.is_awaiting_certificate,
+    is_settling=lambda request: request.is_awaiting_certificate,
     # csr reads nothing from the API server, and expects the outcome of a request within 5 s.
     max_cooldown_seconds=3.0,
     extract_object=lambda event: event.request if isinstance(event, CsrObserved) else None,

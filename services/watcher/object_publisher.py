@@ -23,7 +23,7 @@ from services.watcher.publish_decision import (
 )
 from services.watcher.published_state import PublishedState
 from services.watcher.store import Store
-from services.watcher.work_queue import WorkItem, WorkQueue, compute_cooldown
+from services.watcher.work_queue import SETTLING_SECONDS, WorkItem, WorkQueue, compute_cooldown
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class ObjectPublisher(Generic[ObjectT]):
         self._tasks: asyncio.TaskGroup | None = None
         self._last_error = ""
         self._skipped: dict[str, str] = {}
+        self._settling: set[str] = set()  # their cooldown is over, but further changes are about to follow
         # last message's headers by name, while tracing is on
         self._traces: dict[str, Mapping[str, str]] = {}
 
@@ -111,7 +112,8 @@ class ObjectPublisher(Generic[ObjectT]):
 
     def _enqueue(self, name: str) -> None:
         self._queue.add(name)
-        if self._is_urgent(name):
+        if self._is_urgent(name) or (name in self._settling and not self._is_settling(name)):
+            self._settling.discard(name)
             self._queue.end_cooldown(name)
 
     def enqueue_republish(self, names: Collection[str]) -> None:
@@ -224,6 +226,7 @@ class ObjectPublisher(Generic[ObjectT]):
 
     def _finish(self, name: str, is_published: bool) -> None:
         self._queue.done(name, cool_down=is_published)
+        self._settling.discard(name)
         if is_published and self._is_urgent(name):
             self._queue.end_cooldown(name)
         elif is_published:
@@ -244,8 +247,22 @@ class ObjectPublisher(Generic[ObjectT]):
         return is_fenced or found is None or known is None or known.uid != found.uid
 
     def _end_cooldown(self, name: str) -> None:
+        if self._queue.has_changed_in_cooldown(name) and self._is_settling(name):
+            # The labeler is about to initialize the Node, or the signer to issue the certificate. One message
+            # reports both changes.
+            self._settling.add(name)
+            asyncio.get_running_loop().call_later(SETTLING_SECONDS, self._end_settling, name)
+        else:
+            self._end_settling(name)
+
+    def _end_settling(self, name: str) -> None:
+        self._settling.discard(name)
         self._queue.end_cooldown(name)
         self._start()
+
+    def _is_settling(self, name: str) -> bool:
+        found = self._store.get(name)
+        return found is not None and self._kind.is_settling(found)
 
     def _skip(self, name: str, reason: str) -> None:
         if self._skipped.get(name) != reason:

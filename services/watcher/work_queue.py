@@ -8,6 +8,8 @@ import msgspec
 COOLDOWN_SECONDS: Final = 1.0
 # a burst of a thousand joins keeps all services busy for several seconds
 _COOLDOWN_PER_NAME_SECONDS: Final = 0.008
+# Changes that came during a cooldown wait so much longer at most, while more changes are about to follow.
+SETTLING_SECONDS: Final = 1.0
 
 
 class WorkItem(msgspec.Struct, frozen=True):
@@ -104,6 +106,10 @@ class WorkQueue:
             self._queued[name] = again
         if not again:  # otherwise it was added with force during processing, perhaps by the round
             self._outstanding.discard(name)
+
+    def has_changed_in_cooldown(self, name: str) -> bool:
+        """Return whether the end of the cooldown of that name would add it."""
+        return self._cooling.get(name, False)
 
     def end_cooldown(self, name: str) -> None:
         """End the cooldown of a name, when it is over or when a change is urgent."""
