@@ -17,7 +17,7 @@ from services.labeler.plan import ClusterConfig
 
 class _OwnWrite(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
-    resource_version: int  # of the Node after the last write of the plan
+    resource_version: int  # after the last write of the plan
     observed_sequence: int  # of the event from which the plan was made, like the next two
     facts: MachineFacts
     verified_by: str
