@@ -68,8 +68,8 @@ test: testbed lint ## lint, types, walls, all tests but those of test-deploy and
 	wait $$checks; types=$$?; cat $$checked; exit $$((tests ? tests : types))
 
 test-fast: env ## tests that need no real server, with fewer examples; no lint, no types
-	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --quiet --hypothesis-profile=fast -m 'not real_servers' \
-	  tests/architecture tests/contract tests/flow tests/unit $(ARGS)
+	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --numprocesses=logical --quiet \
+	  --hypothesis-profile=fast -m 'not real_servers' tests/architecture tests/contract tests/flow tests/unit $(ARGS)
 
 lint: env ## ruff: rules and layout; names and texts
 	@$(BIN)/ruff check .

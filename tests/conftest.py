@@ -46,6 +46,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real_servers)
 
 
+def pytest_collection() -> None:
+    """Collect without the garbage collector: all that is made here stays."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Exempt modules and test items from garbage collection: it would visit them all each time."""
+    gc.freeze()
+    gc.enable()
+
+
 class _InTurn:
     """On a worker the files are sorted after pytest has sorted them."""
 
@@ -59,9 +70,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_InTurn())
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Five for two cores: a worker waits for its servers more than half of the time."""
-    return min((os.cpu_count() or 1) * 5 // 2, _MOST_WORKERS)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Five for two cores: a worker waits for its servers more than half of the time.
+
+    `--numprocesses=logical` is for tests without servers: a worker more only collects once more.
+    """
+    cores = os.cpu_count() or 1
+    return cores if config.option.numprocesses == "logical" else min(cores * 5 // 2, _MOST_WORKERS)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServers:

@@ -1,4 +1,4 @@
-"""How `make test` gives files to its workers: the longest first, and those that share a server together."""
+"""How `make test` gives files to its workers: the longest first, and those that share something together."""
 
 from pathlib import Path
 from typing import Final
@@ -25,15 +25,21 @@ _LONGEST: Final = (
 )
 _SUITES: Final = ("deploy", "observe", "integration", "contract", "flow", "architecture", "unit")
 _TESTS: Final = Path(__file__).parent
-# The API servers of tests/contract/conftest.py, real and simulated: one worker starts them, once.
-_SHARES_API_SERVERS: Final = "tests/contract/test_kube_"
+# Files that one worker runs, because they share what takes long to make: the API servers of
+# tests/contract/conftest.py, real and simulated; and the syntax trees of tests/architecture/sources.py.
+_TOGETHER: Final = {
+    "tests/contract/test_kube_": "API servers",
+    "tests/contract/test_interface_": "sources",
+    "tests/architecture/": "sources",
+}
 
 
 class ByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """A file is run by one worker, and so are all files that share a server."""
+    """A file is run by one worker, and so are all files that share something."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _SHARES_API_SERVERS if nodeid.startswith(_SHARES_API_SERVERS) else super()._split_scope(nodeid)
+        shared = (name for start, name in _TOGETHER.items() if nodeid.startswith(start))
+        return next(shared, None) or super()._split_scope(nodeid)
 
 
 def turn_of(item: pytest.Item) -> tuple[int, int]:

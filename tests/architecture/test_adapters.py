@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.architecture.sources import imported_roots, sources
+from tests.architecture.sources import sources
 
 # library -> the modules that may import it (a regular expression for the dotted name)
 ADAPTERS = {
@@ -29,7 +29,7 @@ def test_a_library_is_imported_by_its_adapter_only(library: str):
     offenders = [
         source.module
         for source in sources("libs", "services", "cli")
-        if library in imported_roots(source.tree) and not re.fullmatch(ADAPTERS[library], source.module)
+        if library in source.imported_roots and not re.fullmatch(ADAPTERS[library], source.module)
     ]
     assert not offenders, f"{library} is imported outside its adapter ({ADAPTERS[library]})"
 
@@ -42,7 +42,7 @@ def test_every_outside_library_has_a_place():
     unknown = {
         (root, source.module)
         for source in sources("libs", "services", "cli")
-        for root in imported_roots(source.tree)
+        for root in source.imported_roots
         if root not in known | ours and root not in sys.stdlib_module_names
     }
     assert not unknown, "a new library needs its adapter in ADAPTERS"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.sources import Source, imported_roots, sources
+from tests.architecture.sources import Source, sources
 from tests.architecture.test_purity import SHELL
 
 # Settings declare the flags that a process accepts; reading them runs nothing.
@@ -17,7 +17,7 @@ ASKING = r"services\.metadata\.machines\.(query_machine|replacement_detector)|li
 
 def imported_services(source: Source) -> Iterator[str]:
     """Modules of services and of the Talos API client that a module imports anywhere."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
@@ -32,7 +32,7 @@ def importers_of(modules: set[str], folder: str) -> set[str]:
     return {
         source.module
         for source in sources(folder)
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.ImportFrom) and node.module in modules
     }
 
@@ -87,7 +87,7 @@ def test_modules_that_only_read_call_no_other_method(module: str, name: str, cal
     [source] = [s for s in sources("cli") if s.module == module]
     called = {
         node.attr
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name
     }
     assert called == calls
@@ -173,17 +173,15 @@ def test_the_checks_of_doctor_query_nothing():
     """No check uses a cluster, a clock or a file."""
     asking = {"asyncio", "os", "time"}
     for source in sources("cli/doctor/checks"):
-        imported = {node.module for node in ast.walk(source.tree) if isinstance(node, ast.ImportFrom)}
+        imported = {node.module for node in source.nodes if isinstance(node, ast.ImportFrom)}
         assert not {
             name
             for name in imported
             if name and re.search(r"from_cluster|_queries|query_machine|kube_reader|_probe|kube_api", name)
         }
-        assert not imported_roots(source.tree) & asking
+        assert not source.imported_roots & asking
         called = {
-            n.func.attr
-            for n in ast.walk(source.tree)
-            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+            n.func.attr for n in source.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
         }
         assert not called & {"now", "utcnow", "today"}, source.module
 
@@ -193,7 +191,7 @@ def test_the_command_creates_only_reviews_which_the_server_does_not_store():
     requests = {
         (source.module, keyword.value.value)
         for source in sources("cli")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Request"
         for keyword in node.keywords
         if keyword.arg == "verb" and isinstance(keyword.value, ast.Constant)
@@ -202,7 +200,7 @@ def test_the_command_creates_only_reviews_which_the_server_does_not_store():
     reviewing = {
         source.module
         for source in sources("cli")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute) and node.attr == "create_review"
     }
     assert reviewing == {"cli.doctor.access_reviews"}

@@ -51,7 +51,7 @@ def constructed_events(service: str) -> set[str]:
     return {
         node.func.id
         for source in sources(f"services/{service}")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SUBJECT_OF_CLASS
     }
 
@@ -104,7 +104,7 @@ def test_exactly_the_services_that_write_events_may_write_them():
         wiring.service
         for wiring in SERVICES
         for source in sources(f"services/{wiring.service}")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if (isinstance(node, ast.Attribute) and node.attr == "create_event")
         or (isinstance(node, ast.Name) and node.id == "EventRecorder")
     }
@@ -122,7 +122,7 @@ def test_only_lifecycle_deletes_nodes_and_at_one_place_in_its_code():
     places = [
         source.module
         for source in sources("services", "cli")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute)
         and node.attr == "delete_node"
         and ast.unparse(node) != "self.nodes.delete_node"  # an index in memory

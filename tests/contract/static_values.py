@@ -1,8 +1,11 @@
 """Strings that an expression can have, read from the source: for tables that no single constant holds."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from typing import Final
+
+from tests.architecture.sources import Source
 
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -10,11 +13,15 @@ _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 class ModuleText:
     """One module, for questions about the expressions in it."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self.calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        self._tree = tree
-        self._functions = [node for node in ast.walk(tree) if isinstance(node, _DEFINITIONS)]
-        self._inside = {
+    def __init__(self, source: Source) -> None:
+        self.calls = [node for node in source.nodes if isinstance(node, ast.Call)]
+        self._tree = source.tree
+        self._functions = [node for node in source.nodes if isinstance(node, _DEFINITIONS)]
+
+    @functools.cached_property
+    def _inside(self) -> dict[int, ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The function of each node inside one, by the node's id."""
+        return {
             id(node): function
             for function in self._functions  # outer ones first: the innermost wins
             for node in ast.walk(function)

@@ -103,7 +103,7 @@ def test_reasons_of_watch_restarts_are_unchanged():
 def test_verbs_and_resources_of_kubernetes_requests_are_unchanged():
     before, requests = samples(), set()
     for source in sources("libs/common/kube"):
-        text = ModuleText(source.tree)
+        text = ModuleText(source)
         for call in text.calls:
             named = {keyword.arg: keyword.value for keyword in call.keywords}
             if {"verb", "resource", "path"} <= named.keys():
@@ -119,7 +119,7 @@ def test_verbs_and_resources_of_kubernetes_requests_are_unchanged():
 def test_reasons_of_waiting_certificate_requests_are_unchanged():
     found: set[str] = set()
     for source in sources("services/csr"):
-        text = ModuleText(source.tree)
+        text = ModuleText(source)
         for call in text.calls:
             named = {keyword.arg: keyword.value for keyword in call.keywords}
             if {"name", "passed", "text"} <= named.keys():
@@ -152,7 +152,7 @@ def label_constants() -> Iterator[tuple[str, set[str]]]:
         for family in value.describe()
     }
     for source in sources("libs/common", "libs/talos", "services"):
-        text = ModuleText(source.tree)
+        text = ModuleText(source)
         for call in text.calls:
             match call.func:
                 case ast.Attribute(value=ast.Attribute(attr=constant), attr=method) if (

@@ -3,7 +3,7 @@
 import ast
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*[A-Z0-9]")
 _PATH = re.compile(r"/(data|dev|etc|opt|proc|run|srv|sys|tmp|usr|var)(/[A-Za-z0-9._-]+)*/?")
 
 
-def looked_up(tree: ast.AST) -> Iterator[str]:
+def looked_up(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Names of variables that code reads from a mapping whose name contains `environ`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         key: ast.expr | None = None
         match node:
             case ast.Call(func=ast.Attribute(attr="get" | "pop", value=mapping), args=[key, *_]):
@@ -43,13 +43,13 @@ def looked_up(tree: ast.AST) -> Iterator[str]:
                 pass
             case _:
                 continue
-        if "environ" in ast.unparse(mapping) and isinstance(key, ast.Constant):
+        if isinstance(key, ast.Constant) and "environ" in ast.unparse(mapping):
             yield str(key.value)
 
 
-def handed_on(tree: ast.AST) -> Iterator[str]:
+def handed_on(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Names of variables that code sets for a program that it starts."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Dict) and any(
             key is None and "env" in ast.unparse(value)
             for key, value in zip(node.keys, node.values, strict=True)
@@ -57,22 +57,22 @@ def handed_on(tree: ast.AST) -> Iterator[str]:
             yield from (str(key.value) for key in node.keys if isinstance(key, ast.Constant))
 
 
-def absolute_paths(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def absolute_paths(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PATH.fullmatch(node.value):
             yield node.value
 
 
-def shipped() -> list[ast.Module]:
-    """What a user installs and runs."""
+def shipped() -> list[tuple[ast.AST, ...]]:
+    """The nodes of each module that a user installs and runs."""
     return [
-        source.tree for source in sources("cli", "services", "libs/common", "libs/talos", "libs/gotemplate")
+        source.nodes for source in sources("cli", "services", "libs/common", "libs/talos", "libs/gotemplate")
     ]
 
 
 def test_the_environment_variables_are_unchanged():
     """A flag's variable is in the snapshot of the flags as well; these are all that anything reads."""
-    trees = shipped()
+    modules = shipped()
     of_flags = {
         each.flag.env for kinds in SETTINGS.values() for each in list_options(*kinds) if each.flag.env
     }
@@ -85,8 +85,8 @@ def test_the_environment_variables_are_unchanged():
     found = {
         "flags of services": sorted(of_flags),
         "options of talos-ccm": sorted(of_options),
-        "read by name": sorted({name for tree in trees for name in looked_up(tree)}),
-        "set for credential plugins": sorted({name for tree in trees for name in handed_on(tree)}),
+        "read by name": sorted({name for nodes in modules for name in looked_up(nodes)}),
+        "set for credential plugins": sorted({name for nodes in modules for name in handed_on(nodes)}),
     }
     assert all(_VARIABLE.fullmatch(name) for names in found.values() for name in names)
     assert_unchanged("environment", found)
@@ -100,7 +100,7 @@ def test_the_default_paths_are_unchanged():
         "talosconfig, TALOS_HOME": list(map(str, list_candidate_files({"TALOS_HOME": "/talos"}, home))),
         "talosconfig in a pod": str(SERVICE_ACCOUNT_FILE),
         "service account in a pod": str(SERVICE_ACCOUNT),
-        "in the code": sorted({path for tree in shipped() for path in absolute_paths(tree)}),
+        "in the code": sorted({path for nodes in shipped() for path in absolute_paths(nodes)}),
     }
     assert_unchanged("paths", paths)
 
@@ -148,4 +148,4 @@ async def answered(session: aiohttp.ClientSession, path: str) -> dict[str, Any]:
     ],
 )
 def test_variables_are_found_in_code(code: str, names: list[str]):
-    assert list(looked_up(ast.parse(code))) == names
+    assert list(looked_up(ast.walk(ast.parse(code)))) == names

@@ -11,7 +11,7 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.observability import telemetry
 from libs.common.service.observers import observe_kubernetes
-from tests.architecture.sources import sources
+from tests.architecture.sources import Source, sources
 from tests.collector import OtlpCollector, export_traces_to, run_collector
 from tests.contract.interface_snapshot import assert_unchanged
 from tests.contract.observed_run import every_event, messages_of_every_event, run_handlers
@@ -24,7 +24,7 @@ _SPAN_ARGUMENTS: Final = {"kind", "links", "parent_headers"}
 def test_names_of_spans_in_the_source_are_unchanged():
     found: set[str] = set()
     for source in sources("libs/common", "libs/talos", "services"):
-        text = ModuleText(source.tree)
+        text = ModuleText(source)
         for call in text.calls:
             has_arguments = _SPAN_ARGUMENTS & {keyword.arg for keyword in call.keywords}
             if call.args and (has_arguments or called(call.func) == "span"):
@@ -35,7 +35,7 @@ def test_names_of_spans_in_the_source_are_unchanged():
 def test_attributes_of_spans_in_the_source_are_unchanged():
     found: set[str] = set()
     for source in sources("libs/common", "libs/talos", "services"):
-        found.update(attributes_in(source.tree))
+        found.update(attributes_in(source))
     assert_unchanged("span_attributes_in_source", sorted(found))
 
 
@@ -54,9 +54,9 @@ async def test_the_spans_of_messages_and_of_kubernetes_requests_are_unchanged():
     assert_unchanged("spans", {"spans": sorted(found), "resource": resource_of(collector)})
 
 
-def attributes_in(tree: ast.Module) -> Iterator[str]:
+def attributes_in(source: Source) -> Iterator[str]:
     """String constants that look like an attribute, and what `annotate` adds."""
-    for node in ast.walk(tree):
+    for node in source.nodes:
         match node:
             case ast.Constant(value=str(text)) if _ATTRIBUTE.fullmatch(text):
                 yield text

@@ -40,7 +40,7 @@ def checks_in(*modules: str) -> Iterator[str]:
     for source in sources("services/csr"):
         if source.module.removeprefix("services.csr.") not in modules:
             continue
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             place = NAMERS.get(getattr(node.func, "id", "")) if isinstance(node, ast.Call) else None
             if not isinstance(node, ast.Call) or place is None:
                 continue
@@ -55,7 +55,7 @@ def _waits_of_judge() -> set[str]:
     [module] = (
         source for source in sources("services/csr") if source.module == "services.csr.request_evaluator"
     )
-    calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+    calls = [node for node in module.nodes if isinstance(node, ast.Call)]
     waits = (call for call in calls if getattr(call.func, "id", "") == "Wait")
     reasons = [word.value for call in waits for word in call.keywords if word.arg == "reason"]
     return {str(each.value) for each in reasons if isinstance(each, ast.Constant)} - {"node"}

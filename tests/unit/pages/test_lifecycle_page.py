@@ -78,7 +78,7 @@ def test_the_outcomes_are_those_that_are_said():
         node.value
         for source in sources("services/lifecycle")
         if source.module.rpartition(".")[2] in ("on_node_enriched", "node_deleter")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert set(named(told)) == {"kept", "deleted", "would-delete", "shutdown", "not-owned"}

@@ -24,9 +24,7 @@ GIVEN: Final = {
 def constants(module: str) -> set[str]:
     [source] = [each for each in sources("cli", "services") if each.module == module]
     return {
-        node.value
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        node.value for node in source.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
 
 
