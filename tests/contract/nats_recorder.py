@@ -20,7 +20,10 @@ def without_chance(subject: str) -> str:
 
 
 class NatsRecorder:
-    """One server; `sent` has every distinct message, `heard` every subscription, `greetings` each CONNECT."""
+    """One server; `sent` has every distinct message, `heard` every subscription, `greetings` each CONNECT.
+
+    `commands` has the name of each command in the order of their arrival.
+    """
 
     def __init__(self, deliveries: list[tuple[str, bytes]]) -> None:
         """`deliveries`, subject and body, answer the first pull of a durable."""
@@ -28,6 +31,7 @@ class NatsRecorder:
         self.sent: dict[str, list[Any]] = {}
         self.heard: set[str] = set()
         self.greetings: list[dict[str, Any]] = []
+        self.commands: list[str] = []
         self.arrived = asyncio.Event()
         self._deliveries = deliveries
         self._stream: dict[str, Any] = {}
@@ -56,6 +60,7 @@ class NatsRecorder:
         try:
             while line := await reader.readline():
                 command, *tokens = line.decode().split()
+                self.commands.append(command)
                 if command in {"PUB", "HPUB"}:
                     data = await reader.readexactly(int(tokens[-1]) + 2)
                     self._publish(command, tokens, data[:-2], writer)

@@ -1,0 +1,112 @@
+"""What one connection to NATS sends and when, and how it ends, by a server that records or has a script."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from libs.common.bus.nats.connection import Connection
+from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.bus.protocol import BusError
+from libs.testbed.pki import CertificateAuthority
+from tests.contract.nats_recorder import NatsRecorder
+
+_GREETING = b'INFO {"server_id":"A","version":"2.11.0","headers":true,"max_payload":1048576%s}\r\n'
+
+
+@asynccontextmanager
+async def connected(port: int, *, ca_file: Path | None = None) -> AsyncIterator[Connection]:
+    server = f"nats://127.0.0.1:{port}"
+    access = NatsAccess(servers=(server,), service="watcher", tls_ca_file=ca_file)
+    connection = await Connection.open(access, server, seconds=5.0, on_violation=lambda text: None)
+    try:
+        yield connection
+    finally:
+        await connection.abort("the test is over")
+
+
+@asynccontextmanager
+async def scripted(*sent: bytes, greeting: bytes = _GREETING % b"") -> AsyncIterator[int]:
+    """The port of a server that answers the first PING with PONG and then sends `sent`."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        while line := await reader.readline():
+            if line == b"PING\r\n":
+                writer.write(b"PONG\r\n" + b"".join(sent))
+                break
+        if sent and not sent[-1]:
+            writer.close()
+            return
+        while await reader.read(4096):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_round_trip_is_behind_all_that_was_sent_before():
+    async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
+        recorder.commands.clear()
+        connection.send("talosccm.v1.first", b"1")
+        connection.send("talosccm.v1.second", b"2")
+        await connection.round_trip(5.0)
+        publishes = [command for command in recorder.commands if command in {"PUB", "PING"}]
+        assert publishes[:2] == ["PUB", "PUB"]
+        assert recorder.sent.keys() >= {"talosccm.v1.first", "talosccm.v1.second"}
+
+
+async def test_an_inbox_is_drained_only_when_the_server_knows_of_its_end():
+    async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
+        inbox = connection.open_inbox(lambda message: None)
+        await connection.round_trip(5.0)
+        recorder.commands.clear()
+        await inbox.drain()
+        assert recorder.commands[:2] == ["UNSUB", "PING"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"-ERR 'Authorization Violation'\r\n", "authorization"),
+        (b"-ERR 'User Authentication Expired'\r\n", "user authentication expired"),
+        (b"-ERR 'Stale Connection'\r\n", "stale connection"),
+        (b"nonsense\r\n", "protocol"),
+        (b"", "the server closed the connection"),
+    ],
+)
+async def test_a_connection_that_the_server_ends_is_lost_at_once_with_the_reason(sent: bytes, reason: str):
+    async with scripted(sent) as port, connected(port) as connection:
+        async with asyncio.timeout(5):
+            assert reason in (await connection.closed).lower()
+        with pytest.raises(BusError):
+            await connection.request("talosccm.v1.x", seconds=5.0)
+
+
+async def test_what_was_said_in_plain_text_behind_the_greeting_does_not_count_as_said_in_tls(tmp_path: Path):
+    """An attacker between us and NATS can add to the greeting, but not to what TLS protects."""
+    authority = CertificateAuthority.make(common_name="nats")
+    pair = authority.issue_server(["127.0.0.1"])
+    for name, content in (("ca", authority.pem), ("cert", pair.certificate), ("key", pair.key)):
+        (tmp_path / f"{name}.pem").write_bytes(content)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(_GREETING % b',"tls_required":true' + b"-ERR 'forged'\r\n")
+        await writer.start_tls(context)
+        while line := await reader.readline():
+            if line == b"PING\r\n":
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with connected(port, ca_file=tmp_path / "ca.pem") as connection:
+            await connection.round_trip(5.0)
+            assert connection.server_certificate_not_after is not None
