@@ -7,6 +7,7 @@ So this needs no lock and no Lease. It also need not know whether an error occur
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -72,24 +73,19 @@ class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
     is_contended: bool = False  # a write of this call failed because another replica had written that page
 
 
+@dataclass(eq=False)
 class Allocator:
     """The claims as last read, and the operations on them. Calls may overlap: writes compare and swap."""
 
-    def __init__(
-        self,
-        api: ClaimsApi,
-        *,
-        now: Callable[[], datetime],
-        quarantine: timedelta = timedelta(minutes=10),
-        page_bytes: int = PAGE_BYTES,
-        is_foreign: Callable[[Node], bool] = lambda node: False,
-    ) -> None:
-        """`is_foreign`: another controller manages the Node; its podCIDRs are excluded and never adopted."""
-        self._api = api
-        self._now = now
-        self._quarantine = quarantine
-        self._page_bytes = page_bytes
-        self._is_foreign = is_foreign
+    api: ClaimsApi
+    _: KW_ONLY
+    now: Callable[[], datetime]
+    quarantine: timedelta = timedelta(minutes=10)
+    page_bytes: int = PAGE_BYTES
+    # Another controller manages the Node; its podCIDRs are excluded and never adopted.
+    is_foreign: Callable[[Node], bool] = lambda node: False
+
+    def __post_init__(self) -> None:
         self.pages = PageCache()
         # uid -> podCIDRs, from the last list
         self._pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] | None = None
@@ -151,14 +147,14 @@ class Allocator:
                     ignored_addresses=plan.ignored_addresses,
                     is_contended=is_contended,
                 )
-            self._replace_pages(await self._api.list_pages())
+            self._replace_pages(await self.api.list_pages())
             reread = True
         raise TemporaryError("other replicas wrote every page of claims first")
 
     async def refresh_pages(self) -> bool:
         """Read all pages again; return whether other replicas have written since. Raises KubeError."""
         before = self.pages.resource_versions()
-        self._replace_pages(await self._api.list_pages())
+        self._replace_pages(await self.api.list_pages())
         now = self.pages.resource_versions()
         return any(before.get(page) != now[page] and not self._is_own_write(page) for page in now)
 
@@ -173,7 +169,7 @@ class Allocator:
         operations = build_node_patch(
             node, NodeChanges(pod_cidrs=assignment.pod_cidrs, guarded_labels=fenced_labels)
         )
-        return await self._api.patch_node(node.name, operations) if operations else node
+        return await self.api.patch_node(node.name, operations) if operations else node
 
     async def sweep(self) -> SweepResult:
         """End claims that are due, and adopt podCIDRs of Nodes without a claim. Raises KubeError."""
@@ -186,8 +182,8 @@ class Allocator:
                 snapshot.present,
                 list_began=snapshot.began,
                 list_ended=snapshot.ended,
-                quarantine=self._quarantine,
-                page_bytes=self._page_bytes,
+                quarantine=self.quarantine,
+                page_bytes=self.page_bytes,
             )
             error = None if released.page is page else await self._write(released.page)
             if error is None:
@@ -198,13 +194,13 @@ class Allocator:
 
     async def _list_cluster(self) -> "_ClusterSnapshot":
         """List pages, then Nodes: the Nodes of all claims in these pages existed before the list of Nodes."""
-        self._replace_pages(await self._api.list_pages())
+        self._replace_pages(await self.api.list_pages())
         pages = dict(self.pages.by_range)
         closed = self.pages.closed_pages()
         forgotten = self._resets
-        began = self._now()
-        nodes = await self._api.list_nodes()
-        ended = self._now()
+        began = self.now()
+        nodes = await self.api.list_nodes()
+        ended = self.now()
         present = {node.uid: self._make_present_node(node) for node in nodes}
         if forgotten == self._resets:
             self._pod_cidrs_by_uid = {node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
@@ -218,7 +214,7 @@ class Allocator:
         )
 
     def _make_present_node(self, node: Node) -> PresentNode:
-        is_foreign = self._is_foreign(node)
+        is_foreign = self.is_foreign(node)
         return PresentNode(node.name, node.spec.pod_cidrs, node.metadata.creation_timestamp, is_foreign)
 
     # ---- pages, as last read or written
@@ -240,7 +236,7 @@ class Allocator:
             ),
             closed_pages={**closed_pages, **self.pages.closed_pages()},
             cursors=self._cursors,
-            page_bytes=self._page_bytes,
+            page_bytes=self.page_bytes,
         )
 
     async def _write_all(self, plan: AllocationPlan, closed_pages: dict[str, str]) -> tuple[set[str], bool]:
@@ -269,9 +265,9 @@ class Allocator:
         stored = encode_page(page)
         self._in_flight[page.range] += 1
         try:
-            version = await self._api.write_page(stored)
+            version = await self.api.write_page(stored)
         except KubeError as error:
-            read = await self._api.read_page(stored.name)
+            read = await self.api.read_page(stored.name)
             if not self.pages.replace(page, read):
                 self.reset()  # the claims that protected blocks are lost
             return error

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 from libs.common.bus.delivery import TemporaryError
@@ -63,24 +64,18 @@ class LeaderElector(Protocol):
         """Return why the leader is unknown, in words for /readyz."""
 
 
+@dataclass(eq=False)
 class LeaseElector:
     """Leader election with a Lease, by the rules of client-go."""
 
-    def __init__(
-        self,
-        lock: Lock,
-        *,
-        retry_seconds: float,
-        clock: Callable[[], float],
-        jitter: Callable[[], float],
-        reachability: BusReachability,
-    ) -> None:
-        """`reachability` reports whether the bus answers, and whether the leader publishes heartbeats."""
-        self._reachability = reachability
-        self._lock = lock
-        self._retry_seconds = retry_seconds
-        self._clock = clock
-        self._jitter = jitter
+    lock: Lock
+    _: KW_ONLY
+    retry_seconds: float
+    clock: Callable[[], float]
+    jitter: Callable[[], float]
+    reachability: BusReachability  # whether the bus answers, and whether the leader publishes
+
+    def __post_init__(self) -> None:
         self._holder = ""
         self._silent_holder = ""
         self._holder_since = float("-inf")
@@ -93,7 +88,7 @@ class LeaseElector:
     async def acquire(self) -> int:
         while True:
             # A leader without the bus publishes nothing, and keeps other watchers from leading.
-            answer = await self._try_acquire(take=self._reachability.may_lead())
+            answer = await self._try_acquire(take=self.reachability.may_lead())
             if isinstance(answer, LeaseGrant):
                 metrics.LEADER.set(1)
                 self._is_lost = False
@@ -110,15 +105,15 @@ class LeaseElector:
         The reference controller gets no report. It holds the same Lease during a migration and publishes
         nothing.
         """
-        now = self._clock()
-        misses = self._reachability.is_leader_silent(holder_seconds=now - self._holder_since)
-        is_silent = answer is not None and self._lock.holder_reads_reports and misses
+        now = self.clock()
+        misses = self.reachability.is_leader_silent(holder_seconds=now - self._holder_since)
+        is_silent = answer is not None and self.lock.holder_reads_reports and misses
         self._silent_holder = answer.holder if answer is not None and is_silent else ""
         if not is_silent or now < self._report_due:
             return
-        self._report_due = now + self._reachability.report_seconds
+        self._report_due = now + self.reachability.report_seconds
         try:
-            await self._lock.report_standby()
+            await self.lock.report_standby()
         except KubeError as error:
             log.info("cannot report a silent leader, will retry", extra={"error": str(error)})
 
@@ -126,7 +121,7 @@ class LeaseElector:
         while True:
             try:
                 # Count from the last confirmed renewal, not from a hanging one: other candidates do the same.
-                async with asyncio.timeout(self._lock.leading_until - self._clock()):
+                async with asyncio.timeout(self.lock.leading_until - self.clock()):
                     await self._sleep()
                     answer = await self._try_acquire()
             except TimeoutError:
@@ -139,8 +134,8 @@ class LeaseElector:
 
     def _step_down_if_cut_off(self) -> None:
         """Step down if a standby reaches the bus. Without reports the bus is down for every watcher."""
-        age = self._clock() - self._lock.reported_at
-        if self._reachability.must_step_down(reported_seconds_ago=age):
+        age = self.clock() - self.lock.reported_at
+        if self.reachability.must_step_down(reported_seconds_ago=age):
             log.warning("stepping down: the bus answers a standby, but not this leader")
             raise LeadershipLost("stepped down: the bus answers a standby, but not this leader")
 
@@ -154,13 +149,13 @@ class LeaseElector:
     async def release(self) -> None:
         self._is_leading = False
         metrics.LEADER.set(0)
-        if not self._is_lost and await self._lock.release():
+        if not self._is_lost and await self.lock.release():
             log.info("Lease released")
 
     def problems(self) -> tuple[str, ...]:
         if self._last_error:
             return (f"cannot read or write the Lease: {self._last_error}",)
-        if why := self._reachability.describe_problem(
+        if why := self.reachability.describe_problem(
             is_leading=self._is_leading, silent_holder=self._silent_holder
         ):
             return (why,)
@@ -168,7 +163,7 @@ class LeaseElector:
 
     async def _try_acquire(self, *, take: bool = True) -> LeaseGrant | LeaseDenial | None:
         try:
-            answer = await self._lock.try_acquire_or_renew(may_acquire=take)
+            answer = await self.lock.try_acquire_or_renew(may_acquire=take)
         except KubeError as error:
             if not self._last_error:
                 log.warning("cannot read or write the Lease", extra={"error": str(error)})
@@ -177,12 +172,12 @@ class LeaseElector:
         self._last_error = ""
         self._has_answer = True
         if isinstance(answer, LeaseDenial) and answer.holder != self._holder:
-            self._holder, self._holder_since = answer.holder, self._clock()
+            self._holder, self._holder_since = answer.holder, self.clock()
             log.info("standing by, another watcher leads", extra={"holder": answer.holder})
         return answer
 
     async def _sleep(self, at_most: float = _NEVER) -> None:
-        await asyncio.sleep(min(at_most, self._retry_seconds * (1 + (RETRY_JITTER - 1) * self._jitter())))
+        await asyncio.sleep(min(at_most, self.retry_seconds * (1 + (RETRY_JITTER - 1) * self.jitter())))
 
     def _lose(self, why: str) -> LeadershipLost:
         self._is_lost = True  # nothing to release, and shutdown must not wait for an unresponsive server
@@ -193,19 +188,22 @@ class LeaseElector:
         return f" ({self._last_error})" if self._last_error else ""
 
 
+@dataclass(eq=False)
 class StreamElector:
     """Leader election by the stream alone: the newest candidate leads and displaces the former leader."""
 
-    def __init__(self, published: PublishedState, *, retry_seconds: float, silence_seconds: float) -> None:
-        """A deposed leader waits until it has received no other heartbeat for `silence_seconds`."""
-        self._published = published
-        self._retry_seconds = retry_seconds
-        self._silence_seconds = silence_seconds
+    published: PublishedState
+    _: KW_ONLY
+    retry_seconds: float
+    # A deposed leader waits until it has received no other heartbeat for this time.
+    silence_seconds: float
+
+    def __post_init__(self) -> None:
         self._deposed_by = ""
 
     async def acquire(self) -> int:
         while self._deposed_by:
-            silent = self._silence_seconds - self._published.seconds_since_leader_heartbeat()
+            silent = self.silence_seconds - self.published.seconds_since_leader_heartbeat()
             if silent <= 0:
                 break
             await asyncio.sleep(silent)
@@ -216,11 +214,11 @@ class StreamElector:
 
     async def renew(self, on_renewed: Callable[[], None]) -> None:
         while True:
-            await asyncio.sleep(self._retry_seconds)
+            await asyncio.sleep(self.retry_seconds)
             on_renewed()
 
     async def confirm_leadership(self) -> None:
-        leading = self._published.leader_heartbeat
+        leading = self.published.leader_heartbeat
         self._deposed_by = leading.holder if leading is not None else "another watcher"
         raise LeadershipLost(f"{self._deposed_by} started later and publishes to this stream, too")
 
