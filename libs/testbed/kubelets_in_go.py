@@ -133,18 +133,9 @@ class KubeletsInGo:
         together with the former), with the certificate. After `seconds` it returns as it is. Raises
         ValueError if the API server rejects a node.
         """
-        return await self._send(
-            "join",
-            GoJoinBatch,
-            names=names,
-            concurrency=concurrency,
-            per_second=per_second,
-            one_at_a_time=one_at_a_time,
-            untainted=until_untainted,
-            served=until_served,
-            certificates=int(certificates),
-            seconds=seconds,
-        )
+        pace = {"concurrency": concurrency, "per_second": per_second, "one_at_a_time": one_at_a_time}
+        end = {"untainted": until_untainted, "served": until_served, "certificates": int(certificates)}
+        return await self._send("join", GoJoinBatch, names=names, seconds=seconds, **pace, **end)
 
     async def file_requests(
         self,

@@ -65,10 +65,10 @@ def validate_review(new: AccessReview, old: Any | None) -> list[Cause]:
 
 
 ACCESS_REVIEWS: Final = ResourceKind(
-    plural="selfsubjectaccessreviews",
-    kind="SelfSubjectAccessReview",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    AccessReview,
     group="authorization.k8s.io",
-    model=AccessReview,
     is_stored=False,
     validate=validate_review,
 )

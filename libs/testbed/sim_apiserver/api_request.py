@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
@@ -64,24 +65,17 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_request(method: str, path: str, query: Mapping[str, str], *, as_table: bool = False) -> ApiRequest:
     """Parse a request; an unknown resource or verb stays empty, and `check_request` rejects it."""
+    request = ApiRequest(verb=method.lower(), path=path, query=query, as_table=as_table)
     group, parts = _split(path)
     namespace = ""
     if len(parts) > 2 and parts[0] == "namespaces":
         namespace, parts = parts[1], parts[2:]
     kind = _BY_PATH.get((group, parts[0])) if parts else None
     if kind is None or len(parts) > 3 or (namespace and not kind.is_namespaced):
-        return ApiRequest(verb=method.lower(), path=path, query=query)
+        return request
     name, subresource = [*parts[1:], "", ""][:2]
-    return ApiRequest(
-        verb=_verb(method, name, query),
-        path=path,
-        kind=kind,
-        namespace=namespace,
-        name=name,
-        subresource=subresource,
-        query=query,
-        as_table=as_table,
-    )
+    verb = _verb(method, name, query)
+    return replace(request, verb=verb, kind=kind, namespace=namespace, name=name, subresource=subresource)
 
 
 def _split(path: str) -> tuple[str, list[str]]:

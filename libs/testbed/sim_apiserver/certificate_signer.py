@@ -46,13 +46,9 @@ def sign_request(
 
 
 def _make_failed(request: SigningRequest, why: str, now: str) -> SigningRequest:
+    times = {"last_update_time": now, "last_transition_time": now}
     failed = RequestCondition(
-        type="Failed",
-        status="True",
-        reason="SignerValidationFailure",
-        message=why,
-        last_update_time=now,
-        last_transition_time=now,
+        type="Failed", status="True", reason="SignerValidationFailure", message=why, **times
     )
     return replace(request, status=replace(request.status, conditions=[*request.status.conditions, failed]))
 

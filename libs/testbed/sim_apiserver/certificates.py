@@ -223,11 +223,11 @@ def _validate_signer(name: str) -> list[Cause]:
 
 
 SIGNING_REQUESTS: Final = ResourceKind(
-    plural="certificatesigningrequests",
-    kind="CertificateSigningRequest",
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
+    SigningRequest,
     short_names=("csr",),
     group="certificates.k8s.io",
-    model=SigningRequest,
     field_selectors=BY_NAME | {"spec.signerName": lambda item: str(item.spec.signer_name)},
     subresources=frozenset({"approval", "status"}),
     on_create=prepare_new_request,

@@ -26,7 +26,7 @@ class ConfigMap(
     binary_data: dict[str, bytes] = {}
 
 
-def validate_config_map(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
+def validate_map(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
     """Return the causes of an invalid ConfigMap."""
     causes = validate_metadata(new.metadata, old.metadata if old else None)
     for name, keys in (("data", new.data.keys()), ("binaryData", new.binary_data.keys())):
@@ -51,10 +51,10 @@ def validate_config_map(new: ConfigMap, old: ConfigMap | None) -> list[Cause]:
 
 
 CONFIG_MAPS: Final = ResourceKind(
-    plural="configmaps",
-    kind="ConfigMap",
+    "configmaps",
+    "ConfigMap",
+    ConfigMap,
     short_names=("cm",),
-    model=ConfigMap,
     is_namespaced=True,
-    validate=validate_config_map,
+    validate=validate_map,
 )

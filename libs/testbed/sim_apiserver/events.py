@@ -57,10 +57,10 @@ def validate_event(new: Event, old: Event | None) -> list[Cause]:
 
 
 EVENTS: Final = ResourceKind(
-    plural="events",
-    kind="Event",
+    "events",
+    "Event",
+    Event,
     short_names=("ev",),
-    model=Event,
     is_namespaced=True,
     validate=validate_event,
     field_selectors={

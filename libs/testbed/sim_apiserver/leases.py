@@ -42,12 +42,7 @@ def validate_lease(new: Lease, old: Lease | None) -> list[Cause]:
     return causes
 
 
+_GROUP: Final = "coordination.k8s.io"
 LEASES: Final = ResourceKind(
-    plural="leases",
-    kind="Lease",
-    group="coordination.k8s.io",
-    model=Lease,
-    is_namespaced=True,
-    requires_version=True,
-    validate=validate_lease,
+    "leases", "Lease", Lease, group=_GROUP, is_namespaced=True, requires_version=True, validate=validate_lease
 )

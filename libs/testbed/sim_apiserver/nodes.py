@@ -204,10 +204,10 @@ def _validate_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
 
 
 NODES: Final = ResourceKind(
-    plural="nodes",
-    kind="Node",
+    "nodes",
+    "Node",
+    Node,
     short_names=("no",),
-    model=Node,
     subresources=frozenset({"status"}),
     supports_strategic_patch=True,
     on_create=prepare_new_node,

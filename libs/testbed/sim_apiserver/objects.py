@@ -47,7 +47,7 @@ class Caller(NamedTuple):
 BY_NAME: Final = MappingProxyType({"metadata.name": lambda item: str(item.metadata.name)})
 
 
-class ResourceKind(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceKind(msgspec.Struct, frozen=True):
     """A kind of object: its path, its schema and its rules.
 
     `on_create` applies admission and defaults to a new object. `on_update(old, new, subresource, caller)`

@@ -14,7 +14,7 @@ from libs.testbed.sim_apiserver.request_pem import get_common_name, get_organiza
 
 _OF_KUBELETS: Final = {"kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"}
 _OF_CLIENTS: Final = "kubernetes.io/kube-apiserver-client"
-_SIGNERS: Final = ResourceKind(plural="signers", kind="", group=SIGNING_REQUESTS.group, model=object)
+_SIGNERS: Final = ResourceKind("signers", "", object, group=SIGNING_REQUESTS.group)
 
 
 def admit_request(identity: Identity, asked: ApiRequest, new: object, store: ObjectStore) -> None:

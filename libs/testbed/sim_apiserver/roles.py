@@ -79,7 +79,5 @@ CLUSTER_ROLES: Final = ResourceKind(plural="clusterroles", kind="ClusterRole", g
 CLUSTER_ROLE_BINDINGS: Final = ResourceKind(
     plural="clusterrolebindings", kind="ClusterRoleBinding", group=RBAC, model=Binding
 )
-ROLES: Final = ResourceKind(plural="roles", kind="Role", group=RBAC, model=Role, is_namespaced=True)
-ROLE_BINDINGS: Final = ResourceKind(
-    plural="rolebindings", kind="RoleBinding", group=RBAC, model=Binding, is_namespaced=True
-)
+ROLES: Final = ResourceKind("roles", "Role", Role, group=RBAC, is_namespaced=True)
+ROLE_BINDINGS: Final = ResourceKind("rolebindings", "RoleBinding", Binding, group=RBAC, is_namespaced=True)
