@@ -44,6 +44,11 @@ def make_link_address(link: str, ip: str, length: int = 0, flags: int = 128) -> 
     return AddressStatus(address=f"{ip}/{length or (64 if ':' in ip else 24)}", link=link, flags=flags)
 
 
+def on_link(link: str, *ips: str) -> tuple[AddressStatus, ...]:
+    """Permanent addresses on one link."""
+    return tuple(make_link_address(link, ip) for ip in ips)
+
+
 def make_external_address(ip: str) -> AddressStatus:
     """An address that the cloud's metadata name."""
     return AddressStatus(address=f"{ip}/{128 if ':' in ip else 32}", link="external")
@@ -74,21 +79,17 @@ CASES = (
     AddressCase(name="IPv6 alone", provided="2001:db8::5", expected=(V6, NAME)),
     AddressCase(
         name="a public address on a link is discovered",
-        links=(make_link_address("eth1", "203.0.113.7"),),
+        links=on_link("eth1", "203.0.113.7"),
         expected=(V4, "ExternalIP=203.0.113.7", NAME),
     ),
     AddressCase(
         name="discovery takes one of each family, IPv4 first",
-        links=(
-            make_link_address("eth1", "2001:db8:1::7"),
-            make_link_address("eth1", "203.0.113.7"),
-            make_link_address("eth2", "203.0.113.8"),
-        ),
+        links=(*on_link("eth1", "2001:db8:1::7", "203.0.113.7"), *on_link("eth2", "203.0.113.8")),
         expected=(V4, "ExternalIP=203.0.113.7", "ExternalIP=2001:db8:1::7", NAME),
     ),
     AddressCase(
         name="preferIPv6 puts the IPv6 ExternalIP first",
-        links=(make_link_address("eth1", "203.0.113.7"), make_link_address("eth1", "2001:db8:1::7")),
+        links=on_link("eth1", "203.0.113.7", "2001:db8:1::7"),
         prefer_ipv6=True,
         expected=(V4, "ExternalIP=2001:db8:1::7", "ExternalIP=203.0.113.7", NAME),
     ),
@@ -114,11 +115,8 @@ CASES = (
     AddressCase(
         name="private, shared and link-local addresses are judged as Go does",
         links=(
-            make_link_address("eth1", "192.168.7.7"),
-            make_link_address("eth1", "fd00::7"),
-            make_link_address("eth1", "fe80::7"),
-            make_link_address("eth1", "169.254.7.7"),
-            make_link_address("eth2", "100.64.0.7"),
+            *on_link("eth1", "192.168.7.7", "fd00::7", "fe80::7", "169.254.7.7"),
+            *on_link("eth2", "100.64.0.7"),
         ),
         expected=(V4, "ExternalIP=100.64.0.7", NAME),
     ),
@@ -145,7 +143,7 @@ CASES = (
         AddressCase(
             name=f"{platform} discovers",
             platform=platform,
-            links=(make_link_address("eth1", "203.0.113.7"),),
+            links=on_link("eth1", "203.0.113.7"),
             expected=(V4, "ExternalIP=203.0.113.7", NAME),
         )
         for platform in ("nocloud", "openstack", "oracle")
@@ -163,7 +161,7 @@ CASES = (
     AddressCase(
         name="a cloud that publishes nothing gives no ExternalIP",
         platform="gcp",
-        links=(make_link_address("eth1", "203.0.113.7"),),
+        links=on_link("eth1", "203.0.113.7"),
         expected=(V4, NAME),
     ),
     AddressCase(
@@ -221,12 +219,12 @@ CASES = (
     ),
     AddressCase(
         name="a zone is no part of an address",
-        links=(make_link_address("eth1", "2001:db8:1::7%eth1"),),
+        links=on_link("eth1", "2001:db8:1::7%eth1"),
         expected=(V4, "ExternalIP=2001:db8:1::7", NAME),
     ),
     AddressCase(
         name="what is no address is passed over",
-        links=(make_link_address("eth1", "nonsense"),),
+        links=on_link("eth1", "nonsense"),
         expected=(V4, NAME),
     ),
 )

@@ -1,5 +1,7 @@
 """What a machine of each platform says, and the Node that follows: for unit tests and the real API server."""
 
+from typing import Any
+
 import msgspec
 
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
@@ -12,14 +14,8 @@ class PlatformCase(msgspec.Struct, frozen=True, kw_only=True):
     """A platform's own metadata, and what labels and providerID they make."""
 
     platform: str
-    provider_id: str = ""
-    region: str = ""
-    zone: str = ""
-    instance_type: str = ""
-    instance_id: str = "id-1"
-    spot: bool = False
-    hostname: str = ""
-    expected_provider_id: str = ""  # "" = what the platform says
+    metadata: PlatformMetadata
+    expected_provider_id: str
 
     def facts(self, node_name: str = "web-1", node_ip: str = "10.0.0.5") -> MachineFacts:
         """All that a machine there says of itself."""
@@ -27,35 +23,34 @@ class PlatformCase(msgspec.Struct, frozen=True, kw_only=True):
             node_name=node_name,
             node_ip=node_ip,
             addresses=(AddressStatus(address=f"{node_ip}/24", link="eth0", flags=128),),
-            **{field: getattr(self, field) for field in _METADATA},
+            **msgspec.structs.asdict(self.metadata),
         )
 
     def expected_labels(self, cluster_name: str = "") -> dict[str, str]:
         """The built-in labels, each only if its value is not empty."""
         told = {
             f"{_BUILT_IN}/platform": self.platform,
-            f"{_BUILT_IN}/lifecycle": "spot" if self.spot else "",
+            f"{_BUILT_IN}/lifecycle": "spot" if self.metadata.spot else "",
             f"{_BUILT_IN}/clustername": cluster_name,
-            "node.kubernetes.io/instance-type": self.instance_type,
-            "beta.kubernetes.io/instance-type": self.instance_type,
-            "topology.kubernetes.io/zone": self.zone,
-            "failure-domain.beta.kubernetes.io/zone": self.zone,
-            "topology.kubernetes.io/region": self.region,
-            "failure-domain.beta.kubernetes.io/region": self.region,
+            "node.kubernetes.io/instance-type": self.metadata.instance_type,
+            "beta.kubernetes.io/instance-type": self.metadata.instance_type,
+            "topology.kubernetes.io/zone": self.metadata.zone,
+            "failure-domain.beta.kubernetes.io/zone": self.metadata.zone,
+            "topology.kubernetes.io/region": self.metadata.region,
+            "failure-domain.beta.kubernetes.io/region": self.metadata.region,
         }
         return {key: value for key, value in told.items() if value}
 
 
-_METADATA = sorted({"platform", *PlatformMetadata.__struct_fields__} & set(PlatformCase.__struct_fields__))
 _RESOURCE = "subscriptions/s-1/resourceGroups/{}/providers/Microsoft.Compute/virtualMachines/web-1"
 
 
 def _case(platform: str, provider_id: str = "", wanted: str = "", **fields: str | bool) -> PlatformCase:
+    told: dict[str, Any] = {"instance_id": "id-1", "provider_id": provider_id} | fields
     return PlatformCase(
         platform=platform,
-        provider_id=provider_id,
+        metadata=PlatformMetadata(platform=platform, **told),
         expected_provider_id=wanted or provider_id or f"talos://{platform}/10.0.0.5",
-        **fields,  # type: ignore[arg-type]
     )
 
 

@@ -333,10 +333,10 @@ async def test_many_versions_of_an_object_are_one_piece_of_work(bus: Bus):
 
 
 async def test_names_with_dots_are_names(bus: Bus):
-    worker = Worker()
+    worker, name = Worker(), "web-1.eu.example.org"
     async with worker.consume(bus):
-        await bus.publish(make_event("web-1.eu.example.org"))
-        await wait_until(lambda: worker.list_names() == ["web-1.eu.example.org"])
+        await bus.publish(make_event(name))
+        await wait_until(lambda: worker.list_names() == [name])
 
 
 async def test_only_what_the_filter_names_is_delivered(bus: Bus):

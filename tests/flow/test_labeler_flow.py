@@ -1,6 +1,8 @@
 """The labeler on a real bus and an in-memory API server: the requests that it sends and avoids."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -10,7 +12,7 @@ from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.machine import AddressStatus, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
 from libs.common.contract.subjects import DEAD_LETTERS, ENRICHED_NODE, OBSERVED_NODE
-from libs.common.kube.errors import FenceFailed, Forbidden, Invalid
+from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from services.labeler.blocker import block_on_fault, build_condition
@@ -62,12 +64,21 @@ async def test_nothing_is_written_or_said_when_nothing_changes(flow: FlowActor, 
     assert await flow.get_decision_sequence("web-1") == said
 
 
-async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: FlowActor, nats_server: NatsServer):
+@asynccontextmanager
+async def an_initialized_node(
+    flow: FlowActor, nats_server: NatsServer
+) -> AsyncIterator[tuple[InMemoryNodes, int]]:
+    """The labeler runs and has initialized web-1, whose NodeObserved has that sequence."""
     kube = InMemoryNodes(make_node())
     async with run_labeler(nats_server.url, kube):
         place = await flow.publish_node(make_node())
         await flow.enrich(make_node(), make_facts(), observed=place)
         await flow.wait_for_decision("web-1", "initialized")
+        yield kube, place
+
+
+async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: FlowActor, nats_server: NatsServer):
+    async with an_initialized_node(flow, nats_server) as (kube, place):
         once = kube.node("web-1")
         await flow.enrich(make_node(), make_facts(), observed=place)  # the same old view again
         await flow.wait_until_handled()
@@ -76,11 +87,7 @@ async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: FlowActor,
 
 
 async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor, nats_server: NatsServer):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
-        place = await flow.publish_node(make_node())
-        await flow.enrich(make_node(), make_facts(), observed=place)
-        await flow.wait_for_decision("web-1", "initialized")
+    async with an_initialized_node(flow, nats_server) as (kube, _):
         said = await flow.get_decision_sequence("web-1")
         reported = make_node(
             resource_version="101", labels={"kubernetes.io/hostname": "web-1", "a": "kubelet's"}
@@ -466,11 +473,16 @@ async def test_a_notice_is_one_event_however_often_the_node_is_looked_at(
     assert kube.list_event_reasons("web-1") == ["Synced", "LabelSkipped"]
 
 
+def a_cluster_that_refuses(resource: str, error: KubeError) -> InMemoryNodes:
+    kube = InMemoryNodes(make_node())
+    kube.failing = {resource: error}
+    return kube
+
+
 async def test_an_event_that_cannot_be_written_does_not_fail_the_node(
     flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(make_node())
-    kube.failing = {"events": Forbidden("events is forbidden", status=403)}
+    kube = a_cluster_that_refuses("events", Forbidden("events is forbidden", status=403))
     async with run_labeler(nats_server.url, kube):
         await flow.enrich(make_node(), make_facts())
         await flow.wait_for_decision("web-1", "initialized")
@@ -481,8 +493,7 @@ async def test_an_event_that_cannot_be_written_does_not_fail_the_node(
 async def test_what_kubernetes_refuses_for_good_is_put_aside_with_the_reason(
     flow: FlowActor, nats_server: NatsServer
 ):
-    kube = InMemoryNodes(make_node())
-    kube.failing = {"nodes": Invalid("spec.providerID: Invalid value", status=422)}
+    kube = a_cluster_that_refuses("nodes", Invalid("spec.providerID: Invalid value", status=422))
     async with run_labeler(nats_server.url, kube):
         await flow.enrich(make_node(), make_facts())
         await flow.wait_until_handled()

@@ -46,6 +46,17 @@ def mounted(tmp_path: Path) -> MountedConfigMap:
 
 
 @asynccontextmanager
+async def a_ruled_fleet(
+    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap, nodes: list[Node]
+) -> AsyncIterator[tuple[LabelerService, InMemoryNodes]]:
+    """A labeler with the mounted file has initialized these Nodes."""
+    kube = InMemoryNodes(*nodes)
+    async with ruled(nats_server, kube, mounted) as labeler:
+        await joined(flow, nodes)
+        yield labeler, kube
+
+
+@asynccontextmanager
 async def ruled(
     nats_server: NatsServer, kube: InMemoryNodes, mounted: MountedConfigMap, **settings: Any
 ) -> AsyncIterator[LabelerService]:
@@ -55,6 +66,18 @@ async def ruled(
     running = run_labeler(nats_server.url, kube, cloud_config=mounted.path, file=file, **(quick | settings))
     async with running as labeler:
         yield labeler
+
+
+def refuse_patches_of(kube: InMemoryNodes, path: str, error: KubeError) -> None:
+    """As an admission webhook refuses patches of that path."""
+    patch_node = kube.patch_node
+
+    async def refuse(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
+        if any(operation["path"] == path for operation in json_patch):
+            raise error
+        return await patch_node(name, json_patch, is_urgent=is_urgent)
+
+    kube.patch_node = refuse  # type: ignore[method-assign]
 
 
 async def joined(flow: FlowActor, nodes: list[Node]) -> None:
@@ -97,10 +120,8 @@ async def test_changed_rules_reach_every_node_and_only_those_that_they_change_ar
     flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(30)
-    kube = InMemoryNodes(*nodes)
     mounted.replace_text(team("red"))
-    async with ruled(nats_server, kube, mounted) as labeler:
-        await joined(flow, nodes)
+    async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (labeler, kube):
         assert says(kube, "red", *nodes)()
         await all_looked_at(labeler)
         before = len(kube.list_patches())
@@ -119,10 +140,8 @@ async def test_other_comments_write_nothing_and_say_nothing(
     flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(5)
-    kube = InMemoryNodes(*nodes)
     mounted.replace_text(team("red"))
-    async with ruled(nats_server, kube, mounted) as labeler:
-        await joined(flow, nodes)
+    async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (labeler, kube):
         await all_looked_at(labeler)
         before, said = kube.list_patches(), [await flow.get_decision_sequence(node.name) for node in nodes]
         old = labeler._config_reloader.current()
@@ -152,9 +171,8 @@ async def test_a_labeler_that_starts_with_another_file_obeys_it_on_nodes_that_no
     flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(3)
-    kube = InMemoryNodes(*nodes)
-    async with ruled(nats_server, kube, mounted):
-        await joined(flow, nodes)
+    async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (_, kube):
+        pass
     mounted.replace_text(team("red"))
     async with ruled(nats_server, kube, mounted):
         await wait_until(says(kube, "red", *nodes), "the rules of the start are obeyed")
@@ -306,9 +324,7 @@ async def test_rules_that_change_while_kubernetes_is_down_are_obeyed_when_it_is_
     flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
 ):
     nodes = fleet(10)
-    kube = InMemoryNodes(*nodes)
-    async with ruled(nats_server, kube, mounted):
-        await joined(flow, nodes)
+    async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (_, kube):
         kube.failing = {"nodes": Forbidden("no right", status=403)}
         before = len(kube.requests)
         mounted.replace_text(team("red"))
@@ -349,13 +365,7 @@ async def test_what_kubernetes_refuses_of_rules_alone_is_told_and_a_joining_node
     [node] = nodes = fleet(1)
     kube = InMemoryNodes(node)
     patch_node = kube.patch_node
-
-    async def refuse_team(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
-        if any(operation["path"] == "/metadata/labels/team" for operation in json_patch):
-            raise refusal("admission webhook says no", status=403)
-        return await patch_node(name, json_patch, is_urgent=is_urgent)
-
-    kube.patch_node = refuse_team  # type: ignore[method-assign]  # an admission webhook against that label
+    refuse_patches_of(kube, "/metadata/labels/team", refusal("admission webhook says no", status=403))
     mounted.replace_text(team("red"))
     async with ruled(nats_server, kube, mounted):
         await joined(flow, nodes)
@@ -374,16 +384,10 @@ async def test_an_annotation_that_is_forbidden_stops_no_other_key_of_a_node_in_u
 ):
     [node] = nodes = fleet(1)
     kube = InMemoryNodes(node)
-    patch_node = kube.patch_node
-
-    async def refuse_note(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
-        if any(operation["path"] == "/metadata/annotations/note" for operation in json_patch):
-            raise Forbidden("admission webhook says no", status=403)
-        return await patch_node(name, json_patch, is_urgent=is_urgent)
-
     async with ruled(nats_server, kube, mounted):
         await joined(flow, nodes)
-        kube.patch_node = refuse_note  # type: ignore[method-assign]  # an admission webhook
+        no = Forbidden("admission webhook says no", status=403)
+        refuse_patches_of(kube, "/metadata/annotations/note", no)
         rest = "  annotations: {note: a}\n  taints: {apart: 'yes:NoExecute'}\n"
         mounted.replace_text(team("red") + rest)
         await wait_until(says(kube, "red", node), "the label is set")

@@ -120,34 +120,40 @@ async def test_followers_ignore_what_a_former_leader_publishes(connect: Connect)
             assert last is None or isinstance(last.event, NodeGone), "neither does who comes later"
 
 
-async def test_a_node_that_the_watch_has_not_delivered_yet_is_not_said_to_be_gone(connect: Connect):
+@asynccontextmanager
+async def a_former_leader(connect: Connect) -> AsyncIterator[tuple[ScriptedNodes, WatcherFlow]]:
+    """A leader published three Nodes and stopped."""
     script, flow = ScriptedNodes(*nodes(3)), WatcherFlow()
-    bus = await connect()
     async with flow.follow(await connect("flow")):
         async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
             await flow.wait_for(lambda f: f.snapshots())
-        async with run_during(make_watcher(await connect(), script.source, identity="b", **RESYNC).run()):
-            await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
-            script._listeners, deaf = [], script._listeners
-            late = script.put(make_node("late.example", uid="uid-late"))
-            await bus.publish(said_by_the_first(flow, late), expected_sequence=0)
-            await flow.wait_for(lambda f: f.last("late.example"))
-            resyncs = len(flow.snapshots())
-            await flow.wait_for(lambda f: len(f.snapshots()) >= resyncs + 2, "two resyncs later")
-            assert script.asked
-            assert set(script.asked) == {"late.example"}, "Kubernetes was asked, of that name only"
-            assert [type(event) for event in flow.list_node_events("late.example")] == [NodeObserved]
-            script._listeners = deaf
-            script.list_again()
-            await flow.wait_for(lambda f: f.epoch("late.example") == 2)
+        yield script, flow
+
+
+async def test_a_node_that_the_watch_has_not_delivered_yet_is_not_said_to_be_gone(connect: Connect):
+    bus = await connect()
+    async with (
+        a_former_leader(connect) as (script, flow),
+        run_during(make_watcher(await connect(), script.source, identity="b", **RESYNC).run()),
+    ):
+        await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
+        script._listeners, deaf = [], script._listeners
+        late = script.put(make_node("late.example", uid="uid-late"))
+        await bus.publish(said_by_the_first(flow, late), expected_sequence=0)
+        await flow.wait_for(lambda f: f.last("late.example"))
+        resyncs = len(flow.snapshots())
+        await flow.wait_for(lambda f: len(f.snapshots()) >= resyncs + 2, "two resyncs later")
+        assert script.asked
+        assert set(script.asked) == {"late.example"}, "Kubernetes was asked, of that name only"
+        assert [type(event) for event in flow.list_node_events("late.example")] == [NodeObserved]
+        script._listeners = deaf
+        script.list_again()
+        await flow.wait_for(lambda f: f.epoch("late.example") == 2)
 
 
 async def test_a_node_from_before_a_restore_of_etcd_is_gone_once_kubernetes_confirms_it(connect: Connect):
-    script, flow = ScriptedNodes(*nodes(3)), WatcherFlow()
     bus = await connect()
-    async with flow.follow(await connect("flow")):
-        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
-            await flow.wait_for(lambda f: f.snapshots())
+    async with a_former_leader(connect) as (script, flow):
         lost = make_node("lost.example", uid="uid-lost", resource_version=str(script.version + 5000))
         await bus.publish(said_by_the_first(flow, lost), expected_sequence=0)
         async with run_during(make_watcher(await connect(), script.source, identity="b").run()):

@@ -139,7 +139,8 @@ async def test_every_platform_ends_as_the_reference_describes_it(fleet: Fleet, c
     assert exclude_record_label(node.labels) == joined.before.labels | case.expected_labels("prod")
     assert UNINITIALIZED_TAINT not in {taint.key for taint in node.spec.taints}
     addresses = [("InternalIP", "10.0.0.5"), ("Hostname", name)]
-    addresses += [("InternalDNS", case.hostname)] if case.hostname else []
+    hostname = case.metadata.hostname
+    addresses += [("InternalDNS", hostname)] if hostname else []
     assert [(each.type, each.address) for each in node.status.addresses] == addresses
     assert node.annotations.items() >= joined.before.annotations.items()
 

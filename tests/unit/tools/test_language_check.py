@@ -33,18 +33,22 @@ def test_there_are_at_most_20_exemptions():
     assert len(exemptions()) <= 20
 
 
+FOUND_ON_LINE = {
+    1: {"deploy/one.yaml": "a: 1  # written anew\n", "Makefile": "a: ## write it anew\n\ttrue\n"},
+    2: {
+        "libs/one.py": "x = 1\n# written anew\n",
+        "libs/two.py": 'def two():\n    """Write it anew."""\n',
+        "libs/three.py": 'def three(x):\n    return f"{x} is written anew"\n',
+        "deploy/one.tpl": "{{- /* written\nanew */ -}}\n",
+    },
+    3: {"deploy/templates/NOTES.txt": "a\n\nwritten anew\n"},
+    4: {"docs/page.md": "One.\n\nThe page is written\nanew.\n"},
+}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "line"),
-    [
-        ("docs/page.md", "One.\n\nThe page is written\nanew.\n", 4),
-        ("libs/one.py", "x = 1\n# written anew\n", 2),
-        ("libs/one.py", 'def one():\n    """Write it anew."""\n', 2),
-        ("libs/one.py", 'def one(x):\n    return f"{x} is written anew"\n', 2),
-        ("deploy/one.yaml", "a: 1  # written anew\n", 1),
-        ("deploy/one.tpl", "{{- /* written\nanew */ -}}\n", 2),
-        ("Makefile", "a: ## write it anew\n\ttrue\n", 1),
-        ("deploy/templates/NOTES.txt", "a\n\nwritten anew\n", 3),
-    ],
+    [(*item, line) for line, contents in FOUND_ON_LINE.items() for item in contents.items()],
 )
 def test_a_phrase_is_found_with_its_line_in_every_kind_of_file(name: str, content: str, line: int):
     assert [(at, text) for at, text, _ in findings_of(name, content, PATTERNS)] == [(line, "anew")]

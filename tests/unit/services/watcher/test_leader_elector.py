@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -227,30 +228,30 @@ async def test_a_standby_gives_a_new_holder_time_and_repeats_a_report_only_every
     winning.cancel()
 
 
-async def test_a_standby_is_ready_and_reports_nothing_while_another_program_holds_the_lease():
-    lock, bus = ScriptedLock(LeaseDenial(holder="reference", seconds=9.0)), Bus(leader=float("inf"))
-    lock.holder_reads_reports = False
+@asynccontextmanager
+async def a_standby_of_99_seconds(lock: ScriptedLock, bus: Bus) -> AsyncIterator[LeaseElector]:
     clock = ManualClock()
     candidate = by_lease(lock, bus=bus, clock=clock)
     winning = asyncio.create_task(candidate.acquire())
     await wait_until(lambda: lock.tries > 3)
     clock.advance(99.0)
     await wait_until(lambda: lock.tries > 6)
-    assert (lock.reports, candidate.problems()) == (0, ())
+    yield candidate
     winning.cancel()
+
+
+async def test_a_standby_is_ready_and_reports_nothing_while_another_program_holds_the_lease():
+    lock, bus = ScriptedLock(LeaseDenial(holder="reference", seconds=9.0)), Bus(leader=float("inf"))
+    lock.holder_reads_reports = False
+    async with a_standby_of_99_seconds(lock, bus) as candidate:
+        assert (lock.reports, candidate.problems()) == (0, ())
 
 
 @pytest.mark.parametrize("bus", [Bus(leader=99.0, answering=14.0), Bus(leader=99.0, silent=11.0)])
 async def test_a_standby_that_reaches_the_bus_only_just_or_not_reports_nothing(bus):
     lock = ScriptedLock(LeaseDenial(holder="b", seconds=9.0))
-    clock = ManualClock()
-    candidate = by_lease(lock, bus=bus, clock=clock)
-    winning = asyncio.create_task(candidate.acquire())
-    await wait_until(lambda: lock.tries > 3)
-    clock.advance(99.0)
-    await wait_until(lambda: lock.tries > 6)
-    assert lock.reports == 0
-    winning.cancel()
+    async with a_standby_of_99_seconds(lock, bus):
+        assert lock.reports == 0
 
 
 async def test_a_candidate_that_the_bus_does_not_answer_leaves_a_free_lease_to_others():

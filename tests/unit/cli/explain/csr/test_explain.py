@@ -166,27 +166,23 @@ def test_behind_a_proxy_a_request_for_the_node_name_alone_is_approved():
     assert explain_request(evidence(mine(ips=()), OWN), policy).verdict == "approve"
 
 
+VERDICTS: Final = {
+    ("approve", 0): ("approved", "pending", "without-talos"),
+    ("approve", 1): ("superseded",),
+    ("deny", 1): ("stolen", "hostile-name"),
+    ("wait", 1): ("rivals", "silent", "no-node"),
+    ("ignore", 1): ("not-ours",),
+    ("foreign", 1): ("foreign",),
+    ("unknown", 2): ("without-access", "silent-rival"),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "verdict", "status"),
-    [
-        ("approved", "approve", 0),
-        ("pending", "approve", 0),
-        ("stolen", "deny", 1),
-        ("rivals", "wait", 1),
-        ("silent", "wait", 1),
-        ("superseded", "approve", 1),
-        ("without-access", "unknown", 2),
-        ("without-talos", "approve", 0),
-        ("no-node", "wait", 1),
-        ("not-ours", "ignore", 1),
-        ("silent-rival", "unknown", 2),
-        ("hostile-name", "deny", 1),
-        ("foreign", "foreign", 1),
-    ],
+    ("name", "expected"), [(name, expected) for expected, names in VERDICTS.items() for name in names]
 )
-def test_the_exit_status_says_whether_it_is_or_would_be_approved(name: str, verdict: str, status: int):
+def test_the_exit_status_says_whether_it_is_or_would_be_approved(name: str, expected: tuple[str, int]):
     explanation = explained(name)
-    assert (explanation.verdict, explanation.exit_status) == (verdict, status)
+    assert (explanation.verdict, explanation.exit_status) == expected
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

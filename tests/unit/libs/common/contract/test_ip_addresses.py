@@ -11,17 +11,17 @@ from libs.common.contract.ip_addresses import canonical_ip, parse_interface_ip, 
 
 @pytest.mark.parametrize(
     ("text", "canonical"),
-    [
-        ("10.0.0.5", "10.0.0.5"),
-        ("10.0.0.5/24", "10.0.0.5"),
-        ("2001:DB8:0::5/64", "2001:db8::5"),
-        ("::ffff:10.0.0.5", "10.0.0.5"),
-        ("::ffff:10.0.0.5/128", "10.0.0.5"),
-        ("fe80::1%eth0", "fe80::1"),
-        ("010.0.0.5", ""),
-        ("web-1", ""),
-        ("", ""),
-    ],
+    {
+        "10.0.0.5": "10.0.0.5",
+        "10.0.0.5/24": "10.0.0.5",
+        "2001:DB8:0::5/64": "2001:db8::5",
+        "::ffff:10.0.0.5": "10.0.0.5",
+        "::ffff:10.0.0.5/128": "10.0.0.5",
+        "fe80::1%eth0": "fe80::1",
+        "010.0.0.5": "",
+        "web-1": "",
+        "": "",
+    }.items(),
 )
 def test_each_text_of_an_address_has_one_canonical_form(text: str, canonical: str):
     assert canonical_ip(text) == canonical

@@ -39,7 +39,7 @@ def test_samples_machines_and_cases_report_a_provider_id_of_the_table_s_form(pla
     for reported in (
         load_samples()[platform].facts.platform.provider_id,
         machine.provider_id,
-        case.provider_id,
+        case.metadata.provider_id,
     ):
         if form == CONFIGURED_PROVIDER_ID:
             assert "://" in reported

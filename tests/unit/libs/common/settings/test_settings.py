@@ -223,14 +223,14 @@ ALWAYS_ALLOW = "--authorization-always-allow-paths"
 
 @pytest.mark.parametrize(
     ("allowed", "left_out"),
-    [
-        ("/healthz,/readyz,/livez", "/metrics"),  # Kubernetes' default
-        ("/healthz,/livez,/readyz", "/metrics"),
-        ("/metrics", "/healthz, /livez, /readyz"),
-        ("", "/healthz, /livez, /readyz, /metrics"),
-        ("/health*,/livez,/readyz,/metrics/*", "/metrics"),
-        ("/*z", "/healthz, /livez, /readyz, /metrics"),
-    ],
+    {
+        "/healthz,/readyz,/livez": "/metrics",  # Kubernetes' default
+        "/healthz,/livez,/readyz": "/metrics",
+        "/metrics": "/healthz, /livez, /readyz",
+        "": "/healthz, /livez, /readyz, /metrics",
+        "/health*,/livez,/readyz,/metrics/*": "/metrics",
+        "/*z": "/healthz, /livez, /readyz, /metrics",
+    }.items(),
 )
 def test_a_path_that_the_reference_would_protect_is_refused(allowed: str, left_out: str):
     with pytest.raises(SettingsError) as refused:
