@@ -5,24 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tools.dashboards.certificates import CERTIFICATES
+from tools.dashboards.declaration import load_board
 from tools.dashboards.grafana import render_board
-from tools.dashboards.ipam import IPAM
-from tools.dashboards.node_journey import NODE_JOURNEY, NODE_JOURNEY_JAEGER
-from tools.dashboards.overview import OVERVIEW
+from tools.dashboards.node_journey import NODE_JOURNEY, NODE_JOURNEY_JAEGER, OVERVIEW
 from tools.dashboards.panels import Board
-from tools.dashboards.pipeline import PIPELINE
-from tools.dashboards.talos_api import TALOS_API
 
 FOLDER: Final = Path(__file__).parents[2] / "deploy" / "observability" / "dashboards"
 BOARDS: Final[tuple[Board, ...]] = (
     OVERVIEW,
     NODE_JOURNEY,
     NODE_JOURNEY_JAEGER,
-    PIPELINE,
-    TALOS_API,
-    CERTIFICATES,
-    IPAM,
+    *(load_board(name) for name in ("pipeline", "talos-api", "certificates", "ipam")),
 )
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tools.dashboards import panels
-from tools.dashboards.joining import DELAY, UNTIL_USABLE
+from tools.dashboards.declaration import load_board
 from tools.dashboards.variables import make_source_variable, make_tempo_variable, make_text_variable
 
+OVERVIEW: Final = load_board("overview")
+_DELAY: Final = "node_controller_cloud_provider_taint_removal_delay_seconds"
+_JOINED: Final = f"sum(increase({_DELAY}_count[$__range]))"
+_UNTIL_USABLE: Final = next(  # of both dashboards
+    panel for panel in OVERVIEW.panels if panel.queries and _DELAY in panel.queries[0].expr
+)
 _TRACES: Final = "traces"  # the variable with the Tempo or Jaeger data source
 _OF_NODE: Final = 'resource.service.namespace = "talos-ccm" && span.k8s.node.name = "$node"'
 _OFF: Final = (
@@ -93,7 +99,7 @@ _ALL_NODES: Final = (
     ),
     panels.make_stat(
         "Nodes that became usable",
-        f"sum(increase({DELAY}_count[$__range]))",
+        _JOINED,
         good="as many as joined in the selected time range.",
         bad="fewer.",
         steps=panels.NEUTRAL,
@@ -102,7 +108,7 @@ _ALL_NODES: Final = (
     ),
     panels.make_stat(
         "Writes per joined node",
-        f"sum(increase(talosccm_node_writes_total[$__range])) / (sum(increase({DELAY}_count[$__range])) > 0)",
+        f"sum(increase(talosccm_node_writes_total[$__range])) / ({_JOINED} > 0)",
         good="a handful: two of the Node, its Event, its certificate, its pod CIDRs.",
         bad="tens while nodes join: another controller reverts writes. Meaningless without joins.",
         steps=((10, panels.ORANGE), (30, panels.RED)),
@@ -110,7 +116,7 @@ _ALL_NODES: Final = (
         silent_because="no node became usable in the selected time range.",
         width=8,
     ),
-    UNTIL_USABLE,
+    _UNTIL_USABLE,
     panels.make_time_series(
         "Message age at each hop (p50)",
         panels.build_quantile(0.5, _HOP, "{{service}} {{event}}", "service, event"),

@@ -1,7 +1,8 @@
 """The texts of a file that people read, with the line on which each begins. Pure.
 
-Markdown without code blocks and code spans; comments of YAML, templates and makefiles; comments and string
-literals of Python. An SQL or code fragment in a string is read like any other text.
+Markdown and declared dashboards without code blocks and code spans; comments of other YAML, templates and
+makefiles; comments and string literals of Python. An SQL or code fragment in a string is read like any other
+text.
 """
 
 import ast
@@ -27,7 +28,7 @@ class Passage(msgspec.Struct, frozen=True):
 
 def passages_of(name: str, content: str) -> Iterator[Passage]:
     """The passages of one file, chosen by the ending of its name; none for an ending that is not read."""
-    if name.endswith(".md"):
+    if name.endswith(".md") or name.startswith("tools/dashboards/declarations/"):
         yield from _paragraphs(_without_code(content))
     elif name.endswith(".py"):
         yield from _python(content)

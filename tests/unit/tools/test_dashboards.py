@@ -3,12 +3,15 @@
 import itertools
 import json
 import re
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests.architecture.sources import ROOT
 from tools.dashboards.boards import BOARDS, FOLDER, get_board_path
+from tools.dashboards.declaration import load_board
 from tools.dashboards.grafana import TAG, render_board
 from tools.dashboards.layout import place_panels
 from tools.dashboards.panels import Board, make_stat
@@ -52,6 +55,14 @@ def labels_of(expr: str) -> set[str]:
     """The labels of the metrics in the query, before any aggregation."""
     alerts = OF_ALERTS if "ALERTS" in expr else set()
     return alerts | OF_PROMETHEUS.union(*(SERIES[name] for name in list_metrics(expr)))
+
+
+@pytest.mark.parametrize("line", ["silnt_because: x", "decimals: few", "steps: any is worse"])
+def test_a_wrong_declaration_is_rejected(tmp_path: Path, line: str):
+    row = f"  - stat: One\n    query: up\n    good: few.\n    bad: many.\n    {line}\n"
+    (tmp_path / "one.yaml").write_text(f"title: One\nquestion: Why?\npanels:\n{row}")
+    with pytest.raises(msgspec.ValidationError):
+        load_board("one", tmp_path)
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)

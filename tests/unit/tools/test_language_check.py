@@ -42,7 +42,10 @@ FOUND_ON_LINE = {
         "deploy/one.tpl": "{{- /* written\nanew */ -}}\n",
     },
     3: {"deploy/templates/NOTES.txt": "a\n\nwritten anew\n"},
-    4: {"docs/page.md": "One.\n\nThe page is written\nanew.\n"},
+    4: {
+        "tools/dashboards/declarations/one.yaml": "a: 1\nb: 2\n\nbad: written anew\n",
+        "docs/page.md": "One.\n\nThe page is written\nanew.\n",
+    },
 }
 
 
