@@ -32,6 +32,18 @@ def nested(opening: str, closing: str, depth: int) -> str:
     return opening * depth + "x" + closing * depth
 
 
+WIDE = {  # arguments of printf
+    "a wide number": '"%1000000d" 1',
+    "a wide text": '"%-999999s" .Hostname',
+    "a wide argument": '"%*d" 1000000 1',
+    "many digits": '"%.1000000f" 1.5',
+    "many zeros": '"%.1000000d" 1',
+    "many digits of a code": '"%.1000000U" 1',
+    "many zeros of a float": '"%0999999.2f" -1.5',
+    "many digits of %#g": '"%#.999999g" 1.5',
+    "many digits of %x": '"%.999999x" 1.5',
+    "the same wide argument often": f'"{"%60000[1]d" * 2000}" 1',
+}
 HOSTILE = {
     # loops
     "a long loop": ("{{range 1000000000}}{{end}}", "MAX_STEPS"),
@@ -69,16 +81,7 @@ HOSTILE = {
         "".join(f"{{{{$v{n} := 1}}}}" for n in range(250)) + "{{range 100000}}" + "{{$}}" * 100 + "{{end}}",
         "MAX_STEPS",
     ),
-    "a wide number": ('{{printf "%1000000d" 1}}', "MAX_TEXT"),
-    "a wide text": ('{{printf "%-999999s" .Hostname}}', "MAX_TEXT"),
-    "a wide argument": ('{{printf "%*d" 1000000 1}}', "MAX_TEXT"),
-    "many digits": ('{{printf "%.1000000f" 1.5}}', "MAX_TEXT"),
-    "many zeros": ('{{printf "%.1000000d" 1}}', "MAX_TEXT"),
-    "many digits of a code": ('{{printf "%.1000000U" 1}}', "MAX_TEXT"),
-    "many zeros of a float": ('{{printf "%0999999.2f" -1.5}}', "MAX_TEXT"),
-    "many digits of %#g": ('{{printf "%#.999999g" 1.5}}', "MAX_TEXT"),
-    "many digits of %x": ('{{printf "%.999999x" 1.5}}', "MAX_TEXT"),
-    "the same wide argument often": (f'{{{{printf "{"%60000[1]d" * 2000}" 1}}}}', "MAX_TEXT"),
+    **{name: (f"{{{{printf {arguments}}}}}", "MAX_TEXT") for name, arguments in WIDE.items()},
     "a replacement that multiplies": ('{{replace "a" .Long .Long}}', "MAX_TEXT"),
     "a replacement of nothing": ('{{replace "" .Long .Long}}', "MAX_TEXT"),
     "a regular replacement that multiplies": ('{{regexReplaceAll "a" .Long .Long}}', "MAX_"),

@@ -139,22 +139,25 @@ def test_the_scheme_is_what_stands_before_the_slashes(provider_id: str, scheme: 
     assert parse_scheme(provider_id) == scheme
 
 
-OURS = [
-    ("", "hcloud", "hcloud://1"),
-    ("hcloud://1", "hcloud", "hcloud://1"),
-    ("hcloud://2", "hcloud", "hcloud://1"),
-    ("talos://metal/10.0.0.5", "metal", ""),
-    ("talos://hcloud/10.0.0.5", "hcloud", "hcloud://1"),
-    ("cn-hangzhou.i-1", "alibabacloud", "cn-hangzhou.i-1"),
-]
-FOREIGN = [
-    ("kind://docker/k/w", "metal", ""),
-    ("hrobot://1", "metal", ""),
-    ("hcloud://1", "metal", ""),
-    ("aws:///z/i-1", "hcloud", "hcloud://1"),
-    ("cn-hangzhou.i-1", "metal", ""),
-    ("proxmox://r/1", "nocloud", ""),
-]
+def list_cases(existing: dict[tuple[str, str], tuple[str, ...]]) -> list[tuple[str, str, str]]:
+    """Existing providerIDs by platform and reported providerID, one by one."""
+    return [(one, *machine) for machine, ids in existing.items() for one in ids]
+
+
+OURS = list_cases(
+    {
+        ("hcloud", "hcloud://1"): ("", "hcloud://1", "hcloud://2", "talos://hcloud/10.0.0.5"),
+        ("metal", ""): ("talos://metal/10.0.0.5",),
+        ("alibabacloud", "cn-hangzhou.i-1"): ("cn-hangzhou.i-1",),
+    }
+)
+FOREIGN = list_cases(
+    {
+        ("metal", ""): ("kind://docker/k/w", "hrobot://1", "hcloud://1", "cn-hangzhou.i-1"),
+        ("hcloud", "hcloud://1"): ("aws:///z/i-1",),
+        ("nocloud", ""): ("proxmox://r/1",),
+    }
+)
 
 
 @pytest.mark.parametrize(("existing", "platform", "reported"), OURS)
