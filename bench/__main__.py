@@ -1,6 +1,7 @@
 """`python -m bench`: speed and cost of the services on a real control plane (`make bench ARGS="..."`)."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -11,9 +12,20 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from bench.bench_options import DEFAULT_MODES, DEFAULT_SCENARIOS, MODES, SCENARIOS, SEPARATE, BenchOptions
+from bench.bench_options import (
+    AGAINST_MODES,
+    COMPARABLE,
+    DEFAULT_MODES,
+    DEFAULT_SCENARIOS,
+    MODES,
+    SCENARIOS,
+    SEPARATE,
+    BenchOptions,
+    Scenario,
+)
 from bench.figures import BenchRun
 from bench.results import BenchResults, InvalidResults, decode_results, encode_results, select_scenarios
+from bench.scale_plot import draw_scale
 from bench.tables import format_host, render_comparison, render_results
 from libs.testbed.mixed_fleet import MAX_NODES
 
@@ -49,7 +61,14 @@ def _seconds_option(
     "modes",
     multiple=True,
     type=click.Choice(MODES),
-    help=f"How our services run; can be repeated.  [default: {', '.join(DEFAULT_MODES)}]",
+    help="How our services run, or the flags of --against; can be repeated.  "
+    f"[default: {', '.join(DEFAULT_MODES)}; with --against also {', '.join(AGAINST_MODES)}]",
+)
+@click.option(
+    "--against",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    metavar="PROGRAM",
+    help="burst, single: also measure this controller, which takes the reference's flags, and print ratios.",
 )
 @_count_option("--runs", _DEFAULT.runs, "Runs of each scenario; the tables show medians.", most=100)
 @_count_option("--nodes", _DEFAULT.nodes, "burst: nodes that join.")
@@ -86,6 +105,13 @@ def _seconds_option(
 @_count_option(
     "--certificate-nodes", _DEFAULT.certificate_nodes, "certificates, early: nodes that request certificates."
 )
+@click.option(
+    "--sizes",
+    default=",".join(map(str, _DEFAULT.sizes)),
+    show_default=True,
+    callback=lambda _context, _option, text: _parse_sizes(text),
+    help="scale: nodes of each burst.",
+)
 @_seconds_option(
     "--patience",
     "patience_seconds",
@@ -97,6 +123,12 @@ def _seconds_option(
     "json_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the results to this file.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE.svg",
+    help="scale: draw CPU per node and peak memory over the number of nodes.",
 )
 @click.option("--compare", type=_FILE, metavar="FILE", help="Then compare with the results in this file.")
 @click.option(
@@ -114,22 +146,27 @@ def _seconds_option(
     metavar="DIRECTORY",
     help="Keep the logs of all processes, and the audit log.",
 )
-def main(json_file: Path | None, compare: Path | None, show: Path | None, **options: Any) -> None:
+def main(
+    json_file: Path | None, plot: Path | None, compare: Path | None, show: Path | None, **options: Any
+) -> None:
     """Measure the speed and cost of our services on a real control plane with simulated machines.
 
     Scenarios: burst: many nodes join at once.  single: nodes join one after the other.  steady:
     initialized nodes send heartbeats.  change: the address of a machine changes.  rules: a rule for most
     nodes changes.  certificates: many nodes request their serving certificate at once.  early: each node
     files two requests before its Node exists.  pod-cidrs-killed: a burst with three replicas of ipam, of
-    which the bench kills one; mode separate only.  Without an argument all run except the last three,
-    which takes about ten minutes on two cores. The first run builds the control plane (six more minutes,
-    needs Go).
+    which the bench kills one; mode separate only.  scale: bursts of growing size.  Without an argument all
+    run except the last four, which takes about ten minutes on two cores. The first run builds the control
+    plane (six more minutes, needs Go).
     """
     console = Console()
     errors = Console(stderr=True)
     old = _read_results(compare) if compare else None
-    if json_file:
-        _check_writable(json_file)
+    for option, file in (("--json", json_file), ("--plot", plot)):
+        if file:
+            _check_writable(option, file)
+    if plot and not show and "scale" not in options["scenarios"]:
+        raise click.UsageError("--plot requires the scenario scale")
     results = (
         select_scenarios(_read_results(show), options["scenarios"])
         if show
@@ -141,6 +178,8 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
         console.print(render_comparison(old, results))
     if json_file:
         json_file.write_bytes(encode_results(results))
+    if plot:
+        _write_plot(plot, results)
     for problem in results.problems:
         errors.print(f"[red]failed:[/] {problem}", highlight=False)
     if not results.complete:
@@ -149,12 +188,27 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
 
 
 def _make_options(options: dict[str, Any]) -> BenchOptions:
-    if "separate" not in (options["modes"] or DEFAULT_MODES):
-        for scenario in {*options["scenarios"]} & {*SEPARATE}:
-            raise click.UsageError(f"{scenario} requires --mode separate")
     scenarios = tuple(dict.fromkeys(options["scenarios"])) or DEFAULT_SCENARIOS
     modes = tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES
+    if "separate" not in modes:
+        for scenario in {*scenarios} & {*SEPARATE}:
+            raise click.UsageError(f"{scenario} requires --mode separate")
+    if options["against"] is not None:
+        _check_against(options["against"], scenarios, pod_cidrs=options["pod_cidrs"])
+        if not options["modes"]:
+            modes += AGAINST_MODES
+    elif against := next((mode for mode in modes if mode in AGAINST_MODES), None):
+        raise click.UsageError(f"--mode {against} requires --against PROGRAM")
     return BenchOptions(**options | {"scenarios": scenarios, "modes": modes})
+
+
+def _check_against(program: Path, scenarios: tuple[Scenario, ...], *, pod_cidrs: bool) -> None:
+    if not os.access(program, os.X_OK):
+        raise click.UsageError(f"--against {program}: not executable; run: chmod +x {program}")
+    if not {*scenarios} & {*COMPARABLE}:
+        raise click.UsageError(f"--against requires one of the scenarios {', '.join(COMPARABLE)}")
+    if pod_cidrs:
+        raise click.UsageError("--against does not measure --pod-cidrs: leave one of them out")
 
 
 def _read_results(path: Path) -> BenchResults:
@@ -164,11 +218,28 @@ def _read_results(path: Path) -> BenchResults:
         raise click.UsageError(f"{path}: {error}") from None
 
 
-def _check_writable(json_file: Path) -> None:
+def _check_writable(option: str, file: Path) -> None:
     try:  # before the run: an error at the end would lose all results
-        json_file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.UsageError(f"--json {json_file}: {error.strerror}") from None
+        raise click.UsageError(f"{option} {file}: {error.strerror}") from None
+
+
+def _parse_sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or not all(1 <= size <= MAX_NODES for size in sizes):
+        raise click.BadParameter(f"{text!r} is not a list such as 100,300,1000 (1 to {MAX_NODES} nodes)")
+    return tuple(sorted({*sizes}))
+
+
+def _write_plot(file: Path, results: BenchResults) -> None:
+    plot = draw_scale(results)
+    if not plot:
+        raise click.UsageError(f"--plot {file}: these results have no run of the scenario scale")
+    file.write_text(plot)
 
 
 def _measure(options: BenchOptions, console: Console) -> BenchResults:

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from bench.bench_options import Mode
 from bench.message_counts import MessageCounts, read_message_counts
@@ -26,6 +26,7 @@ COUNT_DIRECTORY = "TALOS_CCM_BENCH_COUNTS"
 # Its sitecustomize counts and profiles in the process that finds it.
 _INSTRUMENTED_FOLDER = Path(__file__).parent / "instrumented"
 
+OTHER_CONTROLLER: Final = "other-controller"  # process and Kubernetes user of the program of --against
 _QUIET_SECONDS = 1.0
 
 StepCallback = Callable[[str], None]
@@ -54,6 +55,27 @@ class BenchCluster(NamedTuple):
         }
 
 
+class RunningController(Protocol):
+    """The controller that a run measures: our services or another one."""
+
+    @property
+    def nats(self) -> NatsServer | None:
+        """Its NATS server."""
+
+    @property
+    def start_seconds(self) -> float:
+        """Seconds from starting its processes until all are ready."""
+
+    def list_processes(self) -> Mapping[str, ChildProcess]:
+        """Its processes by name, without NATS."""
+
+    async def fetch_metrics(self) -> dict[str, str]:
+        """The metrics pages of our processes, by name."""
+
+    def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts | None:
+        """What our processes have done so far; `pages` are their metrics."""
+
+
 class BenchServices(NamedTuple):
     """Our running services."""
 
@@ -64,11 +86,14 @@ class BenchServices(NamedTuple):
     counts: Path  # the directory with a file of each process, which counts the messages applied by caches
 
     def list_processes(self) -> Mapping[str, ChildProcess]:
-        """Our processes by name."""
         return self.services.children
 
+    async def fetch_metrics(self) -> dict[str, str]:
+        names = list(self.services.children)
+        pages = await asyncio.gather(*(self.services.fetch_page(name, "/metrics") for name in names))
+        return dict(zip(names, pages, strict=True))
+
     def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts:
-        """What the processes have done so far; `pages` are their metrics."""
         children = self.services.children.values()
         applied = (self.counts / str(child.pid) for child in children)
         return read_message_counts(pages.values(), applied, (child.log for child in children))
@@ -146,7 +171,7 @@ def _build_environment(counts: Path, profiles: Path | None) -> dict[str, str]:
 
 
 async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20) -> bool:
-    """Wait until our services have sent Kubernetes only Lease requests for a second.
+    """Wait until the controller has sent Kubernetes only Lease requests for a second.
 
     False if that takes too long. The labeler delays its Events while Nodes are written.
     """
@@ -155,11 +180,11 @@ async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20) -> bool:
         mark = stage.control_plane.audit_mark()
         await asyncio.sleep(_QUIET_SECONDS)
         counts = stage.control_plane.audit_counts(mark)
-        if not any(is_own_user(r.user) and r.resource != "leases" for r in counts):
+        if not any(is_controller_user(r.user) and r.resource != "leases" for r in counts):
             return True
     return False
 
 
-def is_own_user(user: str) -> bool:
-    """Whether one of our services has this user name."""
-    return user.startswith("talos-ccm")
+def is_controller_user(user: str) -> bool:
+    """Whether one of our services or the other controller has this user name; only one of them runs."""
+    return user.startswith("talos-ccm") or user == OTHER_CONTROLLER

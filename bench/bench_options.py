@@ -5,12 +5,14 @@ from typing import Final, Literal
 
 import msgspec
 
-Mode = Literal["all-in-one-memory", "all-in-one-nats", "separate"]
+# How our services run, or with which flags the other controller (--against) runs.
+Mode = Literal["all-in-one-memory", "all-in-one-nats", "separate", "against-tuned", "against-default"]
 Scenario = Literal[
-    "burst", "single", "steady", "change", "rules", "certificates", "early", "pod-cidrs-killed"
+    "burst", "single", "steady", "change", "rules", "certificates", "early", "pod-cidrs-killed", "scale"
 ]
 
-MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "all-in-one-nats", "separate")
+AGAINST_MODES: Final[tuple[Mode, ...]] = ("against-tuned", "against-default")
+MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "all-in-one-nats", "separate", *AGAINST_MODES)
 DEFAULT_MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "separate")
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     "burst",
@@ -21,10 +23,16 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     "certificates",
     "early",
     "pod-cidrs-killed",
+    "scale",
 )
 SEPARATE: Final[tuple[Scenario, ...]] = (
     "pod-cidrs-killed",
 )  # only in that mode: the bench kills one of several processes
+COMPARABLE: Final[tuple[Scenario, ...]] = (
+    "burst",
+    "single",
+    "scale",
+)  # scenarios that --against measures, too
 DEFAULT_SCENARIOS: Final[tuple[Scenario, ...]] = ("burst", "single", "steady", "change", "rules")
 
 
@@ -46,7 +54,9 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     rule_changes: int = 3
     certificates: bool = False  # burst, single: each kubelet also requests its certificate
     certificate_nodes: int = 2000
+    sizes: tuple[int, ...] = (100, 300, 1000, 3000, 5000)
     pod_cidrs: bool = False  # burst: nodes also get pod CIDRs, compared with the burst without
+    against: Path | None = None
     patience_seconds: float = 300
     profile: Path | None = None
     keep_logs: Path | None = None

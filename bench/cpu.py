@@ -14,7 +14,7 @@ UNTIL_QUIET: Final = "CPU with pod CIDRs / without, until our services are quiet
 LOOP: Final = f"{GROUP}a fixed loop ms"
 # Nearly the same work in both bursts; with pod CIDRs the observer gets one more watch event per node.
 _KUBELETS: Final = "kubelets"
-_APART: Final = (_KUBELETS, "machines", "bench")  # neither servers of the cluster nor our services
+APART: Final = (_KUBELETS, "machines", "bench")  # neither servers of the cluster nor our services
 
 
 def compute_cpu_figures(
@@ -48,12 +48,12 @@ def remove_group(figures: Figures, prefix: str) -> Figures:
 
 
 def _sum_cpu(figures: Figures) -> float:
-    apart = {LOOP, *(_name(process) for process in _APART)}
+    apart = {LOOP, *(_name(process) for process in APART)}
     return sum(value for name, value in figures.items() if name.startswith(GROUP) and name not in apart)
 
 
 def _sum_all_cpu(figures: Figures) -> float:
-    apart = {f"context: {process} CPU s" for process in _APART}
+    apart = {f"context: {process} CPU s" for process in APART}
     of_servers = (n for n in figures if n.startswith("context: ") and n.endswith(" CPU s") and n not in apart)
     return figures["ours: all CPU s"] + sum(figures[name] for name in of_servers)
 

@@ -1,16 +1,18 @@
 """The tools of a scenario: the cluster, our services, and nodes that join and leave."""
 
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bench.bench_cluster import BenchCluster, BenchServices, start_services
-from bench.bench_options import BenchOptions, Mode, Scenario
+from bench.bench_cluster import BenchCluster, BenchServices, RunningController, start_services
+from bench.bench_options import AGAINST_MODES, BenchOptions, Mode, Scenario
 from bench.figures import BenchRun, Figures
 from bench.fleet import make_kubelets
+from bench.other_controller import start_other_controller
 from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES
 from libs.testbed.kubelets_in_go import GoJoinBatch
@@ -48,6 +50,18 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
             profiles=self.profiles,
         )
 
+    def start_controller(
+        self,
+        *flags: str,
+        wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
+        own_flags: Mapping[str, Sequence[str]] | None = None,
+    ) -> contextlib.AbstractAsyncContextManager[RunningController]:
+        """Start what the mode names: the other controller, or our services with these flags."""
+        program = self.options.against
+        if self.mode in AGAINST_MODES and program is not None:
+            return start_other_controller(self.stage, self.mode, self.name, program)
+        return self.start_services(*flags, wirings=wirings, own_flags=own_flags)
+
     async def join_nodes(
         self,
         names: list[str],
@@ -56,8 +70,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         one_at_a_time: bool = False,
         certificates: bool = False,
         pod_cidrs: bool = False,
+        at_most: float = math.inf,
     ) -> GoJoinBatch:
-        """Let kubelets join at the configured pace; `alone`: no service removes the taint or approves."""
+        """Let kubelets join at the configured pace; `alone`: no service removes the taint or approves.
+
+        It ends after the configured patience, or after `at_most` seconds.
+        """
         wanted = self.options
         return await self.stage.kubelets.join(
             names,
@@ -67,7 +85,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
             until_untainted=not alone,
             until_served=pod_cidrs,
             certificates=certificates,
-            seconds=wanted.patience_seconds,
+            seconds=min(at_most, wanted.patience_seconds),
         )
 
     def make_run(self, scenario: Scenario, figures: Figures, problems: list[str]) -> BenchRun:

@@ -6,10 +6,11 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.bench_cluster import BenchCluster, start_cluster
-from bench.bench_options import SEPARATE, BenchOptions, Mode, Scenario
+from bench.bench_options import AGAINST_MODES, COMPARABLE, SEPARATE, BenchOptions, Mode, Scenario
 from bench.figures import BenchRun
 from bench.fleet import make_fleet
 from bench.measurement import Measurement, run_machines
+from bench.other_controller import OtherControllerFailed
 from bench.profiles import format_top_functions
 from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.testbed.approve_everything import ApproveEverything
@@ -45,29 +46,35 @@ async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]
 
 
 def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
-    """The runs in order; modes alternate within a scenario, so that other load affects them equally."""
+    """The runs in order; modes alternate within a scenario, so that other load affects them equally.
+
+    Every second round has the modes in reverse order, so that none always follows the same other one.
+    """
     return [
         (scenario, mode, number)
         for scenario in wanted.scenarios
         for number in range(1, wanted.runs + 1)
-        for mode in wanted.modes
+        for mode in (wanted.modes if number % 2 else wanted.modes[::-1])
         if mode == "separate" or scenario not in SEPARATE
+        if mode not in AGAINST_MODES or scenario in COMPARABLE
     ]
 
 
 async def _measure_run(
     stage: BenchCluster, wanted: BenchOptions, scenario: Scenario, mode: Mode, number: int
 ) -> BenchRun:
-    """One run; if a process exits, the run has no figures, and its problem names the process."""
+    """One run; if a process exits or is unusable, the run has no figures, and its problem names it."""
     name = f"{scenario}-{mode}-{number}"
     measuring = Measurement(stage=stage, options=wanted, mode=mode, number=number, name=name)
     try:
         return await MEASURE_BY_SCENARIO[scenario](measuring)
+    except OtherControllerFailed as error:
+        return measuring.make_run(scenario, {}, [str(error)])
     except ExceptionGroup as group:
-        died, others = group.split(ChildExited)
-        if died is None or others is not None:
+        failed, others = group.split((ChildExited, OtherControllerFailed))
+        if failed is None or others is not None:
             raise
-        return measuring.make_run(scenario, {}, [str(error) for error in died.exceptions])
+        return measuring.make_run(scenario, {}, [str(error) for error in failed.exceptions])
 
 
 def format_headline(run: BenchRun) -> str:
@@ -88,7 +95,7 @@ async def _warm_up_cluster(stage: BenchCluster, wanted: BenchOptions) -> None:
 
 async def _profile(stage: BenchCluster, wanted: BenchOptions, directory: Path, console: Console) -> None:
     for scenario in wanted.scenarios:
-        for mode in wanted.modes:
+        for mode in (mode for mode in wanted.modes if mode not in AGAINST_MODES):
             name = f"{scenario}-{mode}-profiled"
             into = make_directory((directory / name).resolve())
             with console.status(f"{scenario}, {mode}, under the profiler"):

@@ -15,6 +15,7 @@ from bench.pod_cidr_figures import RATIO
 from bench.pod_cidrs import measure_with_and_without_pod_cidrs
 from bench.pod_cidrs_killed import measure_pod_cidrs_killed
 from bench.rule_change import measure_rule_changes
+from bench.scale import measure_scale
 from libs.testbed.machine_fleet import SimMachineFacts
 
 _CHANGE_SECONDS: Final = 30
@@ -142,4 +143,5 @@ MEASURE_BY_SCENARIO: Final[dict[Scenario, Measure]] = {
     "certificates": measure_certificates,
     "early": measure_early_requests,
     "pod-cidrs-killed": measure_pod_cidrs_killed,
+    "scale": measure_scale,
 }

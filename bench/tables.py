@@ -1,19 +1,21 @@
 """Results as tables for a terminal: one per scenario, a column per mode; comparison of two results."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from bench.bench_options import BenchOptions, Mode, Scenario
-from bench.figures import FigureSummary, compute_ratio, summarize_runs
+from bench.figures import BenchRun, FigureSummary, compute_ratio, summarize_runs
+from bench.ratios import RatioRow, compare_with_other
 from bench.results import BenchResults
 
 # The prefixes of figures (before the colon), in the order of the tables.
 _GROUPS = (
     "",
+    "scale",
     "joins only",
     "without pod CIDRs",
     "pod CIDRs",
@@ -23,12 +25,14 @@ _GROUPS = (
     "per node",
     "Kubernetes",
     "Talos",
+    "controller",
     "ours",
+    "other",
     "loop lag",
     "context",
 )
 # Groups with a figure per process, which differ by mode.
-_SORTED = ("CPU until the last node", "ours", "loop lag", "context")
+_SORTED = ("CPU until the last node", "ours", "other", "loop lag", "context")
 _WORTH_A_COLOUR = 0.1  # a smaller change is noise on most machines
 
 
@@ -39,8 +43,36 @@ def render_results(results: BenchResults) -> RenderableType:
         *(
             _render_scenario(results.wanted, which, found)
             for which in _sort_scenarios(name for name, _ in found)
-        )
+        ),
+        *_render_ratios(results.runs),
     )
+
+
+def _render_ratios(runs: Sequence[BenchRun]) -> Iterable[Table]:
+    """For each mode of the other controller a table with a ratio for each of our modes."""
+    found = compare_with_other(runs)
+    for other in dict.fromkeys(pairing.other for pairing in found):
+        by_mode = {
+            pairing.ours: {(row.scenario, row.figure): row for row in rows}
+            for pairing, rows in found.items()
+            if pairing.other == other
+        }
+        table = Table(title=f"ours / {other}", title_justify="left", title_style="bold", pad_edge=False)
+        table.add_column("figure")
+        for heading in (other, *(part for mode in by_mode for part in (mode, "ratio"))):
+            table.add_column(heading, justify="right")
+        first = next(iter(by_mode.values()))
+        for which in dict.fromkeys(key for rows in by_mode.values() for key in rows):
+            cells = [cell for rows in by_mode.values() for cell in _format_ratio_cells(rows.get(which))]
+            theirs = format_number(first[which].other) if which in first else "-"
+            table.add_row(": ".join(which), theirs, *cells)
+        yield table
+
+
+def _format_ratio_cells(row: RatioRow | None) -> tuple[str | Text, Text]:
+    if row is None:
+        return "-", Text("-", style="dim")
+    return format_number(row.ours), _format_cell(row.ratio)
 
 
 def format_host(results: BenchResults) -> str:
@@ -70,11 +102,13 @@ def list_differences(old: BenchResults, new: BenchResults) -> list[str]:
         "Python": (old.host.python, new.host.python),
         "Kubernetes": (old.host.kubernetes, new.host.kubernetes),
         "nodes": (old.wanted.nodes, new.wanted.nodes),
+        "sizes": (old.wanted.sizes, new.wanted.sizes),
         "concurrency": (old.wanted.concurrency, new.wanted.concurrency),
         "joins per second": (old.wanted.per_second, new.wanted.per_second),
         "steady nodes": (old.wanted.steady_nodes, new.wanted.steady_nodes),
         "nodes with rules": (old.wanted.rule_nodes, new.wanted.rule_nodes),
         "certificates": (old.wanted.certificates, new.wanted.certificates),
+        "other controllers": (old.wanted.against, new.wanted.against),
         "pod CIDRs": (old.wanted.pod_cidrs, new.wanted.pod_cidrs),
         "nodes that request certificates": (old.wanted.certificate_nodes, new.wanted.certificate_nodes),
     }
@@ -130,6 +164,7 @@ def _format_title(wanted: BenchOptions, scenario: Scenario) -> str:
         "certificates": f"{wanted.certificate_nodes} ready nodes request their certificate at once",
         "pod-cidrs-killed": f"{wanted.nodes} nodes join, {pace}, one of three replicas of ipam is killed",
         "early": f"{wanted.certificate_nodes} nodes file two requests each, then join",
+        "scale": f"bursts of {', '.join(map(str, wanted.sizes))} nodes, {pace}{asking}",
         "rules": f"a rule for most of {wanted.rule_nodes} nodes changes {wanted.rule_changes} times",
     }
     return f"{scenario}: {what[scenario]}"

@@ -1,7 +1,7 @@
 """Python imports this at the start of each service of a bench.
 
-It counts the messages that caches apply, in a file that the bench reads. With a directory for profiles, the
-process also profiles itself from SIGUSR2 on and writes the profile at exit.
+It counts the messages that followers apply, in a file that the bench reads. With a directory for profiles,
+the process also profiles itself from SIGUSR2 on and writes the profile at exit.
 """
 
 import atexit
@@ -18,16 +18,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-_COUNT_BYTES: Final = 8
-# The caches that follow the stream: module -> class. The loop of each bus calls its `apply` per message.
-CACHES: Final = {
+# The followers of the stream, each with its own counter: module -> class. A bus calls `apply` per message.
+FOLLOWERS: Final = {
     "libs.common.bus.stream_cache": "StreamCache",
     "services.watcher.published_state": "PublishedState",
 }
+_COUNT_BYTES: Final = 8 * len(FOLLOWERS)
 
 
 class _CountingFinder(MetaPathFinder):
-    """Finds the modules of caches; after their import it counts the calls of `apply`."""
+    """Finds the modules of followers; after their import it counts the calls of `apply`."""
 
     def __init__(self, counts: memoryview) -> None:
         self._counts = counts
@@ -35,23 +35,23 @@ class _CountingFinder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name in CACHES else None
+        spec = PathFinder.find_spec(name, path, target) if name in FOLLOWERS else None
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def execute_and_count(module: ModuleType) -> None:
             execute(module)
-            cache: Any = getattr(module, CACHES[name])
-            cache.apply = _count_calls(cache.apply, self._counts)
+            follower: Any = getattr(module, FOLLOWERS[name])
+            follower.apply = _count_calls(follower.apply, self._counts, [*FOLLOWERS].index(name))
 
         spec.loader.exec_module = execute_and_count  # type: ignore[method-assign]
         return spec
 
 
-def _count_calls(function: Callable[..., None], counts: memoryview) -> Callable[..., None]:
+def _count_calls(function: Callable[..., None], counts: memoryview, at: int) -> Callable[..., None]:
     def counted(*arguments: object) -> None:
-        counts[0] += 1
+        counts[at] += 1
         function(*arguments)
 
     return counted

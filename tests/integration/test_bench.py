@@ -15,12 +15,14 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from bench.bench_cluster import PROFILE_DIRECTORY, BenchCluster, is_own_user, start_services
+from bench.bench_cluster import PROFILE_DIRECTORY, BenchCluster, is_controller_user, start_services
 from bench.bench_options import BenchOptions, Mode, Scenario
 from bench.certificates import measure_unconditional_approval
 from bench.figures import BenchRun
 from bench.fleet import make_fleet
 from bench.measurement import Measurement
+from bench.node_joins import measure_joins_with_services
+from bench.other_controller import OtherControllerFailed, start_other_controller
 from bench.profiles import format_top_functions
 from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.common.contract.node import UNINITIALIZED_TAINT
@@ -31,6 +33,7 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.service_processes import ROOT, SERVICE_NETWORKS
 from tests.bus_actors import run_during, wait_until
 
 SMALL = BenchOptions(
@@ -399,10 +402,20 @@ async def test_of_requests_that_came_before_their_nodes_only_the_newest_are_writ
     assert run.figures["Kubernetes: patch certificatesigningrequests/approval per node"] == 1
 
 
+async def test_bursts_of_each_size_are_measured_and_their_growth(stage: BenchCluster):
+    wanted = msgspec.structs.replace(SMALL, sizes=(5, 10))
+    run = await run_of("scale", "all-in-one-memory", stage, wanted)
+    assert run.problems == ()
+    assert run.figures["scale: CPU per node, most / least"] >= 1
+    for nodes in (5, 10):
+        assert run.figures[f"scale: {nodes} nodes: CPU per node ms"] > 0
+        assert run.figures[f"scale: {nodes} nodes: peak RSS MB"] > 20
+
+
 async def test_no_node_and_no_machine_is_left_behind(stage: BenchCluster):
     mark = stage.control_plane.audit_mark()
     await run_of("burst", "all-in-one-memory", stage)
-    assert any(is_own_user(request.user) for request in stage.control_plane.audit_counts(mark))
+    assert any(is_controller_user(request.user) for request in stage.control_plane.audit_counts(mark))
     listed = (await stage.admin.request("GET", "/api/v1/nodes")).body["items"]
     assert not [node for node in listed if node["metadata"]["name"].startswith("bench-burst")]
     with pytest.raises(KeyError):
@@ -418,6 +431,7 @@ async def test_messages_plans_calls_and_log_lines_of_joining_nodes_are_counted(
     assert figures["per node: ... flow.enriched.node"] >= 1
     published = figures["per node: messages published"]
     assert published <= figures["per node: messages applied by caches"] <= 8 * published
+    assert 1 <= figures["per node: messages applied by the watcher"] <= 2 * published
     for what in ("plans of the labeler", "Talos calls", "Talos streams", "log lines"):
         assert 1 <= figures[f"per node: {what}"] < 30
 
@@ -432,6 +446,98 @@ async def test_a_service_that_ends_ends_the_measurement_at_once_and_is_named(sta
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(killed_while_measuring(stage), 60)
     assert caught.group_contains(ChildExited, match="all-in-one ended with status -9")
+
+
+def write_program(path: Path, line: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path
+
+
+def write_drop_in(path: Path, arguments: str = '"$@"') -> Path:
+    """Our own all-in-one, which takes the reference's flags, as the program of --against."""
+    line = (
+        f"PYTHONPATH={ROOT} exec {sys.executable} -m services --bus=memory --talosconfig=$TALOSCONFIG "
+        f"--service-cluster-ip-range={SERVICE_NETWORKS} {arguments}"
+    )
+    return write_program(path, line)
+
+
+def measuring_against(program: Path, stage: BenchCluster) -> Measurement:
+    wanted = msgspec.structs.replace(SMALL, certificates=True, against=program, patience_seconds=10)
+    return Measurement(stage=stage, options=wanted, mode="against-tuned", number=1, name="bench-against")
+
+
+@pytest.mark.parametrize("scenario", ["burst", "single"])
+async def test_another_controller_is_measured_by_the_same_figures(
+    scenario: Scenario, stage: BenchCluster, tmp_path: Path
+):
+    measuring = measuring_against(write_drop_in(tmp_path / "drop-in"), stage)
+    run = await MEASURE_BY_SCENARIO[scenario](measuring)
+    assert (run.mode, run.problems) == ("against-tuned", ())
+    figures = run.figures
+    assert figures["never untainted"] == figures["never issued"] == 0
+    assert figures["Kubernetes: patch nodes per node"] == 1
+    assert figures["other: other-controller CPU s"] == figures["controller: CPU s"] > 0
+    assert figures["controller: CPU of everything s"] > figures["controller: CPU s"]
+    assert figures["controller: peak RSS MB"] > 20
+    assert "ours: all CPU s" not in figures
+    assert "controller: CPU s" in (await run_of(scenario, "separate", stage)).figures
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "echo unknown flag: $2; exit 3",
+            r"ended with status 3 before it was healthy.*\nunknown flag: --cloud",
+        ),
+        ("exec /dev/null", "ended with status 126"),
+    ],
+)
+async def test_a_program_that_exits_at_once_is_named_with_its_last_lines(
+    line: str, words: str, stage: BenchCluster, tmp_path: Path
+):
+    program = write_program(tmp_path / "other", line)
+    with pytest.raises(OtherControllerFailed, match=f"(?s)--against {program}: .*{words}"):
+        await measure_joins_with_services(measuring_against(program, stage), 1)
+
+
+async def test_a_file_that_is_no_program_is_named_with_the_reason(stage: BenchCluster, tmp_path: Path):
+    program = tmp_path / "text"
+    program.write_text("no program")
+    program.chmod(0o755)
+    with pytest.raises(OtherControllerFailed, match=f"--against {program}: cannot start: Exec format error"):
+        await measure_joins_with_services(measuring_against(program, stage), 1)
+
+
+async def killed_while_measured(program: Path, stage: BenchCluster) -> None:
+    async with start_other_controller(stage, "against-tuned", "bench-against-death", program) as running:
+        await running.child.kill()
+        await asyncio.Event().wait()
+
+
+async def test_a_program_that_exits_later_ends_the_measurement_at_once_and_is_named(
+    stage: BenchCluster, tmp_path: Path
+):
+    program = write_drop_in(tmp_path / "other")
+    with pytest.raises(ExceptionGroup) as caught:
+        await asyncio.wait_for(killed_while_measured(program, stage), 60)
+    assert caught.group_contains(ChildExited, match=f"--against {program}: ended with status -9")
+
+
+async def test_a_program_that_approves_no_certificate_is_named_with_the_controller_that_it_lacks(
+    stage: BenchCluster, tmp_path: Path
+):
+    without_approval = '$(echo "$@" | sed s/,node-csr-approval//)'
+    program = write_drop_in(tmp_path / "no-approval", without_approval)
+    with pytest.raises(ExceptionGroup) as caught:
+        await measure_joins_with_services(measuring_against(program, stage), 1)
+    words = r"not approved and not issued .*node-csr-approval"
+    assert caught.group_contains(OtherControllerFailed, match=words)
+    machines = make_fleet("bench-against", 2)
+    await stage.kubelets.delete_nodes([machine.name for machine in machines])
+    await stage.machines.delete_machines(*(machine.id for machine in machines))
 
 
 def test_a_process_told_to_profiles_itself_from_then_on(tmp_path: Path):

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.bench_cluster import COUNT_DIRECTORY
-from bench.instrumented.sitecustomize import CACHES
+from bench.instrumented.sitecustomize import FOLLOWERS
 from bench.message_counts import MessageCounts, compute_message_figures, read_message_counts
 
 ROOT = Path(__file__).parents[3]
@@ -25,34 +26,39 @@ talosccm_transformer_duration_seconds_bucket{le="+Inf",type="transformer"} 12.0
 """
 
 
-def counts(*, observed: float = 0, applied: int = 0, plans: float = 0, log_lines: int = 0) -> MessageCounts:
+def counts(observed: float, *, applied: int, checked: int, plans: float, log_lines: int) -> MessageCounts:
     return MessageCounts(
-        published={"flow.observed.node": observed}, applied=applied, plans=plans, log_lines=log_lines
+        published={"flow.observed.node": observed},
+        applied=applied,
+        checked=checked,
+        plans=plans,
+        log_lines=log_lines,
     )
 
 
 def test_counts_of_all_processes_are_added_and_heartbeats_of_the_leader_are_left_out(tmp_path: Path):
     applied, log = tmp_path / "1", tmp_path / "watcher.log"
-    applied.write_bytes((300).to_bytes(8, "little"))
+    applied.write_bytes(struct.pack("QQ", 300, 40))
     log.write_text("one\ntwo\nnot complete")
     found = read_message_counts([PAGE, PAGE], [applied, tmp_path / "not started"], [log])
     assert found.published == {"flow.observed.node": 60, "decided.labeler.node": 20}
-    assert (found.applied, found.plans, found.log_lines) == (300, 24, 2)
+    assert (found.applied, found.checked, found.plans, found.log_lines) == (300, 40, 24, 2)
 
 
 def test_a_page_without_these_metrics_counts_nothing():
     found = read_message_counts([""], [], [])
-    assert found == MessageCounts(published={}, applied=0, plans=0, log_lines=0)
+    assert found == MessageCounts(published={}, applied=0, checked=0, plans=0, log_lines=0)
 
 
 def test_only_what_was_added_counts_and_streams_are_no_calls():
-    before = counts(observed=5, applied=10, plans=1, log_lines=3)
-    after = counts(observed=25, applied=70, plans=5, log_lines=23)
+    before = counts(5, applied=10, checked=2, plans=1, log_lines=3)
+    after = counts(25, applied=70, checked=22, plans=5, log_lines=23)
     talos = {"Get PlatformMetadatas": 20, "List AddressStatuses": 10, "Version": 10, "Watch Nodenames": 20}
     assert compute_message_figures(before, after, talos, 10) == {
         "per node: messages published": 2.0,
         "per node: ... flow.observed.node": 2.0,
         "per node: messages applied by caches": 6.0,
+        "per node: messages applied by the watcher": 2.0,
         "per node: plans of the labeler": pytest.approx(0.4),
         "per node: Talos calls": 4.0,
         "per node: Talos streams": 2.0,
@@ -77,7 +83,7 @@ def test_a_process_of_a_bench_counts_what_its_caches_apply(tmp_path: Path):
     assert read_message_counts([], tmp_path.iterdir(), []).applied == 3
 
 
-def test_the_counted_caches_exist_and_apply_one_message_at_a_time():
-    for module, name in CACHES.items():
-        cache = getattr(importlib.import_module(module), name)
-        assert list(inspect.signature(cache.apply).parameters) == ["self", "message"]
+def test_the_counted_followers_exist_and_apply_one_message_at_a_time():
+    for module, name in FOLLOWERS.items():
+        follower = getattr(importlib.import_module(module), name)
+        assert list(inspect.signature(follower.apply).parameters) == ["self", "message"]

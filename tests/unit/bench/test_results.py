@@ -1,6 +1,7 @@
 """Results of the bench: encoding, tables, comparison; invalid arguments of its command."""
 
 import math
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -134,13 +135,22 @@ def test_only_the_selected_scenarios_are_shown():
     assert select_scenarios(both, ()) == both
 
 
-def test_modes_alternate_within_a_scenario():
+def test_modes_alternate_within_a_scenario_and_every_second_round_is_reversed():
     wanted = BenchOptions(scenarios=("burst",), modes=("separate", "all-in-one-memory"), runs=2)
     assert [(mode, number) for _, mode, number in plan_runs(wanted)] == [
         ("separate", 1),
         ("all-in-one-memory", 1),
-        ("separate", 2),
         ("all-in-one-memory", 2),
+        ("separate", 2),
+    ]
+
+
+def test_another_controller_runs_only_where_the_comparison_is_meaningful():
+    wanted = BenchOptions(scenarios=("burst", "steady"), modes=("all-in-one-memory", "against-tuned"), runs=1)
+    assert plan_runs(wanted) == [
+        ("burst", "all-in-one-memory", 1),
+        ("burst", "against-tuned", 1),
+        ("steady", "all-in-one-memory", 1),
     ]
 
 
@@ -178,6 +188,11 @@ def test_a_moved_machine_changes_only_its_external_address():
         (["--compare", "nowhere.json"], "does not exist"),
         (["--json", "/proc/nowhere/results.json"], "--json /proc/nowhere/results.json: No such file"),
         (["--fast"], "No such option"),
+        (["--against", "nowhere"], "'nowhere' does not exist"),
+        (["--against", __file__], f"{__file__}: not executable; run: chmod +x {__file__}"),
+        (["steady", "--against", sys.executable], "requires one of the scenarios burst, single"),
+        (["burst", "--pod-cidrs", "--against", sys.executable], "leave one of them out"),
+        (["--mode", "against-tuned"], "--mode against-tuned requires --against PROGRAM"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments: list[str], words: str):

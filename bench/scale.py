@@ -1,0 +1,20 @@
+"""The scenario `scale`: bursts of growing size."""
+
+import msgspec
+
+from bench.figures import BenchRun, Figures
+from bench.measurement import Measurement
+from bench.node_joins import measure_joins_with_services
+from bench.scale_figures import compute_growth, select_scale_figures
+
+
+async def measure_scale(m: Measurement) -> BenchRun:
+    """A burst of each size, each time with restarted services."""
+    figures: Figures = {}
+    problems: list[str] = []
+    for nodes in m.options.sizes:
+        of_size = msgspec.structs.replace(m, name=f"{m.name}-{nodes}")
+        found, failed = await measure_joins_with_services(of_size, nodes)
+        figures |= select_scale_figures(found, nodes)
+        problems += [f"{nodes} nodes: {problem}" for problem in failed]
+    return m.make_run("scale", compute_growth(figures, m.options.sizes) | figures, problems)

@@ -1,0 +1,135 @@
+"""Our services in relation to another controller: flags of the program, pairs of runs, ratios."""
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+from rich.console import Console
+
+from bench.bench_options import BenchOptions, Mode, Scenario
+from bench.costs import CostReading, compute_controller_figures
+from bench.figures import BenchRun
+from bench.host import HostInfo
+from bench.node_joins import find_first_join_problem
+from bench.other_controller import build_flags
+from bench.ratios import Pairing, compare_with_other
+from bench.results import BenchResults
+from bench.tables import render_results
+from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
+from libs.testbed.service_processes import ProcessUsage
+
+OURS: Final[Mode] = "all-in-one-memory"
+TUNED: Final[Mode] = "against-tuned"
+
+
+def a_run(mode: Mode, number: int, scenario: Scenario = "burst", **figures: float) -> BenchRun:
+    named = {name.replace("_", " "): value for name, value in figures.items()}
+    return BenchRun(scenario=scenario, mode=mode, number=number, figures=named)
+
+
+def a_request(*, approved: float = 0, denied: float = 0, issued: float = 0) -> GoCertificateRequest:
+    return GoCertificateRequest(name="c", node="n", approved=approved, denied=denied, issued=issued)
+
+
+def flags_of(mode: Mode) -> list[str]:
+    return build_flags(mode, kubeconfig=Path("/k"), cloud_config=Path("/c"), port=5)
+
+
+def a_reading(*, controller: set[str], cpu: dict[str, float], rss: int = 0) -> CostReading:
+    usage = {
+        name: ProcessUsage(cpu_seconds=seconds, peak_rss_bytes=rss, threads=1)
+        for name, seconds in cpu.items()
+    }
+    return CostReading(
+        at=0, audit=0, usage=usage, loop_lag={}, controller=frozenset(controller), messages=None
+    )
+
+
+def test_a_ratio_is_the_median_over_the_pairs_of_runs():
+    runs = [
+        *(a_run(OURS, number, all_untainted_s=s) for number, s in ((1, 6.0), (2, 20.0), (3, 8.0))),
+        *(a_run(TUNED, number, all_untainted_s=s) for number, s in ((1, 4.0), (2, 10.0), (3, 8.0))),
+    ]
+    (row,) = compare_with_other(runs)[Pairing(OURS, TUNED)]
+    assert (row.figure, row.ours, row.other) == ("all untainted s", 8.0, 8.0)
+    assert (row.ratio.median, row.ratio.least, row.ratio.most) == (1.5, 1.0, 2.0)
+
+
+def test_a_run_without_its_pair_and_a_figure_that_is_nan_change_no_ratio():
+    runs = [
+        a_run(OURS, 1, all_untainted_s=6.0, all_issued_s=math.nan),
+        a_run(OURS, 2, all_untainted_s=99.0),
+        a_run(TUNED, 1, all_untainted_s=4.0, all_issued_s=5.0),
+    ]
+    (row,) = compare_with_other(runs)[Pairing(OURS, TUNED)]
+    assert (row.figure, row.ratio.median) == ("all untainted s", 1.5)
+
+
+def test_runs_of_one_controller_alone_are_not_compared():
+    assert compare_with_other([a_run(OURS, 1, all_untainted_s=6.0)]) == {}
+    assert compare_with_other([a_run(TUNED, 1, all_untainted_s=6.0)]) == {}
+
+
+def test_the_table_has_a_ratio_for_each_of_our_modes():
+    runs = (
+        a_run(OURS, 1, "single", untainted_p50_ms=15.0),
+        a_run("separate", 1, "single", untainted_p50_ms=30.0),
+        a_run(TUNED, 1, "single", untainted_p50_ms=10.0),
+    )
+    host = HostInfo(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
+    results = BenchResults(
+        begun_at=datetime(2026, 1, 2, tzinfo=UTC), host=host, wanted=BenchOptions(), runs=runs
+    )
+    console = Console(width=200, color_system=None)
+    with console.capture() as captured:
+        console.print(render_results(results))
+    _, _, ratios = captured.get().partition("ours / against-tuned")
+    line = next(line for line in ratios.splitlines() if "single: untainted p50 ms" in line)
+    assert [cell.strip() for cell in line.strip("│").split("│")][1:] == ["10", "15", "1.5", "30", "3"]
+
+
+def test_a_tuned_program_has_more_workers_and_requests_and_nothing_else():
+    default, tuned = flags_of("against-default"), flags_of("against-tuned")
+    added = {"--concurrent-node-syncs=64", "--kube-api-qps=2000", "--kube-api-burst=4000"}
+    assert {*tuned} - {*default} == added
+    assert {*default} <= {*tuned}
+    assert {"--leader-elect=false", "--kubeconfig=/k", "--cloud-config=/c", "--secure-port=5"} <= {*default}
+
+
+def test_the_cost_of_a_controller_includes_its_nats_server_and_excludes_the_parts_of_the_bench():
+    controller = {"labeler", "nats-server"}
+    names = ("labeler", "nats-server", "etcd", "kubelets", "machines", "bench")
+    before = a_reading(controller=controller, cpu=dict.fromkeys(names, 1.0))
+    after = a_reading(controller=controller, cpu=dict.fromkeys(names, 3.0), rss=2_000_000)
+    assert compute_controller_figures(before, after) == {
+        "controller: CPU s": 4.0,
+        "controller: CPU of everything s": 6.0,
+        "controller: peak RSS MB": 4.0,
+    }
+
+
+def test_without_a_controller_there_is_no_cost_of_one():
+    reading = a_reading(controller=set(), cpu={"etcd": 1.0})
+    assert compute_controller_figures(reading, reading) == {}
+
+
+@pytest.mark.parametrize(
+    ("untainted", "asked", "words"),
+    [
+        (2.0, a_request(issued=3.0), ""),
+        (2.0, None, ""),
+        (0.0, a_request(issued=3.0), "left the taint on the first node"),
+        (2.0, a_request(), "certificate was not approved and not issued (controller node-csr-approval)"),
+        (2.0, a_request(denied=2.0), "certificate was denied and not issued"),
+        (2.0, a_request(approved=2.0), "certificate was approved and not issued"),
+    ],
+    ids=["all-done", "no-request", "taint-left", "not-approved", "denied", "not-issued"],
+)
+def test_a_program_that_does_nothing_for_the_first_node_is_rejected(
+    untainted: float, asked: GoCertificateRequest | None, words: str
+):
+    node = GoNodeJoin(name="n", begun=1.0, joined=1.5, untainted=untainted, request=asked)
+    assert words in find_first_join_problem(node)
+    assert bool(find_first_join_problem(node)) == bool(words)
