@@ -30,6 +30,7 @@ from bench.tables import format_host, render_comparison, render_results
 from libs.testbed.mixed_fleet import MAX_NODES
 
 _DEFAULT = BenchOptions()
+_FILE_WIDTH = 160
 F = TypeVar("F", bound=Callable[..., object])
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -159,7 +160,7 @@ def main(
     run except the last four, which takes about ten minutes on two cores. The first run builds the control
     plane (six more minutes, needs Go).
     """
-    console = Console()
+    console = _open_console()
     errors = Console(stderr=True)
     old = _read_results(compare) if compare else None
     for option, file in (("--json", json_file), ("--plot", plot)):
@@ -185,6 +186,12 @@ def main(
     if not results.complete:
         errors.print("[red]not complete:[/] interrupted")
     sys.exit(1 if results.problems else 0 if results.complete else 130)
+
+
+def _open_console() -> Console:
+    """Output for a terminal, or wide enough for a file: Rich would break it after 80 characters."""
+    is_sized = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if is_sized else _FILE_WIDTH)
 
 
 def _make_options(options: dict[str, Any]) -> BenchOptions:
@@ -244,6 +251,7 @@ def _write_plot(file: Path, results: BenchResults) -> None:
 
 def _measure(options: BenchOptions, console: Console) -> BenchResults:
     from bench.host import read_host  # noqa: PLC0415 - `--help` and `--show` do without these imports
+    from bench.other_controller import OtherControllerFailed  # noqa: PLC0415
     from bench.run_bench import run_bench  # noqa: PLC0415
     from libs.testbed.child_process import ChildExited  # noqa: PLC0415
     from libs.testbed.control_plane.build import BuildError  # noqa: PLC0415
@@ -264,7 +272,7 @@ def _measure(options: BenchOptions, console: Console) -> BenchResults:
     except (KeyboardInterrupt, asyncio.CancelledError):
         console.print(f"Interrupted: every process stopped; {len(runs)} runs are complete.")
         complete = False
-    except (ChildExited, BuildError) as error:
+    except (ChildExited, BuildError, OtherControllerFailed) as error:
         raise click.ClickException(str(error)) from None
     return BenchResults(begun_at=begun_at, host=host, wanted=options, runs=tuple(runs), complete=complete)
 

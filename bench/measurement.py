@@ -12,7 +12,7 @@ from bench.bench_cluster import BenchCluster, BenchServices, RunningController, 
 from bench.bench_options import AGAINST_MODES, BenchOptions, Mode, Scenario
 from bench.figures import BenchRun, Figures
 from bench.fleet import make_kubelets
-from bench.other_controller import start_other_controller
+from bench.other_controller import OtherController, start_other_controller
 from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES
 from libs.testbed.kubelets_in_go import GoJoinBatch
@@ -57,10 +57,14 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         own_flags: Mapping[str, Sequence[str]] | None = None,
     ) -> contextlib.AbstractAsyncContextManager[RunningController]:
         """Start what the mode names: the other controller, or our services with these flags."""
-        program = self.options.against
-        if self.mode in AGAINST_MODES and program is not None:
-            return start_other_controller(self.stage, self.mode, self.name, program)
+        if self.mode in AGAINST_MODES:
+            return self.start_other_controller()
         return self.start_services(*flags, wirings=wirings, own_flags=own_flags)
+
+    def start_other_controller(self) -> contextlib.AbstractAsyncContextManager[OtherController]:
+        """Start the program of --against with the flags of the mode."""
+        assert self.options.against is not None, "the command requires it for these modes"
+        return start_other_controller(self.stage, self.mode, self.name, self.options.against)
 
     async def join_nodes(
         self,

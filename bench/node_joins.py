@@ -10,7 +10,6 @@ from bench.fleet import make_fleet
 from bench.loop_speed import measure_speed
 from bench.measurement import Measurement, run_machines
 from bench.message_counts import compute_message_figures
-from bench.other_controller import OtherController
 from bench.pod_cidr_figures import compute_carried_figures, compute_served_figures
 from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets_in_go import GoJoinBatch, GoNodeJoin
@@ -25,8 +24,6 @@ POD_CIDR_FLAGS = (
 PATIENT_LEASE_FLAGS = dict.fromkeys(
     ("watcher", "all-in-one"), ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
 )
-
-_FIRST_JOIN_SECONDS = 60
 
 
 async def measure_joins_alone(m: Measurement, nodes: int, *, one_at_a_time: bool = False) -> Figures:
@@ -58,12 +55,9 @@ async def measure_joins_with_services(
     )
     machines_running = run_machines(stage, [first, *machines], certificates=int(asking))
     async with starting as controlled, machines_running as names:
-        # the first join pays for connections
-        tried = await m.join_nodes(
-            names[:1], alone=False, certificates=asking, pod_cidrs=pod_cidrs, at_most=_FIRST_JOIN_SECONDS
-        )
-        if isinstance(controlled, OtherController) and (why := find_first_join_problem(tried.nodes[0])):
-            controlled.reject(why)
+        await m.join_nodes(
+            names[:1], alone=False, certificates=asking, pod_cidrs=pod_cidrs
+        )  # the first join pays for connections
         await wait_until_quiet(stage)
         await stage.machines.reset_calls()
         before = await costs.read_costs(stage, controlled)
@@ -110,16 +104,6 @@ async def list_pod_cidrs(stage: BenchCluster, names: list[str]) -> list[tuple[st
     listed = (await stage.admin.request("GET", "/api/v1/nodes")).body["items"]
     found = {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in listed}
     return [found.get(name, ()) for name in names]
-
-
-def find_first_join_problem(node: GoNodeJoin) -> str:
-    """Return what a controller did not do for the first node; "" if it did all."""
-    if not node.untainted:
-        return f"it left the taint on the first node for {_FIRST_JOIN_SECONDS} s (controller cloud-node)"
-    if node.request and not node.request.issued:
-        done = "approved" if node.request.approved else "denied" if node.request.denied else "not approved"
-        return f"the first certificate was {done} and not issued (controller node-csr-approval)"
-    return ""
 
 
 def _find_problems(figures: Figures, *, settled: bool) -> list[str]:

@@ -51,12 +51,6 @@ class OtherController(NamedTuple):
         """Return None: it has no messages."""
         return None
 
-    def reject(self, why: str) -> NoReturn:
-        """Raise OtherControllerFailed with the last lines of its log."""
-        raise OtherControllerFailed(
-            f"--against {self.program}: {why}; {_REQUIRED}. Its last lines:\n{self.child.tail()}"
-        )
-
 
 @contextlib.asynccontextmanager
 async def start_other_controller(

@@ -9,29 +9,28 @@ import msgspec
 from bench.bench_options import AGAINST_MODES, Mode, Scenario
 from bench.figures import BenchRun, FigureSummary, compute_ratio
 
-# Scenario and name of each compared figure. A controller's CPU and memory include those of its NATS server.
-_COMPARED: Final[tuple[tuple[Scenario, str], ...]] = (
-    ("burst", "all untainted s"),
-    ("burst", "untainted p50 ms"),
-    ("burst", "untainted p99 ms"),
-    ("burst", "all issued s"),
-    ("burst", "controller: CPU s"),
-    ("burst", "controller: CPU of everything s"),
-    ("burst", "context: kube-apiserver CPU s"),
-    ("burst", "context: etcd CPU s"),
-    ("burst", "context: controller-manager CPU s"),
-    ("burst", "Kubernetes: all per node"),
-    ("burst", "controller: peak RSS MB"),
-    ("single", "untainted p50 ms"),
-    ("single", "untainted p99 ms"),
+# Scenario, name and title of each compared figure. A controller's CPU and memory include its NATS server.
+_COMPARED: Final[tuple[tuple[Scenario, str, str], ...]] = (
+    ("burst", "all untainted s", "all untainted, s"),
+    ("burst", "untainted p50 ms", "each node untainted, p50 ms"),
+    ("burst", "untainted p99 ms", "each node untainted, p99 ms"),
+    ("burst", "all issued s", "all certificates issued, s"),
+    ("burst", "controller: CPU s", "CPU of the controller, s"),
+    ("burst", "controller: CPU of everything s", "CPU of everything, s"),
+    ("burst", "context: kube-apiserver CPU s", "CPU of kube-apiserver, s"),
+    ("burst", "context: etcd CPU s", "CPU of etcd, s"),
+    ("burst", "context: controller-manager CPU s", "CPU of kube-controller-manager, s"),
+    ("burst", "Kubernetes: all per node", "API requests per node"),
+    ("burst", "controller: peak RSS MB", "peak memory of the controller, MB"),
+    ("single", "untainted p50 ms", "one at a time: untainted, p50 ms"),
+    ("single", "untainted p99 ms", "one at a time: untainted, p99 ms"),
 )
 
 
 class RatioRow(msgspec.Struct, frozen=True, kw_only=True):
     """One figure: the medians of both, and the ratio of ours to the other's over the pairs of runs."""
 
-    scenario: Scenario
-    figure: str
+    title: str
     other: float
     ours: float
     ratio: FigureSummary
@@ -62,13 +61,12 @@ def compare_with_other(runs: Sequence[BenchRun]) -> dict[Pairing, list[RatioRow]
 
 
 def _compare(runs: Sequence[BenchRun], pairing: Pairing) -> Iterable[RatioRow]:
-    for scenario, figure in _COMPARED:
+    for scenario, figure, title in _COMPARED:
         ours, other = (_find_values(runs, scenario, mode, figure) for mode in pairing)
         ratios = [compute_ratio(ours[number], other[number]) for number in ours if other.get(number)]
         if ratios:
             yield RatioRow(
-                scenario=scenario,
-                figure=figure,
+                title=title,
                 other=statistics.median(other.values()),
                 ours=statistics.median(ours.values()),
                 ratio=FigureSummary(statistics.median(ratios), min(ratios), max(ratios)),

@@ -1,6 +1,7 @@
 """Runs the selected scenarios and prints the progress; removes all files and processes."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from bench.figures import BenchRun
 from bench.fleet import make_fleet
 from bench.measurement import Measurement, run_machines
 from bench.other_controller import OtherControllerFailed
+from bench.other_controller_check import check_other_controller
 from bench.profiles import format_top_functions
 from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.testbed.approve_everything import ApproveEverything
@@ -34,6 +36,7 @@ async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]
         async with start_cluster(run_dir, report) as stage:
             report(f"warming up: {_WARM_UP_NODES} nodes join and leave")
             await _warm_up_cluster(stage, wanted)
+            await _check_other_controller(stage, wanted, report)
             for scenario, mode, number in plan_runs(wanted):
                 with console.status(f"{scenario}, {mode}, run {number} of {wanted.runs}"):
                     run = await _measure_run(stage, wanted, scenario, mode, number)
@@ -71,16 +74,27 @@ async def _measure_run(
     except OtherControllerFailed as error:
         return measuring.make_run(scenario, {}, [str(error)])
     except ExceptionGroup as group:
-        failed, others = group.split((ChildExited, OtherControllerFailed))
-        if failed is None or others is not None:
+        died, others = group.split(ChildExited)
+        if died is None or others is not None:
             raise
-        return measuring.make_run(scenario, {}, [str(error) for error in failed.exceptions])
+        return measuring.make_run(scenario, {}, [str(error) for error in died.exceptions])
 
 
 def format_headline(run: BenchRun) -> str:
     """The first three figures and every problem, in one line."""
     figures = ", ".join(f"{name} {value:.3g}" for name, value in list(run.figures.items())[:3])
     return figures + "".join(f" [red]{problem.splitlines()[0]}[/]" for problem in run.problems)
+
+
+async def _check_other_controller(
+    stage: BenchCluster, wanted: BenchOptions, report: Callable[[str], None]
+) -> None:
+    mode = next((mode for mode in wanted.modes if mode in AGAINST_MODES), None)
+    if mode is not None:
+        report(f"checking {wanted.against}: one node joins")
+        await check_other_controller(
+            Measurement(stage=stage, options=wanted, mode=mode, number=0, name=f"check-{mode}")
+        )
 
 
 async def _warm_up_cluster(stage: BenchCluster, wanted: BenchOptions) -> None:

@@ -4,7 +4,7 @@ import msgspec
 
 from bench.figures import BenchRun, Figures
 from bench.measurement import Measurement
-from bench.node_joins import measure_joins_with_services
+from bench.node_joins import PATIENT_LEASE_FLAGS, measure_joins_with_services
 from bench.scale_figures import compute_growth, select_scale_figures
 
 
@@ -14,7 +14,7 @@ async def measure_scale(m: Measurement) -> BenchRun:
     problems: list[str] = []
     for nodes in m.options.sizes:
         of_size = msgspec.structs.replace(m, name=f"{m.name}-{nodes}")
-        found, failed = await measure_joins_with_services(of_size, nodes)
+        found, failed = await measure_joins_with_services(of_size, nodes, own_flags=PATIENT_LEASE_FLAGS)
         figures |= select_scale_figures(found, nodes)
         problems += [f"{nodes} nodes: {problem}" for problem in failed]
     return m.make_run("scale", compute_growth(figures, m.options.sizes) | figures, problems)

@@ -53,7 +53,7 @@ def _render_ratios(runs: Sequence[BenchRun]) -> Iterable[Table]:
     found = compare_with_other(runs)
     for other in dict.fromkeys(pairing.other for pairing in found):
         by_mode = {
-            pairing.ours: {(row.scenario, row.figure): row for row in rows}
+            pairing.ours: {row.title: row for row in rows}
             for pairing, rows in found.items()
             if pairing.other == other
         }
@@ -62,10 +62,10 @@ def _render_ratios(runs: Sequence[BenchRun]) -> Iterable[Table]:
         for heading in (other, *(part for mode in by_mode for part in (mode, "ratio"))):
             table.add_column(heading, justify="right")
         first = next(iter(by_mode.values()))
-        for which in dict.fromkeys(key for rows in by_mode.values() for key in rows):
-            cells = [cell for rows in by_mode.values() for cell in _format_ratio_cells(rows.get(which))]
-            theirs = format_number(first[which].other) if which in first else "-"
-            table.add_row(": ".join(which), theirs, *cells)
+        for title in dict.fromkeys(title for rows in by_mode.values() for title in rows):
+            cells = [cell for rows in by_mode.values() for cell in _format_ratio_cells(rows.get(title))]
+            theirs = format_number(first[title].other) if title in first else "-"
+            table.add_row(title, theirs, *cells)
         yield table
 
 

@@ -21,8 +21,8 @@ from bench.certificates import measure_unconditional_approval
 from bench.figures import BenchRun
 from bench.fleet import make_fleet
 from bench.measurement import Measurement
-from bench.node_joins import measure_joins_with_services
 from bench.other_controller import OtherControllerFailed, start_other_controller
+from bench.other_controller_check import check_other_controller
 from bench.profiles import format_top_functions
 from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.common.contract.node import UNINITIALIZED_TAINT
@@ -500,7 +500,7 @@ async def test_a_program_that_exits_at_once_is_named_with_its_last_lines(
 ):
     program = write_program(tmp_path / "other", line)
     with pytest.raises(OtherControllerFailed, match=f"(?s)--against {program}: .*{words}"):
-        await measure_joins_with_services(measuring_against(program, stage), 1)
+        await check_other_controller(measuring_against(program, stage))
 
 
 async def test_a_file_that_is_no_program_is_named_with_the_reason(stage: BenchCluster, tmp_path: Path):
@@ -508,7 +508,7 @@ async def test_a_file_that_is_no_program_is_named_with_the_reason(stage: BenchCl
     program.write_text("no program")
     program.chmod(0o755)
     with pytest.raises(OtherControllerFailed, match=f"--against {program}: cannot start: Exec format error"):
-        await measure_joins_with_services(measuring_against(program, stage), 1)
+        await check_other_controller(measuring_against(program, stage))
 
 
 async def killed_while_measured(program: Path, stage: BenchCluster) -> None:
@@ -531,13 +531,8 @@ async def test_a_program_that_approves_no_certificate_is_named_with_the_controll
 ):
     without_approval = '$(echo "$@" | sed s/,node-csr-approval//)'
     program = write_drop_in(tmp_path / "no-approval", without_approval)
-    with pytest.raises(ExceptionGroup) as caught:
-        await measure_joins_with_services(measuring_against(program, stage), 1)
-    words = r"not approved and not issued .*node-csr-approval"
-    assert caught.group_contains(OtherControllerFailed, match=words)
-    machines = make_fleet("bench-against", 2)
-    await stage.kubelets.delete_nodes([machine.name for machine in machines])
-    await stage.machines.delete_machines(*(machine.id for machine in machines))
+    with pytest.raises(OtherControllerFailed, match=r"not approved and not issued .*node-csr-approval"):
+        await check_other_controller(measuring_against(program, stage))
 
 
 def test_a_process_told_to_profiles_itself_from_then_on(tmp_path: Path):

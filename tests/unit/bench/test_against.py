@@ -12,8 +12,8 @@ from bench.bench_options import BenchOptions, Mode, Scenario
 from bench.costs import CostReading, compute_controller_figures
 from bench.figures import BenchRun
 from bench.host import HostInfo
-from bench.node_joins import find_first_join_problem
 from bench.other_controller import build_flags
+from bench.other_controller_check import find_first_join_problem
 from bench.ratios import Pairing, compare_with_other
 from bench.results import BenchResults
 from bench.tables import render_results
@@ -53,7 +53,7 @@ def test_a_ratio_is_the_median_over_the_pairs_of_runs():
         *(a_run(TUNED, number, all_untainted_s=s) for number, s in ((1, 4.0), (2, 10.0), (3, 8.0))),
     ]
     (row,) = compare_with_other(runs)[Pairing(OURS, TUNED)]
-    assert (row.figure, row.ours, row.other) == ("all untainted s", 8.0, 8.0)
+    assert (row.title, row.ours, row.other) == ("all untainted, s", 8.0, 8.0)
     assert (row.ratio.median, row.ratio.least, row.ratio.most) == (1.5, 1.0, 2.0)
 
 
@@ -64,7 +64,7 @@ def test_a_run_without_its_pair_and_a_figure_that_is_nan_change_no_ratio():
         a_run(TUNED, 1, all_untainted_s=4.0, all_issued_s=5.0),
     ]
     (row,) = compare_with_other(runs)[Pairing(OURS, TUNED)]
-    assert (row.figure, row.ratio.median) == ("all untainted s", 1.5)
+    assert (row.title, row.ratio.median) == ("all untainted, s", 1.5)
 
 
 def test_runs_of_one_controller_alone_are_not_compared():
@@ -86,7 +86,7 @@ def test_the_table_has_a_ratio_for_each_of_our_modes():
     with console.capture() as captured:
         console.print(render_results(results))
     _, _, ratios = captured.get().partition("ours / against-tuned")
-    line = next(line for line in ratios.splitlines() if "single: untainted p50 ms" in line)
+    line = next(line for line in ratios.splitlines() if "one at a time: untainted, p50 ms" in line)
     assert [cell.strip() for cell in line.strip("│").split("│")][1:] == ["10", "15", "1.5", "30", "3"]
 
 
