@@ -16,7 +16,7 @@ from libs.common.kube.reflector import Reflector
 from libs.common.kube.watch_events import Changed, ListSnapshot, WatchEvent
 
 # The services log every milestone with these flags, in lines that `parse_log_line` parses.
-LOG_FLAGS = ("--v=3", "--logging-format=json")
+LOG_FLAGS = ("--v=4", "--logging-format=json")
 
 
 class LogFollower:

@@ -31,14 +31,8 @@ _IGNORED_ANNOTATIONS: Final = frozenset(
 def is_equivalent(one: EnrichedNode | EnrichedCsr, other: EnrichedNode | EnrichedCsr) -> bool:
     """Return whether two events mean the same, apart from times, order, counts and unused fields."""
     match one, other:
-        case NodeEnriched(), NodeEnriched():
-            same = one.verified_by == other.verified_by and has_same_facts(one.facts, other.facts)
-            return same and has_same_planned_fields(one.node, other.node)
-        case NodeUnreachable(), NodeUnreachable():
-            # Each poll in which other machines answered is published: lifecycle counts them.
-            same = is_same_fault(one.fault, other.fault) and one.foreign_machines == other.foreign_machines
-            same = same and has_same_facts(one.last_known, other.last_known)
-            return same and has_same_planned_fields(one.node, other.node)
+        case ((NodeEnriched() | NodeUnreachable()), (NodeEnriched() | NodeUnreachable())):
+            return reports_same_machine(one, other) and has_same_planned_fields(one.node, other.node)
         case CsrEnriched(), CsrEnriched():
             same = is_same_fault(one.fault, other.fault) and has_same_facts(one.facts, other.facts)
             same = same and _attested_of(one) == _attested_of(other)
@@ -47,6 +41,36 @@ def is_equivalent(one: EnrichedNode | EnrichedCsr, other: EnrichedNode | Enriche
             return one.uid == other.uid
         case EnrichedCsrGone(), EnrichedCsrGone():
             return one.uid == other.uid
+    return False
+
+
+def reports_same_machine(one: NodeEnriched | NodeUnreachable, other: NodeEnriched | NodeUnreachable) -> bool:
+    """Return whether two events report the same about the machine, whatever the state of the Node."""
+    match one, other:
+        case NodeEnriched(), NodeEnriched():
+            return one.verified_by == other.verified_by and has_same_facts(one.facts, other.facts)
+        case NodeUnreachable(), NodeUnreachable():
+            # Each poll in which other machines answered is published: lifecycle counts them.
+            same = is_same_fault(one.fault, other.fault) and one.foreign_machines == other.foreign_machines
+            return same and has_same_facts(one.last_known, other.last_known)
+    return False
+
+
+def is_news(event: EnrichedNode | EnrichedCsr, before: EnrichedNode | EnrichedCsr | None) -> bool:
+    """Return whether the event reports something about a machine that the one before did not.
+
+    The other events report a change that the watcher or the labeler has logged, or attest a request, on which
+    csr logs its decision.
+    """
+    match event, before:
+        case ((NodeEnriched() | NodeUnreachable()), (NodeEnriched() | NodeUnreachable())):
+            return event.node.uid != before.node.uid or not reports_same_machine(event, before)
+        case ((NodeEnriched() | NodeUnreachable()), _):
+            return True
+        case CsrEnriched(fault=fault), CsrEnriched(fault=fault_before):
+            return fault is not None and not is_same_fault(fault, fault_before)
+        case CsrEnriched(fault=fault), _:
+            return fault is not None
     return False
 
 

@@ -14,6 +14,7 @@ from libs.common.contract.services import METADATA
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.telemetry import Attribute, Span, SpanKind, outgoing_headers, span
 from services.metadata.clock import Clock
+from services.metadata.event_equivalence import is_news
 from services.metadata.object_state import EnrichedT, Observation, Publication
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class ObjectPublisher(Generic[EnrichedT]):
         reason: str,
         seconds: float,
     ) -> None:
-        """Log the publish of this event, at DEBUG if it failed or repeats the message published before."""
+        """Log the publish of this event, at DEBUG if it failed or reports nothing new about the machine."""
         failed = isinstance(outcome, Exception)
         fields = {
             "event": type(event).__name__,
@@ -123,5 +124,5 @@ class ObjectPublisher(Generic[EnrichedT]):
             "reason": str(outcome) if failed else reason,
             "seconds": round(seconds, 4),
         }
-        is_repeated = failed or before.has_equivalent(event)
-        log.log(logging.DEBUG if is_repeated else logging.INFO, "handled", extra=fields)
+        level = logging.INFO if not failed and is_news(event, before.event) else logging.DEBUG
+        log.log(level, "handled", extra=fields)

@@ -32,6 +32,7 @@ class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
 
     log_field: str  # name of the field with the object name in log lines
     log_message: str  # message of the log line after a publish
+    is_logged: bool  # a first state and a deletion get that line at INFO; all other lines are at DEBUG
     resource: str  # plural, as in the Kubernetes API; also a metric label
     subject: str
     transform: Callable[[ObjectT], ObjectT]
@@ -74,6 +75,7 @@ def _queue_key(request: SigningRequest) -> str:
 NODE: Final[Kind[Node]] = Kind(
     log_field="node",
     log_message="node observed",
+    is_logged=True,
     resource="nodes",
     subject=OBSERVED_NODE,
     transform=trim_node,
@@ -91,6 +93,7 @@ NODE: Final[Kind[Node]] = Kind(
 CSR: Final[Kind[SigningRequest]] = Kind(
     log_field="csr",
     log_message="csr observed",
+    is_logged=False,  # csr logs the decision
     resource="certificatesigningrequests",
     subject=OBSERVED_CSR,
     transform=trim_signing_request,

@@ -16,6 +16,7 @@ from libs.common.observability.trace_attributes import Attributes, event_attribu
 from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 from services.watcher.publish_decider import PublishDecider
 from services.watcher.publish_decision import (
+    CHANGED_REASON,
     REPUBLISH_REASON,
     FencingToken,
     Publish,
@@ -180,9 +181,10 @@ class ObjectPublisher(Generic[ObjectT]):
             "outcome": outcome.value,
         }
         fields |= {"attempt": 1 + self._queue.failure_count(name), "seconds": round(clock() - began, 4)}
-        again = reason == REPUBLISH_REASON  # every resync period for each object
+        # a joining Node changes several times, and the resync republishes every object
+        is_frequent = reason in {REPUBLISH_REASON, CHANGED_REASON}
         log.log(
-            logging.DEBUG if again else logging.INFO,
+            logging.INFO if self._kind.is_logged and not is_frequent else logging.DEBUG,
             self._kind.log_message,
             extra=self._log_fields(name) | fields,
         )

@@ -14,6 +14,7 @@ BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room
 BYTES_PER_REQUEST: Final = 12_000  # a CSR, its enrichment with the machine's facts, and its decision
 BYTES_PER_DELETED: Final = 1_000  # the deletion messages of either kind, kept for an hour
 REPUBLISH_REASON: Final = "republished"  # resync of an unchanged object
+CHANGED_REASON: Final = "changed"
 FENCED_REASON: Final = "a former leader published it, so services ignore it"
 _MAX_NAME_CHARS: Final = 80  # characters of a quoted invalid name
 
@@ -145,7 +146,7 @@ def _publish_reason(
     if known is None:
         return "exists again"
     if not kind.is_same(known, obj):
-        return "changed"
+        return CHANGED_REASON
     if is_fenced:
         return FENCED_REASON
     return REPUBLISH_REASON if force else None

@@ -1,5 +1,6 @@
 """Changes of an object that is about to change again wait for each other, on the bus of the all-in-one."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -84,3 +85,16 @@ async def test_an_approval_and_its_certificate_are_one_message(is_issued: bool):
         [_, decided] = actor.flow.list_request_events("csr-1")
         assert isinstance(decided, CsrObserved)
         assert decided.request.status.issued is is_issued
+
+
+async def test_only_the_first_state_and_the_end_of_a_node_are_logged_by_default(
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.INFO, "services.watcher.object_publisher")
+    async with run_publisher(NODE, joining(100)) as actor:
+        changed = joining(101, taints=())
+        actor.put(changed)
+        await wait_until(has_arrived(actor, changed))
+        actor.remove(changed, 102)
+        await wait_until(lambda: isinstance(actor.flow.last("web-1"), NodeGone))
+    assert [record.__dict__["reason"] for record in caplog.records] == ["new to the stream", "deleted"]

@@ -140,7 +140,7 @@ async def test_requests_during_an_outage_of_talos_are_issued_2_s_after_their_mac
         await machines.restore_endpoint(0)
 
     async def issued_once_it_is_heard(kubelet: SimKubelet, name: str) -> None:
-        await until_said(in_one, ALL_IN_ONE, "machine verified", f"node={kubelet.name} ")
+        await until_said(in_one, ALL_IN_ONE, "event=NodeEnriched", f"node={kubelet.name} ")
         await issued(kubelets, kubelet, name, seconds=WITHIN_SECONDS)
 
     pairs = zip(asking, names, strict=True)

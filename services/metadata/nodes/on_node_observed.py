@@ -214,7 +214,7 @@ class NodeReconciler:
 
 
 def _log_poll(before: NodeState, after: NodeState) -> None:
-    """Log the poll result; at DEBUG if it repeats the last one."""
+    """Log the poll result, at DEBUG if it is a success or repeats the last failure."""
     if after.fault is not None:
         level = logging.DEBUG if is_same_fault(before.fault, after.fault) else logging.WARNING
         fields = {"fault": after.fault.kind, "step": after.fault.step, "reason": after.fault.message}
@@ -223,8 +223,8 @@ def _log_poll(before: NodeState, after: NodeState) -> None:
             answered_by = {each.address: each.node_name for each in after.foreign_machines}
             log.warning("other machines answer at the Node's addresses", extra={"answered_by": answered_by})
     elif after.identity is not None:
-        level = logging.INFO if before.identity != after.identity else logging.DEBUG
-        log.log(level, "machine verified", extra={"reason": after.identity.reason})
+        # the line about the published message has the same reason
+        log.debug("machine verified", extra={"reason": after.identity.reason})
         for part in after.inventory.missing_parts.keys() - before.inventory.missing_parts.keys():
             fault = after.inventory.missing_parts[part]
             fields = {"fault": fault.kind, "step": fault.step, "reason": fault.message}
