@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from libs.testbed.helm.chart import CHART
+from libs.testbed.helm.chart import CHART, parse_manifests
 from libs.testbed.helm.renders import MANIFESTS, PERMISSIONS_FILE
 from tests.contract.interface_snapshot import assert_unchanged
 
@@ -51,7 +51,7 @@ def reduced(value: Any) -> Any:
 def manifest(path: Path) -> dict[str, Any]:
     """The objects of a manifest by kind, namespace and name; no two may be the same object."""
     found: dict[str, Any] = {}
-    for document in yaml.safe_load_all(path.read_text()):
+    for document in parse_manifests(path.read_text()):
         metadata = document["metadata"]
         key = "/".join((document["kind"], metadata.get("namespace", ""), metadata["name"]))
         assert key not in found, f"{path.name} has two objects {key}"

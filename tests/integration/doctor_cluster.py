@@ -22,6 +22,7 @@ from libs.common.contract.service_spec import Durable
 from libs.common.contract.services import DURABLES, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
+from libs.testbed.helm.chart import parse_manifests
 from libs.testbed.kubelets import MERGE, HttpResponse, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
@@ -46,7 +47,7 @@ Manifest = dict[str, Any]
 
 def manifests() -> list[Manifest]:
     """The default profile as it is rendered, and ipam as the chart would install it beside."""
-    found = [each for each in yaml.safe_load_all(MANIFESTS.read_text()) if each]
+    found = parse_manifests(MANIFESTS.read_text())
     labeler = [each for each in found if each["metadata"]["name"].endswith("-labeler")]
     ipam = [json.loads(json.dumps(each).replace("labeler", "ipam")) for each in labeler]
     roles = {role["namespace"]: role["rules"] for role in yaml.safe_load(RIGHTS.read_text())["ipam"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ CHART: Final = Path(__file__).parents[3] / "deploy" / "k8s" / "chart"
 RELEASE: Final = "talos-cloud-controller-manager"
 NAMESPACE: Final = "kube-system"
 _NATS: Final = "nats"
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
 _WORKLOADS: Final = ("Deployment", "StatefulSet")
 Manifest = dict[str, Any]
 
@@ -77,7 +79,7 @@ def render_manifests(values: ChartValues) -> list[Manifest]:
 
 def parse_manifests(documents: str) -> list[Manifest]:
     """Return the objects in a YAML text of several documents."""
-    return [document for document in yaml.safe_load_all(documents) if document]
+    return [document for document in yaml.load_all(documents, _LOADER) if document]
 
 
 def select_kind(found: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
@@ -105,9 +107,13 @@ def _get_component(manifest: Manifest) -> str | None:
     return name
 
 
+@functools.cache
+def _build_helm() -> Path:
+    return asyncio.run(build_program(HELM))
+
+
 def _run_helm(*arguments: str) -> str:
-    program = asyncio.run(build_program(HELM))
-    run = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    run = subprocess.run([_build_helm(), *arguments], capture_output=True, text=True, check=False)
     if run.returncode:
         raise HelmError(run.stdout + run.stderr)
     return run.stdout

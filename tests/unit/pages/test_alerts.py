@@ -6,13 +6,13 @@ from typing import Final
 import click
 import msgspec
 import pytest
-import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
 from cli.__main__ import main
 from cli.doctor.check_names import CHECK_NAMES as CHECKS
 from libs.common.contract.services import SERVICES
 from libs.common.observability import metrics
+from libs.testbed.helm.chart import parse_manifests
 from tests.architecture.sources import ROOT
 
 FOLDER: Final = ROOT / "deploy" / "observability"
@@ -31,10 +31,7 @@ TRIALS: Final = msgspec.yaml.decode((FOLDER / "rules_test.yaml").read_text())
 RELEASE: Final = "talos-cloud-controller-manager"
 INSTALLED: Final = {
     each["metadata"]["name"]
-    for each in yaml.load_all(
-        (ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml").read_text(),
-        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),  # ten times as fast
-    )
+    for each in parse_manifests((ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml").read_text())
 } | {f"{RELEASE}-{wiring.service}" for wiring in SERVICES}
 WORKLOADS: Final = {("deployment", service) for service in ("nats", *(each.service for each in SERVICES))}
 every_alert = pytest.mark.parametrize("alert", sorted(RULES))

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 
 from cli.cluster.installation import Installation, find_installations
 from cli.cluster.kube_objects import COLLECTIONS, Workload
 from cli.doctor.checks.permissions import get_role_paths
 from cli.doctor.required_permissions import list_access_reviews
+from libs.testbed.helm.chart import parse_manifests
 
 MANIFESTS = Path(__file__).parents[4] / "deploy/k8s/manifests"
 NAME = "talos-cloud-controller-manager"
@@ -26,8 +26,7 @@ PROFILES: dict[str, tuple[tuple[str, ...], bool, bool]] = {  # services, NATS, a
 
 
 def objects(profile: str) -> list[dict[str, object]]:
-    text = (MANIFESTS / f"cloud-controller-manager{profile}.yml").read_text()
-    return [each for each in yaml.safe_load_all(text) if each]
+    return parse_manifests((MANIFESTS / f"cloud-controller-manager{profile}.yml").read_text())
 
 
 def installed(profile: str) -> Installation:
