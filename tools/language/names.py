@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from tools.language.texts import nodes_of
+
 _TYPES = """
 Answered Asked Begun Claimed Done Found Given Heard Held Judged Kept Known Left Looked Made Meant Missed
 Offered Read Refused Resting Said Seen Sent Settled Shown Taken Told Tried Unasked Unseen Untold Wanted
@@ -25,7 +27,7 @@ FILES = frozenset(_FILES.split())
 
 def poor_types(content: str) -> Iterator[tuple[int, str]]:
     """Line and name of every class whose name, without leading underscores, is one of PARTICIPLES."""
-    for node in ast.walk(ast.parse(content)):
+    for node in nodes_of(content):
         if isinstance(node, ast.ClassDef) and node.name.lstrip("_") in PARTICIPLES:
             yield node.lineno, node.name
 

@@ -6,6 +6,7 @@ text.
 """
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -24,6 +25,12 @@ class Passage(msgspec.Struct, frozen=True):
 
     line: int
     text: str
+
+
+@functools.lru_cache(maxsize=1)  # names and texts of a file are read one after the other
+def nodes_of(content: str) -> tuple[ast.AST, ...]:
+    """All nodes of the syntax tree of a Python file, in the order of `ast.walk`."""
+    return tuple(ast.walk(ast.parse(content)))
 
 
 def passages_of(name: str, content: str) -> Iterator[Passage]:
@@ -73,6 +80,6 @@ def _python(content: str) -> Iterator[Passage]:
         if token.type == tokenize.COMMENT:
             comments[token.start[0] - 1] = token.string.lstrip("# ")
     yield from _paragraphs(comments)
-    for node in ast.walk(ast.parse(content)):
+    for node in nodes_of(content):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield Passage(node.lineno, _CODE_SPAN.sub("`x`", node.value))
