@@ -21,7 +21,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
-from tests.integration.operator_shell import CommandResult
+from tests.integration.operator_shell import CommandResult, talos_ccm
 from tests.integration.service_cluster import MEMORY, ApiServer, ServiceCluster, run_services
 
 _SECONDS = 60
@@ -107,12 +107,8 @@ class Operator:
 
     async def render(self, *arguments: str | Path, **environment: str) -> CommandResult:
         """Run it to its end."""
-        process = await self.start(*arguments, **environment)
-        async with asyncio.timeout(_SECONDS):
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        assert b"Traceback" not in err, err.decode()
-        return CommandResult(process.returncode, out.decode(), err.decode())
+        variables = {"TALOSCONFIG": str(self.machines.write_talosconfig()), **environment}
+        return await talos_ccm(self.home, self.api_server, "render", *map(str, arguments), **variables)
 
     async def render_json(self, *arguments: str | Path) -> Any:
         """What it says to programs."""
