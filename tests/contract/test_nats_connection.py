@@ -1,12 +1,14 @@
 """What one connection to NATS sends and when, and how it ends, by a server that records or has a script."""
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.nats_access import NatsAccess
@@ -14,6 +16,7 @@ from libs.common.bus.protocol import BusError
 from libs.testbed.pki import CertificateAuthority
 from tests.contract.nats_recorder import NatsRecorder
 
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
 _GREETING = b'INFO {"server_id":"A","version":"2.11.0","headers":true,"max_payload":1048576%s}\r\n'
 
 
@@ -53,8 +56,8 @@ async def scripted(*sent: bytes, greeting: bytes = _GREETING % b"") -> AsyncIter
 async def test_a_round_trip_is_behind_all_that_was_sent_before():
     async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
         recorder.commands.clear()
-        connection.send("talosccm.v1.first", b"1")
-        connection.send("talosccm.v1.second", b"2")
+        await connection.send("talosccm.v1.first", b"1")
+        await connection.send("talosccm.v1.second", b"2")
         await connection.round_trip(5.0)
         publishes = [command for command in recorder.commands if command in {"PUB", "PING"}]
         assert publishes[:2] == ["PUB", "PUB"]
@@ -63,7 +66,7 @@ async def test_a_round_trip_is_behind_all_that_was_sent_before():
 
 async def test_an_inbox_is_drained_only_when_the_server_knows_of_its_end():
     async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
-        inbox = connection.open_inbox(lambda message: None)
+        inbox = await connection.open_inbox(lambda message: None)
         await connection.round_trip(5.0)
         recorder.commands.clear()
         await inbox.drain()
@@ -88,8 +91,16 @@ async def test_a_connection_that_the_server_ends_is_lost_at_once_with_the_reason
             await connection.request("talosccm.v1.x", seconds=5.0)
 
 
-async def test_what_was_said_in_plain_text_behind_the_greeting_does_not_count_as_said_in_tls(tmp_path: Path):
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_was_said_in_plain_text_behind_the_greeting_does_not_count_as_said_in_tls(
+    new_loop: NewLoop, tmp_path: Path
+):
     """An attacker between us and NATS can add to the greeting, but not to what TLS protects."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_connect_past_a_forged_error(tmp_path))
+
+
+async def _connect_past_a_forged_error(tmp_path: Path) -> None:
     authority = CertificateAuthority.make(common_name="nats")
     pair = authority.issue_server(["127.0.0.1"])
     for name, content in (("ca", authority.pem), ("cert", pair.certificate), ("key", pair.key)):
@@ -110,3 +121,60 @@ async def test_what_was_said_in_plain_text_behind_the_greeting_does_not_count_as
         async with connected(port, ca_file=tmp_path / "ca.pem") as connection:
             await connection.round_trip(5.0)
             assert connection.server_certificate_not_after is not None
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_connection_that_ends_with_messages_not_sent_yet_is_lost_at_once(new_loop: NewLoop):
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_lose_with_unsent_messages())
+
+
+async def _lose_with_unsent_messages() -> None:
+    async with scripted(b"") as port, connected(port) as connection:
+        while not connection.closed.done():
+            with contextlib.suppress(BusError):
+                await connection.send("any", bytes(100_000))
+            await asyncio.sleep(0)
+        assert connection.closed.result()
+        async with asyncio.timeout(2):
+            await connection.abort("the end")
+
+
+@pytest.mark.parametrize("subject", ["", "a b", "a\r\nPUB b 0", "a\tb", "a\nb"])
+async def test_a_subject_that_would_be_another_command_is_rejected(subject: str):
+    async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
+        with pytest.raises(BusError, match="invalid subject"):
+            await connection.send(subject)
+
+
+@pytest.mark.parametrize("name", ["a\r\nb", "a\nb", "a:b"])
+async def test_a_name_of_a_header_that_would_be_another_header_is_rejected(name: str):
+    async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
+        with pytest.raises(BusError, match="header"):
+            await connection.send("subject", headers={name: "c"})
+
+
+@pytest.mark.parametrize("value", ["b\r\nc: d", "b\nc: d"])
+async def test_the_value_of_a_header_stays_one_header(value: str):
+    async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
+        await connection.send("subject", headers={"a": value})
+        await connection.round_trip(5.0)
+        [message] = recorder.sent["subject"]
+        assert [line.partition(":")[0] for line in message["headers"]] == ["NATS/1.0", "a"]
+
+
+async def test_nothing_is_sent_after_the_end():
+    async with NatsRecorder.start() as recorder, connected(recorder.port) as connection:
+        await connection.abort("the end")
+        with pytest.raises(BusError, match="connection closed"):
+            await connection.send("subject")
+
+
+async def test_the_end_of_the_connection_ends_a_wait_for_an_answer_to_a_ping():
+    async with scripted() as port, connected(port) as connection:
+        waiting = asyncio.create_task(connection.round_trip(60.0))
+        await asyncio.sleep(0)
+        await connection.abort("the end")
+        with pytest.raises(BusError, match="ping"):
+            async with asyncio.timeout(5):
+                await waiting

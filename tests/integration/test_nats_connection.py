@@ -104,8 +104,8 @@ async def test_what_the_server_would_end_the_connection_for_is_not_sent(nats_ser
     headers = {"traceparent": "00-0-0-01"}
     block = len(b"NATS/1.0\r\ntraceparent: 00-0-0-01\r\n\r\n")
     async with connected(nats_server) as connection:
-        connection.send("any", bytes(limit - block), headers=headers)
+        await connection.send("any", bytes(limit - block), headers=headers)
         with pytest.raises(BusError, match="maximum payload"):
-            connection.send("any", bytes(limit - block + 1), headers=headers)
+            await connection.send("any", bytes(limit - block + 1), headers=headers)
         await connection.round_trip(5.0)
         assert not connection.closed.done()

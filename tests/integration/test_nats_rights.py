@@ -260,7 +260,7 @@ async def test_whatever_is_not_a_users_to_say_or_to_hear_is_refused(
 async def says(client: Connection, refused: list[str], subject: str) -> bool:
     """Whether the server takes that publication; its refusal comes before the answer to a ping."""
     refused.clear()
-    client.send(subject)
+    await client.send(subject)
     await client.round_trip(10)
     # The forbidden request under another name; no other message was published meanwhile.
     names = (subject.lower(), "unheard")
@@ -270,10 +270,10 @@ async def says(client: Connection, refused: list[str], subject: str) -> bool:
 async def hears(client: Connection, refused: list[str], subject: str) -> bool:
     """Whether the server takes that subscription."""
     refused.clear()
-    number = client._client.subscribe_callback(subject, lambda message: None)
+    subscription = await client._client.subscribe(subject)
     await client.round_trip(10)
     taken = not any(f'subscription to "{subject.lower()}"' in text for text in refused)
-    client._client.drop_subscription(number)
+    await subscription.unsubscribe()
     return taken
 
 
@@ -353,7 +353,7 @@ async def test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_t
     access = nats_as_installed.nats_access("reader")
     thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
     nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.unknown"
-    thief.send(nothing, reply=f"$JS.API.STREAM.{verb}.{STREAM}")
+    await thief.send(nothing, reply=f"$JS.API.STREAM.{verb}.{STREAM}")
     for later in (nothing, f"$JS.API.STREAM.INFO.{STREAM}"):  # one after the other: what came before is done
         await thief.request(later, b"", seconds=10)
     await thief.abort("done")
@@ -373,11 +373,11 @@ async def test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_an
     access, refused = nats_as_installed.nats_access("reader"), list[str]()
     thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
     nothing = f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.unknown"
-    thief.send(nothing, reply=f"$JS.ACK.{STREAM}.csr-requests.1.1.1.1.0")
+    await thief.send(nothing, reply=f"$JS.ACK.{STREAM}.csr-requests.1.1.1.1.0")
     await thief.round_trip(10)
     assert any("with reply" in text for text in refused)
     name = DURABLES[0].name
-    thief.send(nothing, reply=f"$JS.API.CONSUMER.DELETE.{STREAM}.{name}")
+    await thief.send(nothing, reply=f"$JS.API.CONSUMER.DELETE.{STREAM}.{name}")
 
     async def there() -> bool:
         info = await thief.request(f"$JS.API.CONSUMER.INFO.{STREAM}.{name}", b"", seconds=10)

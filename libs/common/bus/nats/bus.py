@@ -126,7 +126,7 @@ class NatsBus:
         self._link.hooks.published(subject)
         return sequence
 
-    async def _publish(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> int:
+    async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
         until = self._now() + self._link.timing.publish_deadline
         await self._room_for_one_more(subject, until)
         try:

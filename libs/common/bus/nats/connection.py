@@ -4,21 +4,29 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from itertools import count
 from secrets import token_hex
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import nats.errors
+from nats.aio.subscription import Subscription
 
-from libs.common.bus.nats.client import Client, MessageCallback, WireMessage
+from libs.common.bus.nats.client import Client, WireMessage
 from libs.common.bus.nats.nats_access import NatsAccess, without_password
+from libs.common.bus.nats.transport import ConnectionTransport
 from libs.common.bus.protocol import BusError
 
 NO_RESPONDERS: Final = "503"
 _PING_SECONDS: Final = 15
 _CLOSE_SECONDS: Final = 2.0
+_AT_ONCE: Final = 64  # messages that a subscription receives before other tasks run
+_UNLIMITED: Final = 0
+_HEADER_ROOM: Final = 64 * 1024  # bytes: our headers are always shorter
+_NEVER: Final = 10**9  # seconds
+
+MessageCallback = Callable[[WireMessage], None]
 
 
 class NoResponders(BusError):
@@ -28,26 +36,21 @@ class NoResponders(BusError):
 class Inbox:
     """A subscription to a reply subject."""
 
-    def __init__(self, client: Client, subject: str, callback: MessageCallback) -> None:
-        """Subscribe. Raises nats.errors.Error."""
-        self.subject = subject
-        self._client = client
-        self._sid = client.subscribe_callback(subject, callback)
+    def __init__(self, connection: "Connection", subscription: Subscription) -> None:
+        self.subject = subscription.subject
+        self._connection = connection
+        self._subscription = subscription
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Unsubscribe; drop messages in flight."""
         with contextlib.suppress(nats.errors.Error):  # the connection has ended, and with it the subscription
-            self._client.unsubscribe(self._sid)
-        self._client.drop_subscription(self._sid)
+            await self._subscription.unsubscribe()
 
     async def drain(self) -> None:
         """Unsubscribe, and receive what the server had already sent."""
         # If the connection has ended or is stuck, no more messages arrive.
         with contextlib.suppress(nats.errors.Error, TimeoutError):
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                self._client.unsubscribe(self._sid)
-                await self._client.ping(_PING_SECONDS)
-        self._client.drop_subscription(self._sid)
+            await self._connection.finish(self._subscription.drain(), _CLOSE_SECONDS)  # type: ignore[no-untyped-call]
 
 
 class Connection:
@@ -57,7 +60,9 @@ class Connection:
         self._where = f"NATS at {without_password(server)}"
         self._server = server
         self._on_violation = on_violation
-        self._client = Client(encrypted=access.requires_tls(server))
+        self._transport = ConnectionTransport(encrypted=access.requires_tls(server))
+        self._client = Client(self._transport)
+        self._unfinished: set[asyncio.Task[Any]] = set()
         self._waiting: dict[str, tuple[asyncio.Future[WireMessage], str]] = {}
         self._tokens = count()
         self._inboxes = f"_INBOX_{access.service}.{token_hex(8)}"
@@ -75,13 +80,13 @@ class Connection:
                 await connection._connect(access, seconds)
         except Exception as error:
             # The library, the resolver and TLS raise many types: all mean that there is no connection.
-            await connection._client.abort()
+            await connection._end()
             reported = connection._last_error  # nats-py passes the cause to its callback only
             silent = isinstance(error, TimeoutError | nats.errors.NoServersError)
             reason = reported if silent and reported else describe_error(error, seconds)
             raise BusError(f"{connection._where}: {reason}") from error
         except asyncio.CancelledError:
-            await connection._client.abort()
+            await connection._end()
             raise
         return connection
 
@@ -91,6 +96,7 @@ class Connection:
             self._server,
             name=access.service,
             error_cb=self._on_error,
+            closed_cb=self._on_closed,
             allow_reconnect=False,
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
@@ -101,29 +107,46 @@ class Connection:
             nkeys_seed_str=access.read_seed(),
             tls=tls,
         )
-        self._client.reading().add_done_callback(self._on_reading_ended)
-        self._client.subscribe_callback(f"{self._inboxes}.r.*", self._on_reply)
+        await self._subscribe(f"{self._inboxes}.r.*", self._on_reply)
 
-    def send(
-        self, subject: str, payload: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
+    async def send(
+        self, subject: str, payload: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
         """Queue a message without waiting; there is no acknowledgement."""
         try:
-            self._client.send(subject, payload, reply, headers)
+            if _is_too_large(payload, headers, self._client.max_payload):
+                raise nats.errors.MaxPayloadError
+            await self._client.publish(subject, payload, reply, headers or None)
         except nats.errors.Error as error:
             raise BusError(f"{self._where}: {subject}: {describe_error(error)}") from error
 
+    async def _subscribe(self, subject: str, callback: MessageCallback) -> Subscription:
+        """Subscribe; `callback` receives each message, in the context of the caller."""
+        received = count(1)
+
+        async def receive(message: WireMessage) -> None:
+            callback(message)
+            if next(received) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+        return await self._client.subscribe(
+            subject,
+            cb=receive,  # type: ignore[arg-type]  # our client makes the messages
+            pending_msgs_limit=_UNLIMITED,  # nats-py would drop messages above its limits
+            pending_bytes_limit=_UNLIMITED,
+        )
+
     async def request(
-        self, subject: str, payload: bytes = b"", *, seconds: float, headers: Mapping[str, str] | None = None
+        self, subject: str, payload: bytes = b"", *, seconds: float, headers: dict[str, str] | None = None
     ) -> WireMessage:
         """Send a request and return its response. Raises NoResponders or BusError."""
         loop = asyncio.get_running_loop()
         token = str(next(self._tokens))
         future: asyncio.Future[WireMessage] = loop.create_future()
         self._waiting[token] = (future, subject)
-        timer = loop.call_later(seconds, self._give_up, future, f"{subject}: no answer within {seconds:g} s")
+        timer = loop.call_later(seconds, self._give_up, future, subject, seconds)
         try:
-            self.send(subject, payload, reply=f"{self._inboxes}.r.{token}", headers=headers)
+            await self.send(subject, payload, reply=f"{self._inboxes}.r.{token}", headers=headers)
             answer = await future
         finally:
             timer.cancel()
@@ -132,31 +155,45 @@ class Connection:
             raise NoResponders(f"{self._where}: {subject}: no responders")
         return answer
 
-    def open_inbox(self, callback: MessageCallback) -> Inbox:
-        """Return a new inbox; `callback` receives each message at once and must not raise."""
+    async def open_inbox(self, callback: MessageCallback) -> Inbox:
+        """Return a new inbox; `callback` receives each message and must not raise."""
         subject = f"{self._inboxes}.s.{next(self._tokens)}"
         try:
-            return Inbox(self._client, subject, callback)
+            return Inbox(self, await self._subscribe(subject, callback))
         except nats.errors.Error as error:
             raise BusError(f"{self._where}: {subject}: {describe_error(error)}") from error
 
     async def round_trip(self, seconds: float) -> None:
         """Return when the server has received all sent messages. Raises BusError on timeout."""
         try:
-            async with asyncio.timeout(seconds):
-                await self._client.ping(_PING_SECONDS)
+            await self.finish(self._client.rtt(_NEVER), seconds)
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise BusError(f"{self._where}: no answer to a ping within {seconds:g} s") from error
+
+    async def finish(self, work: Coroutine[Any, Any, object], seconds: float) -> None:
+        """Wait for `work`. Raises TimeoutError after `seconds`; the work continues until the connection ends.
+
+        A PONG that arrives for a cancelled ping of nats-py ends its reading task.
+        """
+        task = asyncio.create_task(work)
+        self._unfinished.add(task)
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+        if not done:
+            raise TimeoutError
+        self._unfinished.discard(task)
+        if task.cancelled():
+            raise nats.errors.ConnectionClosedError
+        task.result()
 
     @property
     def server_id(self) -> str:
         """The ID of the connected server, as the system account uses it."""
-        return self._client.server_id
+        return self._transport.server_id
 
     @property
     def server_certificate_not_after(self) -> datetime | None:
         """The expiry of the server's certificate, None without TLS."""
-        return self._client.server_certificate_not_after
+        return self._transport.certificate_not_after
 
     @property
     def closed(self) -> "asyncio.Future[str]":
@@ -166,11 +203,19 @@ class Connection:
     async def abort(self, reason: str) -> None:
         """End the connection at once; pending requests get a BusError."""
         self._lose(reason)
-        await self._client.abort()
+        await self._end()
 
-    def _give_up(self, future: "asyncio.Future[WireMessage]", why: str) -> None:
+    async def _end(self) -> None:
+        if self._client.is_connected:
+            await self._client.close()
+        self._transport.close()  # nats-py closes none before it is connected
+        for task in self._unfinished:
+            task.cancel()
+        await asyncio.gather(*self._unfinished, return_exceptions=True)
+
+    def _give_up(self, future: "asyncio.Future[WireMessage]", subject: str, seconds: float) -> None:
         if not future.done():
-            future.set_exception(BusError(f"{self._where}: {why}"))
+            future.set_exception(BusError(f"{self._where}: {subject}: no answer within {seconds:g} s"))
 
     def _on_reply(self, message: WireMessage) -> None:
         future, _ = self._waiting.get(message.subject.rpartition(".")[2], (None, ""))
@@ -187,7 +232,7 @@ class Connection:
             if f'"{subject.lower()}"' in text and not future.done():
                 future.set_exception(BusError(f"{self._where}: {text}"))
 
-    def _on_reading_ended(self, _: "asyncio.Task[None]") -> None:
+    async def _on_closed(self) -> None:
         error = self._client.last_error
         self._lose(self._last_error or (describe_error(error) if error else "connection closed"))
 
@@ -197,6 +242,15 @@ class Connection:
         for future, subject in self._waiting.values():
             if not future.done():
                 future.set_exception(BusError(f"{self._where}: {subject}: {reason}"))
+
+
+def _is_too_large(payload: bytes, headers: dict[str, str] | None, limit: int) -> bool:
+    """Whether the server would end the connection: it counts the headers, too, unlike nats-py."""
+    room = limit - len(payload)
+    if room > _HEADER_ROOM or not headers:
+        return room < 0
+    lines = [f"{key}: {value}\r\n".encode() for key, value in headers.items()]
+    return room < len(b"NATS/1.0\r\n\r\n") + sum(map(len, lines))
 
 
 def describe_error(error: BaseException, seconds: float = 0.0) -> str:

@@ -112,11 +112,11 @@ class ConnectionSupervisor:
         """The current connection, None without one."""
         return self._connection
 
-    def send(self, subject: str, payload: bytes) -> None:
+    async def send(self, subject: str, payload: bytes) -> None:
         """Send over the current connection. Raises BusError if there is none."""
         if self._connection is None:
             raise BusError(self._reason)
-        self._connection.send(subject, payload)
+        await self._connection.send(subject, payload)
 
     def close(self) -> None:
         """Stop waiting for connections. The caller then cancels `run`."""
@@ -150,9 +150,7 @@ class ConnectionSupervisor:
 
     async def _probe(self, connection: Connection) -> str:
         """Return why the connection ended. It is pinged even while a publish backlog is stuck."""
-        # nats-py awaits its PONG in asyncio.wait_for. Before Python 3.12 this drops a cancellation that
-        # arrives in the same iteration of the event loop, so `close` cannot rely on cancellation alone.
-        while not self._closed:
+        while True:
             done, _ = await asyncio.wait({connection.closed}, timeout=self.timing.probe_every)
             if done:
                 return connection.closed.result()
@@ -160,7 +158,6 @@ class ConnectionSupervisor:
                 await connection.round_trip(self.timing.probe_deadline)
             except BusError:
                 return f"no answer to a ping within {self.timing.probe_deadline:g} s"
-        return "the bus was closed"
 
     def _set_reason(self, reason: str) -> None:
         if reason != self._reason:

@@ -103,7 +103,7 @@ class ConsumeLoop:
             deliver=self._deliver,
         )
         reason = await self._pull.run()
-        self._pull.stop()
+        await self._pull.stop()
         return reason
 
     def _deliver(self, raw: WireMessage) -> None:
@@ -112,7 +112,7 @@ class ConsumeLoop:
         if key in self._handling:
             self._replies[key] = raw.reply  # in-progress acknowledgements were late: a handler has it
         elif self._closing:
-            self._send(raw.reply, _NAK)
+            self._handling[key] = asyncio.create_task(self._return(key, raw.reply))
         else:
             message = decode_message(raw, delivery)
             self._replies[key] = raw.reply
@@ -121,16 +121,20 @@ class ConsumeLoop:
     async def _handle_one(self, key: _Key, message: Message) -> None:
         try:
             verdict = await self._acknowledger.settle(message)
-            self._send(self._replies[key], _settlement(verdict))
+            await self._send(self._replies[key], _settlement(verdict))
         except asyncio.CancelledError:
-            self._send(self._replies[key], _NAK)
+            await self._send(self._replies[key], _NAK)
             raise
         finally:
             self._done(key)
 
-    def _send(self, reply: str, settlement: bytes) -> None:
+    async def _return(self, key: _Key, reply: str) -> None:
+        await self._send(reply, _NAK)
+        self._done(key)
+
+    async def _send(self, reply: str, settlement: bytes) -> None:
         try:
-            self._link.send(reply, settlement)
+            await self._link.send(reply, settlement)
         except BusError as error:
             # No loss: the server delivers the message again after ack_wait.
             log.info("acknowledgement not sent", extra={"reason": str(error)})
@@ -144,8 +148,8 @@ class ConsumeLoop:
     async def _mark_progress(self) -> None:
         while True:
             await asyncio.sleep(self._durable.ack_wait_seconds / 3)
-            for reply in self._replies.values():
-                self._send(reply, _IN_PROGRESS)
+            for reply in tuple(self._replies.values()):
+                await self._send(reply, _IN_PROGRESS)
 
     async def _finish(self) -> None:
         if self._pull is not None:

@@ -103,7 +103,7 @@ class FollowLoop:
             return await pull.run()
         finally:
             watch.cancel()
-            pull.stop()
+            await pull.stop()
 
     async def _end_when_replaced(self, pull: PullSubscription, stream_id: str) -> None:
         while self._stream_id() in ("", stream_id):

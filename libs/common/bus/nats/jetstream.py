@@ -169,7 +169,7 @@ async def delete_consumer(connection: Connection, name: str) -> None:
 
 
 async def publish(
-    connection: Connection, subject: str, payload: bytes, headers: Mapping[str, str], *, seconds: float
+    connection: Connection, subject: str, payload: bytes, headers: dict[str, str], *, seconds: float
 ) -> int:
     """Store a message; return its sequence. Raises WrongLastSequence, StreamFull, NoStream or BusError."""
     try:

@@ -49,7 +49,7 @@ class PullSubscription:
 
     async def run(self) -> str:
         """Pull until consumer, stream or connection is gone; return the reason. Stop or drain afterwards."""
-        self._inbox = self._connection.open_inbox(self._on_message)
+        self._inbox = await self._connection.open_inbox(self._on_message)
         requests = asyncio.create_task(self._keep_asking(self._inbox.subject))
         watch = asyncio.create_task(self._watch_silence())
         try:
@@ -75,10 +75,10 @@ class PullSubscription:
         if self._inbox is not None:
             await self._inbox.drain()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Pull no more; drop what the server had already sent."""
         if self._inbox is not None:
-            self._inbox.stop()
+            await self._inbox.stop()
 
     async def _keep_asking(self, inbox: str) -> None:
         subject = f"{API}.CONSUMER.MSG.NEXT.{STREAM}.{self._consumer}"
@@ -95,7 +95,7 @@ class PullSubscription:
                     self._heard_at = self._now()  # no heartbeat was due before
                 self._outstanding += wanted
                 payload = msgspec.json.encode({"batch": wanted, **limits})
-                self._connection.send(subject, payload, reply=inbox)
+                await self._connection.send(subject, payload, reply=inbox)
             await self._refill.wait()
             self._refill.clear()
 
