@@ -15,13 +15,13 @@ from services.csr.request_checks import format_list
 _MOST_NAMES: Final = 20
 _LONGEST: Final = 1200  # maximum characters of a condition's or a decision's text
 _AS_BEFORE: Final = {("approved", "approve"), ("denied", "deny"), ("failed", "approve")}
-_NOW: Final[dict[RequestVerdict, tuple[str, str]]] = {
-    "approve": ("approve", "green"),
-    "deny": ("deny", "red"),
-    "wait": ("wait", "yellow"),
-    "unknown": ("unknown", "cyan"),
-    "ignore": ("ignore", "dim"),
-    "foreign": ("ignore", "dim"),
+_STYLES: Final[dict[RequestVerdict, str]] = {
+    "approve": "green",
+    "deny": "red",
+    "wait": "yellow",
+    "unknown": "cyan",
+    "ignore": "dim",
+    "foreign": "dim",
 }
 _TODAY: Final[dict[RequestVerdict, str]] = {
     "approve": "it would be approved now",
@@ -102,7 +102,7 @@ def _format_machines(explanation: RequestExplanation) -> Iterator[Line]:
 
 def _format_decision(explanation: RequestExplanation) -> Iterator[Line]:
     state, verdict = explanation.state, explanation.verdict
-    word, style = _NOW[verdict]
+    word, style = "ignore" if verdict == "foreign" else verdict, _STYLES[verdict]
     if state == "pending":
         yield format_field("Decision", Text(word, style=style))
         writes = "csr writes: " if verdict in ("approve", "deny") else ""
