@@ -10,14 +10,14 @@ import msgspec
 
 from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import MachineFacts, is_same_facts
-from libs.common.contract.node import Node
+from libs.common.contract.node import Node, trim_node
+from libs.common.contract.planned_fields import has_same_planned_fields
 from services.labeler.mutation_cache import ENTRY_TTL_SECONDS
 from services.labeler.plan import ClusterConfig
 
 
 class _OwnWrite(msgspec.Struct, frozen=True, kw_only=True):
-    uid: str
-    resource_version: int  # after the last write of the plan
+    written: Node  # the Node after the last write of the plan
     observed_sequence: int  # of the event from which the plan was made, like the next two
     facts: MachineFacts
     verified_by: str
@@ -41,8 +41,7 @@ class WriteEchoes:
         self._drop_expired()
         self._writes.pop(written.name, None)
         self._writes[written.name] = _OwnWrite(
-            uid=written.uid,
-            resource_version=written.resource_version_number,
+            written=trim_node(written),
             observed_sequence=event.observed_sequence,
             facts=event.facts,
             verified_by=event.verified_by,
@@ -53,24 +52,24 @@ class WriteEchoes:
     def take(self, event: NodeEnriched, node: Node, config: ClusterConfig) -> bool:
         """Return whether the event adds nothing to the plan of the recorded write; `node` is the newest view.
 
-        The newest view must be the state that the write left: any later change has another resourceVersion.
-        Only a newer observation is an echo: metadata's periodic message repeats one, and is planned.
+        The newest view must be the state that the write left. Other writers may have changed only fields from
+        which no service plans, as the kubelet and Kubernetes' controllers do while a Node joins. Only a newer
+        observation is an echo: metadata's periodic message repeats one, and is planned.
         """
         self._drop_expired()
-        own = self._writes.get(event.node.name)
+        own = self._writes.get(node.name)
         if own is None:
             return False
         is_echo = (
-            (node.uid, node.resource_version_number) == (own.uid, own.resource_version)
-            and event.observed_sequence > own.observed_sequence
+            event.observed_sequence > own.observed_sequence
             and event.verified_by == own.verified_by
             and is_same_facts(event.facts, own.facts)
             and config is own.config
+            and has_same_planned_fields(node, own.written)
         )
-        if not is_echo or event.node.resource_version_number >= own.resource_version:
-            del self._writes[
-                event.node.name
-            ]  # else the watcher observed it before the write: the echo follows
+        is_from_before_the_write = event.node.resource_version_number < own.written.resource_version_number
+        if not (is_echo and is_from_before_the_write):  # otherwise the echo of the write itself follows
+            del self._writes[node.name]
         return is_echo
 
     def forget(self, name: str) -> None:

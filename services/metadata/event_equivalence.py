@@ -1,10 +1,7 @@
 """Decides whether two events mean the same to consumers, so that metadata publishes only changes."""
 
-from typing import Final
-
 from msgspec.structs import replace
 
-from libs.common.cloud_config.reserved_keys import CONDITION_TAINTS
 from libs.common.contract.events import (
     CsrEnriched,
     EnrichedCsr,
@@ -15,17 +12,9 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from libs.common.contract.machine import MachineFacts, MachineFault, is_same_facts
-from libs.common.contract.node import BLOCKED_CONDITION, Node, is_same_node
+from libs.common.contract.node import Node, is_same_node
+from libs.common.contract.planned_fields import has_same_planned_fields
 from libs.common.contract.signing_request import is_same_request
-
-# No rule may set these. Storage drivers and their controller write them while a Node joins.
-_IGNORED_ANNOTATIONS: Final = frozenset(
-    {
-        "csi.volume.kubernetes.io/nodeid",
-        "volumes.kubernetes.io/controller-managed-attach-detach",
-        "volumes.kubernetes.io/keep-terminated-pod-volumes",
-    }
-)
 
 
 def is_equivalent(one: EnrichedNode | EnrichedCsr, other: EnrichedNode | EnrichedCsr) -> bool:
@@ -94,31 +83,6 @@ def differs_only_in_pod_cidrs(one: Node, other: Node) -> bool:
         return False
     spec = replace(other.spec, pod_cidr=one.spec.pod_cidr, pod_cidrs=one.spec.pod_cidrs)
     return is_same_node(one, replace(other, spec=spec))
-
-
-def has_same_planned_fields(one: Node, other: Node) -> bool:
-    """Return whether two Nodes differ at most in fields from which no consumer of enriched Nodes plans.
-
-    ipam and lifecycle read podCIDRs, readiness and the taints of conditions from the watcher's messages. No
-    machine reports these fields, and no rule reads or sets them. A message that changes nothing else would
-    make every consumer reconcile the Node again.
-    """
-    if one is other:
-        return True
-    return is_same_node(_keep_planned_fields(one), _keep_planned_fields(other))
-
-
-def _keep_planned_fields(node: Node) -> Node:
-    metadata, spec, status = node.metadata, node.spec, node.status
-    annotations = {key: text for key, text in metadata.annotations.items() if key not in _IGNORED_ANNOTATIONS}
-    taints = tuple(taint for taint in spec.taints if taint.key not in CONDITION_TAINTS)
-    conditions = tuple(each for each in status.conditions if each.type == BLOCKED_CONDITION)
-    return replace(
-        node,
-        metadata=replace(metadata, annotations=annotations),
-        spec=replace(spec, pod_cidr="", pod_cidrs=(), taints=taints),
-        status=replace(status, conditions=conditions),
-    )
 
 
 def _attested_of(event: CsrEnriched) -> tuple[str, tuple[str, ...], bool]:

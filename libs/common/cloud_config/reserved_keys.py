@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from libs.common.cloud_config.model import Kind
+from libs.common.contract.planned_fields import CONDITION_TAINTS
 
 _TALOS: Final = "it is Talos's own"
 _KUBELET: Final = "it is the kubelet's own"
@@ -12,15 +13,6 @@ _OURS: Final = "it is this controller's own"
 _CONDITION: Final = "Kubernetes sets and removes it by the condition of the node"
 _CLOUD_PROVIDER: Final = "it is the cloud provider's own"
 
-# Kubernetes' node controllers set and remove these taints while conditions of the node hold.
-CONDITION_TAINTS: Final = (
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-    "node.kubernetes.io/memory-pressure",
-    "node.kubernetes.io/disk-pressure",
-    "node.kubernetes.io/network-unavailable",
-    "node.kubernetes.io/pid-pressure",
-)
 # A prefix includes its slash: talos.dev/x belongs to Talos, mytalos.dev/x does not.
 _PREFIXES: Final[Mapping[str, str]] = {
     "talos.dev/": _TALOS,

@@ -7,11 +7,11 @@ import pytest
 
 from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import MachineFacts
-from libs.common.contract.node import Node
+from libs.common.contract.node import Node, NodeCondition, Taint
 from services.labeler.mutation_cache import ENTRY_TTL_SECONDS
 from services.labeler.plan import ClusterConfig
 from services.labeler.write_echoes import WriteEchoes
-from tests.builders import make_facts, make_node, make_node_enriched
+from tests.builders import UNINITIALIZED, make_facts, make_node, make_node_enriched
 from tests.manual_clock import ManualClock
 
 CONFIG = ClusterConfig()
@@ -49,12 +49,39 @@ def test_a_state_from_before_the_write_is_not_planned_and_the_echo_still_is_not(
     assert echoes.take(enriched(version(102), observed=9), version(102), CONFIG)
 
 
-def test_a_change_after_the_write_is_planned(echoes: WriteEchoes):
-    assert not echoes.take(enriched(version(102)), version(103), CONFIG)
-    assert not echoes.take(enriched(version(102)), version(102), CONFIG), "the write no longer counts"
+@pytest.mark.parametrize(
+    "change",
+    [{"labels": {}}, {"taints": ()}, {"provider_id": "talos://other"}, {"ip": "10.0.0.6"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_change_after_the_write_is_planned(echoes: WriteEchoes, change: dict[str, Any]):
+    changed = version(103, **change)
+    assert not echoes.take(enriched(changed), changed, CONFIG)
+    assert not echoes.take(enriched(version(104), observed=9), version(104), CONFIG), "it no longer counts"
 
 
-def test_the_same_version_of_another_node_is_planned(echoes: WriteEchoes):
+def test_a_change_that_the_event_does_not_report_yet_is_planned(echoes: WriteEchoes):
+    assert not echoes.take(enriched(version(102)), version(103, labels={}), CONFIG)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"conditions": (NodeCondition(type="Ready", status="True"),)},
+        {"taints": (UNINITIALIZED, Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"))},
+        {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+        {"pod_cidrs": ("10.244.1.0/24",)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_change_of_fields_that_nobody_plans_from_is_not_planned(
+    echoes: WriteEchoes, change: dict[str, Any]
+):
+    changed = version(103, **change)
+    assert echoes.take(enriched(changed), changed, CONFIG)
+
+
+def test_a_node_of_the_same_name_is_planned(echoes: WriteEchoes):
     successor = version(102, uid="uid-2")
     assert not echoes.take(enriched(successor), successor, CONFIG)
 
