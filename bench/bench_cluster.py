@@ -19,7 +19,8 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.service_processes import ROOT, ServiceProcesses
+from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_start import ROOT
 
 PROFILE_DIRECTORY = "TALOS_CCM_BENCH_PROFILES"
 COUNT_DIRECTORY = "TALOS_CCM_BENCH_COUNTS"

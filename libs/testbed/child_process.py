@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Protocol
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -27,10 +28,29 @@ class ChildExited(RuntimeError):
     """A server ended unexpectedly; the message ends with the last lines of its log."""
 
 
+class OsProcess(Protocol):
+    """The part of `subprocess.Popen` that is used here; a forked process has it as well."""
+
+    pid: int
+    returncode: int | None
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class ChildProcess:
     """One running process. On Linux the kernel kills it when the thread that started it ends."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, name: str, process: OsProcess, log: Path) -> None:
         self.name = name
         self.log = log
         self.process = process
@@ -44,11 +64,13 @@ class ChildProcess:
         *,
         env: Mapping[str, str] | None = None,
         pipes: bool = False,
+        inherited: Sequence[int] = (),
     ) -> ChildProcess:
         """Start `argv` with its output in `run_dir/<name>.log`.
 
-        With `pipes`, stdin and stdout are the caller's. The child has its own process group. So Ctrl-C
-        reaches only the parent, which ends its children in order.
+        With `pipes`, stdin and stdout are the caller's. `inherited` are file descriptors for the child.
+
+        It has its own process group. So Ctrl-C reaches only the parent, which ends its children in order.
         """
         log = run_dir / f"{name}.log"
         with log.open("ab") as output, _ignore_fork_warning():
@@ -60,7 +82,8 @@ class ChildProcess:
                 cwd=run_dir,
                 env={**os.environ, **(env or {})},
                 process_group=0,
-                preexec_fn=_die_with(os.getpid()) if _LIBC else None,  # noqa: PLW1509 - one system call, no lock
+                pass_fds=inherited,
+                preexec_fn=die_with(os.getpid()) if _LIBC else None,  # noqa: PLW1509 - one system call, no lock
             )
         return cls(name, process, log)
 
@@ -83,7 +106,10 @@ class ChildProcess:
         if self.is_running and sys.platform == "linux":
             loop = asyncio.get_running_loop()
             ended = asyncio.Event()
-            descriptor = os.pidfd_open(self.pid)
+            try:
+                descriptor = os.pidfd_open(self.pid)
+            except ProcessLookupError:  # it has just ended, and a fork server has reaped it
+                return self.process.wait()
             loop.add_reader(descriptor, ended.set)
             try:
                 await ended.wait()
@@ -97,7 +123,8 @@ class ChildProcess:
     def pause(self) -> None:
         """Pause the process (SIGSTOP) and wait for that: connections stay open, without answers."""
         self.process.send_signal(signal.SIGSTOP)
-        if self.is_running:  # the kernel delivers the signal later; wait for that without reaping the process
+        # The kernel delivers the signal later; wait for that without reaping. A fork server waits itself.
+        if isinstance(self.process, subprocess.Popen) and self.is_running:
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
@@ -198,7 +225,9 @@ def allocate_port() -> int:
     raise RuntimeError("no free port between 12000 and 32000 on 127.0.0.1")
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
+    """Return what a child of `parent` calls so that the kernel kills it when `parent` ends (Linux)."""
+
     def in_the_child() -> None:
         assert _LIBC is not None
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -17,7 +16,6 @@ from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER
 from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, make_directory, wait_until
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
-from libs.testbed.older_tree import older_tree_of
 from libs.testbed.service_permissions import (
     ALL_IN_ONE,
     build_role_objects,
@@ -25,8 +23,8 @@ from libs.testbed.service_permissions import (
     get_lease_name,
     get_user_name,
 )
+from libs.testbed.service_start import start_service
 
-ROOT: Final = Path(__file__).parents[2]
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
 _START_SECONDS = 60
 # the Service networks of both API servers of the testbed
@@ -110,8 +108,10 @@ class ServiceProcesses:
                 its_own += [*_build_lease_flags(service, instance), *(own_flags or {}).get(service, ())]
                 for name in _list_process_names(service, (replicas or {}).get(service, 1)):
                     port = services.ports[name] = allocate_port()
-                    argv = [*_build_module_arguments(service), f"--secure-port={port}", *its_own, *common]
-                    services._started_as[name] = partial(_start_process, name, argv, run_dir, env or {})
+                    arguments = [f"--secure-port={port}", *its_own, *common]
+                    services._started_as[name] = partial(
+                        start_service, name, service, arguments, run_dir, env or {}
+                    )
                     services.restart(name)
             yield services
         finally:
@@ -194,17 +194,6 @@ def _build_network_flags(service: str, networks: str, flags: Sequence[str]) -> l
 
 def _list_process_names(service: str, replicas: int) -> list[str]:
     return [service, *(f"{service}-{number}" for number in range(2, replicas + 1))]
-
-
-def _build_module_arguments(service: str) -> list[str]:
-    return [sys.executable, "-m", "services" if service == "all-in-one" else f"services.{service}"]
-
-
-def _start_process(name: str, argv: Sequence[str], run_dir: Path, env: Mapping[str, str]) -> ChildProcess:
-    older = older_tree_of(name)
-    if older is not None:
-        return ChildProcess.start(name, older.argv(argv), run_dir, env={"PYTHONPATH": str(older.root), **env})
-    return ChildProcess.start(name, argv, run_dir, env={"PYTHONPATH": str(ROOT), **env})
 
 
 async def grant_permissions(
