@@ -19,6 +19,7 @@ from tests.bus_actors import (
     consume_beside_parked,
     consume_replaced,
     make_event,
+    run_during,
     wait_until,
 )
 from tests.integration.conftest import ConnectBus, operating, put_raw
@@ -173,6 +174,44 @@ async def test_a_message_handled_across_a_restart_is_settled_over_the_new_connec
         worker.gate.set()
         await wait_until(lambda: settled(nats_server))
     assert len(worker.seen) == 1
+
+
+async def test_a_message_of_a_former_stream_is_not_settled_in_the_present_one(
+    nats_bus: NatsBus, nats_server: NatsServer
+):
+    """Sequences begin at 1 again, so a late acknowledgement would settle another message."""
+    former, present = make_event("former"), make_event("present")
+    worker = Worker(
+        lambda message: Nak(0.1, "again") if message.event == present and not message.redelivered else Ack()
+    )
+    worker.gate.clear()
+    held = asyncio.Event()
+
+    async def handle(message: Message) -> Disposition:
+        if message.event == present:
+            await held.wait()
+        return await worker.handle(message)
+
+    async with run_during(nats_bus.consume(NODES, handle, in_flight=4)):
+        await nats_bus.publish(former)
+        await wait_until(lambda: worker.in_flight == 1)
+        async with operating(nats_server) as operator:
+            await operator.delete_stream(STREAM)
+            await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
+            assert await nats_bus.publish(present) == 1
+
+            async def is_delivered() -> bool:
+                info = await operator.consumer_info(STREAM, NODES.name)
+                return bool(info.num_ack_pending == 1)
+
+            await wait_until(is_delivered)
+            worker.gate.set()
+            await wait_until(lambda: worker.list_names() == ["former"])
+            await nats_bus.publish(make_event("behind"))
+            await wait_until(lambda: "behind" in worker.list_names(), "acknowledgements are sent in order")
+            held.set()
+            await wait_until(lambda: worker.list_names().count("present") == 2, "the retry is not lost")
+    assert worker.seen[-1].redelivered
 
 
 async def test_idleness_is_no_loss(nats_bus: NatsBus, caplog: pytest.LogCaptureFixture):

@@ -50,7 +50,10 @@ class ConsumeLoop:
         self._in_flight = in_flight
         self._bound = bound
         self._handling: dict[_Key, asyncio.Task[None]] = {}
-        self._replies: dict[_Key, str] = {}  # reply subject of the last delivery; a redelivery has a new one
+        # Consumer and reply subject of the last delivery; a redelivery has a new reply subject.
+        self._replies: dict[_Key, tuple[str | None, str]] = {}
+        self._consumer: str | None = None  # creation time of the consumer while this loop pulls from it
+        self._pulls = asyncio.Event()  # set while `_consumer` is known, and at the end
         self._closing = False
         self._pull: PullSubscription | None = None
         self.problem = "not bound yet"
@@ -62,6 +65,7 @@ class ConsumeLoop:
             await self._bind_repeatedly()
         finally:
             self._closing = True
+            self._pulls.set()
             try:
                 await self._finish()
             finally:
@@ -82,6 +86,8 @@ class ConsumeLoop:
                 reason = "does not exist yet, the watcher provisions it"
             except BusError as error:
                 reason = str(error)
+            self._consumer = None
+            self._pulls.clear()
             self.problem = f"consumer {self._durable.name}: {reason}"
             is_stable = self._now() - began > cap  # a binding that ends at once is a failure
             attempt = 1 if is_stable else attempt + 1
@@ -92,7 +98,8 @@ class ConsumeLoop:
 
     async def _pull_from(self, connection: Connection) -> str:
         """Consume until this binding ends; return the reason."""
-        await fetch_consumer_info(connection, self._durable.name)
+        self._consumer = (await fetch_consumer_info(connection, self._durable.name)).created
+        self._pulls.set()
         self.problem = ""
         self._bound()
         self._pull = PullSubscription(
@@ -110,23 +117,36 @@ class ConsumeLoop:
         delivery = parse_delivery(raw)
         key = (delivery.sequence, delivery.at_nanoseconds)
         if key in self._handling:
-            self._replies[key] = raw.reply  # in-progress acknowledgements were late: a handler has it
+            self._replies[key] = (self._consumer, raw.reply)  # in-progress acknowledgements were late
         elif self._closing:
             self._handling[key] = asyncio.create_task(self._return(key, raw.reply))
         else:
             message = decode_message(raw, delivery)
-            self._replies[key] = raw.reply
+            self._replies[key] = (self._consumer, raw.reply)
             self._handling[key] = asyncio.create_task(self._handle_one(key, message))
 
     async def _handle_one(self, key: _Key, message: Message) -> None:
         try:
             verdict = await self._acknowledger.settle(message)
-            await self._send(self._replies[key], _settlement(verdict))
+            await self._settle(key, _settlement(verdict))
         except asyncio.CancelledError:
-            await self._send(self._replies[key], _NAK)
+            await self._settle(key, _NAK)
             raise
         finally:
             self._done(key)
+
+    async def _settle(self, key: _Key, settlement: bytes) -> None:
+        """Settle with the consumer that delivered the message; with another one, do nothing.
+
+        The consumer of a new stream has the same name, and its sequences begin again. It would settle another
+        message, whose retry would then be lost.
+        """
+        await self._pulls.wait()
+        consumer, reply = self._replies[key]
+        if consumer == self._consumer:
+            await self._send(reply, settlement)
+        else:
+            log.info("acknowledgement not sent", extra={"reason": "the consumer was replaced"})
 
     async def _return(self, key: _Key, reply: str) -> None:
         await self._send(reply, _NAK)
@@ -148,8 +168,9 @@ class ConsumeLoop:
     async def _mark_progress(self) -> None:
         while True:
             await asyncio.sleep(self._durable.ack_wait_seconds / 3)
-            for reply in tuple(self._replies.values()):
-                await self._send(reply, _IN_PROGRESS)
+            for consumer, reply in tuple(self._replies.values()):
+                if consumer == self._consumer:
+                    await self._send(reply, _IN_PROGRESS)
 
     async def _finish(self) -> None:
         if self._pull is not None:

@@ -91,6 +91,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
     name: str
     config: dict[str, Any]
+    created: str = ""
     num_pending: int = 0
     num_ack_pending: int = 0
     num_redelivered: int = 0
