@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Protocol
 import msgspec
 
 from libs.common.bus.delivery import Disposition
-from libs.common.contract.events import Event
+from libs.common.contract.events import Event, EventError, decode
 from libs.common.contract.service_spec import Durable
 
 MAX_MESSAGE_AGE: Final = timedelta(hours=1)  # the stream drops older messages
@@ -19,6 +19,14 @@ class UnreadablePayload(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str
     payload: bytes
+
+
+def decode_payload(payload: bytes) -> Event | UnreadablePayload:
+    """Return the event, or the reason why the bytes are none."""
+    try:
+        return decode(payload)
+    except EventError as error:
+        return UnreadablePayload(reason=str(error), payload=payload)
 
 
 def event_name(event: Event | UnreadablePayload) -> str:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final
 
 from libs.common.bus.acknowledger import Acknowledger
+from libs.common.bus.bus_problems import BusProblems
 from libs.common.bus.delivery import Disposition
 from libs.common.bus.memory.consume_loop import ConsumeLoop, decode_message
 from libs.common.bus.memory.stream import Backlog, DurableState, Stream
@@ -132,8 +133,7 @@ class MemoryBus:
     def __init__(self, server: MemoryServer, *, hooks: BusHooks | None = None) -> None:
         self._server = server
         self._hooks = hooks or BusHooks()
-        self._refused_bytes = 0  # size of the publish that found the stream full; 0 while it is not full
-        self._consumptions: list[ConsumeLoop] = []
+        self._problems = BusProblems()
         self._closed = False
 
     @property
@@ -163,7 +163,7 @@ class MemoryBus:
             )
         except BusError as error:
             if isinstance(error, StreamFull):
-                self._refused_bytes = len(subject) + len(payload)
+                self._problems.record_full(len(subject) + len(payload))
             self._hooks.publish_failed(subject, error)
             raise
         finally:
@@ -210,7 +210,7 @@ class MemoryBus:
         self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
     ) -> None:
         """Pass each message of the durable to `handle` until cancelled. See `Bus.consume`."""
-        consumption = ConsumeLoop(
+        loop = ConsumeLoop(
             self._server,
             durable,
             Acknowledger(
@@ -218,11 +218,8 @@ class MemoryBus:
             ),
             in_flight=in_flight,
         )
-        self._consumptions.append(consumption)
-        try:
-            await consumption.run()
-        finally:
-            self._consumptions.remove(consumption)
+        with self._problems.during(loop):
+            await loop.run()
 
     async def follow(
         self,
@@ -261,14 +258,14 @@ class MemoryBus:
         """Return why the bus is not usable now, in words for /readyz; empty if it is usable."""
         stream = self._server.stream
         missing = [_missing()] if stream is None else []
-        if stream is not None and stream.bytes + 2 * self._refused_bytes < stream.max_bytes:
-            self._refused_bytes = 0
-        full = f"stream {STREAM} is full: it rejected a publish of {self._refused_bytes} bytes"
+        if stream is not None:
+            self._problems.record_size(stream.bytes, stream.max_bytes)
+        full = self._problems.full()
         return (
             *(["the bus is closed"] if self._closed else []),
             *missing,
-            *([full] if self._refused_bytes else []),
-            *(each.problem for each in self._consumptions if each.problem),
+            *([full] if full else []),
+            *self._problems.consuming(),
         )
 
     async def close(self) -> None:

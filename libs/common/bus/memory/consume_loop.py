@@ -9,8 +9,7 @@ from typing import Final, Protocol
 from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.delivery import Nak
 from libs.common.bus.memory.stream import DurableState, StoredMessage
-from libs.common.bus.protocol import Message, UnreadablePayload
-from libs.common.contract.events import Event, EventError, decode
+from libs.common.bus.protocol import Message, decode_payload
 from libs.common.contract.service_spec import Durable
 
 log = logging.getLogger(__name__)
@@ -129,19 +128,12 @@ def decode_message(stored: StoredMessage, *, redelivered: bool = False) -> Messa
     """Decode a message, as a copy of its own for each reader."""
     return Message(
         subject=stored.subject,
-        event=_event(stored.payload),
+        event=decode_payload(stored.payload),
         sequence=stored.sequence,
         published_at=stored.published_at,
         headers=dict(stored.headers),
         redelivered=redelivered,
     )
-
-
-def _event(payload: bytes) -> Event | UnreadablePayload:
-    try:
-        return decode(payload)
-    except EventError as error:
-        return UnreadablePayload(reason=str(error), payload=payload)
 
 
 def _now() -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Self
 
 from libs.common.bus.acknowledger import Acknowledger
+from libs.common.bus.bus_problems import BusProblems
 from libs.common.bus.delivery import Disposition
 from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor, Timeouts
 from libs.common.bus.nats.consume_loop import ConsumeLoop
@@ -52,13 +53,12 @@ class NatsBus:
         self._stream_replicas = stream_replicas
         self._stream_id = ""
         self._stream_problem = f"stream {STREAM} has not been read yet"
-        self._refused_bytes = 0  # size of the publish that found the stream full; 0 while it is not full
         self._answers = LivenessTracker(self._now)
         self._poll_now = asyncio.Event()
         self._another_stream = asyncio.Event()  # set and replaced when the stream ID changes
         self._resizing = asyncio.Lock()
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
-        self._consumptions: list[ConsumeLoop] = []
+        self._problems = BusProblems()
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -134,7 +134,7 @@ class NatsBus:
             sequence = await publish(connection, subject, payload, headers, seconds=until - self._now())
         except StreamFull:
             self._answers.record_response()
-            self._refused_bytes = len(subject) + len(payload)
+            self._problems.record_full(len(subject) + len(payload))
             raise
         except WrongLastSequence:
             self._answers.record_response()
@@ -191,18 +191,15 @@ class NatsBus:
         self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
     ) -> None:
         """Pass each message of the durable to `handle` until cancelled. See `Bus.consume`."""
-        consumption = ConsumeLoop(
+        loop = ConsumeLoop(
             self._link,
             durable,
             Acknowledger(handle, service=durable.service, publish_dead_letter=self.publish, now=self._clock),
             in_flight=in_flight,
             bound=self._poll_now.set,
         )
-        self._consumptions.append(consumption)
-        try:
-            await consumption.run()
-        finally:
-            self._consumptions.remove(consumption)
+        with self._problems.during(loop):
+            await loop.run()
 
     async def follow(
         self,
@@ -231,15 +228,14 @@ class NatsBus:
     def problems(self) -> tuple[str, ...]:
         """Return why the bus is not usable now, in words for /readyz; empty if it is usable."""
         unconnected = self._link.problems()
-        consuming = [each.problem for each in self._consumptions if each.problem]
         ended = [f"a task of the bus has ended: {task}" for task in self._tasks if task.done()]
-        full = f"stream {STREAM} is full: it rejected a publish of {self._refused_bytes} bytes (10077)"
+        full = self._problems.full()
         return (
             *ended,
             *unconnected,
             *([self._stream_problem] if self._stream_problem and not unconnected else []),
-            *([full] if self._refused_bytes else []),
-            *(consuming if not unconnected else []),
+            *([f"{full} (10077)"] if full else []),
+            *(self._problems.consuming() if not unconnected else []),
         )
 
     async def close(self) -> None:
@@ -273,9 +269,7 @@ class NatsBus:
             self._another_stream = asyncio.Event()
         self._answers.record_response()
         self._stream_problem = ""
-        max_bytes = read_limit(info)
-        if max_bytes < 0 or info.state.bytes + 2 * self._refused_bytes < max_bytes:
-            self._refused_bytes = 0
+        self._problems.record_size(info.state.bytes, read_limit(info))
 
     def _lost_stream(self, error: NoStream) -> None:
         self._answers.record_response()

@@ -15,8 +15,9 @@ from libs.common.bus.protocol import (
     StreamFull,
     UnreadablePayload,
     WrongLastSequence,
+    decode_payload,
 )
-from libs.common.contract.events import Event, EventError, decode
+from libs.common.contract.events import Event
 from libs.common.contract.subjects import STREAM, subject_of
 
 API: Final = "$JS.API"
@@ -237,11 +238,8 @@ def decode_message(raw: WireMessage, delivery: Delivery) -> Message:
 
 def _event(subject: str, data: bytes) -> Event | UnreadablePayload:
     """Decode the event. NATS grants rights per subject, so an event of another subject is not trusted."""
-    try:
-        event = decode(data)
-    except EventError as error:
-        return UnreadablePayload(reason=str(error), payload=data)
-    own = subject_of(event)
+    event = decode_payload(data)
+    own = subject if isinstance(event, UnreadablePayload) else subject_of(event)
     if own != subject:
         return UnreadablePayload(reason=f"{type(event).__name__} of {own[:_SUBJECT_SHOWN]!a}", payload=data)
     return event
