@@ -246,7 +246,7 @@ class PublisherActor:
 
     async def wait_until_settling(self, name: str) -> None:
         """Wait until the cooldown is over, while the object is about to change again."""
-        await wait_until(lambda: name in self.publisher._settling, "its cooldown is over")
+        await wait_until(lambda: self.publisher._cooldowns.is_settling(name), "its cooldown is over")
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from libs.common.contract.events import EventError
 from libs.common.contract.subjects import ROOT, subject_of
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.trace_attributes import Attributes, event_attributes
+from services.watcher.cooldown_timer import CooldownTimer
 from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 from services.watcher.publish_decider import PublishDecider
 from services.watcher.publish_decision import (
@@ -24,7 +25,7 @@ from services.watcher.publish_decision import (
 )
 from services.watcher.published_state import PublishedState
 from services.watcher.store import Store
-from services.watcher.work_queue import SETTLING_SECONDS, WorkItem, WorkQueue, compute_cooldown
+from services.watcher.work_queue import WorkItem, WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class ObjectPublisher(Generic[ObjectT]):
         self._published = published
         self._publisher = publisher
         self._queue = WorkQueue(in_flight=in_flight)
+        self._cooldowns = CooldownTimer(kind, store, self._queue, on_end=self._start)
         self._jitter = jitter
         self._decider = PublishDecider(kind, store, published, now=now, absent_as_of=absent_as_of)
         self._on_settled = on_settled
@@ -69,7 +71,6 @@ class ObjectPublisher(Generic[ObjectT]):
         self._tasks: asyncio.TaskGroup | None = None
         self._last_error = ""
         self._skipped: dict[str, str] = {}
-        self._settling: set[str] = set()  # their cooldown is over, but further changes are about to follow
         # last message's headers by name, while tracing is on
         self._traces: dict[str, Mapping[str, str]] = {}
 
@@ -113,9 +114,10 @@ class ObjectPublisher(Generic[ObjectT]):
 
     def _enqueue(self, name: str) -> None:
         self._queue.add(name)
-        if self._is_urgent(name) or (name in self._settling and not self._is_settling(name)):
-            self._settling.discard(name)
-            self._queue.end_cooldown(name)
+        if self._is_urgent(name):
+            self._cooldowns.end(name)
+        else:
+            self._cooldowns.on_change(name)
 
     def enqueue_republish(self, names: Collection[str]) -> None:
         """Publish these objects even if unchanged."""
@@ -228,15 +230,10 @@ class ObjectPublisher(Generic[ObjectT]):
 
     def _finish(self, name: str, is_published: bool) -> None:
         self._queue.done(name, cool_down=is_published)
-        self._settling.discard(name)
         if is_published and self._is_urgent(name):
-            self._queue.end_cooldown(name)
+            self._cooldowns.end(name)
         elif is_published:
-            # The kubelet and several controllers change a joining Node about six times. Its first state and
-            # its deletion are published at once. No service needs the states between, and each message costs
-            # each service about 0.5 ms of CPU time.
-            cooldown = compute_cooldown(self._queue.cooling_count, at_most=self._kind.max_cooldown_seconds)
-            asyncio.get_running_loop().call_later(cooldown, self._end_cooldown, name)
+            self._cooldowns.start(name)
         if self._last_error and not self._queue.failing_count:
             self._last_error = ""
             log.info("publishing works again", extra={"resource": self._kind.resource})
@@ -247,24 +244,6 @@ class ObjectPublisher(Generic[ObjectT]):
         known = self._kind.extract_object(published) if published is not None else None
         is_fenced = self._published.is_fenced(self._kind, name)
         return is_fenced or found is None or known is None or known.uid != found.uid
-
-    def _end_cooldown(self, name: str) -> None:
-        if self._queue.has_changed_in_cooldown(name) and self._is_settling(name):
-            # The labeler is about to initialize the Node, or the signer to issue the certificate. One message
-            # reports both changes.
-            self._settling.add(name)
-            asyncio.get_running_loop().call_later(SETTLING_SECONDS, self._end_settling, name)
-        else:
-            self._end_settling(name)
-
-    def _end_settling(self, name: str) -> None:
-        self._settling.discard(name)
-        self._queue.end_cooldown(name)
-        self._start()
-
-    def _is_settling(self, name: str) -> bool:
-        found = self._store.get(name)
-        return found is not None and self._kind.is_settling(found)
 
     def _skip(self, name: str, reason: str) -> None:
         if self._skipped.get(name) != reason:

@@ -1,5 +1,6 @@
 """Changes of an object that is about to change again wait for each other, on the bus of the all-in-one."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from libs.common.contract.events import CsrObserved, NodeGone
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequestCondition
 from services.watcher.kinds import CSR, NODE
+from services.watcher.work_queue import COOLDOWN_SECONDS, compute_cooldown
 from tests.builders import make_node, make_request
 from tests.bus_actors import wait_until
 from tests.watcher_actors import PublisherActor, run_publisher
@@ -85,6 +87,20 @@ async def test_an_approval_and_its_certificate_are_one_message(is_issued: bool):
         [_, decided] = actor.flow.list_request_events("csr-1")
         assert isinstance(decided, CsrObserved)
         assert decided.request.status.issued is is_issued
+
+
+async def test_the_first_node_of_a_burst_cools_down_as_long_as_the_others():
+    crowd = 100
+    async with run_publisher(NODE, joining(100)) as actor:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        for number in range(crowd):
+            actor.put(make_node(f"crowd-{number}", uid=f"uid-{number}"))
+        changed = joining(101, taints=())
+        actor.put(changed)
+        await wait_until(has_arrived(actor, changed))
+        least = compute_cooldown(crowd, at_most=NODE.max_cooldown_seconds)
+        assert clock() - began > (COOLDOWN_SECONDS + least) / 2
 
 
 async def test_only_the_first_state_and_the_end_of_a_node_are_logged_by_default(
