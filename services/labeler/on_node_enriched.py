@@ -9,7 +9,7 @@ from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.bus.protocol import Bus, BusError, Message
 from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.contract.node import Node
+from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
@@ -186,7 +186,8 @@ class OnNodeEnriched:
         self._uninitialized_nodes.record_write(node.name)
         if isinstance(event, NodeEnriched):
             self._replica_conflicts.record_applied(node.name)
-            if applied.written is not None:
+            # A Node that was blocked loses its condition only by the plan after the one that initialized it.
+            if applied.written is not None and applied.written.find_condition(BLOCKED_CONDITION) is None:
                 self._write_echoes.record(applied.written, event, config)
         if plan.rule_effects is not None:
             _ERRORS.inc(plan.rule_effects.failures)
