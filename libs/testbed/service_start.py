@@ -1,4 +1,4 @@
-"""How a process of the services is started: anew, forked, or from an older tree."""
+"""How a process of the services is started: by a new Python, as a fork, or from an older tree."""
 
 import contextlib
 import sys

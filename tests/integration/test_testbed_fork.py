@@ -1,4 +1,4 @@
-"""A forked program behaves as one that is started anew, and ends with the process that started it."""
+"""A forked program behaves as one that a new Python runs, and ends with the process that started it."""
 
 import json
 import signal
