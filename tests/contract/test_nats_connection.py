@@ -14,6 +14,7 @@ from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError
 from libs.testbed.pki import CertificateAuthority
+from tests.bus_actors import wait_until
 from tests.contract.nats_recorder import NatsRecorder
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -121,6 +122,38 @@ async def _connect_past_a_forged_error(tmp_path: Path) -> None:
         async with connected(port, ca_file=tmp_path / "ca.pem") as connection:
             await connection.round_trip(5.0)
             assert connection.server_certificate_not_after is not None
+
+
+_NONCE = b'{"auth_required":true,"nonce":"of-another"}'
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        b"INFO " + _NONCE,
+        b" INFO " + _NONCE,
+        b"+OK INFO " + _NONCE,
+        b'INFO {"tls_required":true}INFO ' + _NONCE,
+        b'INFO {"tls_required":true,"tls_required":false,"nonce":"of-another"}',
+        b"INFO nonsense",
+        b"PONG",
+    ],
+)
+async def test_no_greeting_makes_us_say_anything_in_plain_text_where_tls_is_required(greeting: bytes):
+    received: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting + b"\r\n")
+        received.append(await reader.read())
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"tls://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        access = NatsAccess(servers=(url,), service="watcher")
+        with pytest.raises(BusError):
+            await Connection.open(access, url, seconds=5.0, on_violation=lambda text: None)
+        await wait_until(lambda: bool(received))
+    assert received == [b""]
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

@@ -49,6 +49,10 @@ class ConnectionTransport(Transport):
         self._streams.append((reader, asyncio.StreamWriter(transport, protocol, reader, loop)))
 
     @property
+    def _is_tls(self) -> bool:
+        return len(self._streams) > 1
+
+    @property
     def _writer(self) -> asyncio.StreamWriter:
         return self._streams[-1][1]
 
@@ -58,6 +62,8 @@ class ConnectionTransport(Transport):
 
     def writelines(self, payload: list[bytes]) -> None:
         """Send in one write. Does nothing once the connection has ended."""
+        if self._encrypted and not self._is_tls:
+            raise nats.errors.Error("the server does not offer TLS, but a CA file or tls:// requires it")
         if not self._writer.is_closing():  # uvloop's transports would raise
             self._writer.writelines(payload)
 
@@ -72,20 +78,17 @@ class ConnectionTransport(Transport):
         return await self._streams[-1][0].read(buffer_size)
 
     async def readline(self) -> bytes:
-        """Return the next line. Raises nats.errors.Error for a greeting without the TLS that is required."""
+        """Return the next line, and require TLS in the greeting of a server that offers it."""
         line = await self._streams[-1][0].readline()
-        if not line.startswith(b"INFO "):
+        if self._is_tls or not line.startswith(b"INFO "):
             return line
         try:
             info = msgspec.json.decode(line.removeprefix(b"INFO "), type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise nats.errors.Error(f"not a greeting of NATS: {error}") from error
         self.server_id = str(info.get("server_id", ""))
-        if not self._encrypted:
-            return line
-        if not (info.get("tls_required") or info.get("tls_available")):
-            raise nats.errors.Error("the server does not offer TLS, but a CA file or tls:// requires it")
-        info["tls_required"] = True  # nats-py ignores TLS that is only available
+        if self._encrypted and info.get("tls_available"):
+            info["tls_required"] = True  # nats-py ignores TLS that is only available
         return b"INFO " + msgspec.json.encode(info) + b"\r\n"
 
     def at_eof(self) -> bool:
