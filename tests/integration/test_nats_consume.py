@@ -214,6 +214,30 @@ async def test_a_message_of_a_former_stream_is_not_settled_in_the_present_one(
     assert worker.seen[-1].redelivered
 
 
+async def test_a_consumer_whose_handlers_are_all_busy_notices_another_stream(
+    nats_bus: NatsBus, nats_server: NatsServer, connect_bus: ConnectBus
+):
+    """It has no open pull by which the server could report it."""
+    former, present = make_event("former"), make_event("present")
+    busy, other = Worker(), Worker(lambda message: Ack() if message.redelivered else Nak(0.1, "again"))
+    busy.gate.clear()
+    other.gate.clear()
+    second = await connect_bus("labeler")
+    async with busy.consume(nats_bus, in_flight=1), operating(nats_server) as operator:
+        await nats_bus.publish(former)
+        await wait_until(lambda: busy.in_flight == 1)
+        await operator.delete_stream(STREAM)
+        await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
+        async with other.consume(second):
+            assert await nats_bus.publish(present) == 1
+            await wait_until(lambda: other.in_flight == 1)
+            busy.gate.set()
+            await wait_until(lambda: len(busy.finished) == 1)
+            await nats_bus.stats()  # behind the acknowledgement, if there is one
+            other.gate.set()
+            await wait_until(lambda: any(m.redelivered for m in (*busy.seen, *other.seen)))
+
+
 async def test_idleness_is_no_loss(nats_bus: NatsBus, caplog: pytest.LogCaptureFixture):
     worker = Worker()
     async with worker.consume(nats_bus):

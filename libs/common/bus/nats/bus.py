@@ -13,6 +13,7 @@ from libs.common.bus.bus_problems import BusProblems
 from libs.common.bus.delivery import Disposition
 from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor, Timeouts
 from libs.common.bus.nats.consume_loop import ConsumeLoop
+from libs.common.bus.nats.current_stream import CurrentStream
 from libs.common.bus.nats.follow_loop import FollowLoop
 from libs.common.bus.nats.jetstream import StreamInfo, fetch_last, fetch_stream_info, publish
 from libs.common.bus.nats.liveness import LivenessTracker
@@ -51,11 +52,10 @@ class NatsBus:
         self._link = link
         self._clock = clock
         self._stream_replicas = stream_replicas
-        self._stream_id = ""
+        self._stream = CurrentStream()
         self._stream_problem = f"stream {STREAM} has not been read yet"
         self._answers = LivenessTracker(self._now)
         self._poll_now = asyncio.Event()
-        self._another_stream = asyncio.Event()  # set and replaced when the stream ID changes
         self._resizing = asyncio.Lock()
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
         self._problems = BusProblems()
@@ -97,7 +97,7 @@ class NatsBus:
     @property
     def stream_id(self) -> str:
         """The creation time of the stream when last read; "" while no stream is known."""
-        return self._stream_id
+        return self._stream.id
 
     async def publish(
         self,
@@ -146,7 +146,7 @@ class NatsBus:
         finally:
             self._outstanding.release()
         self._answers.record_response()
-        if not self._stream_id:
+        if not self._stream.id:
             self._poll_now.set()
         return sequence
 
@@ -197,6 +197,7 @@ class NatsBus:
             Acknowledger(handle, service=durable.service, publish_dead_letter=self.publish, now=self._clock),
             in_flight=in_flight,
             bound=self._poll_now.set,
+            stream=self._stream,
         )
         with self._problems.during(loop):
             await loop.run()
@@ -217,8 +218,7 @@ class NatsBus:
             follower,
             exclude=exclude,
             on_stream_info=self._record_stream_info,
-            stream_replaced=lambda: self._another_stream,
-            stream_id=lambda: self._stream_id,
+            stream=self._stream,
         ).run()
 
     def server_liveness(self) -> ServerLiveness:
@@ -263,17 +263,14 @@ class NatsBus:
             self._poll_now.clear()
 
     def _record_stream_info(self, info: StreamInfo) -> None:
-        if info.created != self._stream_id:
-            self._stream_id = info.created
-            self._another_stream.set()
-            self._another_stream = asyncio.Event()
+        self._stream.record(info.created)
         self._answers.record_response()
         self._stream_problem = ""
         self._problems.record_size(info.state.bytes, read_limit(info))
 
     def _lost_stream(self, error: NoStream) -> None:
         self._answers.record_response()
-        self._stream_id = ""
+        self._stream.record_lost()
         self._stream_problem = f"stream {STREAM} does not exist, the watcher provisions it ({error})"
 
     @staticmethod

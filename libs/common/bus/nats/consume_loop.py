@@ -12,6 +12,7 @@ from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
 from libs.common.bus.nats.client import WireMessage
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor
+from libs.common.bus.nats.current_stream import CurrentStream
 from libs.common.bus.nats.jetstream import (
     NANOSECONDS,
     NoConsumer,
@@ -43,12 +44,14 @@ class ConsumeLoop:
         *,
         in_flight: int,
         bound: Callable[[], None],
+        stream: CurrentStream,
     ) -> None:
         self._link = link
         self._durable = durable
         self._acknowledger = acknowledger
         self._in_flight = in_flight
         self._bound = bound
+        self._stream = stream
         self._handling: dict[_Key, asyncio.Task[None]] = {}
         # Consumer and reply subject of the last delivery; a redelivery has a new reply subject.
         self._replies: dict[_Key, tuple[str | None, str]] = {}
@@ -109,9 +112,18 @@ class ConsumeLoop:
             room=lambda: self._in_flight - len(self._handling),
             deliver=self._deliver,
         )
-        reason = await self._pull.run()
+        # While all handlers are busy no pull is open, so the server cannot report that the consumer is gone.
+        watch = asyncio.create_task(self._end_when_replaced(self._pull, self._stream.id))
+        try:
+            reason = await self._pull.run()
+        finally:
+            watch.cancel()
         await self._pull.stop()
         return reason
+
+    async def _end_when_replaced(self, pull: PullSubscription, stream_id: str) -> None:
+        await self._stream.wait_until_replaced(stream_id)
+        pull.end("the stream was replaced")
 
     def _deliver(self, raw: WireMessage) -> None:
         delivery = parse_delivery(raw)

@@ -9,6 +9,7 @@ from typing import Final
 from libs.common.bus.nats.client import WireMessage
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor
+from libs.common.bus.nats.current_stream import CurrentStream
 from libs.common.bus.nats.jetstream import (
     NANOSECONDS,
     NoConsumer,
@@ -38,18 +39,15 @@ class FollowLoop:
         *,
         exclude: Callable[[str], bool],
         on_stream_info: _Saw,
-        stream_replaced: Callable[[], asyncio.Event],
-        stream_id: Callable[[], str],
+        stream: CurrentStream,
     ) -> None:
-        """`stream_replaced` returns the event that is set when the stream appears or is replaced."""
         self._link = link
         self._name = name
         self._filter = filter_subject
         self._follower = follower
         self._exclude = exclude
         self._saw = on_stream_info
-        self._another_stream = stream_replaced
-        self._stream_id = stream_id
+        self._stream = stream
         self._caught_up = False
         self._expected = 1  # consumer sequences have no gaps: a gap means a lost message
 
@@ -58,7 +56,7 @@ class FollowLoop:
         attempt = 0
         while True:
             self._caught_up = False
-            another_stream = self._another_stream()
+            another_stream = self._stream.changed
             try:
                 reason = await self._session(await self._link.wait_for_connection())
             except BusError as error:
@@ -106,8 +104,7 @@ class FollowLoop:
             await pull.stop()
 
     async def _end_when_replaced(self, pull: PullSubscription, stream_id: str) -> None:
-        while self._stream_id() in ("", stream_id):
-            await self._another_stream().wait()
+        await self._stream.wait_until_replaced(stream_id)
         pull.end("the stream was replaced")
 
     def _config(self, name: str) -> dict[str, object]:
