@@ -14,16 +14,13 @@ from rich.console import Console
 
 from bench.bench_options import (
     AGAINST_MODES,
-    COMPARABLE,
     DEFAULT_MODES,
-    DEFAULT_SCENARIOS,
     MODES,
     SCENARIOS,
-    SEPARATE,
     BenchOptions,
-    Scenario,
 )
 from bench.figures import BenchRun
+from bench.option_checks import check_writable, make_options, parse_sizes
 from bench.results import BenchResults, InvalidResults, decode_results, encode_results, select_scenarios
 from bench.scale_plot import draw_scale
 from bench.tables import format_host, render_comparison, render_results
@@ -110,7 +107,7 @@ def _seconds_option(
     "--sizes",
     default=",".join(map(str, _DEFAULT.sizes)),
     show_default=True,
-    callback=lambda _context, _option, text: _parse_sizes(text),
+    callback=lambda _context, _option, text: parse_sizes(text),
     help="scale: nodes of each burst.",
 )
 @_seconds_option(
@@ -165,13 +162,13 @@ def main(
     old = _read_results(compare) if compare else None
     for option, file in (("--json", json_file), ("--plot", plot)):
         if file:
-            _check_writable(option, file)
+            check_writable(option, file)
     if plot and not show and "scale" not in options["scenarios"]:
         raise click.UsageError("--plot requires the scenario scale")
     results = (
         select_scenarios(_read_results(show), options["scenarios"])
         if show
-        else _measure(_make_options(options), errors)
+        else _measure(make_options(options), errors)
     )
     console.print(render_results(results))
     console.print(format_host(results), soft_wrap=True, highlight=False)
@@ -194,52 +191,11 @@ def _open_console() -> Console:
     return Console(width=None if is_sized else _FILE_WIDTH)
 
 
-def _make_options(options: dict[str, Any]) -> BenchOptions:
-    scenarios = tuple(dict.fromkeys(options["scenarios"])) or DEFAULT_SCENARIOS
-    modes = tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES
-    if "separate" not in modes:
-        for scenario in {*scenarios} & {*SEPARATE}:
-            raise click.UsageError(f"{scenario} requires --mode separate")
-    if options["against"] is not None:
-        _check_against(options["against"], scenarios, pod_cidrs=options["pod_cidrs"])
-        if not options["modes"]:
-            modes += AGAINST_MODES
-    elif against := next((mode for mode in modes if mode in AGAINST_MODES), None):
-        raise click.UsageError(f"--mode {against} requires --against PROGRAM")
-    return BenchOptions(**options | {"scenarios": scenarios, "modes": modes})
-
-
-def _check_against(program: Path, scenarios: tuple[Scenario, ...], *, pod_cidrs: bool) -> None:
-    if not os.access(program, os.X_OK):
-        raise click.UsageError(f"--against {program}: not executable; run: chmod +x {program}")
-    if not {*scenarios} & {*COMPARABLE}:
-        raise click.UsageError(f"--against requires one of the scenarios {', '.join(COMPARABLE)}")
-    if pod_cidrs:
-        raise click.UsageError("--against does not measure --pod-cidrs: leave one of them out")
-
-
 def _read_results(path: Path) -> BenchResults:
     try:
         return decode_results(path.read_bytes())
     except InvalidResults as error:
         raise click.UsageError(f"{path}: {error}") from None
-
-
-def _check_writable(option: str, file: Path) -> None:
-    try:  # before the run: an error at the end would lose all results
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"{option} {file}: {error.strerror}") from None
-
-
-def _parse_sizes(text: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        sizes = ()
-    if not sizes or not all(1 <= size <= MAX_NODES for size in sizes):
-        raise click.BadParameter(f"{text!r} is not a list such as 100,300,1000 (1 to {MAX_NODES} nodes)")
-    return tuple(sorted({*sizes}))
 
 
 def _write_plot(file: Path, results: BenchResults) -> None:

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from bench.bench_cluster import BenchCluster, BenchServices, RunningController, start_services
-from bench.bench_options import AGAINST_MODES, BenchOptions, Mode, Scenario
+from bench.bench_cluster import BenchCluster, BenchServices, start_services
+from bench.bench_options import BenchOptions, Mode, Scenario
 from bench.figures import BenchRun, Figures
 from bench.fleet import make_kubelets
 from bench.other_controller import OtherController, start_other_controller
@@ -50,21 +50,14 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
             profiles=self.profiles,
         )
 
-    def start_controller(
-        self,
-        *flags: str,
-        wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
-        own_flags: Mapping[str, Sequence[str]] | None = None,
-    ) -> contextlib.AbstractAsyncContextManager[RunningController]:
-        """Start what the mode names: the other controller, or our services with these flags."""
-        if self.mode in AGAINST_MODES:
-            return self.start_other_controller()
-        return self.start_services(*flags, wirings=wirings, own_flags=own_flags)
-
-    def start_other_controller(self) -> contextlib.AbstractAsyncContextManager[OtherController]:
+    def start_other_controller(
+        self, *, pod_cidrs: bool = False
+    ) -> contextlib.AbstractAsyncContextManager[OtherController]:
         """Start the program of --against with the flags of the mode."""
         assert self.options.against is not None, "the command requires it for these modes"
-        return start_other_controller(self.stage, self.mode, self.name, self.options.against)
+        return start_other_controller(
+            self.stage, self.mode, self.name, self.options.against, pod_cidrs=pod_cidrs
+        )
 
     async def join_nodes(
         self,

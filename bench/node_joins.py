@@ -1,9 +1,11 @@
 """Joins of nodes, without any controller and with ours, for `burst` and `single`."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 from bench import costs
 from bench.bench_cluster import BenchCluster, RunningController, wait_until_quiet
+from bench.bench_options import AGAINST_MODES
 from bench.cpu import compute_cpu_figures
 from bench.figures import Figures, compute_issued_figures, compute_join_figures, compute_untainted_figures
 from bench.fleet import make_fleet
@@ -42,17 +44,13 @@ async def measure_joins_with_services(
     pod_cidrs: bool = False,
     own_flags: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Figures, list[str]]:
-    """Joins with the controller of the mode, our services with or without ipam.
+    """Joins with the controller of the mode, with or without pod CIDRs.
 
     Returns the figures and the promises that failed.
     """
     stage, asking = m.stage, m.options.certificates
     first, *machines = make_fleet(m.name, nodes + 1)
-    starting = (
-        m.start_controller(*POD_CIDR_FLAGS, wirings=(*DEFAULT_SERVICES, IPAM), own_flags=own_flags)
-        if pod_cidrs
-        else m.start_controller(own_flags=own_flags)
-    )
+    starting = _start_controller(m, pod_cidrs=pod_cidrs, own_flags=own_flags)
     machines_running = run_machines(stage, [first, *machines], certificates=int(asking))
     async with starting as controlled, machines_running as names:
         await m.join_nodes(
@@ -74,6 +72,16 @@ async def measure_joins_with_services(
                 await list_pod_cidrs(stage, names)
             )
     return figures, _find_problems(figures, settled=settled)
+
+
+def _start_controller(
+    m: Measurement, *, pod_cidrs: bool, own_flags: Mapping[str, Sequence[str]] | None
+) -> contextlib.AbstractAsyncContextManager[RunningController]:
+    if m.mode in AGAINST_MODES:
+        return m.start_other_controller(pod_cidrs=pod_cidrs)
+    if pod_cidrs:
+        return m.start_services(*POD_CIDR_FLAGS, wirings=(*DEFAULT_SERVICES, IPAM), own_flags=own_flags)
+    return m.start_services(own_flags=own_flags)
 
 
 async def _compute_figures(

@@ -15,6 +15,7 @@ from bench.bench_cluster import OTHER_CONTROLLER, BenchCluster
 from bench.bench_options import Mode
 from bench.message_counts import MessageCounts
 from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, make_directory, wait_until
+from libs.testbed.service_processes import SERVICE_NETWORKS
 
 # Empty values: the controller has no rule and reads the cluster's name from Talos, as our services do.
 _CLOUD_CONFIG: Final = "global: {}\n"
@@ -22,6 +23,13 @@ _FLAGS_BY_MODE: Final[Mapping[Mode, tuple[str, ...]]] = {
     "against-default": (),
     "against-tuned": ("--concurrent-node-syncs=64", "--kube-api-qps=2000", "--kube-api-burst=4000"),
 }
+_CONTROLLERS: Final = ("cloud-node", "node-csr-approval")
+# Networks that no machine of the fleet uses; the reference needs an IPv6 network of a /64 or smaller.
+_POD_CIDR_FLAGS: Final = (
+    "--allocate-node-cidrs",
+    "--cluster-cidr=10.128.0.0/9,fd00:10:128::/64",
+    f"--service-cluster-ip-range={SERVICE_NETWORKS}",
+)
 _REQUIRED: Final = "docs/performance.md lists what such a program must accept"
 _START_SECONDS: Final = 60
 _STOP_SECONDS: Final = 10
@@ -54,7 +62,7 @@ class OtherController(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def start_other_controller(
-    stage: BenchCluster, mode: Mode, name: str, program: Path
+    stage: BenchCluster, mode: Mode, name: str, program: Path, *, pod_cidrs: bool = False
 ) -> AsyncIterator[OtherController]:
     """Start the program and wait until it is healthy; end it with the context.
 
@@ -70,6 +78,7 @@ async def start_other_controller(
         kubeconfig=stage.control_plane.kubeconfig(OTHER_CONTROLLER, ["system:masters"]),
         cloud_config=cloud_config,
         port=port,
+        pod_cidrs=pod_cidrs,
     )
     environment = {"TALOSCONFIG": str(stage.machines.write_talosconfig()), "TALOS_ENDPOINTS": ""}
     begun = time.monotonic()
@@ -87,19 +96,23 @@ async def start_other_controller(
         await child.stop(_STOP_SECONDS)
 
 
-def build_flags(mode: Mode, *, kubeconfig: Path, cloud_config: Path, port: int) -> list[str]:
+def build_flags(
+    mode: Mode, *, kubeconfig: Path, cloud_config: Path, port: int, pod_cidrs: bool = False
+) -> list[str]:
     """Return the flags of the reference's chart for one replica outside a cluster, and those of the mode."""
+    controllers = (*_CONTROLLERS, "node-ipam-controller") if pod_cidrs else _CONTROLLERS
     return [
         "--v=2",
         "--cloud-provider=talos",
         f"--cloud-config={cloud_config}",
         f"--kubeconfig={kubeconfig}",
-        "--controllers=cloud-node,node-csr-approval",
+        f"--controllers={','.join(controllers)}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
         "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
         *_FLAGS_BY_MODE[mode],
+        *(_POD_CIDR_FLAGS if pod_cidrs else ()),
     ]
 
 

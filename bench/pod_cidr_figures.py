@@ -88,7 +88,7 @@ def compare_bursts(without: Figures, served: Figures) -> Figures:
 
 def find_pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
     """The promises that did not hold."""
-    found = _find_common_problems(figures)
+    found = find_served_problems(figures)
     if nodes >= _ENOUGH and figures[RATIO] > _MOST_TIMES:
         found.append(f"with pod CIDRs it took more than {_MOST_TIMES} times as long")
     if nodes >= _ENOUGH and figures[_CLAIMS] > _MOST_CLAIMS:
@@ -112,7 +112,7 @@ def compute_killed_figures(writes: IpamWrites, nodes: int) -> Figures:
 def find_killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list[str]:
     """The promises that did not hold."""
     found = [] if settled else ["our services still sent requests 20 s after the last join"]
-    found += _find_common_problems(figures)
+    found += find_served_problems(figures)
     if nodes >= _ENOUGH and figures[BEFORE_THE_KILL] > _MIDDLE * nodes:
         found.append(
             f"the bench killed a replica too late, when {figures[BEFORE_THE_KILL]:.0f} nodes were served"
@@ -124,7 +124,8 @@ def find_killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list
     return found
 
 
-def _find_common_problems(figures: Figures) -> list[str]:
+def find_served_problems(figures: Figures) -> list[str]:
+    """Nodes without pod CIDRs, and pod CIDRs that overlap."""
     found = []
     if missing := figures["never with pod CIDRs"]:
         found.append(f"{missing:.0f} nodes did not get pod CIDRs in time")

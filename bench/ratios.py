@@ -15,6 +15,7 @@ _COMPARED: Final[tuple[tuple[Scenario, str, str], ...]] = (
     ("burst", "untainted p50 ms", "each node untainted, p50 ms"),
     ("burst", "untainted p99 ms", "each node untainted, p99 ms"),
     ("burst", "all issued s", "all certificates issued, s"),
+    ("burst", "all usable s", "all with pod CIDRs and untainted, s"),
     ("burst", "controller: CPU s", "CPU of the controller, s"),
     ("burst", "controller: CPU of everything s", "CPU of everything, s"),
     ("burst", "context: kube-apiserver CPU s", "CPU of kube-apiserver, s"),

@@ -5,13 +5,13 @@ from typing import Final
 
 from bench import costs, cpu
 from bench.bench_cluster import BenchCluster, BenchServices, wait_until_quiet
-from bench.bench_options import Scenario
+from bench.bench_options import AGAINST_MODES, Scenario
 from bench.certificates import measure_certificates, measure_early_requests
 from bench.figures import BenchRun, Figures, compute_percentile, compute_ratio
 from bench.fleet import make_fleet, move_external_address
 from bench.measurement import Measure, Measurement, run_machines
 from bench.node_joins import measure_joins_alone, measure_joins_with_services
-from bench.pod_cidr_figures import RATIO
+from bench.pod_cidr_figures import RATIO, find_served_problems
 from bench.pod_cidrs import measure_with_and_without_pod_cidrs
 from bench.pod_cidrs_killed import measure_pod_cidrs_killed
 from bench.rule_change import measure_rule_changes
@@ -24,7 +24,10 @@ _CHANGE_SECONDS: Final = 30
 async def measure_burst(m: Measurement) -> BenchRun:
     """All nodes join at once, first without any controller, then with our services."""
     alone = await measure_joins_alone(m, m.options.nodes)
-    if m.options.pod_cidrs:
+    if m.options.pod_cidrs and m.mode in AGAINST_MODES:
+        figures, problems = await measure_joins_with_services(m, m.options.nodes, pod_cidrs=True)
+        problems += find_served_problems(figures)
+    elif m.options.pod_cidrs:
         figures, problems = await measure_with_and_without_pod_cidrs(m)
     else:
         figures, problems = await measure_joins_with_services(m, m.options.nodes)
@@ -33,10 +36,8 @@ async def measure_burst(m: Measurement) -> BenchRun:
     compared = {"untainted / joins only": compute_ratio(figures["all untainted s"], unit)}
     if m.options.certificates:
         compared["issued / joins only"] = compute_ratio(figures["all issued s"], unit)
-    if m.options.pod_cidrs:
-        compared |= {
-            name: figures[name] for name in (RATIO, cpu.RATIO, cpu.IN_LOOPS, cpu.IN_KUBELETS, cpu.UNTIL_QUIET)
-        }
+    ratios = (RATIO, cpu.RATIO, cpu.IN_LOOPS, cpu.IN_KUBELETS, cpu.UNTIL_QUIET)
+    compared |= {name: figures[name] for name in ratios if name in figures}
     return m.make_run("burst", compared | alone | figures, problems)
 
 

@@ -23,8 +23,9 @@ from bench.fleet import make_fleet
 from bench.measurement import Measurement
 from bench.other_controller import OtherControllerFailed, start_other_controller
 from bench.other_controller_check import check_other_controller
+from bench.pod_cidrs import delete_claims
 from bench.profiles import format_top_functions
-from bench.scenarios import MEASURE_BY_SCENARIO
+from bench.scenarios import MEASURE_BY_SCENARIO, measure_burst
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.testbed.approve_everything import ApproveEverything
@@ -48,6 +49,7 @@ SMALL = BenchOptions(
     certificate_nodes=20,
     patience_seconds=60,
 )
+SERVICE_NETWORK_FLAG = f"--service-cluster-ip-range={SERVICE_NETWORKS}"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
@@ -454,13 +456,10 @@ def write_program(path: Path, line: str) -> Path:
     return path
 
 
-def write_drop_in(path: Path, arguments: str = '"$@"') -> Path:
+def write_drop_in(path: Path, arguments: str = '"$@"', own: str = SERVICE_NETWORK_FLAG) -> Path:
     """Our own all-in-one, which takes the reference's flags, as the program of --against."""
-    line = (
-        f"PYTHONPATH={ROOT} exec {sys.executable} -m services --bus=memory --talosconfig=$TALOSCONFIG "
-        f"--service-cluster-ip-range={SERVICE_NETWORKS} {arguments}"
-    )
-    return write_program(path, line)
+    line = f"{sys.executable} -m services --bus=memory --talosconfig=$TALOSCONFIG {own} {arguments}"
+    return write_program(path, f"PYTHONPATH={ROOT} exec {line}")
 
 
 def measuring_against(program: Path, stage: BenchCluster) -> Measurement:
@@ -509,6 +508,18 @@ async def test_a_file_that_is_no_program_is_named_with_the_reason(stage: BenchCl
     program.chmod(0o755)
     with pytest.raises(OtherControllerFailed, match=f"--against {program}: cannot start: Exec format error"):
         await check_other_controller(measuring_against(program, stage))
+
+
+async def test_another_controller_that_allocates_pod_cidrs_is_measured(stage: BenchCluster, tmp_path: Path):
+    # The bench gives the service networks together with the pod networks.
+    program = write_drop_in(tmp_path / "drop-in", own="--node-cidr-mask-size-ipv6=80")
+    measuring = measuring_against(program, stage)
+    wanted = msgspec.structs.replace(measuring.options, certificates=False, pod_cidrs=True)
+    run = await measure_burst(msgspec.structs.replace(measuring, options=wanted))
+    assert run.problems == ()
+    assert run.figures["never with pod CIDRs"] == 0
+    assert run.figures["all usable s"] > 0
+    await delete_claims(stage)
 
 
 async def killed_while_measured(program: Path, stage: BenchCluster) -> None:

@@ -191,7 +191,6 @@ def test_a_moved_machine_changes_only_its_external_address():
         (["--against", "nowhere"], "'nowhere' does not exist"),
         (["--against", __file__], f"{__file__}: not executable; run: chmod +x {__file__}"),
         (["steady", "--against", sys.executable], "requires one of the scenarios burst, single"),
-        (["burst", "--pod-cidrs", "--against", sys.executable], "leave one of them out"),
         (["--mode", "against-tuned"], "--mode against-tuned requires --against PROGRAM"),
     ],
 )
