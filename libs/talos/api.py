@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -173,20 +173,20 @@ class TalosApi:
 
     async def fetch_cluster_networks(self, *, deadline_seconds: float) -> MachineConfigNetworks:
         """Query a control plane for the pod and service networks. Raises MachineUnavailable."""
-        asking = asyncio.create_task(
+        return await _run_in_task(
             self._calls.query(
                 CONTROLLER_MANAGER, "", _now() + deadline_seconds, _read_single(read_cluster_networks)
             )
         )
-        await _cancel_on_first_error(asking)
-        return asking.result()
 
     async def list_member_names(self, *, deadline_seconds: float) -> frozenset[str]:
         """Query a control plane for the node names of all cluster members, which discovery reports.
 
         The result is empty if discovery is off. Raises MachineUnavailable.
         """
-        return await self._calls.query(MEMBERS, "", _now() + deadline_seconds, read_member_names)
+        return await _run_in_task(
+            self._calls.query(MEMBERS, "", _now() + deadline_seconds, read_member_names)
+        )
 
     def problem(self) -> str:
         """Return why Talos cannot be queried, now or soon, for readiness; "" without a problem."""
@@ -253,6 +253,13 @@ def _read_single(read: Callable[[bytes], T]) -> Callable[[list[bytes]], T]:
         return read(answers[0])
 
     return read_only_one
+
+
+async def _run_in_task(call: Coroutine[Any, Any, T]) -> T:
+    """Run a call in a task of its own: a cancellation at the very deadline of a call may be lost in it."""
+    task = asyncio.create_task(call)
+    await _cancel_on_first_error(task)
+    return task.result()
 
 
 async def _cancel_on_first_error(*tasks: asyncio.Task[Any]) -> None:

@@ -1,17 +1,33 @@
 """Calls and streams over one HTTP/2 connection to one Talos endpoint."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
 
-from libs.talos.connection import CallListener, Connection
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+from h2.exceptions import ProtocolError
+
+from libs.talos.connection import Connection
 from libs.talos.credentials import Credentials
-from libs.talos.grpc_response import MAX_MESSAGES, MAX_RESPONSE_BYTES, CallEnded
-from libs.talos.http2 import Stream, StreamLost
+from libs.talos.faults import Status
 from libs.talos.machine_events import WatchErrored
 from libs.talos.talosconfig import Endpoint
-from libs.talos.validation import InvalidResponse
+from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, InvalidResponse
 
-__all__ = ["CallEnded", "StreamLost", "TalosChannel"]
+WAIT_SECONDS: Final = 0.05  # flow control limits a machine that floods its watch
+
+
+class CallEnded(Exception):
+    """The server ended the call with a status other than OK."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.code, status.message)
+        self.status = status
+
+
+class StreamLost(Exception):
+    """The call ended with its connection (GOAWAY, reset, closed) without a response; it may be retried."""
 
 
 class TalosChannel:
@@ -55,35 +71,44 @@ class TalosChannel:
         self, path: str, request: bytes, headers: Mapping[str, str], *, deadline_seconds: float
     ) -> list[bytes]:
         """Return all messages. Raises CallEnded, StreamLost, TimeoutError, InvalidResponse."""
-        answers = _MessageCollector()
-        timed = {"grpc-timeout": _format_timeout(deadline_seconds), **headers}
-        call = self.start_stream(path, request, timed, answers)
-        try:
-            async with asyncio.timeout(deadline_seconds):
-                error = await answers.ended
-        finally:
-            call.cancel()
-        if error is not None:
-            raise error
-        return answers.messages
+        messages: list[bytes] = []
+        size = 0
+        with self._count_call(), _translate_errors():
+            async with self._connection.open_stream(path, headers, timeout=deadline_seconds) as stream:
+                await stream.send_message(request, end=True)
+                async for message in stream:
+                    size += len(message)
+                    if size > MAX_RESPONSE_BYTES or len(messages) >= MAX_MESSAGES:
+                        raise InvalidResponse(
+                            f"more than {MAX_RESPONSE_BYTES} bytes or {MAX_MESSAGES} messages"
+                        )
+                    messages.append(message)
+        return messages
 
-    def start_stream(
-        self, path: str, request: bytes, headers: Mapping[str, str], listener: CallListener
-    ) -> "ActiveCall":
-        """Start a call; pass each message to the listener until the end.
+    async def follow(
+        self, path: str, request: bytes, headers: Mapping[str, str], on_message: Callable[[bytes], bool]
+    ) -> None:
+        """Pass each message to `on_message` until the server ends the call.
 
-        It ends without an error, or with CallEnded, StreamLost, InvalidResponse or WatchErrored.
+        `on_message` returns whether the next message must wait. Raises CallEnded, StreamLost,
+        InvalidResponse, and WatchErrored if `on_message` does.
         """
-        self._calls += 1
-        call = ActiveCall(self, listener)
-        call.stream = self._connection.start(path, request, headers, call)
-        return call
+        with self._count_call(), _translate_errors():
+            async with self._connection.open_stream(path, headers, timeout=None) as stream:
+                await stream.send_message(request, end=True)
+                async for message in stream:
+                    if on_message(message):
+                        await asyncio.sleep(WAIT_SECONDS)
 
-    def on_call_ended(self) -> None:
-        """Handle the end or cancellation of a call."""
-        self._calls -= 1
-        if self._is_retired and not self._calls:
-            self._connection.close()
+    @contextmanager
+    def _count_call(self) -> Iterator[None]:
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if self._is_retired and not self._calls:
+                self._connection.close()
 
     def retire(self) -> None:
         """Close after the last call, because other credentials are in use now."""
@@ -107,66 +132,31 @@ class TalosChannel:
             self._connection.close()
 
 
-class ActiveCall:
-    """Connects a stream with its listener."""
-
-    __slots__ = ("_channel", "_listener", "stream")
-
-    def __init__(self, channel: TalosChannel, listener: CallListener) -> None:
-        self._channel: TalosChannel | None = channel
-        self._listener = listener
-        self.stream: Stream | None = None
-
-    def on_message(self, message: bytes) -> bool:
-        """See `CallListener`."""
-        return self._listener.on_message(message)
-
-    def on_end(self, error: Exception | None) -> None:
-        """See `CallListener`."""
-        self._listener.on_end(_translate_error(error))
-        self._detach()
-
-    def cancel(self) -> None:
-        """Cancel the call. It has no effect after the end or a second time."""
-        if self.stream is not None:
-            self.stream.cancel()
-        self._detach()
-
-    def _detach(self) -> None:
-        channel, self._channel, self.stream = self._channel, None, None
-        if channel is not None:
-            channel.on_call_ended()
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled_before = task.cancelling()
+    try:
+        yield
+    except Exception as error:
+        # grpclib wakes the task of a lost call by cancelling it, and a second time at the deadline. Left
+        # counted, this would make an `asyncio.timeout` around the call raise CancelledError.
+        for _ in range(2 if isinstance(error, TimeoutError) else 1):
+            if task.cancelling() > cancelled_before:
+                task.uncancel()
+        if task.cancelling() > cancelled_before:  # the caller cancelled the call at the same moment
+            raise asyncio.CancelledError from error
+        raise _translate_error(error) from error
 
 
-class _MessageCollector:
-    """All messages of one call."""
-
-    __slots__ = ("_size", "ended", "messages")
-
-    def __init__(self) -> None:
-        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self.messages: list[bytes] = []
-        self._size = 0
-
-    def on_message(self, message: bytes) -> bool:
-        self._size += len(message)
-        if self._size > MAX_RESPONSE_BYTES or len(self.messages) >= MAX_MESSAGES:
-            raise InvalidResponse(f"more than {MAX_RESPONSE_BYTES} bytes or {MAX_MESSAGES} messages")
-        self.messages.append(message)
-        return False
-
-    def on_end(self, error: Exception | None) -> None:
-        if not self.ended.done():
-            self.ended.set_result(error)
-
-
-def _format_timeout(seconds: float) -> str:
-    """Return the timeout in gRPC's format, with at most 8 digits."""
-    return f"{min(99_999_999, max(1, int(seconds * 1000)))}m"
-
-
-def _translate_error(error: Exception | None) -> Exception | None:
-    if error is None or isinstance(error, CallEnded | StreamLost | InvalidResponse | WatchErrored):
-        return error
-    # Hostile frames and headers may lead to any other error.
-    return InvalidResponse(f"an answer that is not gRPC: {type(error).__name__}: {error}")
+def _translate_error(error: Exception) -> Exception:
+    match error:
+        case GRPCError():
+            return CallEnded(Status(error.status.value, error.message or ""))
+        case StreamTerminatedError() | ProtocolError() | ConnectionError():
+            return StreamLost(str(error))
+        case TimeoutError() | InvalidResponse() | WatchErrored():
+            return error
+        case _:  # hostile frames and headers may lead to any other error
+            return InvalidResponse(f"an answer that is not gRPC: {type(error).__name__}: {error}")

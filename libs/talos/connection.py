@@ -1,28 +1,20 @@
-"""The connection of a TalosChannel: TLS with the client certificate, and a handshake with a deadline."""
+"""The connection of a TalosChannel: grpclib's channel over TLS, and a handshake with a deadline."""
 
 import asyncio
 import ssl
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, cast
+
+from grpclib.client import Channel, Stream
+from grpclib.const import Cardinality
+from grpclib.encoding.base import CodecBase
 
 from libs.common.contract.machine import FaultKind
-from libs.talos import frames
+from libs.talos.bounded_protocol import BoundedProtocol
 from libs.talos.credentials import Credentials
-from libs.talos.grpc_response import GrpcResponse
-from libs.talos.http2 import Http2Connection, Stream, StreamLost
 from libs.talos.talosconfig import Endpoint
 
 _TLS_SHUTDOWN_SECONDS: Final = 1.0  # with asyncio's 30 s, the streams of a dead connection would wait
-
-
-class CallListener(Protocol):
-    """Receives a response."""
-
-    def on_message(self, message: bytes) -> bool:
-        """Receive a message; return whether the next one must wait. An exception ends the call."""
-
-    def on_end(self, error: Exception | None) -> None:
-        """Receive the end of the response. Called once, unless the stream is cancelled."""
 
 
 class ConnectionRejected(ConnectionError):
@@ -50,64 +42,84 @@ def classify_connection_error(error: OSError) -> tuple[FaultKind, str]:
             return "refused", str(error.strerror or error) or type(error).__name__
 
 
-class Connection:
-    """One connection at a time to one endpoint, with its client certificate."""
+class _Bytes(CodecBase):
+    """Messages stay bytes: pure code decodes them."""
+
+    __content_subtype__ = "proto"
+
+    def encode(self, message: bytes, message_type: type[bytes]) -> bytes:
+        return message
+
+    def decode(self, data: bytes, message_type: type[bytes]) -> bytes:
+        return data
+
+
+class Connection(Channel):
+    """One connection at a time to one endpoint, with its client certificate.
+
+    grpclib connects in the first call. Here the session connects before a call, and chooses another endpoint
+    if that fails.
+    """
 
     def __init__(self, endpoint: Endpoint, credentials: Credentials, connect_seconds: float) -> None:
+        super().__init__(endpoint.host, endpoint.port, codec=_Bytes(), ssl=credentials.tls)
         self._endpoint = endpoint
         self._tls = credentials.tls
         self._connect_seconds = connect_seconds
-        self._http: Http2Connection | None = None
+        self._current: BoundedProtocol | None = None
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection."""
-        return self._http is not None and not self._http.is_closing
+        return self._current is not None and not self._current.is_closing
 
     async def connect(self) -> None:
         """Make a connection. Raises OSError."""
-        host, port = self._endpoint.host, self._endpoint.port
-        authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         async with asyncio.timeout(self._connect_seconds):
-            transport, http = await asyncio.get_running_loop().create_connection(
-                lambda: Http2Connection(authority),
-                host,
-                port,
+            transport, protocol = await asyncio.get_running_loop().create_connection(
+                BoundedProtocol,
+                self._endpoint.host,
+                self._endpoint.port,
                 ssl=self._tls,
                 ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS,
             )
             try:
-                await http.settled.wait()
+                await protocol.settled.wait()
             except BaseException:
                 transport.abort()
                 raise
-        if not http.has_received:
-            raise ConnectionRejected(str(http.loss or ""))
-        if http.is_closing:
-            raise ConnectionAbortedError(http.why_closed)
-        self._http = http
+        if not protocol.has_received:
+            raise ConnectionRejected(str(protocol.loss or ""))
+        if protocol.is_closing:
+            raise ConnectionAbortedError(protocol.why_closed)
+        self._current = protocol
 
-    def start(
-        self, path: str, request: bytes, headers: Mapping[str, str], call: CallListener
-    ) -> Stream | None:
-        """Start a call; return None if the connection is lost, after ending the call."""
-        http = self._http
-        if http is None or http.is_closing:
-            call.on_end(StreamLost("connection lost"))
-            return None
-        block = frames.encode_request_headers(http.authority, path, headers)
-        body = b"\0" + len(request).to_bytes(4, "big") + request
-        stream = Stream(block, body, GrpcResponse(call.on_message), call.on_end)
-        http.start(stream)
-        return stream
+    async def __connect__(self) -> BoundedProtocol:
+        """Return the connection to grpclib. Raises ConnectionError."""
+        if self._current is None or self._current.is_closing:
+            raise ConnectionAbortedError("connection lost")
+        return self._current
+
+    def open_stream(
+        self, path: str, headers: Mapping[str, str], *, timeout: float | None
+    ) -> Stream[bytes, bytes]:
+        """Return a call with any number of responses, before it is sent."""
+        return self.request(
+            path,
+            Cardinality.UNARY_STREAM,
+            bytes,
+            bytes,
+            timeout=timeout,
+            metadata=cast("dict[str, str | bytes]", headers),
+        )
 
     def close(self) -> None:
-        """Close; calls under way end with StreamLost."""
-        if self._http is not None:
-            self._http.close("closed on our side")
+        """Close; calls under way end with StreamTerminatedError."""
+        if self._current is not None:
+            self._current.close("closed on our side")
 
     async def close_and_wait(self) -> None:
         """Close, and return once the socket is closed."""
         self.close()
-        if self._http is not None:
-            await self._http.lost.wait()
+        if self._current is not None:
+            await self._current.lost.wait()

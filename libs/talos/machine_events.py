@@ -7,7 +7,6 @@ import msgspec
 
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
 from libs.talos.cosi_messages import Event, Resource, decode_events
-from libs.talos.grpc_response import MAX_MESSAGES, MAX_RESPONSE_BYTES
 from libs.talos.lifecycle_reading import decode_stage, read_stage_resource
 from libs.talos.machine_reading import (
     MAX_ADDRESSES,
@@ -18,7 +17,7 @@ from libs.talos.machine_reading import (
 from libs.talos.proto.generated.cosi.resource import EventType
 from libs.talos.proto.strict import Malformed
 from libs.talos.resources import MACHINE_STATUS, NODENAME, PLATFORM_METADATA, ResourceRef
-from libs.talos.validation import MAX_TEXT_CHARS, InvalidResponse
+from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, MAX_TEXT_CHARS, InvalidResponse
 
 MAX_EVENTS: Final = 1024
 _STATE_EVENTS: Final = frozenset({EventType.CREATED, EventType.UPDATED, EventType.DESTROYED})
@@ -49,10 +48,10 @@ class WatchSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 class WatchOpening:
     """The beginning of one watch: an empty message, the current state, then changes."""
 
-    __slots__ = ("_asked", "_found", "_is_open", "_messages", "_read", "_size")
+    __slots__ = ("_found", "_is_open", "_messages", "_read", "_size", "ref")
 
     def __init__(self, ref: ResourceRef) -> None:
-        self._asked = ref
+        self.ref = ref
         self._read = decode_stage if ref == MACHINE_STATUS else _identity  # the readiness in it changes often
         self._is_open = False
         self._found: list[Resource] = []
@@ -99,14 +98,14 @@ class WatchOpening:
 
     def _begin(self, event: Event) -> None:
         if event.kind not in _STATE_EVENTS:
-            self._is_open = event.kind == EventType.BOOTSTRAPPED and not self._asked.id
+            self._is_open = event.kind == EventType.BOOTSTRAPPED and not self.ref.id
             return
         if event.kind != EventType.DESTROYED and event.resource is not None:
             self._found.append(event.resource)
-        if self._asked.id:
+        if self.ref.id:
             self._is_open = True
         elif len(self._found) > MAX_ADDRESSES:
-            raise InvalidResponse(f"more than {MAX_ADDRESSES} of {self._asked.step}")
+            raise InvalidResponse(f"more than {MAX_ADDRESSES} of {self.ref.step}")
 
 
 def build_snapshot(openings: dict[ResourceRef, WatchOpening]) -> WatchSnapshot:

@@ -1,13 +1,13 @@
 """COSI watches on one machine: its state when they open, and then whether it has changed."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from types import TracebackType
 from typing import NoReturn, Self
 
 from libs.common.contract.machine import FaultKind, MachineFault
-from libs.talos.channel import ActiveCall, CallEnded, StreamLost, TalosChannel
+from libs.talos.channel import CallEnded, StreamLost, TalosChannel
 from libs.talos.faults import translate_status
 from libs.talos.machine_events import (
     WatchErrored,
@@ -29,8 +29,9 @@ class MachineWatch:
         self._resources = resources
         self._has_changed = False
         self._wakeup = WaiterEvent()
+        self._openings: dict[ResourceRef, WatchOpening] = {}
         self._ended: list[tuple[ResourceRef, Exception | None]] = []
-        self._watches: list[_Watch] = []
+        self._streams: list[asyncio.Task[None]] = []
         self._endpoint = ""
 
     async def __aenter__(self) -> Self:
@@ -39,8 +40,9 @@ class MachineWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for watch in self._watches:
-            watch.cancel()
+        for stream in self._streams:
+            stream.cancel()
+        await asyncio.gather(*self._streams, return_exceptions=True)
 
     async def open(self, channel: TalosChannel, headers: dict[str, str], *, deadline: float) -> WatchSnapshot:
         """Open the watches; return the current state. All later changes are reported.
@@ -48,10 +50,11 @@ class MachineWatch:
         Raises MachineUnavailable.
         """
         self._endpoint = f"{channel.endpoint} for {self._machine}"
-        for asked in self._resources:
-            self._watches.append(_Watch(asked, self._on_message, self._on_end))
-        for watch in self._watches:
-            watch.begin(channel, headers)
+        self._openings = {asked: WatchOpening(asked) for asked in self._resources}
+        self._streams = [
+            asyncio.create_task(self._follow(channel, headers, opening), name=f"watch {asked.step}")
+            for asked, opening in self._openings.items()
+        ]
         try:
             async with asyncio.timeout_at(deadline):
                 while self._list_unopened() and not self._has_ended():
@@ -61,12 +64,13 @@ class MachineWatch:
         if unopened := self._list_unopened():
             self._unavailable("internal", unopened[0], "the watch ended at once", None)
         try:
-            return build_snapshot({watch.asked: watch.opening for watch in self._watches})
+            return build_snapshot(self._openings)
         except InvalidResponse as error:
             self._unavailable("invalid", self._resources[0], str(error), error)
         finally:
-            for watch in self._watches:
-                watch.opening.release()
+            for opening in self._openings.values():
+                opening.release()
+            self._openings = {}
 
     async def wait_for_change(self, read_deadline_seconds: float) -> bool:
         """Return True after a change since the last call, False if a watch has ended or all are silent.
@@ -85,7 +89,7 @@ class MachineWatch:
         return True
 
     def _list_unopened(self) -> list[ResourceRef]:
-        return [watch.asked for watch in self._watches if not watch.opening.is_open]
+        return [asked for asked, opening in self._openings.items() if not opening.is_open]
 
     def _has_ended(self) -> bool:
         """Return whether a watch has ended. Raises MachineUnavailable if it ended with a reason."""
@@ -114,48 +118,22 @@ class MachineWatch:
         await self._wakeup.wait()
         self._wakeup.clear()
 
-    def _on_message(self, has_changed: bool) -> None:
-        self._has_changed = self._has_changed or has_changed
+    async def _follow(self, channel: TalosChannel, headers: dict[str, str], opening: WatchOpening) -> None:
+        def on_message(message: bytes) -> bool:
+            was_open = opening.is_open
+            if opening.apply(message):
+                self._has_changed = True
+            if opening.is_open:
+                self._wakeup.set()
+            return was_open
+
+        error: Exception | None = None
+        try:
+            await channel.follow(WATCH, _request(opening.ref), headers, on_message)
+        except (CallEnded, StreamLost, InvalidResponse, WatchErrored) as ended:
+            error = ended
+        self._ended.append((opening.ref, error))
         self._wakeup.set()
-
-    def _on_end(self, ref: ResourceRef, error: Exception | None) -> None:
-        self._ended.append((ref, error))
-        self._wakeup.set()
-
-
-class _Watch:
-    """One watch."""
-
-    __slots__ = ("_call", "_on_end", "_on_message", "asked", "opening")
-
-    def __init__(
-        self,
-        ref: ResourceRef,
-        heard: Callable[[bool], None],
-        end: Callable[[ResourceRef, Exception | None], None],
-    ) -> None:
-        self.asked = ref
-        self.opening = WatchOpening(ref)
-        self._on_message = heard
-        self._on_end = end
-        self._call: ActiveCall | None = None
-
-    def begin(self, channel: TalosChannel, headers: dict[str, str]) -> None:
-        self._call = channel.start_stream(WATCH, _request(self.asked), headers, self)
-
-    def cancel(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
-
-    def on_message(self, message: bytes) -> bool:
-        was_open = self.opening.is_open
-        changes = self.opening.apply(message)
-        if self.opening.is_open:
-            self._on_message(changes > 0)
-        return was_open
-
-    def on_end(self, error: Exception | None) -> None:
-        self._on_end(self.asked, error)
 
 
 @cache

@@ -7,6 +7,12 @@ from libs.talos.proto.strict import Malformed
 from libs.talos.resources import ResourceRef
 
 MAX_TEXT_CHARS: Final = 1024
+MAX_MESSAGE_BYTES: Final = 64 * 1024
+MAX_BUFFERED_BYTES: Final = (
+    128 * 1024
+)  # unread, per response: a message of maximum size fits, after other data
+MAX_RESPONSE_BYTES: Final = 512 * 1024  # all messages of one call, or of the beginning of a watch
+MAX_MESSAGES: Final = 2048
 
 
 class InvalidResponse(Exception):

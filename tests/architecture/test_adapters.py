@@ -11,9 +11,9 @@ ADAPTERS = {
     "nats": r"libs\.common\.bus\.nats\.\w+",
     "nkeys": r"libs\.common\.bus\.nats\.(nats_access|nkeys)",
     "aiohttp": r"libs\.common\.(kube\.\w+|service\.health)|libs\.testbed\..+",  # health is a server
-    "grpclib": r"libs\.testbed\.sim_machines\.(talos_service|connection)",
-    "hpack": r"libs\.talos\.http2",
-    "h2": r"libs\.testbed\.sim_machines\.connection",
+    "grpclib": r"libs\.talos\.(bounded_protocol|channel|connection)"
+    r"|libs\.testbed\.sim_machines\.(talos_service|connection)",
+    "h2": r"libs\.talos\.(bounded_protocol|channel)|libs\.testbed\.sim_machines\.connection",
     "betterproto2": r"libs\.talos\..+",
     "opentelemetry": r"libs\.common\.observability\.(telemetry|tracing)",
     "re2": r"libs\.gotemplate\.regular_expressions|libs\.common\.cloud_config\.patterns",

@@ -1,4 +1,4 @@
-"""COSI over grpclib, down to the bytes: independent of the code under test, which has a client of its own."""
+"""COSI over plain grpclib, down to the bytes: independent of the code under test."""
 
 from __future__ import annotations
 

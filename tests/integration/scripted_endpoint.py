@@ -106,7 +106,7 @@ class ScriptedEndpoint:
         self.settings: dict[int, int] = {}  # said to the next connections
         self.connections = 0
         self.pings_answered = 0
-        self.told: dict[int, int] = {}  # the client's settings
+        self.told: dict[int, int] = {}  # the client's settings that are not HTTP/2's defaults
         self.requests: list[Request] = []
         self.address = ""
 
@@ -194,9 +194,9 @@ class _Connection(asyncio.Protocol):
             case StreamReset():
                 self._requests.pop(event.stream_id, None)
             case RemoteSettingsChanged():
-                self._endpoint.told.update(
-                    {key: one.new_value for key, one in event.changed_settings.items()}
-                )
+                for key, one in event.changed_settings.items():
+                    if one.new_value != one.original_value:
+                        self._endpoint.told[key] = one.new_value
             case PingAckReceived():
                 self._endpoint.pings_answered += 1
             case ConnectionTerminated():

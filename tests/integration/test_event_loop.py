@@ -18,7 +18,7 @@ from libs.common.service.health import HealthServer
 from libs.common.service.listener import Limits
 from libs.common.service.readiness import Readiness
 from libs.common.service.serving_certificate import ServingCertificate
-from libs.talos.http2 import Http2Connection
+from libs.talos.bounded_protocol import BoundedProtocol
 from tests.integration.processes import a_process
 
 
@@ -39,7 +39,7 @@ def test_a_connection_to_a_machine_notices_a_dead_peer():
 async def _connects_with_keepalive() -> None:
     async with _listener() as port:
         loop = asyncio.get_running_loop()
-        transport, http = await loop.create_connection(lambda: Http2Connection("machine"), "127.0.0.1", port)
+        transport, http = await loop.create_connection(BoundedProtocol, "127.0.0.1", port)
         raw = transport.get_extra_info("socket")
         assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000

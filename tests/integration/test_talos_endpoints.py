@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hyperframe.frame import GoAwayFrame, SettingsFrame
 
-from libs.talos import frames
 from libs.talos.api import MachineUnavailable, TalosApi
 from libs.talos.credentials import CredentialStore
 from libs.testbed.child_process import allocate_port
@@ -167,7 +167,7 @@ async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: MachineFl
     ("greeting", "reason"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not HTTP/2"),
-        (frames.encode_settings({}) + frames.encode_frame(frames.GOAWAY, 0, 0, bytes(8)), "goes away"),
+        (SettingsFrame().serialize() + GoAwayFrame().serialize(), "goes away"),
     ],
     ids=["not HTTP/2", "on its way out"],
 )

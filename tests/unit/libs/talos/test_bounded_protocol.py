@@ -1,0 +1,325 @@
+"""What one server can do to our memory and to our other calls, frame by frame."""
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from grpclib.protocol import Stream
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived, StreamReset
+from h2.settings import SettingCodes
+from hyperframe.frame import DataFrame, PingFrame
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libs.talos.bounded_protocol import BoundedProtocol, _BoundedBuffer
+from libs.talos.channel import CallEnded, StreamLost, TalosChannel
+from libs.talos.credentials import Credentials
+from libs.talos.talosconfig import Endpoint
+from libs.talos.validation import MAX_MESSAGE_BYTES, InvalidResponse
+from tests.bus_actors import wait_until
+
+BEGIN = [(":status", "200"), ("content-type", "application/grpc")]
+OK = [("grpc-status", "0")]
+
+
+def prefixed(message: bytes) -> bytes:
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+class Server(asyncio.Transport):
+    """The client's transport, and the server behind it, which receives what is written at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = H2Configuration(client_side=False, header_encoding="utf-8", validate_outbound_headers=False)
+        self.http = H2Connection(config)
+        self.http.initiate_connection()
+        self.client = BoundedProtocol()
+        self.reads = True
+        self.unread = 0
+        self.writes = 0
+        self.closed = False
+        self.streams: list[int] = []
+        self.reset: list[int] = []
+        self.client.connection_made(self)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return SimpleNamespace(setsockopt=lambda *_: None, family=None)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes += 1
+        if not self.reads:
+            self.unread += len(data)
+            return
+        for event in self.http.receive_data(bytes(data)):
+            match event:
+                case RequestReceived():
+                    self.streams.append(event.stream_id)
+                case StreamReset():
+                    self.reset.append(event.stream_id)
+        self.send()
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def send(self, *raw: bytes) -> None:
+        """Pass what is due and these frames to the client."""
+        if data := self.http.data_to_send() + b"".join(raw):
+            self.client.data_received(data)
+
+    def answer(self, stream: int, *messages: bytes) -> None:
+        self.http.send_headers(stream, BEGIN)
+        for message in messages:
+            self.http.send_data(stream, prefixed(message))
+        self.http.send_headers(stream, OK, end_stream=True)
+        self.send()
+
+
+class Conversation:
+    """A channel over a connection to a server that does as it likes."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        credentials = cast(Credentials, SimpleNamespace(tls=None))
+        self.channel = TalosChannel(Endpoint("server", 50000), credentials, connect_seconds=1)
+        self.channel._connection._current = self.server.client
+
+    async def call(self, deadline_seconds: float = 30) -> "asyncio.Task[list[bytes]]":
+        """Start a call; return when the server has the request."""
+        before = len(self.server.streams)
+        call = self.channel.collect("/a/B", b"request", {"node": "n"}, deadline_seconds=deadline_seconds)
+        task = asyncio.create_task(call)
+        await wait_until(lambda: len(self.server.streams) > before)
+        return task
+
+
+async def test_the_frames_of_one_turn_are_written_together():
+    talk = Conversation()
+    for _ in range(5):  # the preface, and our acknowledgement of the server's settings
+        await asyncio.sleep(0)
+    before = talk.server.writes
+    calls = [
+        asyncio.create_task(talk.channel.collect("/a/B", b"r", {}, deadline_seconds=9)) for _ in range(9)
+    ]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(talk.server.streams) == 9
+    assert talk.server.writes == before + 1
+    for stream, call in zip(list(talk.server.streams), calls, strict=True):
+        talk.server.answer(stream, b"one", b"two")
+        assert await call == [b"one", b"two"]
+
+
+async def test_a_server_that_only_sends_and_never_reads_does_not_fill_our_memory():
+    talk = Conversation()
+    call = await talk.call()
+    talk.server.reads = False
+    ping = PingFrame(opaque_data=b"8 bytes.").serialize()
+    for _ in range(200):
+        if talk.server.closed:
+            break
+        talk.server.send(ping * 1000)
+        await asyncio.sleep(0)
+    assert talk.server.closed
+    assert talk.server.unread < 2 * 1024 * 1024
+    with pytest.raises(StreamLost, match="does not read"):
+        await call
+
+
+async def test_a_ping_of_another_size_is_no_http2():
+    talk = Conversation()
+    talk.server.send((16_000).to_bytes(3, "big") + b"\6\0\0\0\0\0" + bytes(16_000))
+    assert talk.server.closed
+    assert "not HTTP/2" in talk.server.client.why_closed
+
+
+@pytest.mark.parametrize("length", [1, 4], ids=["bytes", "small frames"])
+async def test_frames_that_nobody_reads_are_bounded_and_end_their_own_call_only(length: int):
+    talk = Conversation()
+    flooded, honest = await talk.call(), await talk.call()
+    stream, other = talk.server.streams
+    talk.server.http.send_headers(stream, BEGIN)
+    talk.server.send(DataFrame(stream, b"\0" * length).serialize() * 20_000)
+    assert not talk.server.closed
+    with pytest.raises((StreamLost, InvalidResponse)):
+        await flooded
+    talk.server.answer(other, b"fine")
+    assert await honest == [b"fine"]
+
+
+async def test_empty_frames_are_not_the_end_of_a_response():
+    talk = Conversation()
+    call = await talk.call()
+    (stream,) = talk.server.streams
+    talk.server.http.send_headers(stream, BEGIN)
+    talk.server.send(DataFrame(stream).serialize() * 10_000)
+    padded = DataFrame(stream, pad_length=200, flags=["PADDED"]).serialize()
+    talk.server.send(padded * 100)
+    talk.server.http.send_data(stream, prefixed(b"message"))
+    talk.server.http.send_headers(stream, OK, end_stream=True)
+    talk.server.send()
+    assert await call == [b"message"]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [b"\1\0\0\0\1a", b"\0\xff\xff\xff\xff", b"\0" + (MAX_MESSAGE_BYTES + 1).to_bytes(4, "big")],
+    ids=["compressed", "4 GB", "one byte too long"],
+)
+async def test_a_message_that_is_too_large_or_compressed_is_invalid_by_its_prefix(prefix: bytes):
+    talk = Conversation()
+    call = await talk.call()
+    (stream,) = talk.server.streams
+    talk.server.http.send_headers(stream, BEGIN)
+    talk.server.http.send_data(stream, prefix)
+    talk.server.send()
+    with pytest.raises(InvalidResponse):
+        await call
+    await asyncio.sleep(0)
+    assert talk.server.reset == [stream]
+
+
+@pytest.mark.parametrize(
+    ("headers", "code", "text"),
+    [
+        ([(":status", "503")], 14, "Received :status = '503'"),
+        ([(":status", "302")], 2, "Received :status = '302'"),
+        ([(":status", "200")], 2, "Missing content-type"),
+        ([(":status", "200"), ("content-type", "text/html")], 2, "Invalid content-type"),
+        (BEGIN, 2, "Missing grpc-status"),
+        ([*BEGIN, ("grpc-status", "17")], 2, "Invalid grpc-status"),
+        ([*BEGIN, ("grpc-status", "9" * 5000)], 2, "Invalid grpc-status"),
+        ([*BEGIN, ("grpc-status", "5"), ("grpc-message", "no%20such %C3%A4")], 5, "no such ä"),
+    ],
+)
+async def test_a_status_has_the_meaning_of_grpc(headers: list[tuple[str, str]], code: int, text: str):
+    talk = Conversation()
+    call = await talk.call()
+    talk.server.http.send_headers(talk.server.streams[0], headers, end_stream=True)
+    talk.server.send()
+    with pytest.raises(CallEnded) as ended:
+        await call
+    assert ended.value.status.code == code
+    assert text in ended.value.status.message
+
+
+async def test_a_response_that_ends_without_trailers_has_no_status():
+    talk = Conversation()
+    call = await talk.call()
+    (stream,) = talk.server.streams
+    talk.server.http.send_headers(stream, BEGIN)
+    talk.server.http.send_data(stream, prefixed(b"message"), end_stream=True)
+    talk.server.send()
+    with pytest.raises(CallEnded, match="Missing grpc-status"):
+        await call
+
+
+async def test_frames_that_a_client_need_not_know_are_ignored():
+    talk = Conversation()
+    call = await talk.call()
+    (stream,) = talk.server.streams
+    talk.server.http.send_headers(stream, [(":status", "103")])
+    talk.server.send((6).to_bytes(3, "big") + b"\x0b\0\0\0\0\0" + b"grease")
+    talk.server.answer(stream, b"message")
+    assert await call == [b"message"]
+
+
+@pytest.mark.parametrize("late", ["data", "headers", "reset", "window"])
+async def test_a_late_frame_of_a_call_that_was_cancelled_harms_no_other(late: str):
+    talk = Conversation()
+    cancelled, other = await talk.call(), await talk.call()
+    stream, living = talk.server.streams
+    # The server has sent this before it received the reset.
+    match late:
+        case "data":
+            talk.server.http.send_headers(stream, BEGIN)
+            talk.server.http.send_data(stream, bytes(100))
+        case "headers":
+            talk.server.http.send_headers(stream, BEGIN)
+        case "reset":
+            talk.server.http.reset_stream(stream)
+        case "window":
+            talk.server.http.increment_flow_control_window(5, stream)
+    frames = talk.server.http.data_to_send()
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    talk.server.client.data_received(frames)
+    talk.server.answer(living, b"fine")
+    assert await other == [b"fine"]
+    assert not talk.server.closed
+
+
+async def test_a_lost_call_leaves_no_cancellation_to_its_task():
+    talk = Conversation()
+
+    async def call_twice() -> None:
+        async with asyncio.timeout(0.5):
+            with pytest.raises(StreamLost):
+                await talk.channel.collect("/a/B", b"r", {}, deadline_seconds=9)
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(call_twice())
+    await wait_until(lambda: bool(talk.server.streams))
+    talk.server.http.reset_stream(talk.server.streams[0])
+    talk.server.send()
+    with pytest.raises(TimeoutError):
+        await task
+
+
+async def test_a_deadline_that_server_and_client_notice_together_is_a_timeout():
+    talk = Conversation()
+    call = await talk.call(deadline_seconds=0.05)
+    begun = datetime.now(UTC)
+    while (datetime.now(UTC) - begun).total_seconds() < 0.06:
+        pass  # the timer is due, and the reset comes in the same turn
+    talk.server.http.reset_stream(talk.server.streams[0])
+    talk.server.send()
+    with pytest.raises((TimeoutError, StreamLost)):
+        await call
+
+
+async def test_no_more_streams_are_open_than_the_server_allows_and_ended_ones_make_room():
+    talk = Conversation()
+    talk.server.http.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: 3})
+    talk.server.send()
+    calls = [
+        asyncio.create_task(talk.channel.collect("/a/B", b"r", {}, deadline_seconds=9)) for _ in range(300)
+    ]
+
+    def has_streams(count: int) -> bool:
+        return len(talk.server.streams) >= count
+
+    for done in range(300):
+        await wait_until(partial(has_streams, done + 1))
+        assert len(talk.server.streams) - done <= 3
+        talk.server.answer(talk.server.streams[done], b"x")
+        await asyncio.sleep(0)
+    assert await asyncio.gather(*calls) == [[b"x"]] * 300
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=60), st.integers(0, 400))
+@settings(max_examples=100, deadline=None)
+def test_each_byte_is_acknowledged_once(frames: list[tuple[int, int]], read: int):
+    asyncio.run(_read_some(frames, read))
+
+
+async def _read_some(frames: list[tuple[int, int]], read: int) -> None:
+    acknowledged: list[int] = []
+    buffer = _BoundedBuffer(cast(Stream, None), acknowledged.append)
+    for size, padding in frames:
+        buffer.add(bytes(size), size + padding)
+    available = sum(size for size, _ in frames)
+    await buffer.read(min(read, available))
+    assert sum(acknowledged) + buffer.unacked_size() == sum(size + padding for size, padding in frames)
