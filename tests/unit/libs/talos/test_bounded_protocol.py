@@ -110,7 +110,7 @@ async def test_the_frames_of_one_turn_are_written_together():
         await asyncio.sleep(0)
     before = talk.server.writes
     calls = [
-        asyncio.create_task(talk.channel.collect("/a/B", b"r", {}, deadline_seconds=9)) for _ in range(9)
+        asyncio.create_task(talk.channel.collect("/a/B", b"r", {}, deadline_seconds=90)) for _ in range(9)
     ]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -267,7 +267,7 @@ async def test_a_lost_call_leaves_no_cancellation_to_its_task():
     async def call_twice() -> None:
         async with asyncio.timeout(0.5):
             with pytest.raises(StreamLost):
-                await talk.channel.collect("/a/B", b"r", {}, deadline_seconds=9)
+                await talk.channel.collect("/a/B", b"r", {}, deadline_seconds=90)
             await asyncio.Event().wait()
 
     task = asyncio.create_task(call_twice())
@@ -295,18 +295,18 @@ async def test_no_more_streams_are_open_than_the_server_allows_and_ended_ones_ma
     talk.server.http.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: 3})
     talk.server.send()
     calls = [
-        asyncio.create_task(talk.channel.collect("/a/B", b"r", {}, deadline_seconds=9)) for _ in range(300)
+        asyncio.create_task(talk.channel.collect("/a/B", b"r", {}, deadline_seconds=90)) for _ in range(150)
     ]
 
     def has_streams(count: int) -> bool:
         return len(talk.server.streams) >= count
 
-    for done in range(300):
+    for done in range(150):
         await wait_until(partial(has_streams, done + 1))
         assert len(talk.server.streams) - done <= 3
         talk.server.answer(talk.server.streams[done], b"x")
         await asyncio.sleep(0)
-    assert await asyncio.gather(*calls) == [[b"x"]] * 300
+    assert await asyncio.gather(*calls) == [[b"x"]] * 150
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=60), st.integers(0, 400))
