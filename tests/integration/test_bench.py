@@ -34,7 +34,8 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
-from libs.testbed.service_processes import ROOT, SERVICE_NETWORKS
+from libs.testbed.service_processes import SERVICE_NETWORKS
+from libs.testbed.service_start import ROOT
 from tests.bus_actors import run_during, wait_until
 
 SMALL = BenchOptions(
