@@ -73,10 +73,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Five for two cores: a worker waits for its servers more than half of the time.
 
-    `--numprocesses=logical` is for tests without servers: a worker more only collects once more.
+    `--numprocesses=logical` is for tests without servers, which wait less: two per core, and one collection
+    of all tests less.
     """
     cores = os.cpu_count() or 1
-    return cores if config.option.numprocesses == "logical" else min(cores * 5 // 2, _MOST_WORKERS)
+    wanted = cores * 2 if config.option.numprocesses == "logical" else cores * 5 // 2
+    return min(wanted, _MOST_WORKERS)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServers:
