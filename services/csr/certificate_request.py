@@ -7,6 +7,7 @@ read differently.
 import base64
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
@@ -48,6 +49,8 @@ class MalformedRequest(msgspec.Struct, frozen=True):
     reason: str
 
 
+# csr evaluates each request twice, the second time before it writes. 8 MB if all are of the largest size.
+@lru_cache(maxsize=256)
 def parse_request(pem: bytes) -> CertificateRequest | MalformedRequest:
     """Parse the request in these PEM bytes."""
     return parse_with(_parse_der, pem)
