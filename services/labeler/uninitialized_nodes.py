@@ -8,6 +8,7 @@ import msgspec
 
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.node import Node
+from libs.common.contract.planned_fields import has_same_planned_fields
 from services.labeler.blocker import Blocker, block_on_failed_write, block_on_missing_facts
 from services.labeler.plan import (
     ClusterConfig,
@@ -173,17 +174,28 @@ def find_blocker_cached(
         blocker = find_blocker(
             node, enriched, config, waited_seconds=at - waiting_node.since, failed_write=failed
         )  # with an event about its machine, the waiting time does not count
-        last = waiting_node.last_evaluation = BlockerEvaluation(
+        last = BlockerEvaluation(
             node=node, enriched=enriched, failed_write=failed, config=config, blocker=blocker
         )
+    elif last.node is not node or last.enriched is not enriched:
+        last = msgspec.structs.replace(last, node=node, enriched=enriched)  # the next comparison is quick
+    waiting_node.last_evaluation = last
     return last.blocker
 
 
 def _is_unchanged(
     last: BlockerEvaluation, node: Node, enriched: Event, config: ClusterConfig, failed_write: str
 ) -> bool:
-    same_events = last.node is node and last.enriched is enriched and last.failed_write == failed_write
-    return same_events and last.config is config
+    same_report = last.enriched is enriched or _reports_same_facts(last.enriched, enriched)
+    same_input = same_report and last.failed_write == failed_write and last.config is config
+    return same_input and has_same_planned_fields(last.node, node)
+
+
+def _reports_same_facts(one: Event, other: Event) -> bool:
+    """Return whether both report the same query of the machine: the settling period counts to its time."""
+    if not isinstance(one, NodeEnriched) or not isinstance(other, NodeEnriched):
+        return False
+    return (one.node.uid, one.verified_by) == (other.node.uid, other.verified_by) and one.facts == other.facts
 
 
 def find_shared_blocker(reasons: Mapping[str, str], waiting_count: int) -> SharedBlocker | None:

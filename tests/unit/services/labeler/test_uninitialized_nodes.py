@@ -1,5 +1,6 @@
 """The blocker of a waiting Node: one per cause, and one report for a shared cause."""
 
+from collections.abc import Callable, Mapping
 from typing import get_args
 
 import msgspec
@@ -181,7 +182,15 @@ def test_a_node_that_kubernetes_does_not_let_us_write_says_so():
     assert "403 Forbidden: no" in found.message
 
 
-CHANGES = ("refuse", "take", "fault", "facts", "other", "nothing", "ip", "rules")
+READY = NodeCondition(type="Ready", status="True")
+REPORTS: Mapping[str, Callable[[], NodeEnriched | NodeUnreachable | None]] = {
+    "fault": make_unreachable,
+    "facts": lambda: make_node_enriched(make_node(), make_facts()),
+    "region": lambda: make_node_enriched(make_node(), make_facts(region="x")),
+    "other": lambda: make_node_enriched(make_node(uid="uid-2"), make_facts()),
+    "nothing": lambda: None,
+}
+CHANGES = (*REPORTS, "refuse", "take", "ip", "ready", "rules")
 
 
 @given(st.lists(st.sampled_from(CHANGES), max_size=8))
@@ -196,20 +205,29 @@ def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(chang
                 waiting.failed_write = f"403 at {at}"
             case "take":
                 waiting.failed_write = ""
-            case "fault":
-                event = make_unreachable()
-            case "facts":
-                event = make_node_enriched(make_node(), make_facts())
-            case "other":
-                event = make_node_enriched(make_node(uid="uid-2"), make_facts())
-            case "nothing":
-                event = None
             case "ip":
                 node = make_node(ip="127.0.0.1")
+            case "ready":
+                status = msgspec.structs.replace(node.status, conditions=(READY,))
+                node = msgspec.structs.replace(node, status=status)
             case "rules":
                 config = ClusterConfig(prefer_ipv6=not config.prefer_ipv6)
+            case _:
+                event = REPORTS[change]()
         computed = find_blocker(node, event, config, waited_seconds=at, failed_write=waiting.failed_write)
         assert find_blocker_cached(waiting, node, event, config, at=at) == computed
+
+
+def test_a_change_of_fields_that_no_service_plans_from_is_not_evaluated_again():
+    waiting, event = UninitializedNode(uid="uid-1", since=0.0), make_node_enriched(make_node(), make_facts())
+    config, first = ClusterConfig(), make_node(ip="127.0.0.1")
+    blocked = find_blocker_cached(waiting, first, event, config, at=60.0)
+    assert blocked is not None
+    ready = make_node(ip="127.0.0.1", conditions=(READY,), resource_version="101")
+    again = make_node_enriched(ready, make_facts(), observed_sequence=9)
+    assert find_blocker_cached(waiting, ready, again, config, at=61.0) is blocked
+    moved = make_node(ip="127.0.0.2", resource_version="102")
+    assert find_blocker_cached(waiting, moved, again, config, at=62.0) is not blocked
 
 
 def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():
