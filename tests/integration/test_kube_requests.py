@@ -434,9 +434,12 @@ async def test_a_plugins_token_that_has_expired_or_is_refused_is_asked_for_again
     ("status", "shell", "complaint"),
     [
         ("{}", "", "printed no token and no certificate"),
-        ("{}", "echo not logged in >&2; exit 3", "ended with status 3: not logged in"),
-        ("7", "", "printed no ExecCredential"),
-        ("{}", "echo nonsense; exit 0", "printed no ExecCredential"),
+        ("{}", "echo not logged in >&2; exit 3", "login failed: .* returned 3. not logged in"),
+        ("{}", r"printf 'gr\374n' >&2; exit 3", "login failed: .* returned 3. gr.n"),
+        ("{}", "kill -9 $$", "login failed: .* returned 137"),
+        ("7", "", "login failed: Expected `object`, got `int`"),
+        ("{}", "echo 7; exit 0", "login failed: "),
+        ("{}", "echo nonsense; exit 0", "login failed: .*decode"),
     ],
 )
 async def test_a_plugin_that_fails_is_named_with_what_it_said(
@@ -452,7 +455,7 @@ async def test_a_plugin_that_is_not_installed_comes_with_its_hint(server: Loopba
     user = a_plugin(tmp_path, "{}")
     (tmp_path / "login").unlink()
     async with open_api(server.url, tmp_path, user) as api:
-        with pytest.raises(Unauthorized, match=r"cannot run .*login: No such file.*get it from the shop"):
+        with pytest.raises(Unauthorized, match=r"cannot run .*login: no such program.*get it from the shop"):
             await api.get_node("web-1")
 
 

@@ -9,8 +9,13 @@ from typing import Final
 
 import msgspec
 
-from libs.common.kube.exec_plugin import ExecCredential, run_plugin
-from libs.common.kube.kube_config import CredentialSource, ExecPlugin, KubeConfig, KubeConfigError
+from libs.common.kube.kube_config import (
+    CredentialSource,
+    ExecCredential,
+    ExecPlugin,
+    KubeConfig,
+    KubeConfigError,
+)
 from libs.common.kube.tls import tls_context
 
 CHECK_SECONDS: Final = 10.0  # between checks of the files; a 401 checks at once
@@ -37,10 +42,18 @@ class Credentials:
         self._seen: _Seen = ()
         self._given: ExecCredential | None = None
         self._running: asyncio.Task[ExecCredential] | None = None
-        self.problem = ""
+        self._problem = ""
         self.headers: dict[str, str] = {}
         self.tls: ssl.SSLContext | None = None
         self._load()
+
+    @property
+    def problem(self) -> str:
+        """Why the credentials may be out of date, "" if nothing is known."""
+        token = self._config.token
+        if not self._problem and token and token.expires_at and self._now() >= token.expires_at:
+            return f"{token.field} has expired: any command of kubectl renews it, then start again"
+        return self._problem
 
     async def refresh(self, clock: float) -> None:
         """Renew what has changed or is about to expire; `clock` is monotonic, in seconds.
@@ -54,7 +67,7 @@ class Credentials:
             try:
                 await self._run(self._config.exec_plugin)
             except KubeConfigError as error:
-                self.problem = str(error)
+                self._problem = str(error)
                 if self._expiring(timedelta()):
                     raise
 
@@ -78,13 +91,16 @@ class Credentials:
         try:
             self._load()
         except KubeConfigError as error:
-            self.problem = str(error)
+            self._problem = str(error)
             return False
         return True
 
     async def _run(self, plugin: ExecPlugin) -> None:
         # All waiting requests share one run; a request that gives up does not cancel it.
         if self._running is None or self._running.done():
+            # Imported here: a pod has no plugin and does not load the library that runs them.
+            from libs.common.kube.exec_plugin import run_plugin  # noqa: PLC0415
+
             self._running = asyncio.create_task(run_plugin(plugin))
         given = await asyncio.shield(self._running)
         if given is not self._given:
@@ -99,7 +115,7 @@ class Credentials:
             raise KubeConfigError(f"{config.token.field}: empty or not a bearer token")
         tls = tls_context(config)
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.tls, self._seen, self._given, self.problem = tls, seen, given, ""
+        self.tls, self._seen, self._given, self._problem = tls, seen, given, ""
 
     def _stat_files(self) -> _Seen:
         config = self._config

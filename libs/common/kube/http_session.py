@@ -67,6 +67,7 @@ class HttpSession:
                 allow_redirects=False,
                 ssl=self.credentials.tls or True,
                 server_hostname=self._config.tls_server_name or None,
+                proxy=self._config.proxy_url or None,
                 read_bufsize=MAX_LINE_BYTES if request.verb == "watch" else 2**16,
             )
         except asyncio.CancelledError as error:
@@ -86,6 +87,7 @@ class HttpSession:
             headers=self.credentials.headers,
             ssl=self.credentials.tls or True,
             server_hostname=self._config.tls_server_name or None,
+            proxy=self._config.proxy_url or None,
             timeout=aiohttp.ClientWSTimeout(ws_close=close_seconds),
         )
 

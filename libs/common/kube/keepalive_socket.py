@@ -29,6 +29,10 @@ def describe_error(error: Exception) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
             return f"certificate not trusted ({error.certificate_error}): check certificate-authority"
+        case aiohttp.ClientHttpProxyError():  # its own text has the URL, which may contain a password
+            return f"the proxy rejected the connection ({error.status} {error.message}): check proxy-url"
+        case aiohttp.ClientProxyConnectionError():
+            return f"cannot connect to the proxy ({error.os_error}): check proxy-url"
         case aiohttp.ClientConnectorDNSError():
             return f"name not resolved ({error.os_error}): check server and DNS"
         case aiohttp.ClientSSLError():

@@ -4,13 +4,20 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
-from libs.common.kube.errors import KubeError, ServerError, TooManyRequests, Unauthorized, error_from
+from libs.common.kube.errors import (
+    KubeError,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    error_from,
+)
 from libs.common.kube.http_session import MAX_LINE_BYTES, HttpSession, read_body
 from libs.common.kube.keepalive_socket import describe_error
 from libs.common.kube.kube_config import KubeConfig, KubeConfigError
@@ -78,7 +85,12 @@ class Transport:
         await self._session.close()
 
     async def fetch_server_identity(self) -> ServerIdentity:
-        """Return the names and addresses in the server's current certificate. Raises KubeError."""
+        """Return the names and addresses in the server's current certificate. Raises KubeError.
+
+        Raises Unreachable behind a proxy: the handshake would go past it.
+        """
+        if self._config.proxy_url:
+            raise Unreachable(f"{self._config.source}: proxy-url hides the certificate of the API server")
         await self._session.refresh_credentials()
         return await fetch_server_identity(
             self._config.server,
@@ -228,11 +240,9 @@ class Transport:
 
     async def _refusal_of_watch(self, request: Request, response: aiohttp.ClientResponse) -> KubeError:
         body = b""  # the status is enough
-        try:
+        with suppress(aiohttp.ClientError, OSError):  # a timeout is an OSError
             async with asyncio.timeout(self._deadline_seconds):
                 body = await read_body(request, response)
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            pass
         return self._session.rejection(request, response, body)
 
 

@@ -1,13 +1,14 @@
 """Where the API server is and who we are: every good form is read, every bad one is named."""
 
 import base64
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from libs.common.kube.exec_plugin import ExecCredential
+from libs.common.kube.kube_config import ExecCredential
 from libs.common.kube.load_kube_config import KubeConfig, KubeConfigError, load_kube_config, with_server
 from libs.common.kube.tls import tls_context
 
@@ -111,6 +112,63 @@ def test_several_files_are_merged_and_the_first_that_has_a_name_wins(tmp_path: P
     assert config.token.read() == "second"
 
 
+def test_the_first_current_context_of_several_files_counts(tmp_path: Path):
+    first = a_kubeconfig(tmp_path, name="one")
+    second = a_kubeconfig(tmp_path, name="two")
+    second.write_text(second.read_text().replace("current-context: admin@talos", "current-context: other"))
+    assert "current-context: other" in second.read_text()
+    for files in (f"{first}:{second}", f"{tmp_path}/absent:{first}:{second}"):
+        config = load_kube_config(None, {"KUBECONFIG": files})
+        assert config.source.endswith("context admin@talos")
+
+
+def test_a_certificate_is_relative_to_the_file_of_its_user_not_of_the_cluster(tmp_path: Path):
+    (tmp_path / "users").mkdir()
+    for name in ("me.crt", "me.key"):
+        (tmp_path / "users" / name).write_text(name)
+    user = {"client-certificate": "me.crt", "client-key": "me.key"}
+    first = a_kubeconfig(tmp_path, name="clusters", users=None)
+    second = a_kubeconfig(tmp_path / "users", user=user, clusters=None, contexts=None)
+    config = load_kube_config(None, {"KUBECONFIG": f"{first}:{second}"})
+    assert config.client_key is not None
+    assert config.client_key.read() == "me.key"
+
+
+def test_a_kubeconfig_may_have_a_colon_in_its_path(tmp_path: Path):
+    (tmp_path / "a:b").mkdir()
+    assert loaded(a_kubeconfig(tmp_path / "a:b")).server == SERVER
+
+
+def test_a_proxy_of_http_is_used(tmp_path: Path):
+    proxy = "http://me:hunter2@proxy.example.com:3128"
+    assert loaded(a_kubeconfig(tmp_path, cluster={"proxy-url": proxy})).proxy_url == proxy
+
+
+def an_id_token(**claims: Any) -> str:
+    def part(content: bytes) -> str:
+        return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+    return ".".join((part(b"{}"), part(msgspec.json.encode(claims)), part(b"signature")))
+
+
+@pytest.mark.parametrize(
+    ("claims", "expiry"),
+    [
+        ({"exp": 1800000000}, datetime(2027, 1, 15, 8, 0, tzinfo=UTC)),
+        ({"exp": 1800000000.5, "iss": "https://a?b>c~d/ü"}, datetime(2027, 1, 15, 8, 0, 0, 500000, UTC)),
+        ({}, None),
+    ],
+)
+def test_the_id_token_of_oidc_is_a_bearer_token_until_it_expires(
+    tmp_path: Path, claims: dict[str, Any], expiry: datetime | None
+):
+    token = an_id_token(**claims)
+    provider = {"name": "oidc", "config": {"id-token": token, "refresh-token": "secret"}}
+    config = loaded(a_kubeconfig(tmp_path, user={"auth-provider": provider}))
+    assert config.token is not None
+    assert (config.token.read(), config.token.expires_at) == (token, expiry)
+
+
 def test_a_flag_wins_over_the_environment_and_both_over_the_cluster(tmp_path: Path):
     by_flag = a_kubeconfig(tmp_path, name="flag", cluster={"server": "https://flag:1"})
     by_variable = a_kubeconfig(tmp_path, name="variable", cluster={"server": "https://variable:1"})
@@ -180,7 +238,8 @@ def test_a_file_that_is_not_there_is_named_with_where_it_came_from(tmp_path: Pat
         (b"\xff\xfe\x00", "is not a kubeconfig"),
         (b"[1, 2", "is not a kubeconfig"),
         (b"clusters: 7", r"is not a kubeconfig: .*\$\.clusters"),
-        (b"clusters: [{name: a, cluster: {server: 1}}]", r"\$\.clusters\[0\]\.cluster\.server"),
+        (b"clusters: [{cluster: {server: 'https://a'}}]", r"missing required field `name`.*clusters\[0\]"),
+        (NO_USER.replace(b"'https://a'", b"1"), r"config, cluster c: .* got `int`.*\$\.server"),
         (b"kind: Config", "current-context is not set"),
         (b"current-context: x\ncontexts: null", "no context 'x' .existing: none."),
         (b"current-context: x\ncontexts: [{name: y, context: {}}]", "no context 'x' .existing: y."),
@@ -205,7 +264,9 @@ def test_a_malformed_kubeconfig_is_named_with_the_place(tmp_path: Path, text: by
         ({"server": "https://[::1"}, {}, "is not a URL"),
         ({"server": "https://a:99999"}, {}, "is not a URL"),
         ({"server": "unix:///run/kube.sock"}, {}, "is not a URL"),
-        ({"proxy-url": "socks5://127.0.0.1:1080"}, {}, "proxy-url is not supported"),
+        ({"proxy-url": "socks5://127.0.0.1:1080"}, {}, "cluster talos, proxy-url: only an http:// proxy"),
+        ({"proxy-url": "https://proxy:3128"}, {}, "cluster talos, proxy-url: only an http:// proxy"),
+        ({"proxy-url": "http://"}, {}, "cluster talos, proxy-url: only an http:// proxy"),
         (
             {"certificate-authority-data": "%%%"},
             {},
@@ -219,11 +280,20 @@ def test_a_malformed_kubeconfig_is_named_with_the_place(tmp_path: Path, text: by
         ({"insecure-skip-tls-verify": True, "certificate-authority": "ca"}, {}, "exclude each other"),
         ({}, {"client-certificate": "a"}, "user admin: client-key is missing"),
         ({}, {"client-key-data": "YQ=="}, "user admin: client-certificate is missing"),
-        ({}, {"username": "u", "password": "p"}, "basic authentication has left Kubernetes"),
+        ({}, {"username": "u", "password": "p"}, "user admin, username: .* no basic authentication"),
         ({}, {"as": "root"}, "impersonation"),
         ({}, {"as-groups": ["system:masters"]}, "impersonation"),
-        ({}, {"auth-provider": {"name": "oidc"}}, "auth-provider .* is not supported"),
+        ({}, {"as-user-extra": {"scopes": ["view"]}}, "impersonation"),
+        ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider 'gcp': .*choose a credential plugin"),
+        ({}, {"auth-provider": {"name": "oidc"}}, "oidc, id-token is missing: log in with kubectl"),
+        ({}, {"auth-provider": {"name": "oidc", "config": {"id-token": "a.b"}}}, "id-token is not a JWT"),
+        ({}, {"auth-provider": {"name": "oidc", "config": {"id-token": "a.#.c"}}}, "id-token is not a JWT"),
         ({}, {"exec": {"apiVersion": "v1", "command": "x", "interactiveMode": "Always"}}, "interactiveMode"),
+        (
+            {},
+            {"exec": {"apiVersion": "v1", "command": "x", "provideClusterInfo": True}},
+            "provideClusterInfo",
+        ),
         ({}, {"exec": {"command": "x"}}, "apiVersion"),
     ],
 )

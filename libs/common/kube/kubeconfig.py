@@ -1,0 +1,187 @@
+"""Loads one context of one or more kubeconfig files, which kubernetes_asyncio merges.
+
+Imported only where a kubeconfig is given: the library costs 37 MB of memory.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigMerger
+
+from libs.common.kube.kube_config import (
+    CredentialSource,
+    ExecPlugin,
+    KubeConfig,
+    KubeConfigError,
+    is_http_url,
+    parse_server_url,
+)
+from libs.common.kube.kubeconfig_entries import Cluster, Context, KubeconfigFile, User
+from libs.common.safe_yaml import YamlError, read_yaml
+
+Entry = TypeVar("Entry", Cluster, Context, User)
+
+
+class _Merger(KubeConfigMerger):
+    """Merges files in this order; the first entry of a name wins, and each one remembers its file.
+
+    The library's own constructor splits a path at ":", and logs a warning about a missing file.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.paths = []
+        self.config_files = {}
+        self.config_merged = None
+        for path in paths:
+            self.load_config(str(path))
+
+    def list_entries(self, section: str) -> list[ConfigNode]:
+        return list(self.config_merged.value[section]) if self.config_merged else []
+
+
+def load_context(
+    paths: Sequence[Path], context_name: str, origin: str, environment: Mapping[str, str]
+) -> KubeConfig:
+    """Load the named context, or the current one if the name is "". Raises KubeConfigError.
+
+    `origin` names the flag or variable with the paths; `environment` is for an exec plugin.
+    """
+    # The library gives the last current-context of several files, kubectl the first one.
+    current = [name for path in paths if (name := _check(path, origin).current_context)]
+    merged = _Merger(paths)
+    where = ":".join(map(str, paths))
+    name = context_name or next(iter(current), "")
+    if not name:
+        raise KubeConfigError(f"{where}: current-context is not set")
+    _, context = _find(merged, "context", name, where, Context)
+    source = f"{where}, context {name}"
+    if not context.cluster:
+        raise KubeConfigError(f"{source}: names no cluster")
+    at, cluster = _find(merged, "cluster", context.cluster, source, Cluster)
+    who, user = _Place(source, Path()), User()  # anonymous
+    if context.user:
+        who, user = _find(merged, "user", context.user, source, User)
+    for problem in user.list_unsupported():
+        raise KubeConfigError(f"{who.name}, {problem}")
+    return _assemble(source, at, cluster, who, user, environment=environment)
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """The file of an entry: for messages and relative paths."""
+
+    name: str
+    folder: Path
+
+    def credential(self, field: str, file: str, data: str) -> CredentialSource | None:
+        """Return the source as Kubernetes does: `<field>-data` before the file; None without either."""
+        label = f"{self.name}, {field}"
+        if data:
+            return CredentialSource(field=f"{label}-data", text=_decode_base64(data, f"{label}-data"))
+        return CredentialSource(field=label, file=self.folder / file) if file else None
+
+
+def _assemble(
+    source: str, at: _Place, cluster: Cluster, who: _Place, user: User, *, environment: Mapping[str, str]
+) -> KubeConfig:
+    # aiohttp would verify a proxy with TLS by the authority of the cluster.
+    if cluster.proxy_url and not (is_http_url(cluster.proxy_url) and cluster.proxy_url.startswith("http:")):
+        raise KubeConfigError(f"{at.name}, proxy-url: only an http:// proxy is supported")
+    config = KubeConfig(
+        source=source,
+        server=parse_server_url(cluster.server, f"{at.name}, server"),
+        proxy_url=cluster.proxy_url,
+        tls_server_name=cluster.tls_server_name,
+        insecure_skip_tls_verify=cluster.insecure_skip_tls_verify,
+        certificate_authority=at.credential(
+            "certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data
+        ),
+        client_certificate=who.credential(
+            "client-certificate", user.client_certificate, user.client_certificate_data
+        ),
+        client_key=who.credential("client-key", user.client_key, user.client_key_data),
+        token=_token(who, user),
+        exec_plugin=_exec_plugin(who, user, environment),
+    )
+    if config.insecure_skip_tls_verify and config.certificate_authority:
+        raise KubeConfigError(
+            f"{at.name}: insecure-skip-tls-verify and certificate-authority exclude each other"
+        )
+    if (config.client_certificate is None) != (config.client_key is None):
+        missing = "client-key" if config.client_key is None else "client-certificate"
+        raise KubeConfigError(f"{who.name}: {missing} is missing")
+    return config
+
+
+def _token(who: _Place, user: User) -> CredentialSource | None:
+    if user.token_file:
+        return who.credential("tokenFile", user.token_file, "")
+    if user.token:
+        return CredentialSource(field=f"{who.name}, token", text=user.token)
+    if user.auth_provider is None:
+        return None
+    field = f"{who.name}, auth-provider oidc, id-token"
+    token = (user.auth_provider.config or {}).get("id-token", "")
+    if not token:
+        raise KubeConfigError(f"{field} is missing: log in with kubectl")
+    return CredentialSource(field=field, text=token, expires_at=_read_expiry(token, field))
+
+
+def _read_expiry(token: str, field: str) -> datetime | None:
+    """Return the expiry of a JWT (RFC 7519), None without one. Raises KubeConfigError."""
+    try:
+        _, payload, _ = token.split(".")
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=="), type=dict[str, msgspec.Raw])
+        return datetime.fromtimestamp(float(bytes(claims["exp"])), UTC) if "exp" in claims else None
+    except (ValueError, OverflowError, OSError, RecursionError) as error:  # DecodeError is a ValueError
+        raise KubeConfigError(f"{field} is not a JWT: {type(error).__name__}") from None
+
+
+def _exec_plugin(who: _Place, user: User, environment: Mapping[str, str]) -> ExecPlugin | None:
+    if user.exec is None:
+        return None
+    plugin = user.exec
+    # A path with a separator is relative to the kubeconfig; a bare name is looked up in PATH (client-go).
+    command = str(who.folder / plugin.command) if "/" in plugin.command else plugin.command
+    return ExecPlugin(
+        field=f"{who.name}, exec",
+        api_version=plugin.api_version,
+        command=command,
+        args=tuple(plugin.args or ()),
+        env={**environment, **{variable.name: variable.value for variable in plugin.env or ()}},
+        install_hint=plugin.install_hint,
+    )
+
+
+def _check(path: Path, origin: str) -> KubeconfigFile:
+    """Read one file as far as the library takes its form for granted."""
+    try:
+        return read_yaml(path.read_bytes(), KubeconfigFile)
+    except OSError as error:
+        raise KubeConfigError(f"{origin}: cannot read {path}: {error.strerror or error}") from error
+    except YamlError as error:
+        raise KubeConfigError(f"{origin}: {path} is not a kubeconfig: {error}") from error
+
+
+def _find(merged: _Merger, kind: str, name: str, where: str, entry_type: type[Entry]) -> tuple[_Place, Entry]:
+    entries = {entry.value["name"]: entry for entry in merged.list_entries(f"{kind}s")}
+    if name not in entries:
+        known = ", ".join(sorted(entries)) or "none"
+        raise KubeConfigError(f"{where}: no {kind} {name!r} (existing: {known})")
+    path = Path(entries[name].path or "")
+    place = _Place(f"{path}, {kind} {name}", path.parent)
+    try:
+        return place, msgspec.convert(entries[name].value.get(kind) or {}, entry_type)
+    except msgspec.ValidationError as error:
+        raise KubeConfigError(f"{place.name}: {error}") from error
+
+
+def _decode_base64(data: str, field: str) -> str:
+    try:
+        return base64.b64decode("".join(data.split()), validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError, ValueError) as error:
+        raise KubeConfigError(f"{field}: not base64 of a PEM text: {error}") from error
