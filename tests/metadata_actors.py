@@ -78,7 +78,9 @@ class ScriptedTalos:
         self._cut.add(ip)
         self._changes[ip].set()
 
-    async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
+    async def fetch_facts(
+        self, node_ip: str, *, deadline_seconds: float, with_system: bool = True
+    ) -> MachineFacts:
         self.looks.append(node_ip)
         self.looking[node_ip] += 1
         self.most_at_once[node_ip] = max(self.most_at_once[node_ip], self.looking[node_ip])
@@ -93,7 +95,8 @@ class ScriptedTalos:
                 kind="refused", step="PlatformMetadata", message=f"no machine at {node_ip}"
             )
             raise MachineUnavailable(self.faults.get(node_ip, unknown))
-        return msgspec.structs.replace(self.machines[node_ip], queried_at=looked_at)
+        facts = msgspec.structs.replace(self.machines[node_ip], queried_at=looked_at)
+        return facts if with_system else msgspec.structs.replace(facts, system=None)
 
     async def fetch_inventory(
         self, node_ip: str, parts: Collection[Part], *, deadline_seconds: float

@@ -82,9 +82,9 @@ def _make_facts(machine: SimMachineFacts, platform: str) -> MachineFacts:
     )
 
 
-def _make_system_information(machine: SimMachineFacts, platform: str) -> SystemInformation | None:
+def _make_system_information(machine: SimMachineFacts, platform: str) -> SystemInformation:
     if machine.system_information is None:
-        return None
+        return SystemInformation()
     manufacturer, product_name = PLATFORMS[platform].example.smbios
     return SystemInformation(
         uuid=machine.system_information.uuid, manufacturer=manufacturer, product_name=product_name

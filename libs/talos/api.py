@@ -7,7 +7,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from libs.common.contract.machine import CONNECT_STEP, Inventory, MachineFacts, MachineFault
+from libs.common.contract.machine import (
+    CONNECT_STEP,
+    Inventory,
+    MachineFacts,
+    MachineFault,
+    SystemInformation,
+)
 from libs.talos.calls import Observe, TalosCalls, TraceHeaders
 from libs.talos.cluster_name import ClusterNameCache
 from libs.talos.credentials import CredentialStore
@@ -87,8 +93,10 @@ class TalosApi:
         self._with_stage = with_stage
         self._queries_cluster_name = queries_cluster_name
 
-    async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
-        """Query all facts of the machine at that address.
+    async def fetch_facts(
+        self, node_ip: str, *, deadline_seconds: float, with_system: bool = True
+    ) -> MachineFacts:
+        """Query the facts of the machine at that address, SystemInformation only `with_system`.
 
         The deadline starts with the query, after the wait for a free slot, which is not the machine's fault.
         Raises MachineUnavailable.
@@ -97,19 +105,22 @@ class TalosApi:
         async with self._slots:
             looked_at = self._clock()
             try:
-                return await self._fetch_facts(node_ip, looked_at, _now() + deadline_seconds)
+                deadline = _now() + deadline_seconds
+                return await self._fetch_facts(node_ip, looked_at, deadline, with_system=with_system)
             except MachineUnavailable as error:
                 self._record_fault(node_ip, error.fault)
                 raise
 
-    async def _fetch_facts(self, node_ip: str, looked_at: datetime, deadline: float) -> MachineFacts:
+    async def _fetch_facts(
+        self, node_ip: str, looked_at: datetime, deadline: float, *, with_system: bool
+    ) -> MachineFacts:
         query = self._calls.query
         platform = asyncio.create_task(
             query(PLATFORM_METADATA, node_ip, deadline, _read_single(read_platform))
         )
-        system = asyncio.create_task(
-            # There is no SMBIOS in container mode.
-            query(SYSTEM_INFORMATION, node_ip, deadline, _read_single(read_system), absent=lambda: None)
+        # There is no SMBIOS in container mode.
+        system = with_system and asyncio.create_task(
+            query(SYSTEM_INFORMATION, node_ip, deadline, _read_single(read_system), absent=SystemInformation)
         )
         addresses = asyncio.create_task(query(ADDRESSES, node_ip, deadline, read_addresses))
         name = asyncio.create_task(
@@ -117,10 +128,11 @@ class TalosApi:
         )
         cluster = asyncio.create_task(self._get_cluster_name(deadline))
         stage = asyncio.create_task(self._fetch_stage(node_ip, deadline))
-        await _cancel_on_first_error(platform, system, addresses, name, cluster, stage)
+        further = (system,) if system else ()
+        await _cancel_on_first_error(platform, addresses, name, cluster, stage, *further)
         return MachineFacts(
             platform=platform.result(),
-            system=system.result(),
+            system=system.result() if system else None,
             addresses=addresses.result(),
             node_name=name.result(),
             cluster_name=cluster.result(),

@@ -609,9 +609,13 @@ async def test_facts_too_large_for_a_message_are_a_fault(nats_server, stream, ta
 
 async def test_an_unexpected_error_in_a_poll_is_a_fault_and_the_node_is_not_lost(nats_server, stream, talos):
     class Defective(ScriptedTalos):
-        async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
+        async def fetch_facts(
+            self, node_ip: str, *, deadline_seconds: float, with_system: bool = True
+        ) -> MachineFacts:
             if not self.trouble:
-                return await super().fetch_facts(node_ip, deadline_seconds=deadline_seconds)
+                return await super().fetch_facts(
+                    node_ip, deadline_seconds=deadline_seconds, with_system=with_system
+                )
             raise ZeroDivisionError(self.trouble)
 
     broken = Defective()

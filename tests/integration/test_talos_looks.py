@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
+from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata, SystemInformation
 from libs.talos.api import MachineConfigNetworks, TalosApi
 from libs.talos.credentials import CredentialStore
 from libs.talos.resources import NODENAME, PLATFORM_METADATA
@@ -95,6 +95,18 @@ async def test_one_look_is_four_calls_and_the_cluster_is_asked_once(
     )
 
 
+async def test_a_look_without_smbios_is_three_calls(machines: MachineFleet, talos: TalosApi):
+    await machines.put_machines(make_machine("looks-24", "10.70.1.24"))
+    await machines.reset_calls()
+    facts = await talos.fetch_facts("10.70.1.24", deadline_seconds=5, with_system=False)
+    assert facts.system is None
+    calls = await machines.count_calls()
+    of_machine = {
+        call.type.split(".")[0]: count for call, count in calls.items() if call.node == "10.70.1.24"
+    }
+    assert of_machine == {"PlatformMetadatas": 1, "AddressStatuses": 1, "Nodenames": 1}
+
+
 async def test_a_machine_by_its_ipv6_address(machines: MachineFleet, talos: TalosApi):
     await machines.put_machines(make_machine("looks-3", "10.70.1.3", ip6="2001:db8:70::3"))
     assert (await talos.fetch_facts("2001:db8:70::3", deadline_seconds=5)).node_name == "looks-3"
@@ -105,7 +117,7 @@ async def test_a_container_has_no_smbios_and_that_is_no_fault(
 ):
     await machines.put_machines(make_machine("looks-4", "10.70.1.4", platform="container"))
     facts = await talos.fetch_facts("10.70.1.4", deadline_seconds=5)
-    assert facts.system is None
+    assert facts.system == SystemInformation()
     assert facts.platform.platform == "container"
     assert ("systeminformation", False) in observed
 

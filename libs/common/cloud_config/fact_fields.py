@@ -8,12 +8,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.contract.machine import Inventory, MachineFacts, Processors, SystemInformation
+from libs.common.contract.machine import Inventory, MachineFacts, Processors
 
 Value = str | bool | int | Mapping[str, str]
 TalosResource = Literal["Version", "MachineType", "ExtensionStatus", "Processor", "MemoryModule"]
 
-_NO_SYSTEM: Final = SystemInformation()  # a container has no SMBIOS: its fields are empty, as in Go
 _NOT_QUERIED: Final = Inventory()
 
 
@@ -23,9 +22,15 @@ class FactField(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # in templates, Go's spelling
     help: str
     read: Callable[[MachineFacts], Value | None]  # None = not queried
-    resource: TalosResource | None = None  # the resource to query in addition to every poll
+    resource: TalosResource | None = None  # the inventory resource to query in addition to every poll
+    is_system: bool = False  # of SystemInformation, which polls query only for it and for recognition by UUID
     in_reference: Literal["selectors and templates", "templates", ""] = ""
     is_map: bool = False  # in selectors: <key>.<entry>, the entry in its own letter case
+
+    @property
+    def is_queried_on_demand(self) -> bool:
+        """Whether polls query it only where a rule or a pool names it."""
+        return self.resource is not None or self.is_system
 
     @property
     def key(self) -> str:
@@ -54,8 +59,9 @@ def _system(name: str, attribute: str, help_text: str) -> FactField:
     return FactField(
         name=name,
         help=help_text + ", from SMBIOS",
-        read=lambda facts: getattr(facts.system or _NO_SYSTEM, attribute),
+        read=lambda facts: None if facts.system is None else getattr(facts.system, attribute),
         in_reference="templates",
+        is_system=True,
     )
 
 

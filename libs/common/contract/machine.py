@@ -102,6 +102,8 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The result of one successful query of a machine; `addresses` in the order of Talos (by id)."""
 
     platform: PlatformMetadata
+    # None = not queried: no rule names a field of it, and the Nodename identifies the machine. Empty in
+    # container mode.
     system: SystemInformation | None = None
     addresses: tuple[AddressStatus, ...] = ()
     node_name: str = ""  # Nodename: the name under which its kubelet registers; "" if not known yet

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Coroutine
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -38,16 +39,23 @@ async def query_in_turn(
     parts: Collection[Part],
     deadline_seconds: float,
     reject: Callable[[MachineFacts], MachineFault | None],
+    with_system: bool = True,
 ) -> QueryResult | QueryFailure:
     """Query the addresses in order and return the first result that `reject` accepts, with those parts.
 
     The facts also contain the answers at announced addresses that the machine does not list. If there is no
-    result, return the first fault, with the messages of the others. Each address has its own deadline.
+    result, return the first fault, with the messages of the others. Each query has its own deadline.
+
+    A machine that `reject` rejects is queried again with SystemInformation: its systemUUID may identify it.
     """
     faults: list[MachineFault] = []
     rejected: list[MachineFacts] = []
     for index, address in enumerate(addresses):
-        found = await query_address(talos, address, parts=parts, deadline_seconds=deadline_seconds)
+        query = partial(query_address, talos, address, parts=parts, deadline_seconds=deadline_seconds)
+        found = await query(with_system=with_system)
+        # All facts again, not only the missing ones: another machine may have the address by now.
+        if not with_system and _must_recognize(found, reject):
+            found = await query(with_system=True)
         if isinstance(found, MachineFault):
             faults.append(found)
             continue
@@ -61,20 +69,39 @@ async def query_in_turn(
     return QueryFailure(_merge_faults(addresses, faults), tuple(rejected))
 
 
+def _must_recognize(
+    found: QueryResult | MachineFault, reject: Callable[[MachineFacts], MachineFault | None]
+) -> bool:
+    """Return whether the systemUUID may identify the machine, which has another node name."""
+    if isinstance(found, MachineFault) or not found.facts.node_name:
+        return False
+    return reject(found.facts) is not None
+
+
 async def _query_others(
     talos: TalosClient, addresses: tuple[str, ...], deadline_seconds: float
 ) -> list[MachineFacts]:
     """Return the facts of the machines that answer at these addresses. Errors and timeouts prove nothing."""
-    queries = (query_address(talos, each, parts=(), deadline_seconds=deadline_seconds) for each in addresses)
+    query = partial(query_address, talos, parts=(), deadline_seconds=deadline_seconds, with_system=False)
+    queries = map(query, addresses)
     return [found.facts for found in await asyncio.gather(*queries) if isinstance(found, QueryResult)]
 
 
 async def query_address(
-    talos: TalosClient, address: str, *, parts: Collection[Part], deadline_seconds: float
+    talos: TalosClient,
+    address: str,
+    *,
+    parts: Collection[Part],
+    deadline_seconds: float,
+    with_system: bool = True,
 ) -> QueryResult | MachineFault:
     """Return the facts of the machine at that address with those parts of its inventory, or a fault."""
     try:
-        return await _query(talos, address, parts, deadline_seconds)
+        facts = talos.fetch_facts(address, deadline_seconds=deadline_seconds, with_system=with_system)
+        if not parts:
+            return QueryResult(await facts, InventoryResponse())
+        inventory = talos.fetch_inventory(address, parts, deadline_seconds=deadline_seconds)
+        return await _gather(facts, inventory)
     except MachineUnavailable as unavailable:
         return unavailable.fault
     except Exception as error:
@@ -84,21 +111,16 @@ async def query_address(
         return MachineFault(kind="internal", step="look", message=text)
 
 
-async def _query(
-    talos: TalosClient, address: str, parts: Collection[Part], deadline_seconds: float
+async def _gather(
+    facts: Coroutine[Any, Any, MachineFacts], inventory: Coroutine[Any, Any, InventoryResponse]
 ) -> QueryResult:
     """Fetch facts and inventory concurrently. Raises MachineUnavailable, or any error of a defect."""
-    if not parts:
-        return QueryResult(
-            await talos.fetch_facts(address, deadline_seconds=deadline_seconds), InventoryResponse()
-        )
-    inventory = asyncio.create_task(talos.fetch_inventory(address, parts, deadline_seconds=deadline_seconds))
+    task = asyncio.create_task(inventory)
     try:
-        facts = await talos.fetch_facts(address, deadline_seconds=deadline_seconds)
-        return QueryResult(facts, await inventory)
+        return QueryResult(await facts, await task)
     finally:
-        inventory.cancel()
-        await asyncio.gather(inventory, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _merge_faults(addresses: tuple[str, ...], faults: list[MachineFault]) -> MachineFault:

@@ -21,8 +21,13 @@ _HUNG_QUERIES_PER_SLOT: Final = 8
 class TalosClient(Protocol):
     """The Talos API client: `libs.talos.api.TalosApi`, or a fake."""
 
-    async def fetch_facts(self, node_ip: str, *, deadline_seconds: float) -> MachineFacts:
-        """Return all facts of the machine at that address. Raises MachineUnavailable."""
+    async def fetch_facts(
+        self, node_ip: str, *, deadline_seconds: float, with_system: bool = True
+    ) -> MachineFacts:
+        """Return the facts of the machine at that address, SystemInformation only `with_system`.
+
+        Raises MachineUnavailable.
+        """
 
     async def fetch_inventory(
         self, node_ip: str, parts: Collection[Part], *, deadline_seconds: float

@@ -36,7 +36,7 @@ class MachinePoller:
         return self._slots.acquire()
 
     async def poll(
-        self, name: str, addresses: tuple[str, ...], parts: Collection[Part]
+        self, name: str, addresses: tuple[str, ...], parts: Collection[Part], *, with_system: bool
     ) -> tuple[QueryResult | QueryFailure, tuple[ForeignMachine, ...]]:
         """Return the facts of the machine of that Node, or a fault and the machines that replace it."""
         found = await query_in_turn(
@@ -45,6 +45,7 @@ class MachinePoller:
             parts=parts,
             deadline_seconds=self._deadline_seconds,
             reject=lambda facts: self._reject(name, facts),
+            with_system=with_system,
         )
         return found, await self._detect_replacements(name, found)
 

@@ -223,6 +223,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         self,
         needed: frozenset[Part],
         *,
+        needs_system: bool,
         prefer_ipv6: bool,
         within: float,
         now: float,
@@ -236,7 +237,10 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(addresses, MachineFault) and addresses != self.dial_targets:
             next_poll_at = min(self.next_poll_at, now + within)
             state = replace(self, dial_targets=addresses, next_poll_at=next_poll_at)
-        lacks_parts = state.facts is not None and state.select_parts(needed, now=now, intervals=intervals)
+        if state.facts is None:
+            return state
+        lacks_system = needs_system and state.facts.system is None
+        lacks_parts = lacks_system or state.select_parts(needed, now=now, intervals=intervals)
         return state.poll_within(within, now=now) if lacks_parts else state
 
     # ---- watches

@@ -97,7 +97,9 @@ class NodeReconciler:
             parts = self.state.select_parts(needed, now=began, intervals=intervals)
             with self.publisher.span("look at machine", self.state.observation, attributes, kind="client"):
                 self.publisher.record_started()
-                found, foreign_machines = await self._poller.poll(self._name, addresses, parts)
+                found, foreign_machines = await self._poller.poll(
+                    self._name, addresses, parts, with_system=self._requirements.needs_system
+                )
         if self.state.dial_targets != addresses or self.state.uid != uid:
             self._discarded_polls += 1  # the observation that caused the poll is outdated
             self._set_state(self.state.poll_discarded(self._discarded_polls))
@@ -187,6 +189,7 @@ class NodeReconciler:
         self._set_state(
             self.state.requirements_changed(
                 self._requirements.needed_parts,
+                needs_system=self._requirements.needs_system,
                 prefer_ipv6=self._requirements.prefer_ipv6,
                 within=within_seconds,
                 now=self._clock.monotonic(),

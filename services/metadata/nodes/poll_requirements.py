@@ -1,10 +1,14 @@
-"""What the rules, ipam and the --cloud-config file require of polls: inventory parts and address family."""
+"""What the rules, ipam and the --cloud-config file require of polls: inventory, SMBIOS, address family."""
 
 import logging
 
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
-from libs.common.cloud_config.required_resources import required_resources, required_resources_of_pools
+from libs.common.cloud_config.required_resources import (
+    required_resources,
+    required_resources_of_pools,
+    requires_system,
+)
 from libs.talos.resources import Part
 from services.metadata.settings import MetadataSettings
 
@@ -17,6 +21,7 @@ class PollRequirements:
     def __init__(self, settings: MetadataSettings) -> None:
         self._serves_ipam = settings.serves_ipam
         self.needed_parts = self._select_needed_parts(settings.cloud_config)
+        self.needs_system = self._find_need_of_system(settings.cloud_config)
         self.prefer_ipv6 = settings.prefer_ipv6
 
     def update(self, config: CloudConfig | CloudConfigError) -> bool:
@@ -28,13 +33,18 @@ class PollRequirements:
             fields = {"reason": "; ".join(config.mistakes[:1]), "mistakes": len(config.mistakes)}
             log.warning("invalid --cloud-config file ignored, keeping the previous one", extra=fields)
             return False
-        needed, prefer_ipv6 = self._select_needed_parts(config), bool(config.prefer_ipv6)
-        if (needed, prefer_ipv6) == (self.needed_parts, self.prefer_ipv6):
+        before = (self.needed_parts, self.needs_system, self.prefer_ipv6)
+        self.needed_parts = self._select_needed_parts(config)
+        self.needs_system = self._find_need_of_system(config)
+        self.prefer_ipv6 = bool(config.prefer_ipv6)
+        if (self.needed_parts, self.needs_system, self.prefer_ipv6) == before:
             return False
-        self.needed_parts, self.prefer_ipv6 = needed, prefer_ipv6
-        fields = {"inventory": sorted(needed), "prefer_ipv6": prefer_ipv6}
+        fields = {"inventory": sorted(self.needed_parts), "prefer_ipv6": self.prefer_ipv6}
         log.info("poll requirements changed with the --cloud-config file", extra=fields)
         return True
+
+    def _find_need_of_system(self, config: CloudConfig) -> bool:
+        return requires_system(config.rules, config.pools if self._serves_ipam else ())
 
     def _select_needed_parts(self, config: CloudConfig) -> frozenset[Part]:
         needed: frozenset[Part] = required_resources(config.rules)

@@ -93,7 +93,9 @@ class DialBackCache:
         """Return the node name that the machine at the address reports; "" if none answers."""
         try:
             async with self._dial_slots, self._slots.acquire():
-                facts = await self._talos.fetch_facts(address, deadline_seconds=self._deadline_seconds)
+                facts = await self._talos.fetch_facts(
+                    address, deadline_seconds=self._deadline_seconds, with_system=False
+                )
         except MachineUnavailable as unavailable:
             fields = {"address": address, "reason": unavailable.fault.message}
             log.debug("no machine answers at a contested address", extra=fields)

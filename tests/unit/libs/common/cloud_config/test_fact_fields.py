@@ -14,7 +14,11 @@ from libs.common.cloud_config.fact_fields import (
     fact_values,
     find_field,
 )
-from libs.common.cloud_config.required_resources import list_queried_fields, required_resources
+from libs.common.cloud_config.required_resources import (
+    list_queried_fields,
+    required_resources,
+    requires_system,
+)
 from libs.common.contract.machine import Inventory, PlatformMetadata, Processors, SystemInformation
 from tests.builders import make_facts
 
@@ -42,7 +46,8 @@ def test_every_field_of_metadata_and_system_information_can_be_named():
 
 
 def test_empty_fields_are_absent_for_selectors_and_spot_is_always_there():
-    fields = fact_values(make_facts(platform="metal", node_name=""))
+    facts = make_facts(platform="metal", node_name="")
+    fields = fact_values(msgspec.structs.replace(facts, system=SystemInformation()))
     assert fields.texts == {"platform": "metal", "spot": "false"}
     assert fields.values["Region"] == ""
     assert fields.values["Spot"] is False
@@ -76,7 +81,7 @@ def test_a_machine_says_all_that_it_was_asked_for():
 
 def test_what_was_asked_for_and_is_not_there_is_absent_and_not_unasked():
     facts = msgspec.structs.replace(
-        make_facts(), inventory=Inventory(talos_version="", processors=Processors())
+        make_facts(uuid="U-1"), inventory=Inventory(talos_version="", processors=Processors())
     )
     fields = fact_values(facts)
     assert "talosversion" not in fields.texts
@@ -118,7 +123,7 @@ def test_every_key_is_one_word_and_unique():
         ('labels: {a: "{{ .TalosVersion }}"}', {"Version"}),
         ('annotations: {a: "{{ with $ }}{{ $.MachineType }}{{ end }}"}', {"MachineType"}),
         ('taints: {a: "{{ .CPUCores }}:NoSchedule"}', {"Processor"}),
-        ('platformMetadata: {zone: "{{ .MemoryMiB }}{{ .Version }}"}', {"MemoryModule"}),
+        ('platformMetadata: {zone: "{{ .MemoryMiB }}{{ .TalosVersion }}"}', {"MemoryModule", "Version"}),
         (
             "nodeSelector: [{matchExpressions: [{key: Extensions.gvisor, operator: Exists}]}]",
             {"ExtensionStatus"},
@@ -134,3 +139,21 @@ def test_talos_is_asked_for_more_only_where_a_rule_names_it(rule: str, resources
     assert bool(names) == bool(resources)
     assert names <= fact_values(make_facts()).unqueried
     assert not names & fact_values(msgspec.structs.replace(make_facts(), inventory=ASKED)).unqueried
+
+
+@pytest.mark.parametrize(
+    ("rule", "needed"),
+    [
+        ('annotations: {a: "{{ .Zone }}", b: SerialNumber}', False),
+        ('annotations: {a: "{{ .SerialNumber }}"}', True),
+        ('platformMetadata: {zone: "{{ .MemoryMiB }}{{ .Version }}"}', True),
+        ("nodeSelector: [{matchExpressions: [{key: productName, operator: Exists}]}]", True),
+    ],
+)
+def test_smbios_is_queried_only_where_a_rule_names_it_and_is_unqueried_before(rule: str, needed: bool):
+    config = parse_cloud_config("transformations: [{" + rule + "}]", "f")
+    assert requires_system(config.rules, ()) == needed
+    names = {field.name for field in list_queried_fields(config.rules[0]) if field.is_system}
+    assert bool(names) == needed
+    assert names <= fact_values(make_facts()).unqueried
+    assert not names & fact_values(make_facts(uuid="U-1")).unqueried

@@ -119,3 +119,20 @@ def test_a_joining_node_without_its_address_is_polled_again_soon(
     assert next_look(make_node(ip=NODE.provided_node_ip, taints=()), facts) > 200.0
     has_both = msgspec.structs.replace(MINE, answering_addresses=(V4,))
     assert next_look(make_node(ip=NODE.provided_node_ip, taints=(UNINITIALIZED,)), has_both) > 200.0
+
+
+@pytest.mark.parametrize(("node_name", "queries"), [(NODE.name, 1), ("db-7", 2), ("", 1)])
+async def test_smbios_is_queried_only_for_a_machine_with_another_name(node_name: str, queries: int):
+    talos = ScriptedTalos()
+    talos.put(make_facts(node_name=node_name, node_ip=V4, uuid="U-1"))
+
+    def why_not(facts: MachineFacts) -> MachineFault | None:
+        judged = verify(NODE, facts, [NODE])
+        return judged if isinstance(judged, MachineFault) else None
+
+    found = await query_in_turn(
+        talos, (V4,), parts=(), deadline_seconds=1.0, reject=why_not, with_system=False
+    )
+    assert talos.looks == [V4] * queries
+    facts = found.facts if isinstance(found, QueryResult) else found.rejected[0]
+    assert (facts.system is not None) == (queries == 2)

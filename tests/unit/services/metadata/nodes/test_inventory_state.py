@@ -50,10 +50,20 @@ def to_ask(known: NodeState, needed: frozenset[Part], now: float = T) -> frozens
 
 
 def then_required(
-    known: NodeState, needed: frozenset[Part] = frozenset(), *, prefer_ipv6: bool = False, within: float
+    known: NodeState,
+    needed: frozenset[Part] = frozenset(),
+    *,
+    needs_system: bool = False,
+    prefer_ipv6: bool = False,
+    within: float,
 ) -> NodeState:
     return known.requirements_changed(
-        needed, prefer_ipv6=prefer_ipv6, within=within, now=T, intervals=INTERVALS
+        needed,
+        needs_system=needs_system,
+        prefer_ipv6=prefer_ipv6,
+        within=within,
+        now=T,
+        intervals=INTERVALS,
     )
 
 
@@ -173,3 +183,12 @@ def test_a_changed_address_family_keeps_the_facts_and_reorders_the_dial_targets(
     assert then_required(turned, prefer_ipv6=True, within=1.0) is turned
     single = msgspec.structs.replace(known, dial_targets=())
     assert then_required(single, prefer_ipv6=False, within=1.0).dial_targets == known.dial_targets
+
+
+@pytest.mark.parametrize("needs_system", [True, False])
+def test_a_rule_that_needs_smbios_brings_the_next_poll_forward(needs_system: bool):
+    known = then_polled(joined())
+    assert known.facts is not None
+    assert known.facts.system is None
+    after = then_required(known, needs_system=needs_system, within=6.0)
+    assert (after.next_poll_at == T + 6.0) == needs_system
