@@ -18,7 +18,9 @@ from h2.exceptions import NoAvailableStreamIDError
 from h2.settings import SettingCodes, Settings
 
 from libs.talos.batched_transport import BatchedTransport
-from libs.talos.validation import MAX_BUFFERED_BYTES, MAX_MESSAGE_BYTES, MAX_MESSAGES, InvalidResponse
+from libs.talos.stream_buffer import StreamBuffer
+from libs.talos.validation import MAX_BUFFERED_BYTES, MAX_MESSAGE_BYTES, InvalidResponse
+from libs.talos.waiter_event import WaiterEvent
 
 # TCP detects dead peers, because a Talos server answers HTTP/2 PINGs with GOAWAY (too_many_pings).
 _TCP: Final = (
@@ -29,7 +31,6 @@ _TCP: Final = (
 )
 # Unread data counts against both windows: this one has room for hundreds of stalled streams.
 _CONNECTION_WINDOW: Final = 32 * 1024 * 1024
-_MAX_UNREAD_FRAMES: Final = MAX_MESSAGES  # a frame of one byte costs 200 bytes of memory
 _MAX_HEADER_BLOCK: Final = 64 * 1024
 _SETTINGS: Final = {
     SettingCodes.ENABLE_PUSH: 0,
@@ -152,10 +153,14 @@ class _BoundedStream(Stream):
     ) -> None:
         super().__init__(connection, http, transport, wrapper=wrapper)
         self._http = http
+        # Each has one waiter. Three asyncio.Events of each idle watch would need 2 kB.
+        self.window_updated = cast(asyncio.Event, WaiterEvent())
+        self.headers_received = cast(asyncio.Event, WaiterEvent())
+        self.trailers_received = cast(asyncio.Event, WaiterEvent())
 
     def init_stream(self, stream_id: int, connection: Connection) -> None:
-        super().init_stream(stream_id, connection)
-        self.buffer = _BoundedBuffer(self, partial(connection.ack, stream_id))
+        self.id = stream_id
+        self.buffer = cast(Buffer, StreamBuffer(partial(connection.ack, stream_id)))
 
     async def send_request(
         self, headers: Any, end_stream: bool = False, *, _processor: EventsProcessor
@@ -187,30 +192,6 @@ class _BoundedStream(Stream):
         if size > MAX_MESSAGE_BYTES:
             raise InvalidResponse(f"a message of {size} bytes (at most {MAX_MESSAGE_BYTES})")
         return await super().recv_data(size)
-
-
-class _BoundedBuffer(Buffer):
-    """The unread frames of one stream. Flow control limits their bytes, this class their number."""
-
-    def __init__(self, stream: Stream, acknowledge: Callable[[int], None]) -> None:
-        super().__init__(self._on_read)
-        self._stream = stream
-        self._acknowledge = acknowledge
-        self._unread_frames = 0
-
-    def add(self, data: bytes, ack_size: int) -> None:
-        if not data:  # grpclib would take it for the end
-            self._acknowledge(ack_size)
-        elif self._unread_frames == _MAX_UNREAD_FRAMES:
-            self._acknowledge(ack_size)
-            self._stream.__terminated__(f"more than {_MAX_UNREAD_FRAMES} unread frames")
-        else:
-            self._unread_frames += 1
-            super().add(data, ack_size)
-
-    def _on_read(self, ack_size: int) -> None:
-        self._unread_frames -= 1
-        self._acknowledge(ack_size)
 
 
 class _TolerantProcessor(EventsProcessor):

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from grpclib.protocol import Stream
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived, StreamReset
@@ -16,9 +15,10 @@ from hyperframe.frame import DataFrame, PingFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.talos.bounded_protocol import BoundedProtocol, _BoundedBuffer
+from libs.talos.bounded_protocol import BoundedProtocol
 from libs.talos.channel import CallEnded, StreamLost, TalosChannel
 from libs.talos.credentials import Credentials
+from libs.talos.stream_buffer import StreamBuffer
 from libs.talos.talosconfig import Endpoint
 from libs.talos.validation import MAX_MESSAGE_BYTES, InvalidResponse
 from tests.bus_actors import wait_until
@@ -317,7 +317,7 @@ def test_each_byte_is_acknowledged_once(frames: list[tuple[int, int]], read: int
 
 async def _read_some(frames: list[tuple[int, int]], read: int) -> None:
     acknowledged: list[int] = []
-    buffer = _BoundedBuffer(cast(Stream, None), acknowledged.append)
+    buffer = StreamBuffer(acknowledged.append)
     for size, padding in frames:
         buffer.add(bytes(size), size + padding)
     available = sum(size for size, _ in frames)
