@@ -58,8 +58,8 @@ class RequestIndex:
 
     def is_superseded(self, state: RequestState) -> bool:
         """Return whether the requester has a newer pending request."""
-        others = self._by_node.get(state.node_name, {}).values()
-        return any(state.is_superseded_by(other.state) for other in others)
+        requests = self._by_node.get(state.node_name, {})
+        return len(requests) > 1 and any(state.is_superseded_by(each.state) for each in requests.values())
 
 
 class RequestReconciler:
