@@ -11,7 +11,7 @@ ADAPTERS = {
     "nats": r"libs\.common\.bus\.nats\.\w+",
     "nkeys": r"libs\.common\.bus\.nats\.(nats_access|nkeys)",
     "aiohttp": r"libs\.common\.(kube\.\w+|service\.health)|libs\.testbed\..+",  # health is a server
-    "kubernetes_asyncio": r"libs\.common\.kube\.(exec_plugin|kubeconfig)",  # imported only for a kubeconfig
+    "kubernetes_asyncio": r"libs\.common\.kube\.(exec_plugin|kubeconfig_merger)",
     "grpclib": r"libs\.talos\.(bounded_protocol|channel|connection)"
     r"|libs\.testbed\.sim_machines\.(talos_service|connection)",
     "h2": r"libs\.talos\.(bounded_protocol|channel)|libs\.testbed\.sim_machines\.connection",

@@ -262,7 +262,7 @@ async def test_a_proxy_that_rejects_or_is_not_there_is_named_without_its_passwor
     assert "hunter2" not in f"{rejected.value}{missing.value}"
 
 
-# ---- in a cluster
+# ---- the cost of the library
 
 _LIST_MODULES = """
 import asyncio, sys
@@ -272,8 +272,9 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 folder = Path(sys.argv[1])
 environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
-kubeconfig = Path(sys.argv[2]) if sys.argv[2:] else None
-api = KubeApi(load_kube_config(kubeconfig, environment, service_account=folder), user_agent="t")
+if sys.argv[2:]:
+    environment["KUBECONFIG"] = sys.argv[2]
+api = KubeApi(load_kube_config(None, environment, service_account=folder), user_agent="t")
 async def fail():
     try:
         await api.get_node("web-1")
@@ -285,7 +286,7 @@ print("kubernetes_asyncio" in sys.modules)
 """
 
 
-def test_a_pod_does_not_load_the_library_that_reads_kubeconfigs(control_plane: ControlPlane, tmp_path: Path):
+def test_only_several_files_or_a_plugin_load_the_library(control_plane: ControlPlane, tmp_path: Path):
     (tmp_path / "ca.crt").write_bytes(control_plane.ca_file.read_bytes())
     (tmp_path / "token").write_text("t")
 
@@ -295,4 +296,8 @@ def test_a_pod_does_not_load_the_library_that_reads_kubeconfigs(control_plane: C
         return done.stdout.split()
 
     assert run() == ["Unreachable", "False"]
-    assert run(str(control_plane.kubeconfig())) == ["NotFound", "True"]
+    kubeconfig = str(control_plane.kubeconfig())
+    assert run(kubeconfig) == ["NotFound", "False"]
+    other = tmp_path / "other"
+    other.write_text("{}")
+    assert run(f"{kubeconfig}:{other}") == ["NotFound", "True"]

@@ -1,17 +1,13 @@
-"""Loads one context of one or more kubeconfig files, which kubernetes_asyncio merges.
-
-Imported only where a kubeconfig is given: the library costs 37 MB of memory.
-"""
+"""Loads one context of one or more kubeconfig files."""
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
-from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigMerger
 
 from libs.common.kube.kube_config import (
     CredentialSource,
@@ -26,22 +22,14 @@ from libs.common.safe_yaml import YamlError, read_yaml
 
 Entry = TypeVar("Entry", Cluster, Context, User)
 
+_SECTIONS: Final = ("clusters", "users", "contexts")
 
-class _Merger(KubeConfigMerger):
-    """Merges files in this order; the first entry of a name wins, and each one remembers its file.
 
-    The library's own constructor splits a path at ":", and logs a warning about a missing file.
-    """
+class _NamedEntry(NamedTuple):
+    """One cluster, user or context of a file."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self.paths = []
-        self.config_files = {}
-        self.config_merged = None
-        for path in paths:
-            self.load_config(str(path))
-
-    def list_entries(self, section: str) -> list[ConfigNode]:
-        return list(self.config_merged.value[section]) if self.config_merged else []
+    value: dict[str, Any]
+    path: Path
 
 
 def load_context(
@@ -53,19 +41,19 @@ def load_context(
     """
     # The library gives the last current-context of several files, kubectl the first one.
     current = [name for path in paths if (name := _check(path, origin).current_context)]
-    merged = _Merger(paths)
+    entries = _list_entries(paths)
     where = ":".join(map(str, paths))
     name = context_name or next(iter(current), "")
     if not name:
         raise KubeConfigError(f"{where}: current-context is not set")
-    _, context = _find(merged, "context", name, where, Context)
+    _, context = _find(entries, "context", name, where, Context)
     source = f"{where}, context {name}"
     if not context.cluster:
         raise KubeConfigError(f"{source}: names no cluster")
-    at, cluster = _find(merged, "cluster", context.cluster, source, Cluster)
+    at, cluster = _find(entries, "cluster", context.cluster, source, Cluster)
     who, user = _Place(source, Path()), User()  # anonymous
     if context.user:
-        who, user = _find(merged, "user", context.user, source, User)
+        who, user = _find(entries, "user", context.user, source, User)
     for problem in user.list_unsupported():
         raise KubeConfigError(f"{who.name}, {problem}")
     return _assemble(source, at, cluster, who, user, environment=environment)
@@ -167,12 +155,33 @@ def _check(path: Path, origin: str) -> KubeconfigFile:
         raise KubeConfigError(f"{origin}: {path} is not a kubeconfig: {error}") from error
 
 
-def _find(merged: _Merger, kind: str, name: str, where: str, entry_type: type[Entry]) -> tuple[_Place, Entry]:
-    entries = {entry.value["name"]: entry for entry in merged.list_entries(f"{kind}s")}
+def _list_entries(paths: Sequence[Path]) -> dict[str, list[_NamedEntry]]:
+    """Return the entries of checked files by section: "clusters", "users" and "contexts"."""
+    if len(paths) > 1:
+        # Imported here: the library costs 37 MB of memory, and one file needs no merging.
+        from libs.common.kube.kubeconfig_merger import KubeconfigMerger  # noqa: PLC0415
+
+        merged = KubeconfigMerger(paths)
+        return {
+            section: [_NamedEntry(node.value, Path(node.path or "")) for node in merged.list_entries(section)]
+            for section in _SECTIONS
+        }
+    [path] = paths
+    content = read_yaml(path.read_bytes(), dict[str, Any])
+    return {
+        section: [_NamedEntry(value, path) for value in content.get(section) or ()] for section in _SECTIONS
+    }
+
+
+def _find(
+    listed: Mapping[str, Sequence[_NamedEntry]], kind: str, name: str, where: str, entry_type: type[Entry]
+) -> tuple[_Place, Entry]:
+    # The first entry of a name wins, as for kubectl.
+    entries = {entry.value["name"]: entry for entry in reversed(listed[f"{kind}s"])}
     if name not in entries:
         known = ", ".join(sorted(entries)) or "none"
         raise KubeConfigError(f"{where}: no {kind} {name!r} (existing: {known})")
-    path = Path(entries[name].path or "")
+    path = entries[name].path
     place = _Place(f"{path}, {kind} {name}", path.parent)
     try:
         return place, msgspec.convert(entries[name].value.get(kind) or {}, entry_type)

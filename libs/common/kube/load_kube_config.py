@@ -1,12 +1,13 @@
 """Loads server and identity: from a kubeconfig, or from the service account of the pod."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from libs.common.kube.kube_config import CredentialSource, KubeConfig, KubeConfigError, parse_server_url
+from libs.common.kube.kubeconfig import load_context
 
 __all__ = [
     "KubeConfig",
@@ -30,12 +31,12 @@ def load_kube_config(
     An empty `context` means the current one. Raises KubeConfigError.
     """
     if path is not None:
-        return _load_context([path], context, "--kubeconfig", environment)
+        return load_context([path], context, "--kubeconfig", environment)
     if listed := [Path(item) for item in environment.get("KUBECONFIG", "").split(":") if item]:
         present = [item for item in listed if item.exists()] if len(listed) > 1 else listed  # as kubectl does
         if not present:
             raise KubeConfigError(f"KUBECONFIG: none of {', '.join(map(str, listed))} exists")
-        return _load_context(present, context, "KUBECONFIG", environment)
+        return load_context(present, context, "KUBECONFIG", environment)
     host, port = (
         environment.get("KUBERNETES_SERVICE_HOST", ""),
         environment.get("KUBERNETES_SERVICE_PORT", ""),
@@ -46,15 +47,6 @@ def load_kube_config(
             "(KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set)"
         )
     return _in_cluster(host, port, service_account)
-
-
-def _load_context(
-    paths: Sequence[Path], context: str, origin: str, environment: Mapping[str, str]
-) -> KubeConfig:
-    # Imported here: a pod reads no kubeconfig and does not load the library that does.
-    from libs.common.kube.kubeconfig import load_context  # noqa: PLC0415
-
-    return load_context(paths, context, origin, environment)
 
 
 def with_server(config: KubeConfig, url: str, origin: str) -> KubeConfig:
