@@ -4,9 +4,9 @@ import pytest
 
 from libs.common.contract import events
 from libs.common.contract.machine import ForeignMachine, MachineFault
-from libs.common.contract.node import Node
 from services.metadata.event_equivalence import is_news
 from tests.builders import NOW, make_csr_enriched, make_facts, make_node, make_node_enriched, make_request
+from tests.unreachable import make_unreachable
 
 REFUSED = MachineFault(kind="refused", step="connect", message="connection refused")
 TIMEOUT = MachineFault(kind="timeout", step="connect", message="no answer")
@@ -19,21 +19,7 @@ CSR_GONE = events.EnrichedCsrGone(stream_id="s", observed_sequence=1, name="csr-
 ATTESTED = make_csr_enriched(make_request(), facts=make_facts())
 
 
-def unreachable(node: Node, fault: MachineFault, *machines: ForeignMachine) -> events.NodeUnreachable:
-    return events.NodeUnreachable(
-        stream_id="s",
-        observed_sequence=1,
-        node=node,
-        fault=fault,
-        foreign_machines=machines,
-        attempt=1,
-        retry_at=NOW,
-        observed_at=NOW,
-        enriched_at=NOW,
-    )
-
-
-SILENT = unreachable(make_node(), REFUSED)
+SILENT = make_unreachable(fault=REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +32,8 @@ SILENT = unreachable(make_node(), REFUSED)
         (make_node_enriched(make_node(), make_facts(), verified_by="system-uuid"), ENRICHED),
         (make_node_enriched(SUCCESSOR, make_facts()), ENRICHED),
         (SILENT, ENRICHED),
-        (unreachable(make_node(), TIMEOUT), SILENT),
-        (unreachable(make_node(), REFUSED, FOREIGN), SILENT),
+        (make_unreachable(fault=TIMEOUT), SILENT),
+        (make_unreachable(fault=REFUSED, foreign_machines=(FOREIGN,)), SILENT),
         (make_csr_enriched(make_request(), fault=REFUSED), None),
         (make_csr_enriched(make_request(), fault=TIMEOUT), make_csr_enriched(make_request(), fault=REFUSED)),
         (make_csr_enriched(make_request(), fault=REFUSED), ATTESTED),
@@ -61,7 +47,7 @@ def test_other_facts_and_faults_are_news(event, before):
     ("event", "before"),
     [
         (make_node_enriched(CHANGED_NODE, make_facts()), ENRICHED),
-        (unreachable(CHANGED_NODE, REFUSED), SILENT),
+        (make_unreachable(CHANGED_NODE, fault=REFUSED), SILENT),
         (GONE, ENRICHED),
         (ATTESTED, None),
         (ATTESTED, make_csr_enriched(make_request(), fault=REFUSED)),

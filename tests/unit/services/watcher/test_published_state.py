@@ -6,24 +6,14 @@ from libs.common.contract.subjects import LEADING, OBSERVED_NODE
 from services.watcher.kinds import CSR, NODE
 from services.watcher.leader_epoch import LeaderEpoch
 from services.watcher.published_state import PublishedState
-from tests.builders import (
-    make_facts,
-    make_leading,
-    make_message,
-    make_node,
-    make_node_enriched,
-    make_node_gone,
-    make_node_observed,
-    make_position,
-    make_snapshot,
-)
+from tests import builders
 from tests.manual_clock import ManualClock
 
 
 def a_flow(*messages, last: int = 10, **callbacks) -> PublishedState:
     """Followed and read to its end."""
     flow = PublishedState(clock=callbacks.pop("clock", ManualClock()), **callbacks)
-    flow.start_replay(make_position(last))
+    flow.start_replay(builders.make_position(last))
     for message in messages:
         flow.apply(message)
     flow.finish_replay()
@@ -34,7 +24,7 @@ def test_nothing_is_held_before_it_is_followed_to_its_end():
     flow = PublishedState(clock=ManualClock())
     assert "not connected" in flow.problems()[0]
     assert flow.follow_generation == 0
-    flow.start_replay(make_position())
+    flow.start_replay(builders.make_position())
     assert "still replaying" in flow.problems()[0]
     assert flow.follow_generation == 0
     flow.finish_replay()
@@ -43,50 +33,50 @@ def test_nothing_is_held_before_it_is_followed_to_its_end():
 
 
 def test_the_last_word_of_each_node_is_held_and_what_others_made_of_it_is_not():
-    node = make_node()
+    node = builders.make_node()
     flow = a_flow(
-        make_message(make_node_observed(node), sequence=1),
-        make_message(make_node_enriched(node, make_facts()), sequence=2),
-        make_message(make_node_gone(make_node("old")), sequence=3),
-        make_message(make_snapshot(nodes=1), sequence=4),
+        builders.make_message(builders.make_node_observed(node), sequence=1),
+        builders.make_message(builders.make_node_enriched(node, builders.make_facts()), sequence=2),
+        builders.make_message(builders.make_node_gone(builders.make_node("old")), sequence=3),
+        builders.make_message(builders.make_snapshot(nodes=1), sequence=4),
     )
-    assert flow.get(NODE, node.name) == make_node_observed(node)
-    assert flow.get(NODE, "old") == make_node_gone(make_node("old"))
+    assert flow.get(NODE, node.name) == builders.make_node_observed(node)
+    assert flow.get(NODE, "old") == builders.make_node_gone(builders.make_node("old"))
     assert flow.names(NODE) == {node.name}
-    assert flow.snapshot == make_snapshot(nodes=1)
+    assert flow.snapshot == builders.make_snapshot(nodes=1)
     assert flow.get(NODE, "new") is None
 
 
 def test_an_own_word_counts_before_it_comes_back_and_an_older_one_that_comes_later_does_not():
     flow = a_flow()
-    mine = make_node_observed(make_node(labels={"now": "yes"}), epoch=2)
+    mine = builders.make_node_observed(builders.make_node(labels={"now": "yes"}), epoch=2)
     flow.record_published(mine, 20)
-    flow.apply(make_message(make_node_observed(make_node()), sequence=19))
+    flow.apply(builders.make_message(builders.make_node_observed(builders.make_node()), sequence=19))
     assert flow.get(NODE, "web-1") is mine
-    flow.apply(make_message(make_node_gone(make_node(), epoch=3), sequence=21))
+    flow.apply(builders.make_message(builders.make_node_gone(builders.make_node(), epoch=3), sequence=21))
     assert flow.names(NODE) == set()
 
 
 def test_what_aged_out_while_we_were_away_is_held_no_more_and_what_we_said_meanwhile_is():
     flow = a_flow(
-        make_message(make_node_observed(make_node("a")), sequence=1),
-        make_message(make_node_observed(make_node("b")), sequence=2),
+        builders.make_message(builders.make_node_observed(builders.make_node("a")), sequence=1),
+        builders.make_message(builders.make_node_observed(builders.make_node("b")), sequence=2),
     )
     flow.mark_disconnected("server went away")
     assert flow.follow_generation == 0
-    flow.start_replay(make_position(last=12))
-    flow.apply(make_message(make_node_observed(make_node("b")), sequence=2))
-    flow.record_published(make_node_observed(make_node("c")), 13)
+    flow.start_replay(builders.make_position(last=12))
+    flow.apply(builders.make_message(builders.make_node_observed(builders.make_node("b")), sequence=2))
+    flow.record_published(builders.make_node_observed(builders.make_node("c")), 13)
     flow.finish_replay()
     assert flow.names(NODE) == {"b", "c"}
     assert flow.follow_generation == 2
 
 
 def test_what_was_acknowledged_and_then_lost_with_a_disk_is_held_no_more():
-    flow = a_flow(make_message(make_node_observed(make_node("a")), sequence=1))
-    flow.record_published(make_node_observed(make_node("b")), 50)
-    flow.start_replay(make_position(last=40))
-    flow.apply(make_message(make_node_observed(make_node("a")), sequence=1))
+    flow = a_flow(builders.make_message(builders.make_node_observed(builders.make_node("a")), sequence=1))
+    flow.record_published(builders.make_node_observed(builders.make_node("b")), 50)
+    flow.start_replay(builders.make_position(last=40))
+    flow.apply(builders.make_message(builders.make_node_observed(builders.make_node("a")), sequence=1))
     flow.finish_replay()
     assert flow.names(NODE) == {"a"}
 
@@ -94,20 +84,21 @@ def test_what_was_acknowledged_and_then_lost_with_a_disk_is_held_no_more():
 def test_another_stream_voids_all_that_was_held_and_says_so():
     voids: list[str] = []
     flow = a_flow(
-        make_message(make_leading(epoch=4), sequence=1), on_stream_replaced=lambda: voids.append("void")
+        builders.make_message(builders.make_leading(epoch=4), sequence=1),
+        on_stream_replaced=lambda: voids.append("void"),
     )
-    flow.record_published(make_node_observed(make_node(), epoch=4), 2)
+    flow.record_published(builders.make_node_observed(builders.make_node(), epoch=4), 2)
     assert voids == ["void"]
-    flow.start_replay(make_position(last=0, stream_id="later"))
+    flow.start_replay(builders.make_position(last=0, stream_id="later"))
     assert voids == ["void", "void"]
     assert (flow.names(NODE), flow.greatest_epoch, flow.leader_heartbeat) == (set(), 0, None)
 
 
 def test_a_message_of_the_stream_before_is_no_observation_of_this_one():
     flow = a_flow()
-    flow.start_replay(make_position(last=0, stream_id="later"))
-    flow.apply(make_message(make_node_observed(make_node()), sequence=1))
-    flow.record_published(make_node_observed(make_node("own")), 2)
+    flow.start_replay(builders.make_position(last=0, stream_id="later"))
+    flow.apply(builders.make_message(builders.make_node_observed(builders.make_node()), sequence=1))
+    flow.record_published(builders.make_node_observed(builders.make_node("own")), 2)
     assert flow.names(NODE) == set()
 
 
@@ -115,10 +106,12 @@ def test_every_sequence_is_learned_whatever_the_message_says():
     learned = {}
     strange = UnreadablePayload(reason="no event", payload=b"{")
     a_flow(
-        make_message(make_node_observed(make_node(), stream_id="earlier"), sequence=5),
-        make_message(strange, sequence=6, subject=f"{OBSERVED_NODE}.strange"),
-        make_message(make_leading(epoch=3), sequence=7),
-        make_message(make_leading(epoch=2), sequence=8),
+        builders.make_message(
+            builders.make_node_observed(builders.make_node(), stream_id="earlier"), sequence=5
+        ),
+        builders.make_message(strange, sequence=6, subject=f"{OBSERVED_NODE}.strange"),
+        builders.make_message(builders.make_leading(epoch=3), sequence=7),
+        builders.make_message(builders.make_leading(epoch=2), sequence=8),
         on_sequence=lambda subject, sequence: learned.update({subject: sequence}),
     )
     assert learned == {f"{OBSERVED_NODE}.web-1": 5, f"{OBSERVED_NODE}.strange": 6, LEADING: 8}
@@ -126,55 +119,55 @@ def test_every_sequence_is_learned_whatever_the_message_says():
 
 def test_the_greatest_epoch_counts_whoever_bears_it():
     for event in (
-        make_node_observed(make_node(), epoch=7),
-        make_node_gone(make_node(), epoch=7),
-        make_snapshot(epoch=7),
-        make_leading(epoch=7),
+        builders.make_node_observed(builders.make_node(), epoch=7),
+        builders.make_node_gone(builders.make_node(), epoch=7),
+        builders.make_snapshot(epoch=7),
+        builders.make_leading(epoch=7),
     ):
         flow = a_flow(
-            make_message(make_node_observed(make_node("x"), epoch=2), sequence=1),
-            make_message(event, sequence=2),
+            builders.make_message(builders.make_node_observed(builders.make_node("x"), epoch=2), sequence=1),
+            builders.make_message(event, sequence=2),
         )
         assert flow.greatest_epoch == 7
 
 
 def test_a_former_leader_is_ignored_not_obeyed():
     clock = ManualClock()
-    flow = a_flow(make_message(make_leading(epoch=3, holder="b"), sequence=1), clock=clock)
+    flow = a_flow(builders.make_message(builders.make_leading(epoch=3, holder="b"), sequence=1), clock=clock)
     clock.advance(5.0)
-    flow.apply(make_message(make_leading(epoch=2, holder="a"), sequence=2))
-    assert flow.leader_heartbeat == make_leading(epoch=3, holder="b")
+    flow.apply(builders.make_message(builders.make_leading(epoch=2, holder="a"), sequence=2))
+    assert flow.leader_heartbeat == builders.make_leading(epoch=3, holder="b")
     assert flow.seconds_since_leader_heartbeat() == 5.0
     assert PublishedState(clock=clock).seconds_since_leader_heartbeat() == float("inf")
 
 
 def test_what_a_former_leader_publishes_behind_a_newer_one_is_void_and_its_names_are_kept():
     void: list[str] = []
-    node, ghost = make_node(), make_node("ghost", uid="uid-ghost")
+    node, ghost = builders.make_node(), builders.make_node("ghost", uid="uid-ghost")
     flow = a_flow(
-        make_message(make_node_observed(node), sequence=1),
-        make_message(make_leading(epoch=2), sequence=2),
+        builders.make_message(builders.make_node_observed(node), sequence=1),
+        builders.make_message(builders.make_leading(epoch=2), sequence=2),
         on_fenced_message=void.append,
     )
     assert (void, flow.is_fenced(NODE, node.name)) == ([], False)
-    flow.apply(make_message(make_node_gone(node), sequence=3))
-    flow.apply(make_message(make_node_observed(ghost), sequence=4))
+    flow.apply(builders.make_message(builders.make_node_gone(node), sequence=3))
+    flow.apply(builders.make_message(builders.make_node_observed(ghost), sequence=4))
     assert void == [f"{OBSERVED_NODE}.{node.name}", f"{OBSERVED_NODE}.ghost"]
     assert set(flow.objects(NODE)) == {(node.name, node.uid), ("ghost", "uid-ghost")}
     assert list(flow.objects(CSR)) == []
-    flow.record_published(make_node_gone(node, epoch=2), 5)
+    flow.record_published(builders.make_node_gone(node, epoch=2), 5)
     assert (flow.is_fenced(NODE, node.name), flow.names(NODE)) == (False, {"ghost"})
 
 
 def test_a_replay_changes_nothing_about_what_is_void():
     void: list[str] = []
     messages = (
-        make_message(make_node_observed(make_node()), sequence=1),
-        make_message(make_leading(epoch=2), sequence=2),
-        make_message(make_node_observed(make_node("late")), sequence=3),
+        builders.make_message(builders.make_node_observed(builders.make_node()), sequence=1),
+        builders.make_message(builders.make_leading(epoch=2), sequence=2),
+        builders.make_message(builders.make_node_observed(builders.make_node("late")), sequence=3),
     )
     flow = a_flow(*messages, on_fenced_message=void.append)
-    flow.start_replay(make_position())
+    flow.start_replay(builders.make_position())
     for message in messages:
         flow.apply(message)
     flow.finish_replay()
@@ -184,10 +177,10 @@ def test_a_replay_changes_nothing_about_what_is_void():
 
 def test_an_own_message_that_comes_back_behind_another_leader_is_void():
     flow = a_flow()
-    mine = make_node_observed(make_node())
+    mine = builders.make_node_observed(builders.make_node())
     flow.record_published(mine, 12)
-    flow.apply(make_message(make_leading(epoch=2), sequence=11))
-    flow.apply(make_message(mine, sequence=12))
+    flow.apply(builders.make_message(builders.make_leading(epoch=2), sequence=11))
+    flow.apply(builders.make_message(mine, sequence=12))
     assert flow.is_fenced(NODE, "web-1")
 
 
@@ -199,38 +192,42 @@ def a_reign(flow: PublishedState, transitions: int = 0) -> LeaderEpoch:
 
 
 def test_a_reign_begins_above_all_that_the_stream_and_the_lease_remember():
-    flow = a_flow(make_message(make_node_observed(make_node(), epoch=4), sequence=1))
+    flow = a_flow(
+        builders.make_message(builders.make_node_observed(builders.make_node(), epoch=4), sequence=1)
+    )
     assert a_reign(flow).next_token().epoch == 5
     assert a_reign(flow, transitions=9).next_token().epoch == 10
 
 
 def test_a_reign_keeps_its_epoch_in_a_stream_that_is_made_anew():
-    flow = a_flow(make_message(make_node_observed(make_node(), epoch=4), sequence=1))
+    flow = a_flow(
+        builders.make_message(builders.make_node_observed(builders.make_node(), epoch=4), sequence=1)
+    )
     reign = a_reign(flow)
     reign.next_token()
-    flow.start_replay(make_position(last=0, stream_id="later"))
+    flow.start_replay(builders.make_position(last=0, stream_id="later"))
     assert reign.build_heartbeat() is None, "nothing is published to a stream with another ID"
     flow.finish_replay()
     assert reign.build_heartbeat() is None
     stamp = reign.next_token()
     assert (stamp.epoch, stamp.stream_id) == (5, "later")
-    assert reign.build_heartbeat() == make_leading(stream_id="later", epoch=5, holder="us")
+    assert reign.build_heartbeat() == builders.make_leading(stream_id="later", epoch=5, holder="us")
 
 
 def test_own_words_do_not_outrank_us_and_anothers_of_the_same_or_a_greater_epoch_do():
     flow = a_flow()
     reign = a_reign(flow)
     assert reign.next_token().epoch == 1
-    flow.apply(make_message(make_leading(epoch=1, holder="us"), sequence=11))
+    flow.apply(builders.make_message(builders.make_leading(epoch=1, holder="us"), sequence=11))
     assert reign.is_current
-    assert reign.build_snapshot(3) == make_snapshot(epoch=1, nodes=3)
-    flow.apply(make_message(make_leading(epoch=1, holder="them"), sequence=12))
+    assert reign.build_snapshot(3) == builders.make_snapshot(epoch=1, nodes=3)
+    flow.apply(builders.make_message(builders.make_leading(epoch=1, holder="them"), sequence=12))
     assert reign.is_deposed
     assert reign.build_heartbeat() is None
     assert reign.build_snapshot(3) is None
     assert reign.next_token().epoch == 2
     assert reign.is_current
-    flow.apply(make_message(make_node_observed(make_node(), epoch=8), sequence=13))
+    flow.apply(builders.make_message(builders.make_node_observed(builders.make_node(), epoch=8), sequence=13))
     assert reign.is_deposed
 
 
@@ -247,9 +244,9 @@ def test_a_refusal_and_a_restored_etcd_each_need_another_epoch():
 
 def test_observations_are_kept_as_the_very_object_that_was_published():
     flow = a_flow()
-    mine = make_node_observed(make_node())
+    mine = builders.make_node_observed(builders.make_node())
     flow.record_published(mine, 11)
-    flow.apply(make_message(make_node_observed(make_node()), sequence=11))
+    flow.apply(builders.make_message(builders.make_node_observed(builders.make_node()), sequence=11))
     held = flow.get(NODE, "web-1")
     assert isinstance(held, NodeObserved)
     assert held is mine
