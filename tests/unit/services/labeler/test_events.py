@@ -51,11 +51,6 @@ def writer() -> Writer:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def events(writer: Writer, clock: ManualClock) -> NodeEventRecorder:
     return NodeEventRecorder(writer, EventDeduplicator(), now=clock.now, idle_seconds=lambda: IDLE_SECONDS)
 

@@ -13,11 +13,6 @@ def version(number: str, *, uid: str = "uid-1") -> Node:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def answers(clock: ManualClock) -> MutationCache:
     answers = MutationCache(clock)
     answers.store(version("100"))

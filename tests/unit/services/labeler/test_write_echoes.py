@@ -27,11 +27,6 @@ def enriched(node: Node, *, facts: MachineFacts | None = None, observed: int = O
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def echoes(clock: ManualClock) -> WriteEchoes:
     """A write that left version 102, planned from an event about version 100."""
     echoes = WriteEchoes(clock)
