@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from libs.common.bus.delivery import Ack, Disposition, Nak
-from libs.common.bus.protocol import Bus, Message, StreamPosition
+from libs.common.bus.protocol import Bus, Message, StreamFull, StreamPosition
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import EnrichedNodeGone, Leading
 from libs.common.contract.service_spec import Durable
@@ -27,6 +27,16 @@ def make_event(
 ) -> EnrichedNodeGone:
     """The smallest event that has a name and an order."""
     return EnrichedNodeGone(stream_id=stream_id, observed_sequence=order, name=name, uid=uid)
+
+
+async def publish_with_headroom(leading: Leading, leader: Bus, *, other: Bus) -> None:
+    """Publish a Leading to a full stream, which accepts it and nothing larger, and only with the headroom."""
+    with pytest.raises(StreamFull):
+        await leader.publish(leading, ttl_seconds=10)
+    async with leader.headroom(leading):
+        with pytest.raises(StreamFull):
+            await other.publish(make_event("large", uid="u" * 1_000))
+        await leader.publish(leading, ttl_seconds=10)
 
 
 BusT = TypeVar("BusT", bound=Bus)

@@ -19,7 +19,7 @@ from services.bootstrap.directory_key_store import DirectoryKeyStore
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.server_config import NatsServerConfig
 from services.bootstrap.server_files import ServerSpec, ensure_installation_keys, write_server_files
-from tests.bus_actors import MAX_BYTES, make_event, wait_until
+from tests.bus_actors import MAX_BYTES, make_event, publish_with_headroom, wait_until
 from tests.integration.conftest import ConnectBus
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # one port for all, as in a StatefulSet
@@ -136,12 +136,7 @@ async def test_a_full_replicated_stream_accepts_a_leading_while_the_headroom_is_
                 await metadata.publish(make_event(f"web-{size}-{n}", uid="u" * size))
     leading = Leading(stream_id=watcher.stream_id, epoch=1, holder="host-a" * 30)
     for _ in range(3):  # a replacement of the same size is refused, too
-        with pytest.raises(StreamFull):
-            await watcher.publish(leading, ttl_seconds=10)
-        async with watcher.headroom(leading):
-            with pytest.raises(StreamFull):
-                await metadata.publish(make_event("another", uid="u" * 1_000))
-            await watcher.publish(leading, ttl_seconds=10)
+        await publish_with_headroom(leading, watcher, other=metadata)
     assert (await watcher.stats()).max_bytes == 100_000
 
 
