@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from cryptography import x509
 
-from libs.common.contract.machine import MachineFacts, PlatformMetadata
+from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
 from libs.testbed.machine_fleet import Address, MachineFleet, SimMachineFacts
@@ -19,19 +19,12 @@ from tests.csr_twins import TwinNode
 
 def machine_of(facts: MachineFacts, reachable_at: tuple[str, ...]) -> SimMachineFacts:
     """A machine with these facts."""
-    told = facts.platform
     return SimMachineFacts(
         id=facts.node_name,
         name=facts.node_name,
         reachable_at=reachable_at,
         hostname=facts.node_name,
-        platform=PlatformMetadata(
-            platform=told.platform,
-            hostname=told.hostname,
-            provider_id=told.provider_id,
-            internal_dns=told.internal_dns,
-            external_dns=told.external_dns,
-        ),
+        platform=facts.platform,
         addresses=tuple(
             Address(address=each.address, local=_local(each.address), link=each.link, flags=each.flags)
             for each in facts.addresses

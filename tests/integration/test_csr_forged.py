@@ -9,19 +9,9 @@ import msgspec
 import pytest
 
 from libs.common.bus.protocol import Bus
+from libs.common.contract import subjects
 from libs.common.contract.events import Leading, NodeEnriched
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, SigningRequestStatus
-from libs.common.contract.subjects import (
-    DECIDED,
-    ENRICHED_CSR,
-    ENRICHED_NODE,
-    FLOW,
-    LEADING,
-    NETWORKS,
-    OBSERVED_CSR,
-    OBSERVED_NODE,
-    SNAPSHOT,
-)
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import NODE_GROUPS, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
@@ -39,8 +29,20 @@ from tests.integration.csr_cluster import (
     until_said,
 )
 
-OF_A_NAME = (OBSERVED_NODE, ENRICHED_NODE, OBSERVED_CSR, ENRICHED_CSR, f"{DECIDED}.csr.csr", f"{FLOW}.none")
-SUBJECTS = (*(f"{subject}.thief" for subject in OF_A_NAME), SNAPSHOT, LEADING, NETWORKS)
+OF_A_NAME = (
+    subjects.OBSERVED_NODE,
+    subjects.ENRICHED_NODE,
+    subjects.OBSERVED_CSR,
+    subjects.ENRICHED_CSR,
+    f"{subjects.DECIDED}.csr.csr",
+    f"{subjects.FLOW}.none",
+)
+SUBJECTS = (
+    *(f"{subject}.thief" for subject in OF_A_NAME),
+    subjects.SNAPSHOT,
+    subjects.LEADING,
+    subjects.NETWORKS,
+)
 NOT_YET = "10.224.0.99"  # an address that no machine has
 USER = "system:node:thief"
 
@@ -78,7 +80,10 @@ WHAT_IS_HELD: dict[str, dict[str, Any]] = {
 
 async def told_as_honest(bus: Bus, request: SigningRequest, pem: bytes) -> None:
     """The watcher's and metadata's word of a request that a kubelet would file, in place of this one."""
-    leading, enriched = await bus.get_last(LEADING), await bus.get_last(f"{ENRICHED_NODE}.thief")
+    leading, enriched = (
+        await bus.get_last(subjects.LEADING),
+        await bus.get_last(f"{subjects.ENRICHED_NODE}.thief"),
+    )
     assert leading is not None
     assert isinstance(leading.event, Leading)
     assert enriched is not None
@@ -141,7 +146,7 @@ async def test_forged_words_get_nothing_approved_that_kubernetes_does_not_hold(
 
 
 async def _is_enriched(bus: Bus) -> bool:
-    return await bus.get_last(f"{ENRICHED_NODE}.thief") is not None
+    return await bus.get_last(f"{subjects.ENRICHED_NODE}.thief") is not None
 
 
 async def test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_its_certificate(
@@ -158,7 +163,11 @@ async def test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_i
     lengths = (0, 1, 7, 300, 5000, 70_000)
     garbage = [*map(rng.randbytes, lengths), b"{}", b"null", b"[" * 50_000, b'{"event":"CsrEnriched.v1"}']
     async with operating(nats_server) as operator:
-        for subject in (*SUBJECTS, f"{ENRICHED_CSR}.{pending}", f"{OBSERVED_CSR}.{pending}"):
+        for subject in (
+            *SUBJECTS,
+            f"{subjects.ENRICHED_CSR}.{pending}",
+            f"{subjects.OBSERVED_CSR}.{pending}",
+        ):
             for payload in garbage:
                 await operator.publish(subject, payload)
     await services.wait_until_ready()
