@@ -53,19 +53,13 @@ class ObservedCluster:
         self.run_dir = run_dir
         self.server = server
         self.cluster = cluster
+        self.kubelets: KubeletFleet = cluster.kubelets
+        self.machines: MachineFleet = cluster.machines
         self.bus = bus
         self.prometheus: PrometheusServer
         self.talosconfig: Path
         self.config = run_dir / "cloud-config.yaml"
         self._expected: set[str] = set()  # alerts that have fired, or will fire by a fault that has started
-
-    @property
-    def kubelets(self) -> KubeletFleet:
-        return self.cluster.kubelets
-
-    @property
-    def machines(self) -> MachineFleet:
-        return self.cluster.machines
 
     @property
     def services(self) -> ServiceProcesses:

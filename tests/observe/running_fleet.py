@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,50 +35,43 @@ NODES_A_WAVE: Final = 4
 LONG_SECONDS: Final = 240.0  # for a busy machine
 
 
+@dataclass(eq=False)
 class Fleet:
     """The cluster and its faults."""
 
-    def __init__(
-        self,
-        server: SimApiServer,
-        cluster: Cluster,
-        bus: BootstrapInstallation,
-        prometheus: PrometheusServer,
-        collector: OtlpCollector,
-    ) -> None:
-        self.prometheus = prometheus
-        self.collector = collector
-        self._server = server
-        self._cluster = cluster
-        self._bus = bus
+    server: SimApiServer
+    cluster: Cluster
+    bus: BootstrapInstallation
+    prometheus: PrometheusServer
+    collector: OtlpCollector
 
     async def live(self) -> None:
         """Let nodes join and get certificates, in waves that Prometheus scrapes separately."""
         for wave in range(WAVES):
             first = 10 * wave + 10
             some = [make_machine(f"seen-{n}", f"10.240.0.{n}") for n in range(first, first + NODES_A_WAVE)]
-            await self._cluster.join(*some)
+            await self.cluster.join(*some)
             for machine in some:
-                request = await self._cluster.kubelets.request_certificate(SimKubelet.of_machine(machine))
-                await self._cluster.kubelets.wait_for_outcome(request, seconds=LONG_SECONDS)
+                request = await self.cluster.kubelets.request_certificate(SimKubelet.of_machine(machine))
+                await self.cluster.kubelets.wait_for_outcome(request, seconds=LONG_SECONDS)
             became = "sum(node_controller_cloud_provider_taint_removal_delay_seconds_count)"
             await self.until(became, (wave + 1) * NODES_A_WAVE)
 
     async def break_much(self) -> None:
         """Cause one fault of each kind that a panel shows."""
-        kubelets, machines = self._cluster.kubelets, self._cluster.machines
+        kubelets, machines = self.cluster.kubelets, self.cluster.machines
         silent, liar = make_machine("seen-silent", "10.240.0.60"), make_machine("seen-liar", "10.240.0.61")
         await machines.put_machines(silent)
         await machines.set_faults(silent.id, unavailable=True)
         await kubelets.join(SimKubelet.of_machine(silent))
         await kubelets.request_certificate(SimKubelet.of_machine(silent))
-        await self._cluster.join(liar)
+        await self.cluster.join(liar)
         await kubelets.request_certificate(SimKubelet.of_machine(liar), dns=["liar.example.com"])
-        self._server.faults.inject(TooManyRequestsFault(), verb="patch", resource="nodes", times=3)
-        await self._cluster.join(make_machine("seen-late", "10.240.0.62"))
+        self.server.faults.inject(TooManyRequestsFault(), verb="patch", resource="nodes", times=3)
+        await self.cluster.join(make_machine("seen-late", "10.240.0.62"))
         for name in ("bad-1", "bad-2"):
-            await self._bus.publish_as("metadata", {f"{ENRICHED_NODE}.{name}": b"\xff{no event"})
-        await self._cluster.replace("seen-10", "seen-successor")
+            await self.bus.publish_as("metadata", {f"{ENRICHED_NODE}.{name}": b"\xff{no event"})
+        await self.cluster.replace("seen-10", "seen-successor")
 
     async def until(self, promql: str, least: float, seconds: float = LONG_SECONDS) -> None:
         """Wait until the first value of the query is at least `least`."""
