@@ -49,8 +49,8 @@ def comparison_to_json(comparison: Comparison, untold: Sequence[SkippedNode]) ->
 
 def _preview_to_json(preview: Preview, used: CompiledConfig) -> dict[str, Any]:
     return {
-        "name": preview.name,
-        "platform": preview.platform.platform,
+        "name": preview.described.name,
+        "platform": preview.described.facts.platform.platform,
         "outcome": preview.plan.outcome,
         "reason": preview.plan.reason,
         "rules": [_rule_to_json(told, used) for told in preview.effects.results],

@@ -7,7 +7,6 @@ import msgspec
 
 from cli.cluster.described_node import DescribedNode
 from cli.render.compiled_config import CompiledConfig
-from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import BLOCKED_CONDITION, Node, Taint
 from libs.common.contract.node_patch import (
     NodeChanges,
@@ -31,14 +30,6 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     after: Node  # the Node with the patches applied
     node_patch: list[Operation]
     status_patch: StatusPatch
-
-    @property
-    def name(self) -> str:
-        return self.described.name
-
-    @property
-    def platform(self) -> PlatformMetadata:
-        return self.described.facts.platform
 
 
 def preview_node(described: DescribedNode, used: CompiledConfig, *, now: datetime) -> Preview:

@@ -23,9 +23,9 @@ _LONGEST: Final = 200
 
 def format_preview(preview: Preview, used: CompiledConfig) -> Iterator[Line]:
     """Yield the lines of one node: each rule with its result, then the changes."""
-    said = preview.platform
+    said = preview.described.facts.platform
     place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
-    yield Line(0, Text.assemble((preview.name, "bold"), f"  {place}"))
+    yield Line(0, Text.assemble((preview.described.name, "bold"), f"  {place}"))
     for told in preview.effects.results:
         yield from _format_rule(told, used)
     yield from _format_plan(preview)
