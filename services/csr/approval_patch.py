@@ -3,6 +3,8 @@
 import base64
 from typing import Any
 
+import msgspec
+
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
 
 
@@ -27,18 +29,9 @@ def build_approval_patch(request: SigningRequest, condition: SigningRequestCondi
         # An oversized request is published without these bytes: csr can only deny it, fenced by its uid.
         *([_test("/spec/request", base64.b64encode(spec.request).decode())] if spec.request else []),
         _test("/status/conditions", None),
-        {"op": "add", "path": "/status/conditions", "value": [_encode_condition(condition)]},
+        {"op": "add", "path": "/status/conditions", "value": [msgspec.structs.asdict(condition)]},
     ]
 
 
 def _test(path: str, value: Any) -> dict[str, Any]:
     return {"op": "test", "path": path, "value": value}
-
-
-def _encode_condition(condition: SigningRequestCondition) -> dict[str, str]:
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-    }
