@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import cache, partial
 from typing import Final, TypeVar
@@ -36,39 +37,32 @@ _NO_CHANGE_OUTCOMES: Final = frozenset({"unchanged", "settled", "not-ours"})
 _MAX_NAMES: Final = 20_000  # bounds the memory for names that never return
 
 
+@dataclass(eq=False)
 class ConsumerMiddleware:
     """Wraps the handlers of one service for one kind of object."""
 
-    def __init__(
-        self,
-        service: str,
-        kind: str,
-        *,
-        system: str,
-        clock: Callable[[], float],
-        random: random.Random,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        """Create it. `system` is `Bus.system`; `clock` is monotonic, `now` is Unix time, both in seconds."""
-        self._now = now
-        self._system = system
-        self._service = service
-        self._kind = kind
-        self._clock = clock
-        self._random = random
+    service: str
+    kind: str
+    _: KW_ONLY
+    system: str  # as `Bus.system`
+    clock: Callable[[], float]  # monotonic, in seconds
+    random: random.Random
+    now: Callable[[], float] = time.time  # Unix time, in seconds
+
+    def __post_init__(self) -> None:
         self._attempts: dict[str, dict[str, int]] = {}  # name -> reason -> consecutive failures
         self._locks: dict[str, _KeyedLock] = {}
         # Looked up once: finding a series by its labels costs more than counting.
-        self._in_flight = metrics.HANDLING_IN_FLIGHT.labels(service)
-        self._redelivered = metrics.REDELIVERED.labels(service)
-        self._duration_of = cache(partial(metrics.HANDLING_DURATION.labels, service))
-        self._latency_of = cache(partial(metrics.HOP_LATENCY.labels, service))
-        self._end_to_end_latency_of = cache(partial(metrics.END_TO_END_LATENCY.labels, service))
+        self._in_flight = metrics.HANDLING_IN_FLIGHT.labels(self.service)
+        self._redelivered = metrics.REDELIVERED.labels(self.service)
+        self._duration_of = cache(partial(metrics.HANDLING_DURATION.labels, self.service))
+        self._latency_of = cache(partial(metrics.HOP_LATENCY.labels, self.service))
+        self._end_to_end_latency_of = cache(partial(metrics.END_TO_END_LATENCY.labels, self.service))
         self._last_handled: dict[str, tuple[int, datetime]] = {}  # name -> the last handled message
         self._last_observed: dict[
             tuple[str, str], int
         ] = {}  # event and name -> sequence of the last observation
-        self._handled_as = cache(partial(metrics.HANDLED.labels, service))
+        self._handled_as = cache(partial(metrics.HANDLED.labels, self.service))
 
     def wrap(
         self, handle: Handler, *, is_repeat: bool = False
@@ -85,7 +79,7 @@ class ConsumerMiddleware:
             event = event_name(message.event)
             if message.redelivered:
                 self._redelivered.inc()
-            with telemetry.log_fields(service=self._service, **{self._kind: name}, event=event):
+            with telemetry.log_fields(service=self.service, **{self.kind: name}, event=event):
                 self._in_flight.inc()
                 try:
                     async with self._lock_for(name):
@@ -107,23 +101,23 @@ class ConsumerMiddleware:
         self._attempts.pop(name, None)
 
     async def _handle(self, handle: Handler, message: Message, name: str, again: bool) -> Disposition:
-        event, began = event_name(message.event), self._clock()
+        event, began = event_name(message.event), self.clock()
         with telemetry.notes() as notes, self._span(message, name) as span:
             exemplar = telemetry.exemplar()
             if self._is_first_delivery(message, name) and not again:
-                age = self._now() - message.published_at.timestamp()
+                age = self.now() - message.published_at.timestamp()
                 self._latency_of(event).observe(max(0.0, age), exemplar)
             error = await _call_handler(handle, message)
             attempt = (
                 self.count_failure(name, error) if error else 1 + sum(self._attempts.get(name, {}).values())
             )
-            decided = classify_error(error, attempt, self._random.random())
+            decided = classify_error(error, attempt, self.random.random())
             if not isinstance(decided, Nak):
                 self.reset_failures(name)
             span.set({"talosccm.delivery.attempt": attempt})
             if error:
                 span.set({"error.type": reason_of(error)})
-        seconds = self._clock() - began
+        seconds = self.clock() - began
         self._duration_of(event).observe(seconds, exemplar)
         if isinstance(decided, Ack) and not again:
             # A republished event without a change has an old observation: its age is no end-to-end latency.
@@ -151,7 +145,7 @@ class ConsumerMiddleware:
             return
         kind = type(event).__name__
         if self._last_observed.get((kind, name)) != event.observed_sequence and ends:
-            seconds = self._now() - event.observed_at.timestamp()
+            seconds = self.now() - event.observed_at.timestamp()
             self._end_to_end_latency_of(kind).observe(max(0.0, seconds), exemplar)
         _store_bounded(self._last_observed, (kind, name), event.observed_sequence)
 
@@ -160,12 +154,12 @@ class ConsumerMiddleware:
             return telemetry.span("")
         template = self._template_of(message.subject)
         attributes: dict[str, telemetry.Attribute] = {
-            "messaging.system": self._system,
+            "messaging.system": self.system,
             "messaging.operation.type": "process",
             "messaging.operation.name": "process",
             "messaging.destination.name": message.subject,
             "messaging.destination.template": template,
-            f"k8s.{self._kind}.name": name,
+            f"k8s.{self.kind}.name": name,
             "talosccm.stream.seq": message.sequence,
         }
         headers = message.headers
@@ -206,7 +200,7 @@ class ConsumerMiddleware:
                     exc_info=unforeseen,
                 )
             case Reject():
-                metrics.DEAD_LETTERS.labels(self._service).inc()
+                metrics.DEAD_LETTERS.labels(self.service).inc()
                 unforeseen = None if isinstance(error, PermanentError) else error
                 log.error(
                     "published as dead letter",
@@ -215,12 +209,12 @@ class ConsumerMiddleware:
                 )
 
     def _name_in(self, subject: str) -> str:
-        _, found, name = subject.partition(f".{self._kind}.")
+        _, found, name = subject.partition(f".{self.kind}.")
         return name if found else subject
 
     def _template_of(self, subject: str) -> str:
-        head, found, _ = subject.partition(f".{self._kind}.")
-        return f"{head}.{self._kind}" if found else subject
+        head, found, _ = subject.partition(f".{self.kind}.")
+        return f"{head}.{self.kind}" if found else subject
 
     def _lock_for(self, name: str) -> "_KeyedLock":
         return self._locks.get(name) or _KeyedLock(self._locks, name)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 from libs.common.bus.acknowledger import Acknowledger
@@ -29,21 +30,17 @@ class DurableRegistry(Protocol):
         """Return a context in which `wake` is called when the durable has messages or was recreated."""
 
 
+@dataclass(eq=False)
 class ConsumeLoop:
     """One `consume` call."""
 
-    def __init__(
-        self,
-        registry: DurableRegistry,
-        durable: Durable,
-        acknowledger: Acknowledger,
-        *,
-        in_flight: int,
-    ) -> None:
-        self._works = registry
-        self._durable = durable
-        self._acknowledger = acknowledger
-        self._in_flight = in_flight
+    registry: DurableRegistry
+    durable: Durable
+    acknowledger: Acknowledger
+    _: KW_ONLY
+    in_flight: int
+
+    def __post_init__(self) -> None:
         self._wake = asyncio.Event()
         self._handling: set[asyncio.Task[None]] = set()
         self._in_hand: dict[int, StoredMessage] = {}  # sequence -> message taken and not acknowledged yet
@@ -52,7 +49,7 @@ class ConsumeLoop:
     async def run(self) -> None:
         """Consume until cancelled; then finish or return the messages."""
         try:
-            with self._works.listen_for_work(self._durable.name, self._wake.set):
+            with self.registry.listen_for_work(self.durable.name, self._wake.set):
                 await self._deliver_repeatedly()
         finally:
             try:
@@ -62,10 +59,10 @@ class ConsumeLoop:
                 await self._hand_back()
 
     async def _deliver_repeatedly(self) -> None:
-        missing = f"consumer {self._durable.name}: does not exist yet, the watcher provisions it"
+        missing = f"consumer {self.durable.name}: does not exist yet, the watcher provisions it"
         while True:
             self._wake.clear()
-            work = self._works.find_durable(self._durable.name)
+            work = self.registry.find_durable(self.durable.name)
             self.problem = "" if work else missing
             look_again_at = self._deliver(work) if work else None
             with contextlib.suppress(TimeoutError):
@@ -74,7 +71,7 @@ class ConsumeLoop:
 
     def _deliver(self, work: DurableState) -> float | None:
         """Start handlers up to the limit; return when to look again, None = when woken."""
-        while len(self._handling) < self._in_flight:
+        while len(self._handling) < self.in_flight:
             taken = work.take(_now())
             if taken is None:
                 return work.next_due()
@@ -95,7 +92,7 @@ class ConsumeLoop:
             log.error("acknowledgement failed", exc_info=task.exception())
 
     async def _handle_one(self, stored: StoredMessage, message: Message) -> None:
-        verdict = await self._acknowledger.settle(message)
+        verdict = await self.acknowledger.settle(message)
         known = self._in_hand.pop(stored.sequence, None)  # None if it was returned at shutdown
         if known is None:
             return
@@ -119,7 +116,7 @@ class ConsumeLoop:
         self._work().requeue(stored, _now() + max(0.0, delay_seconds))
 
     def _work(self) -> DurableState:
-        work = self._works.find_durable(self._durable.name)
+        work = self.registry.find_durable(self.durable.name)
         assert work is not None, "a durable is recreated, never removed"
         return work
 

@@ -213,7 +213,6 @@ class NatsBus:
         """Pass messages to `follower` until cancelled. See `Bus.follow`."""
         await FollowLoop(
             self._link,
-            name,
             filter_subject,
             follower,
             exclude=exclude,

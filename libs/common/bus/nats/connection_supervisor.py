@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import msgspec
@@ -39,21 +40,17 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
         return exponential_step(attempt, first=self.retry_first, cap=cap) * (0.5 + 0.5 * jitter)
 
 
+@dataclass(eq=False)
 class ConnectionSupervisor:
     """The current connection, or the reason why there is none."""
 
-    def __init__(
-        self,
-        access: NatsAccess,
-        *,
-        timing: Timeouts,
-        hooks: BusHooks,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        self.access = access
-        self.timing = timing
-        self.hooks = hooks
-        self.jitter = jitter
+    access: NatsAccess
+    _: KW_ONLY
+    timing: Timeouts
+    hooks: BusHooks
+    jitter: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
         self._connection: Connection | None = None
         self._up = asyncio.Event()
         self._reason = "not connected yet"

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import msgspec
@@ -33,25 +34,19 @@ _IN_PROGRESS: Final = b"+WPI"
 _Key = tuple[int, int]
 
 
+@dataclass(eq=False)
 class ConsumeLoop:
     """One `consume` call."""
 
-    def __init__(
-        self,
-        link: ConnectionSupervisor,
-        durable: Durable,
-        acknowledger: Acknowledger,
-        *,
-        in_flight: int,
-        bound: Callable[[], None],
-        stream: CurrentStream,
-    ) -> None:
-        self._link = link
-        self._durable = durable
-        self._acknowledger = acknowledger
-        self._in_flight = in_flight
-        self._bound = bound
-        self._stream = stream
+    link: ConnectionSupervisor
+    durable: Durable
+    acknowledger: Acknowledger
+    _: KW_ONLY
+    in_flight: int
+    bound: Callable[[], None]
+    stream: CurrentStream
+
+    def __post_init__(self) -> None:
         self._handling: dict[_Key, asyncio.Task[None]] = {}
         # Consumer and reply subject of the last delivery; a redelivery has a new reply subject.
         self._replies: dict[_Key, tuple[str | None, str]] = {}
@@ -78,11 +73,11 @@ class ConsumeLoop:
                 await asyncio.wait(rest, timeout=_CANCEL_SECONDS)
 
     async def _bind_repeatedly(self) -> None:
-        attempt, cap = 0, self._link.timing.consumer_retry_cap
+        attempt, cap = 0, self.link.timing.consumer_retry_cap
         while True:
             began = float("inf")
             try:
-                connection = await self._link.wait_for_connection()
+                connection = await self.link.wait_for_connection()
                 began = self._now()
                 reason = await self._pull_from(connection)
             except (NoConsumer, NoStream):
@@ -91,29 +86,29 @@ class ConsumeLoop:
                 reason = str(error)
             self._consumer = None
             self._pulls.clear()
-            self.problem = f"consumer {self._durable.name}: {reason}"
+            self.problem = f"consumer {self.durable.name}: {reason}"
             is_stable = self._now() - began > cap  # a binding that ends at once is a failure
             attempt = 1 if is_stable else attempt + 1
             log.warning(
-                "consuming stopped, will retry", extra={"durable": self._durable.name, "reason": reason}
+                "consuming stopped, will retry", extra={"durable": self.durable.name, "reason": reason}
             )
-            await asyncio.sleep(self._link.backoff(attempt, cap))
+            await asyncio.sleep(self.link.backoff(attempt, cap))
 
     async def _pull_from(self, connection: Connection) -> str:
         """Consume until this binding ends; return the reason."""
-        self._consumer = (await fetch_consumer_info(connection, self._durable.name)).created
+        self._consumer = (await fetch_consumer_info(connection, self.durable.name)).created
         self._pulls.set()
         self.problem = ""
-        self._bound()
+        self.bound()
         self._pull = PullSubscription(
             connection,
-            self._durable.name,
-            timing=self._link.timing,
-            room=lambda: self._in_flight - len(self._handling),
+            self.durable.name,
+            timing=self.link.timing,
+            room=lambda: self.in_flight - len(self._handling),
             deliver=self._deliver,
         )
         # While all handlers are busy no pull is open, so the server cannot report that the consumer is gone.
-        watch = asyncio.create_task(self._end_when_replaced(self._pull, self._stream.id))
+        watch = asyncio.create_task(self._end_when_replaced(self._pull, self.stream.id))
         try:
             reason = await self._pull.run()
         finally:
@@ -122,7 +117,7 @@ class ConsumeLoop:
         return reason
 
     async def _end_when_replaced(self, pull: PullSubscription, stream_id: str) -> None:
-        await self._stream.wait_until_replaced(stream_id)
+        await self.stream.wait_until_replaced(stream_id)
         pull.end("the stream was replaced")
 
     def _deliver(self, raw: WireMessage) -> None:
@@ -139,7 +134,7 @@ class ConsumeLoop:
 
     async def _handle_one(self, key: _Key, message: Message) -> None:
         try:
-            verdict = await self._acknowledger.settle(message)
+            verdict = await self.acknowledger.settle(message)
             await self._settle(key, _settlement(verdict))
         except asyncio.CancelledError:
             await self._settle(key, _NAK)
@@ -166,7 +161,7 @@ class ConsumeLoop:
 
     async def _send(self, reply: str, settlement: bytes) -> None:
         try:
-            await self._link.send(reply, settlement)
+            await self.link.send(reply, settlement)
         except BusError as error:
             # No loss: the server delivers the message again after ack_wait.
             log.info("acknowledgement not sent", extra={"reason": str(error)})
@@ -179,7 +174,7 @@ class ConsumeLoop:
 
     async def _mark_progress(self) -> None:
         while True:
-            await asyncio.sleep(self._durable.ack_wait_seconds / 3)
+            await asyncio.sleep(self.durable.ack_wait_seconds / 3)
             for consumer, reply in tuple(self._replies.values()):
                 if consumer == self._consumer:
                     await self._send(reply, _IN_PROGRESS)
@@ -188,7 +183,7 @@ class ConsumeLoop:
         if self._pull is not None:
             await self._pull.drain()
         if self._handling:
-            await asyncio.wait(self._handling.values(), timeout=self._link.timing.finish_handlers)
+            await asyncio.wait(self._handling.values(), timeout=self.link.timing.finish_handlers)
 
     @staticmethod
     def _now() -> float:

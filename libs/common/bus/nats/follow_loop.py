@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from secrets import token_hex
 from typing import Final
 
@@ -27,27 +28,19 @@ _BATCH: Final = 512
 _Saw = Callable[[StreamInfo], None]
 
 
+@dataclass(eq=False)
 class FollowLoop:
     """One `follow` call."""
 
-    def __init__(
-        self,
-        link: ConnectionSupervisor,
-        name: str,
-        filter_subject: str,
-        follower: Follower,
-        *,
-        exclude: Callable[[str], bool],
-        on_stream_info: _Saw,
-        stream: CurrentStream,
-    ) -> None:
-        self._link = link
-        self._name = name
-        self._filter = filter_subject
-        self._follower = follower
-        self._exclude = exclude
-        self._saw = on_stream_info
-        self._stream = stream
+    link: ConnectionSupervisor
+    filter_subject: str
+    follower: Follower
+    _: KW_ONLY
+    exclude: Callable[[str], bool]
+    on_stream_info: _Saw
+    stream: CurrentStream
+
+    def __post_init__(self) -> None:
         self._caught_up = False
         self._expected = 1  # consumer sequences have no gaps: a gap means a lost message
 
@@ -56,19 +49,19 @@ class FollowLoop:
         attempt = 0
         while True:
             self._caught_up = False
-            another_stream = self._stream.changed
+            another_stream = self.stream.changed
             try:
-                reason = await self._session(await self._link.wait_for_connection())
+                reason = await self._session(await self.link.wait_for_connection())
             except BusError as error:
                 reason = str(error)
             attempt = 1 if self._caught_up else attempt + 1
-            self._follower.mark_disconnected(reason)
+            self.follower.mark_disconnected(reason)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._link.backoff(attempt, self._link.timing.follow_retry_cap)):
+                async with asyncio.timeout(self.link.backoff(attempt, self.link.timing.follow_retry_cap)):
                     await another_stream.wait()
 
     async def _session(self, connection: Connection) -> str:
-        name = f"{self._link.access.service}-{token_hex(4)}"
+        name = f"{self.link.access.service}-{token_hex(4)}"
         try:
             return await self._with_consumer(connection, name)
         finally:
@@ -79,9 +72,9 @@ class FollowLoop:
         # Read the stream after creating the consumer. If the stream is replaced in between, the consumer is
         # gone and the pull fails. In the other order, messages could be attributed to the wrong stream.
         stream = await fetch_stream_info(connection)
-        self._saw(stream)
+        self.on_stream_info(stream)
         self._expected = 1
-        self._follower.start_replay(
+        self.follower.start_replay(
             StreamPosition(stream_id=stream.created, last_sequence=stream.state.last_seq)
         )
         if consumer.num_pending == 0:
@@ -89,7 +82,7 @@ class FollowLoop:
         pull = PullSubscription(
             connection,
             name,
-            timing=self._link.timing,
+            timing=self.link.timing,
             room=lambda: _BATCH,
             deliver=self._deliver,
             idle=self._catch_up,  # nothing to deliver: the pending messages have expired
@@ -104,19 +97,19 @@ class FollowLoop:
             await pull.stop()
 
     async def _end_when_replaced(self, pull: PullSubscription, stream_id: str) -> None:
-        await self._stream.wait_until_replaced(stream_id)
+        await self.stream.wait_until_replaced(stream_id)
         pull.end("the stream was replaced")
 
     def _config(self, name: str) -> dict[str, object]:
         return {
             "name": name,
             "deliver_policy": "last_per_subject",
-            "filter_subject": self._filter,
+            "filter_subject": self.filter_subject,
             "ack_policy": "none",
             "replay_policy": "instant",
             "mem_storage": True,
             "num_replicas": 1,
-            "inactive_threshold": int(self._link.timing.follower_kept * NANOSECONDS),
+            "inactive_threshold": int(self.link.timing.follower_kept * NANOSECONDS),
         }
 
     def _deliver(self, raw: WireMessage) -> None:
@@ -124,8 +117,8 @@ class FollowLoop:
         if delivery.consumer_sequence != self._expected:
             raise BusError(f"delivery {self._expected} lost: received {delivery.consumer_sequence}")
         self._expected += 1
-        if not self._exclude(raw.subject):
-            self._follower.apply(decode_message(raw, delivery))
+        if not self.exclude(raw.subject):
+            self.follower.apply(decode_message(raw, delivery))
         # Only "nothing pending" proves that the replay is complete. A subject published after its start comes
         # after any sequence noted then, so reaching that sequence proves nothing about it.
         if delivery.pending == 0:
@@ -134,7 +127,7 @@ class FollowLoop:
     def _catch_up(self) -> None:
         if not self._caught_up:
             self._caught_up = True
-            self._follower.finish_replay()
+            self.follower.finish_replay()
 
 
 async def _forget(connection: Connection, name: str) -> None:

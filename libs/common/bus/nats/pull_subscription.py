@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ _EXPIRED: Final = ("404", "408")  # a pull request has ended; another one follow
 _DONE: Final = "Batch Completed"
 
 
+@dataclass(eq=False)
 class PullSubscription:
     """Pulls up to `room()` messages from one consumer until it fails or is stopped.
 
@@ -25,22 +27,15 @@ class PullSubscription:
     ends the pull, and `run` raises it.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        consumer: str,
-        *,
-        timing: Timeouts,
-        room: Callable[[], int],
-        deliver: Callable[[WireMessage], None],
-        idle: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._connection = connection
-        self._consumer = consumer
-        self._timing = timing
-        self._room = room
-        self._deliver = deliver
-        self._idle = idle
+    connection: Connection
+    consumer: str
+    _: KW_ONLY
+    timing: Timeouts
+    room: Callable[[], int]
+    deliver: Callable[[WireMessage], None]
+    idle: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
         self._outstanding = 0
         self._heard_at = 0.0
         self._inbox: Inbox | None = None
@@ -49,11 +44,11 @@ class PullSubscription:
 
     async def run(self) -> str:
         """Pull until consumer, stream or connection is gone; return the reason. Stop or drain afterwards."""
-        self._inbox = await self._connection.open_inbox(self._on_message)
+        self._inbox = await self.connection.open_inbox(self._on_message)
         requests = asyncio.create_task(self._keep_asking(self._inbox.subject))
         watch = asyncio.create_task(self._watch_silence())
         try:
-            ends: set[asyncio.Future[Any]] = {self._ended, self._connection.closed, requests}
+            ends: set[asyncio.Future[Any]] = {self._ended, self.connection.closed, requests}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             watch.cancel()
@@ -64,7 +59,7 @@ class PullSubscription:
                 return str(result)
             if isinstance(result, Exception):
                 raise result
-        return self._ended.result() if self._ended.done() else self._connection.closed.result()
+        return self._ended.result() if self._ended.done() else self.connection.closed.result()
 
     def request_more(self) -> None:
         """Pull more, because `room()` has grown."""
@@ -81,13 +76,13 @@ class PullSubscription:
             await self._inbox.stop()
 
     async def _keep_asking(self, inbox: str) -> None:
-        subject = f"{API}.CONSUMER.MSG.NEXT.{STREAM}.{self._consumer}"
+        subject = f"{API}.CONSUMER.MSG.NEXT.{STREAM}.{self.consumer}"
         limits = {
-            "expires": int(self._timing.pull_expires * NANOSECONDS),
-            "idle_heartbeat": int(self._timing.pull_heartbeat * NANOSECONDS),
+            "expires": int(self.timing.pull_expires * NANOSECONDS),
+            "idle_heartbeat": int(self.timing.pull_heartbeat * NANOSECONDS),
         }
         while True:
-            room = self._room()
+            room = self.room()
             wanted = room - self._outstanding
             # Refill at half: one request then fetches many messages, and the server always has an open one.
             if wanted > 0 and self._outstanding <= room // 2:
@@ -95,15 +90,15 @@ class PullSubscription:
                     self._heard_at = self._now()  # no heartbeat was due before
                 self._outstanding += wanted
                 payload = msgspec.json.encode({"batch": wanted, **limits})
-                await self._connection.send(subject, payload, reply=inbox)
+                await self.connection.send(subject, payload, reply=inbox)
             await self._refill.wait()
             self._refill.clear()
 
     async def _watch_silence(self) -> None:
         while not self._ended.done():
-            await asyncio.sleep(self._timing.pull_silence / 5)
-            if self._outstanding and self._now() - self._heard_at > self._timing.pull_silence:
-                self.end(f"no heartbeat for {self._timing.pull_silence:g} s")
+            await asyncio.sleep(self.timing.pull_silence / 5)
+            if self._outstanding and self._now() - self._heard_at > self.timing.pull_silence:
+                self.end(f"no heartbeat for {self.timing.pull_silence:g} s")
 
     def _on_message(self, raw: WireMessage) -> None:
         if self._ended.done():
@@ -114,16 +109,16 @@ class PullSubscription:
                 self._on_status(raw)
             else:
                 self._outstanding = max(0, self._outstanding - 1)
-                self._deliver(raw)
+                self.deliver(raw)
         except Exception as error:  # noqa: BLE001 - a defect of `deliver`: raised by run(), not only logged by nats-py
             if not self._ended.done():
                 self._ended.set_exception(error)
-        if self._outstanding <= self._room() // 2:
+        if self._outstanding <= self.room() // 2:
             self._refill.set()
 
     def _on_status(self, raw: WireMessage) -> None:
         if raw.status == _HEARTBEAT:
-            self._idle()
+            self.idle()
         elif raw.status in _EXPIRED or raw.description == _DONE:
             unserved = int(raw.headers.get("Nats-Pending-Messages", "0"))
             self._outstanding = max(0, self._outstanding - unserved)
