@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from itertools import count
 from typing import Final, Generic
 
@@ -13,6 +14,7 @@ from libs.common.kube.objects import Item, Page, Resource
 _FIRST_SECONDS: Final = 2.0  # a watch that ends sooner needs no check
 
 
+@dataclass(eq=False)
 class VersionCheck(Generic[Item]):
     """Compares versions by a list of one object.
 
@@ -21,26 +23,15 @@ class VersionCheck(Generic[Item]):
     answer, and the watch goes on.
     """
 
-    def __init__(
-        self,
-        api: KubeApi,
-        resource: Resource[Item],
-        *,
-        clock: Callable[[], float],
-        jitter: Callable[[], float],
-        stale_seconds: float,
-        on_answer: Callable[[], None],
-    ) -> None:
-        """`clock` is monotonic. To fail for `stale_seconds` is a problem.
+    api: KubeApi
+    resource: Resource[Item]
+    _: KW_ONLY
+    clock: Callable[[], float]  # monotonic
+    jitter: Callable[[], float]
+    stale_seconds: float  # to fail for longer is a problem
+    on_answer: Callable[[], None]  # called when the API server has answered
 
-        `on_answer` is called when the API server has answered.
-        """
-        self._api = api
-        self._resource = resource
-        self._clock = clock
-        self._jitter = jitter
-        self._stale_seconds = stale_seconds
-        self._on_answer = on_answer
+    def __post_init__(self) -> None:
         self._failing_since: float | None = None
         self._error = ""
 
@@ -48,10 +39,10 @@ class VersionCheck(Generic[Item]):
         """Return why the watch may be one that never sends anything, in words for /readyz."""
         if self._failing_since is None:
             return ()
-        seconds = self._clock() - self._failing_since
-        if seconds <= self._stale_seconds:
+        seconds = self.clock() - self._failing_since
+        if seconds <= self.stale_seconds:
             return ()
-        return (f"the watch of {self._resource.plural} cannot be checked for {seconds:.0f} s: {self._error}",)
+        return (f"the watch of {self.resource.plural} cannot be checked for {seconds:.0f} s: {self._error}",)
 
     def clear(self) -> None:
         """End the check: a list has succeeded."""
@@ -62,7 +53,7 @@ class VersionCheck(Generic[Item]):
         await asyncio.sleep(_FIRST_SECONDS)
         page = await self._first_page()
         self.clear()
-        self._on_answer()
+        self.on_answer()
         try:
             return int(page.resource_version) < int(version)
         except ValueError:
@@ -71,11 +62,11 @@ class VersionCheck(Generic[Item]):
     async def _first_page(self) -> Page[Item]:
         for attempt in count(1):
             try:
-                return await self._api.list_page(self._resource, limit=1, on_unreadable=lambda _: None)
+                return await self.api.list_page(self.resource, limit=1, on_unreadable=lambda _: None)
             except KubeError as error:
                 self._error = str(error)
                 if self._failing_since is None:
-                    self._failing_since = self._clock()
+                    self._failing_since = self.clock()
                 requested = error.retry_after_seconds or 0.0
-            await asyncio.sleep(max(requested, backoff_seconds(attempt, self._jitter())))
+            await asyncio.sleep(max(requested, backoff_seconds(attempt, self.jitter())))
         raise AssertionError("count() has no end")
