@@ -1,5 +1,7 @@
 """Applies the events of the flow to the indexes of csr, and enqueues the requests that a change concerns."""
 
+from dataclasses import dataclass
+
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.contract import events
 from libs.common.contract.signing_request import SigningRequest
@@ -13,44 +15,33 @@ from services.csr.waiting_request_reconciler import WaitingRequestReconciler
 from services.csr.waiting_requests import WaitingRequests
 
 
+@dataclass(eq=False, kw_only=True)
 class FlowEventHandler:
     """Keeps the claims, the pending and the waiting requests up to date."""
 
-    def __init__(
-        self,
-        *,
-        claim_index: ClaimIndex,
-        pending_requests: PendingRequests,
-        waiting_requests: WaitingRequests,
-        service_networks: ServiceNetworks,
-        on_csr_enriched: OnCsrEnriched,
-        decision_publisher: DecisionPublisher,
-        event_recorder: NodeEventRecorder,
-        reconciler: WaitingRequestReconciler,
-    ) -> None:
-        self._claim_index = claim_index
-        self._pending_requests = pending_requests
-        self._waiting_requests = waiting_requests
-        self._service_networks = service_networks
-        self._on_csr_enriched = on_csr_enriched
-        self._decision_publisher = decision_publisher
-        self._event_recorder = event_recorder
-        self._reconciler = reconciler
+    claim_index: ClaimIndex
+    pending_requests: PendingRequests
+    waiting_requests: WaitingRequests
+    service_networks: ServiceNetworks
+    on_csr_enriched: OnCsrEnriched
+    decision_publisher: DecisionPublisher
+    event_recorder: NodeEventRecorder
+    reconciler: WaitingRequestReconciler
 
     def apply(self, event: object) -> None:
         """Apply one event; ignore kinds that do not concern csr."""
-        self._service_networks.apply(event)
+        self.service_networks.apply(event)
         match event:
             case events.NodeObserved(node=node):
-                self._claim_index.upsert_node(node)
+                self.claim_index.upsert_node(node)
                 self._on_node_changed(node.name)
             case events.NodeGone(name=name):
                 self._on_node_gone(name)
             case events.NodeEnriched(node=node) | events.NodeUnreachable(node=node):
-                self._claim_index.upsert_report(event)
+                self.claim_index.upsert_report(event)
                 self._on_node_changed(node.name)
             case events.EnrichedNodeGone(name=name):
-                self._claim_index.remove_report(name)
+                self.claim_index.remove_report(name)
                 self._on_node_changed(name)
             case events.CsrObserved(request=request):
                 self._on_request_observed(request)
@@ -60,10 +51,10 @@ class FlowEventHandler:
     def handle_expired(self, subject: str) -> None:
         """Handle a subject that the stream no longer contains: its object is long gone."""
         if subject == NETWORKS:
-            self._service_networks.forget_report()
+            self.service_networks.forget_report()
         for prefix, gone in (
             (OBSERVED_NODE, self._on_node_gone),
-            (ENRICHED_NODE, self._claim_index.remove_report),
+            (ENRICHED_NODE, self.claim_index.remove_report),
             (OBSERVED_CSR, self._on_request_gone),
         ):
             if subject.startswith(f"{prefix}."):
@@ -71,46 +62,46 @@ class FlowEventHandler:
 
     def clear(self) -> None:
         """Drop everything, after the stream was replaced."""
-        self._claim_index.clear()
-        self._pending_requests.clear()
-        self._waiting_requests.clear()
-        self._on_csr_enriched.forget_all()
-        self._decision_publisher.forget_all()
-        self._reconciler.forget_all()
-        self._service_networks.forget_report()
+        self.claim_index.clear()
+        self.pending_requests.clear()
+        self.waiting_requests.clear()
+        self.on_csr_enriched.forget_all()
+        self.decision_publisher.forget_all()
+        self.reconciler.forget_all()
+        self.service_networks.forget_report()
 
     def _on_node_changed(self, node: str) -> None:
-        self._reconciler.enqueue(self._waiting_requests.find_by_node(node))
-        if self._on_csr_enriched.take_skipped(node) and (newest := self._pending_requests.find_newest(node)):
-            self._reconciler.enqueue([newest])
+        self.reconciler.enqueue(self.waiting_requests.find_by_node(node))
+        if self.on_csr_enriched.take_skipped(node) and (newest := self.pending_requests.find_newest(node)):
+            self.reconciler.enqueue([newest])
 
     def _on_node_gone(self, name: str) -> None:
-        self._claim_index.remove_node(name)
-        self._waiting_requests.on_node_gone(name)
+        self.claim_index.remove_node(name)
+        self.waiting_requests.on_node_gone(name)
         self._on_node_changed(name)
 
     def _on_request_observed(self, request: SigningRequest) -> None:
-        was_pending = request.name in self._pending_requests.by_name
-        superseded = self._pending_requests.upsert(request)
+        was_pending = request.name in self.pending_requests.by_name
+        superseded = self.pending_requests.upsert(request)
         if not request.is_pending:
             self._forget_request(request.name)
-            if was_pending and not self._pending_requests.find_newest(request.node_name):
+            if was_pending and not self.pending_requests.find_newest(request.node_name):
                 self._on_requester_answered(request)
-        self._reconciler.enqueue([superseded] if superseded else ())
+        self.reconciler.enqueue([superseded] if superseded else ())
 
     def _on_requester_answered(self, request: SigningRequest) -> None:
         """End the requester's wait after any decision, by csr or a person; a later wait starts from zero."""
-        self._waiting_requests.finish(request.name, request.node_name)
+        self.waiting_requests.finish(request.name, request.node_name)
         if request.find_condition("Approved"):
-            self._event_recorder.forget_reasons(request)
+            self.event_recorder.forget_reasons(request)
 
     def _on_request_gone(self, name: str) -> None:
-        next_request = self._pending_requests.remove(name)
+        next_request = self.pending_requests.remove(name)
         self._forget_request(name)
-        self._decision_publisher.forget(name)
-        self._reconciler.enqueue([next_request] if next_request else ())
+        self.decision_publisher.forget(name)
+        self.reconciler.enqueue([next_request] if next_request else ())
 
     def _forget_request(self, name: str) -> None:
-        self._waiting_requests.remove(name)
-        self._on_csr_enriched.forget(name)
-        self._reconciler.forget(name)
+        self.waiting_requests.remove(name)
+        self.on_csr_enriched.forget(name)
+        self.reconciler.forget(name)

@@ -1,6 +1,7 @@
 """Claims blocks for a batch of allocation requests, and reports the claims to metrics and Events."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions
 from services.ipam.allocator import Allocator
@@ -10,33 +11,27 @@ from services.ipam.node_index import NodeIndex
 from services.ipam.pool_metrics import PoolMetrics
 
 
+@dataclass(eq=False)
 class BatchClaimer:
     """Knows which blocks this replica has claimed and not yet returned as a result."""
 
-    def __init__(
-        self,
-        allocator: Allocator,
-        *,
-        get_exclusions: Callable[[], Exclusions],
-        node_index: NodeIndex,
-        event_recorder: NodeEventRecorder,
-        pool_metrics: PoolMetrics,
-    ) -> None:
-        """`get_exclusions` raises TemporaryError while ipam may not claim."""
-        self._allocator = allocator
-        self._get_exclusions = get_exclusions
-        self._node_index = node_index
-        self._event_recorder = event_recorder
-        self._pool_metrics = pool_metrics
+    allocator: Allocator
+    _: KW_ONLY
+    get_exclusions: Callable[[], Exclusions]  # raises TemporaryError while ipam may not claim
+    node_index: NodeIndex
+    event_recorder: NodeEventRecorder
+    pool_metrics: PoolMetrics
+
+    def __post_init__(self) -> None:
         self._unassigned_blocks: set[str] = set()  # claimed by an attempt that yielded to another replica
 
     async def claim(self, requests: Sequence[AllocationRequest], never_yield: bool) -> BatchResult:
         """Claim for all requests; no results if the claim yielded to another replica."""
-        claimed = await self._allocator.claim(requests, self._get_exclusions, never_yield=never_yield)
-        self._pool_metrics.record_claimed(claimed)
+        claimed = await self.allocator.claim(requests, self.get_exclusions, never_yield=never_yield)
+        self.pool_metrics.record_claimed(claimed)
         for name, ignored in claimed.ignored_addresses.items():
-            if (node := self._node_index.get(name)) is not None:
-                self._event_recorder.record(name, node.uid, ADDRESSES_IGNORED, ignored)
+            if (node := self.node_index.get(name)) is not None:
+                self.event_recorder.record(name, node.uid, ADDRESSES_IGNORED, ignored)
         # A claim that yielded returned no results. Its blocks count as new for the next result.
         new = self._unassigned_blocks | {block for block, _ in claimed.new_blocks}
         self._unassigned_blocks = set() if claimed.results else new

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.cloud_config.model import Ownership
@@ -19,30 +20,22 @@ from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, kw_only=True)
 class OnNodeEnriched:
     """Gathers, decides, writes and publishes, for one Node at a time.
 
     Call it only while this replica leads and its cache is complete.
     """
 
-    def __init__(
-        self,
-        *,
-        node_index: NodeIndex,
-        taint_writer: ShutdownTaintWriter,
-        node_deleter: NodeDeleter,
-        decision_publisher: DecisionPublisher,
-        ownership: Callable[[], Ownership],
-        decide: CaseDecider,
-        deletes_gcp_spot: bool,
-    ) -> None:
-        self._node_index = node_index
-        self._taint_writer = taint_writer
-        self._node_deleter = node_deleter
-        self._decision_publisher = decision_publisher
-        self._ownership = ownership
-        self._decide = decide
-        self._deletes_gcp_spot = deletes_gcp_spot
+    node_index: NodeIndex
+    taint_writer: ShutdownTaintWriter
+    node_deleter: NodeDeleter
+    decision_publisher: DecisionPublisher
+    ownership: Callable[[], Ownership]
+    decide: CaseDecider
+    deletes_gcp_spot: bool
+
+    def __post_init__(self) -> None:
         self._reported: dict[str, str] = {}  # name -> uid, of Nodes with a published decision
         self._deleted: dict[str, str] = {}  # name -> uid; the watcher observes the deletion a little later
         self._attempts: dict[str, int] = {}  # name -> attempts since the last decision
@@ -51,20 +44,20 @@ class OnNodeEnriched:
 
     async def __call__(self, name: str) -> None:
         """Reconcile one Node. Raises TemporaryError if another attempt may succeed."""
-        node = self._node_index.get_node(name)
+        node = self.node_index.get_node(name)
         if node is None or not self.needs_reconcile(name):
             return
         self._attempts[name] = self._attempts.get(name, 0) + 1
         self._started_at = asyncio.get_running_loop().time()
-        why = explain_exclusion(self._ownership(), node)
+        why = explain_exclusion(self.ownership(), node)
         if why:
             await self._report(node, "not-owned", why)
             return
-        case = self._node_index.build_case(node)
-        change = await self._taint_writer.apply(node, case.report)
-        decision = self._decide(case)
+        case = self.node_index.build_case(node)
+        change = await self.taint_writer.apply(node, case.report)
+        decision = self.decide(case)
         if isinstance(decision, Delete):
-            result = await self._node_deleter.delete(node, decision)
+            result = await self.node_deleter.delete(node, decision)
             if result.outcome == "deleted":
                 self._deleted[name] = node.uid
             await self._report(node, result.outcome, result.reason)
@@ -76,15 +69,15 @@ class OnNodeEnriched:
 
     def needs_reconcile(self, name: str) -> bool:
         """Whether the Node is not healthy, or was not at its last published decision."""
-        node = self._node_index.get_node(name)
+        node = self.node_index.get_node(name)
         if node is None or self._deleted.get(name) == node.uid:
             return False
-        return self._reported.get(name) == node.uid or not self.is_healthy(self._node_index.build_case(node))
+        return self._reported.get(name) == node.uid or not self.is_healthy(self.node_index.build_case(node))
 
     def is_healthy(self, case: DeletionCase) -> bool:
         """Whether lifecycle has nothing to do; the labeler handles Nodes that are not initialized yet."""
         node = case.node
-        if has_shutdown_taint(node) or (self._deletes_gcp_spot and is_gcp_spot(node) and is_not_ready(node)):
+        if has_shutdown_taint(node) or (self.deletes_gcp_spot and is_gcp_spot(node) and is_not_ready(node)):
             return False
         return not node.is_initialized or not isinstance(case.report, NodeUnreachable)
 
@@ -94,14 +87,14 @@ class OnNodeEnriched:
         self._deleted.pop(name, None)
         self._attempts.pop(name, None)
         self._outcomes.pop(name, None)
-        self._node_deleter.forget(name)
-        self._taint_writer.forget(name)
-        self._decision_publisher.forget(name)
+        self.node_deleter.forget(name)
+        self.taint_writer.forget(name)
+        self.decision_publisher.forget(name)
 
     def forget_all(self) -> None:
         """Forget the published decisions, after the stream was replaced."""
         self._reported.clear()
-        self._decision_publisher.forget_all()
+        self.decision_publisher.forget_all()
 
     async def _report_kept(self, case: DeletionCase, decision: Keep, changes: tuple[str, ...]) -> None:
         shut_down = explain_shutdown(case.node, case.report)
@@ -111,11 +104,11 @@ class OnNodeEnriched:
     async def _report(self, node: Node, outcome: str, reason: str, changes: tuple[str, ...] = ()) -> None:
         self._reported[node.name] = node.uid
         self._log(node, outcome, reason)
-        await self._decision_publisher.publish(node, outcome, reason, changes=changes)
+        await self.decision_publisher.publish(node, outcome, reason, changes=changes)
 
     def _log(self, node: Node, outcome: str, reason: str) -> None:
         """Log one line per attempt, at level debug if the outcome is the same as before."""
-        report = self._node_index.build_case(node).report
+        report = self.node_index.build_case(node).report
         again = self._outcomes.get(node.name) == (node.uid, outcome)
         self._outcomes[node.name] = (node.uid, outcome)
         fields = {
