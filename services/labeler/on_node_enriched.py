@@ -1,6 +1,7 @@
 """Handles events about enriched and unreachable Nodes: plans the changes to the Node and applies them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -58,40 +59,26 @@ class _EventPlanner(msgspec.Struct, frozen=True):
         return is_excluded(node, self.event, self.config())
 
 
+@dataclass(eq=False, kw_only=True)
 class OnNodeEnriched:
     """Plans on the newest view of a Node, applies the plan and publishes the decision.
 
     It ignores messages about Nodes that no longer exist.
     """
 
-    def __init__(
-        self,
-        *,
-        bus: Bus,
-        stream_cache: StreamCache,
-        mutation_cache: MutationCache,
-        node_writer: NodeWriter,
-        decision_publisher: NodeDecisionPublisher,
-        uninitialized_nodes: UninitializedNodes,
-        config: Callable[[], ClusterConfig],
-        why_paused: Callable[[], str],
-        clock: Callable[[], float],
-    ) -> None:
-        """`config` returns the current settings; `why_paused` returns why writes must wait, or "".
+    bus: Bus
+    stream_cache: StreamCache
+    mutation_cache: MutationCache
+    node_writer: NodeWriter
+    decision_publisher: NodeDecisionPublisher
+    uninitialized_nodes: UninitializedNodes
+    config: Callable[[], ClusterConfig]  # returns the current settings
+    why_paused: Callable[[], str]  # returns why writes must wait, or ""
+    clock: Callable[[], float]  # monotonic, in seconds
 
-        `clock` is monotonic, in seconds.
-        """
-        self._bus = bus
-        self._stream_cache = stream_cache
-        self._mutation_cache = mutation_cache
-        self._node_writer = node_writer
-        self._decision_publisher = decision_publisher
-        self._uninitialized_nodes = uninitialized_nodes
-        self._config = config
-        self._why_paused = why_paused
-        self._clock = clock
-        self._replica_conflicts = ReplicaConflicts(clock)
-        self._write_echoes = WriteEchoes(clock)
+    def __post_init__(self) -> None:
+        self._replica_conflicts = ReplicaConflicts(self.clock)
+        self._write_echoes = WriteEchoes(self.clock)
         self._applied: dict[
             str, tuple[int, ClusterConfig]
         ] = {}  # subject -> sequence and settings of the last applied message
@@ -106,7 +93,7 @@ class OnNodeEnriched:
     def has_applied(self, message: Message) -> bool:
         """Return whether this replica has applied the message with the current settings."""
         sequence, config = self._applied.get(message.subject, (0, None))
-        return sequence == message.sequence and config is self._config()
+        return sequence == message.sequence and config is self.config()
 
     def forget(self, name: str) -> None:
         """Remove everything that is stored about a deleted Node."""
@@ -135,13 +122,13 @@ class OnNodeEnriched:
             self._applied.pop(message.subject, None)
             telemetry.annotate(outcome="gone")
             return "gone"
-        reason = self._why_paused()
+        reason = self.why_paused()
         if reason:
             raise TemporaryError(reason)
-        node = select_latest_node(event, self._stream_cache.get(f"{OBSERVED_NODE}.{event.node.name}"))
+        node = select_latest_node(event, self.stream_cache.get(f"{OBSERVED_NODE}.{event.node.name}"))
         if node is None:
             return _report_superseded("the Node is gone or was replaced")
-        node, config = self._mutation_cache.latest(node), self._config()
+        node, config = self.mutation_cache.latest(node), self.config()
         if isinstance(event, NodeEnriched) and self._write_echoes.take(event, node, config):
             self._applied[message.subject] = (message.sequence, config)
             telemetry.annotate(outcome="unchanged", reason="it only reports the labeler's own write")
@@ -149,15 +136,15 @@ class OnNodeEnriched:
         return await self._reconcile_node(message, event, node)
 
     def _why_outdated(self, message: Message) -> str:
-        if self._stream_cache.is_foreign(message):
-            if self._stream_cache.problems():
+        if self.stream_cache.is_foreign(message):
+            if self.stream_cache.problems():
                 raise TemporaryError(
-                    "the stream cache is not complete yet", "; ".join(self._stream_cache.problems())
+                    "the stream cache is not complete yet", "; ".join(self.stream_cache.problems())
                 )
-            if not self._stream_cache.has_received(message):
+            if not self.stream_cache.has_received(message):
                 raise TemporaryError(FORMER_STREAM)
             return "the message was published for a former stream"
-        newest = self._stream_cache.get(message.subject)
+        newest = self.stream_cache.get(message.subject)
         if newest is not None and newest.sequence > message.sequence:
             return "a newer message about this Node follows"
         return ""
@@ -165,11 +152,11 @@ class OnNodeEnriched:
     async def _reconcile_node(
         self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node
     ) -> str:
-        config = self._config()
+        config = self.config()
         self._write_echoes.forget(node.name)
         try:
             applied = await self._apply(
-                message, node, _EventPlanner(event, self._config, self._replica_conflicts, self._clock)
+                message, node, _EventPlanner(event, self.config, self._replica_conflicts, self.clock)
             )
         except _DeferToOtherReplica as reason:
             return _report_superseded(
@@ -178,12 +165,12 @@ class OnNodeEnriched:
         except NotFound:
             applied = None
         except KubeError as error:
-            self._uninitialized_nodes.record_failed_write(node.name, node.uid, describe_failed_write(error))
+            self.uninitialized_nodes.record_failed_write(node.name, node.uid, describe_failed_write(error))
             raise
         if applied is None:
             return _report_superseded("the Node is gone, or a newer message about it follows")
         plan = applied.plan
-        self._uninitialized_nodes.record_write(node.name)
+        self.uninitialized_nodes.record_write(node.name)
         if isinstance(event, NodeEnriched):
             self._replica_conflicts.record_applied(node.name)
             # A Node that was blocked loses its condition only by the plan after the one that initialized it.
@@ -191,9 +178,9 @@ class OnNodeEnriched:
                 self._write_echoes.record(applied.written, event, config)
         if plan.rule_effects is not None:
             _ERRORS.inc(plan.rule_effects.failures)
-        self._node_writer.report(node, plan)
+        self.node_writer.report(node, plan)
         next_check_at = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocker else None
-        await self._decision_publisher.publish(node, plan, next_check_at=next_check_at)
+        await self.decision_publisher.publish(node, plan, next_check_at=next_check_at)
         self._applied[message.subject] = (message.sequence, config)
         return plan.outcome
 
@@ -203,16 +190,16 @@ class OnNodeEnriched:
         Return None if another message about the Node follows. Raises KubeError and TemporaryError.
         """
         try:
-            return await self._node_writer.apply(node, planner)
+            return await self.node_writer.apply(node, planner)
         except FenceFailed:
-            fresh = await self._node_writer.get(node.name)
+            fresh = await self.node_writer.get(node.name)
             if fresh.uid != node.uid or not await self._is_last_message(message):
                 return None
-            return await self._node_writer.apply(fresh, planner)
+            return await self.node_writer.apply(fresh, planner)
 
     async def _is_last_message(self, message: Message) -> bool:
         try:
-            last = await self._bus.get_last(message.subject)
+            last = await self.bus.get_last(message.subject)
         except BusError as error:
             raise TemporaryError("cannot read the last message about the Node", str(error)) from error
         return last is not None and last.sequence == message.sequence

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -61,35 +62,21 @@ class _EvaluatedNode(msgspec.Struct, frozen=True, kw_only=True):
     blocker: Blocker | None
 
 
+@dataclass(eq=False, kw_only=True)
 class UninitializedNodeMonitor:
     """Checks the uninitialized Nodes once a second and reports what blocks them."""
 
-    def __init__(
-        self,
-        *,
-        stream_cache: StreamCache,
-        mutation_cache: MutationCache,
-        uninitialized_nodes: UninitializedNodes,
-        node_writer: NodeWriter,
-        decision_publisher: NodeDecisionPublisher,
-        config: Callable[[], ClusterConfig],
-        why_paused: Callable[[], str],
-        clock: Callable[[], float],
-        random: random.Random,
-    ) -> None:
-        """`config` returns the current settings; `why_paused` returns why writes must wait, or "".
+    stream_cache: StreamCache
+    mutation_cache: MutationCache
+    uninitialized_nodes: UninitializedNodes
+    node_writer: NodeWriter
+    decision_publisher: NodeDecisionPublisher
+    config: Callable[[], ClusterConfig]  # returns the current settings
+    why_paused: Callable[[], str]  # returns why writes must wait, or ""
+    clock: Callable[[], float]  # monotonic, in seconds
+    random: random.Random
 
-        `clock` is monotonic, in seconds.
-        """
-        self._stream_cache = stream_cache
-        self._mutation_cache = mutation_cache
-        self._uninitialized_nodes = uninitialized_nodes
-        self._node_writer = node_writer
-        self._decision_publisher = decision_publisher
-        self._config = config
-        self._why_paused = why_paused
-        self._clock = clock
-        self._random = random
+    def __post_init__(self) -> None:
         self._shared_blocker: SharedBlocker | None = None
         self._shared_report_at: float | None = None
 
@@ -105,12 +92,12 @@ class UninitializedNodeMonitor:
 
     async def check_nodes(self) -> None:
         """Check all waiting Nodes once."""
-        if self._stream_cache.problems() or self._why_paused():
+        if self.stream_cache.problems() or self.why_paused():
             return  # the state may be incomplete, or another watcher may lead
-        at = self._clock()
+        at = self.clock()
         waits = {
             name: wait
-            for name in tuple(self._uninitialized_nodes.by_name)
+            for name in tuple(self.uninitialized_nodes.by_name)
             if (wait := self._evaluate(name, at))
         }
         blocked = {name: wait.blocker for name, wait in waits.items() if wait.blocker}
@@ -130,21 +117,21 @@ class UninitializedNodeMonitor:
 
     def _evaluate(self, name: str, at: float) -> _EvaluatedNode | None:
         """Return the Node and its blocker; None if it is not managed or no longer waits."""
-        waiting = self._uninitialized_nodes.by_name.get(name)
+        waiting = self.uninitialized_nodes.by_name.get(name)
         node = self._observed_node(name)
         if waiting is None or node is None or node.uid != waiting.uid:
-            self._uninitialized_nodes.by_name.pop(name, None)
+            self.uninitialized_nodes.by_name.pop(name, None)
             return None
-        enriched = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
-        if self._mutation_cache.latest(node).is_initialized:
+        enriched = self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
+        if self.mutation_cache.latest(node).is_initialized:
             return None  # by the API server's response; the watcher publishes it some seconds later
-        if not is_managed(node, enriched, self._config()):
+        if not is_managed(node, enriched, self.config()):
             return None
         blocked: Blocker | None
         try:
-            blocked = find_blocker_cached(waiting, node, enriched, self._config(), at=at)
+            blocked = find_blocker_cached(waiting, node, enriched, self.config(), at=at)
         except Exception as error:  # noqa: BLE001 - one Node must not stop all reports; its handler logs the error
-            blocked = None if may_be_excluded(node, self._config()) else block_on_defect(error)
+            blocked = None if may_be_excluded(node, self.config()) else block_on_defect(error)
         return _EvaluatedNode(node=node, waiting_node=waiting, blocker=blocked)
 
     def _schedule_report(self, wait: _EvaluatedNode, at: float) -> None:
@@ -158,29 +145,29 @@ class UninitializedNodeMonitor:
 
     async def _report_blocker(self, name: str) -> None:
         """Evaluate the Node again and write the condition; earlier writes of this pass took time."""
-        wait = self._evaluate(name, self._clock())
+        wait = self._evaluate(name, self.clock())
         if wait is None or wait.blocker is None or is_reported_on(wait.node, wait.blocker):
             return
         shared = self._shared_blocker is not None and self._shared_blocker.reason == wait.blocker.reason
         wait.waiting_node.report_at = None
         try:
-            await self._node_writer.report_blocker(wait.node, wait.blocker, with_event=not shared)
+            await self.node_writer.report_blocker(wait.node, wait.blocker, with_event=not shared)
         except (NotFound, FenceFailed):
             return  # the Node was deleted or replaced: an event of the watcher follows
         except (TemporaryError, PermanentError) as error:
-            wait.waiting_node.report_at = self._clock() + _RETRY_SECONDS * (1.0 + self._random.random())
+            wait.waiting_node.report_at = self.clock() + _RETRY_SECONDS * (1.0 + self.random.random())
             log.warning("condition write failed, will retry", extra={"node": name, "error": str(error)})
             if wait.waiting_node.failed_write:  # the condition may never be written either
                 await self._publish(wait.node, wait.blocker)
             return
         wait.waiting_node.reported_reason = wait.blocker.reason
         log.info("node blocked", extra={"node": name, "reason": wait.blocker.reason})
-        if self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}") is None:  # or the handler has published it
+        if self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}") is None:  # or the handler has published it
             await self._publish(wait.node, wait.blocker)
 
     async def _publish(self, node: Node, blocker: Blocker) -> None:
         plan = Plan(outcome="blocked", reason=blocker.message, blocker=blocker)
-        await self._decision_publisher.publish(node, plan)
+        await self.decision_publisher.publish(node, plan)
 
     def _update_shared_blocker(self, reasons: Mapping[str, str], waiting: int, at: float) -> None:
         before, self._shared_blocker = self._shared_blocker, find_shared_blocker(reasons, waiting)
@@ -203,7 +190,7 @@ class UninitializedNodeMonitor:
         ):
             return
         text = f"{self._shared_blocker}; here: {wait.blocker.message}"
-        if await self._node_writer.publish_event(wait.node, Notice(reason=wait.blocker.reason, message=text)):
+        if await self.node_writer.publish_event(wait.node, Notice(reason=wait.blocker.reason, message=text)):
             self._shared_report_at = None
 
     async def _report_foreign_nodes(self, at: float) -> None:
@@ -211,34 +198,34 @@ class UninitializedNodeMonitor:
 
         Metadata does not query Nodes without provided-node-ip, so no handler decides about them.
         """
-        for name in tuple(self._uninitialized_nodes.without_node_ip):
-            self._uninitialized_nodes.without_node_ip.discard(name)
+        for name in tuple(self.uninitialized_nodes.without_node_ip):
+            self.uninitialized_nodes.without_node_ip.discard(name)
             node = self._observed_node(name)
             if node is not None and not node.provided_node_ip:
-                await self._decision_publisher.publish(node, _plan_foreign(node, self._config()))
+                await self.decision_publisher.publish(node, _plan_foreign(node, self.config()))
         names = [
-            name for name, each in self._uninitialized_nodes.by_name.items() if self._waits_long(each, at)
+            name for name, each in self.uninitialized_nodes.by_name.items() if self._waits_long(each, at)
         ]
         foreign = [found for name in names if (found := self._find_foreign_node(name)) is not None]
         if len(foreign) > MAX_SEPARATE_REPORTS:
             return  # so many Nodes belong to another cloud controller manager, which has a problem of its own
         for node, notice in foreign:
-            self._node_writer.report(node, Plan(outcome="not-ours", reason=notice.message, notices=(notice,)))
+            self.node_writer.report(node, Plan(outcome="not-ours", reason=notice.message, notices=(notice,)))
 
     def _find_foreign_node(self, name: str) -> tuple[Node, Notice] | None:
         node = self._observed_node(name)
-        enriched = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
-        notice = build_foreign_notice(node, enriched, self._config()) if node else None
+        enriched = self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
+        notice = build_foreign_notice(node, enriched, self.config()) if node else None
         return (node, notice) if node and notice else None
 
     def _waits_long(self, waiting: UninitializedNode, at: float) -> bool:
         return at - waiting.since >= FACTS_TIMEOUT_SECONDS
 
     def _random_report_time(self, at: float) -> float:
-        return at + self._random.uniform(0.0, REPORT_SPREAD_SECONDS)
+        return at + self.random.uniform(0.0, REPORT_SPREAD_SECONDS)
 
     def _observed_node(self, name: str) -> Node | None:
-        event = self._stream_cache.get_event(f"{OBSERVED_NODE}.{name}")
+        event = self.stream_cache.get_event(f"{OBSERVED_NODE}.{name}")
         return event.node if isinstance(event, NodeObserved) else None
 
 
