@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -26,26 +27,21 @@ _MIN_STEP: Final = timedelta(microseconds=1)
 _NO_STREAM_ID: Final = ""
 
 
+@dataclass(eq=False)
 class ClusterNetworksPoller:
     """Keeps the ClusterNetworksObserved event in the stream current. After a failed poll it stays unchanged.
 
     Polls and publishes repeat at the republish interval, because messages expire from the stream.
     """
 
-    def __init__(
-        self,
-        stream_cache: StreamCache,
-        publisher: OrderedPublisher,
-        clock: Clock,
-        *,
-        talos: TalosClient,
-        deadline_seconds: float,
-    ) -> None:
-        self._stream_cache = stream_cache
-        self._publisher = publisher
-        self._clock = clock
-        self._talos = talos
-        self._deadline_seconds = deadline_seconds
+    stream_cache: StreamCache
+    publisher: OrderedPublisher
+    clock: Clock
+    _: KW_ONLY
+    talos: TalosClient
+    deadline_seconds: float
+
+    def __post_init__(self) -> None:
         self._networks: ClusterNetworksObserved | None = None
         self._fault: MachineFault | None = None
         self._failed_polls = 0
@@ -61,21 +57,21 @@ class ClusterNetworksPoller:
     async def run(self) -> None:
         """Poll and publish until cancelled."""
         while True:
-            now = self._clock.monotonic()
-            if self._stream_cache.is_replaying:
+            now = self.clock.monotonic()
+            if self.stream_cache.is_replaying:
                 await self._wait(None)
                 continue
             if now >= self._poll_at:
                 await self._poll()
-            if self._clock.monotonic() >= self._publish_at:
+            if self.clock.monotonic() >= self._publish_at:
                 await self._publish()
-            await self._wait(min(self._poll_at, self._publish_at) - self._clock.monotonic())
+            await self._wait(min(self._poll_at, self._publish_at) - self.clock.monotonic())
 
     async def _poll(self) -> None:
-        queried_at = self._clock.now()
+        queried_at = self.clock.now()
         known = self._networks = select_later(self._networks, self._get_stored())
         try:
-            networks = await self._talos.fetch_cluster_networks(deadline_seconds=self._deadline_seconds)
+            networks = await self.talos.fetch_cluster_networks(deadline_seconds=self.deadline_seconds)
         except MachineUnavailable as unavailable:
             self._failed_polls += 1
             self._poll_at = self._next_retry_time(self._failed_polls)
@@ -90,12 +86,12 @@ class ClusterNetworksPoller:
     async def _publish(self) -> None:
         self._publish_at = self._next_regular_time()
         event = build_publication(
-            select_later(self._networks, self._get_stored()), self._stream_cache.stream_id
+            select_later(self._networks, self._get_stored()), self.stream_cache.stream_id
         )
         if event is None:
             return
         try:
-            outcome = await self._publisher.publish(event)
+            outcome = await self.publisher.publish(event)
         except (BusError, TemporaryError) as error:
             self._publish_failures += 1
             self._publish_at = self._next_retry_time(self._publish_failures)
@@ -106,14 +102,14 @@ class ClusterNetworksPoller:
             self._poll_at = _IMMEDIATELY  # another replica polled at the same time and got another response
 
     def _next_regular_time(self) -> float:
-        timing = self._clock.timing()
+        timing = self.clock.timing()
         return timing.now + timing.until_republish()
 
     def _next_retry_time(self, failures: int) -> float:
-        return self._clock.monotonic() + backoff_seconds(failures, self._clock.random())
+        return self.clock.monotonic() + backoff_seconds(failures, self.clock.random())
 
     def _get_stored(self) -> ClusterNetworksObserved | None:
-        event = self._stream_cache.get_event(NETWORKS)
+        event = self.stream_cache.get_event(NETWORKS)
         return event if isinstance(event, ClusterNetworksObserved) else None
 
     async def _wait(self, seconds: float | None) -> None:

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
@@ -90,44 +91,41 @@ class MachineSightings:
         return f"a machine with its name answered at {address} within the last half hour"
 
 
+@dataclass(eq=False)
 class ReplacementDetector:
     """Detects replacements for all Nodes, with one cache of members and sightings."""
 
-    def __init__(
-        self,
-        talos: TalosClient,
-        *,
-        get_reachable_nodes: Callable[[], AbstractSet[str]],
-        is_enabled: bool,
-        deadline_seconds: float,
-        monotonic: Callable[[], float],
-    ) -> None:
-        """`get_reachable_nodes` returns Nodes verified by node name. If disabled, it queries nothing."""
-        self._talos = talos
-        self._get_reachable_nodes = get_reachable_nodes
-        self._is_enabled = is_enabled
-        self._deadline_seconds = deadline_seconds
-        self._members = MemberCache(talos, deadline_seconds=deadline_seconds, monotonic=monotonic)
-        self._sightings = MachineSightings(monotonic)
+    talos: TalosClient
+    _: KW_ONLY
+    get_reachable_nodes: Callable[[], AbstractSet[str]]  # those verified by node name
+    is_enabled: bool  # if not, it queries nothing
+    deadline_seconds: float
+    monotonic: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._members = MemberCache(
+            self.talos, deadline_seconds=self.deadline_seconds, monotonic=self.monotonic
+        )
+        self._sightings = MachineSightings(self.monotonic)
 
     def record_sighting(self, facts: MachineFacts) -> None:
         """Record that a machine answered at an address of another Node."""
-        if self._is_enabled:
+        if self.is_enabled:
             self._sightings.record(facts)
 
     async def detect(
         self, node: Node, wrong_machines: tuple[MachineFacts, ...]
     ) -> tuple[ForeignMachine, ...]:
         """Return the replacements, () without proof. `wrong_machines` answered at the dialled addresses."""
-        if not self._is_enabled:
+        if not self.is_enabled:
             return ()
         found = await detect_replacements(
-            self._talos,
+            self.talos,
             node,
             wrong_machines,
             members=self._members,
-            reachable_nodes=self._get_reachable_nodes,
-            deadline_seconds=self._deadline_seconds,
+            reachable_nodes=self.get_reachable_nodes,
+            deadline_seconds=self.deadline_seconds,
             sightings=self._sightings,
         )
         if isinstance(found, Inconclusive):

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
+from dataclasses import KW_ONLY, dataclass
 
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.talos.resources import Part
@@ -13,60 +14,53 @@ from services.metadata.machines.talos_client import TalosClient
 from services.metadata.nodes.node_registry import NodeRegistry
 
 
+@dataclass(eq=False)
 class MachinePoller:
     """Polls the machines of all Nodes, a limited number at once."""
 
-    def __init__(
-        self,
-        talos: TalosClient,
-        nodes: NodeRegistry,
-        replacements: ReplacementDetector,
-        slots: QuerySlots,
-        *,
-        deadline_seconds: float,
-    ) -> None:
-        self._talos = talos
-        self._nodes = nodes
-        self._replacements = replacements
-        self._slots = slots
-        self._deadline_seconds = deadline_seconds
+    talos: TalosClient
+    nodes: NodeRegistry
+    replacements: ReplacementDetector
+    slots: QuerySlots
+    _: KW_ONLY
+    deadline_seconds: float
 
     def acquire_slot(self) -> AbstractAsyncContextManager[None]:
         """Wait for a slot, which a poll needs."""
-        return self._slots.acquire()
+        return self.slots.acquire()
 
     async def poll(
         self, name: str, addresses: tuple[str, ...], parts: Collection[Part], *, with_system: bool
     ) -> tuple[QueryResult | QueryFailure, tuple[ForeignMachine, ...]]:
         """Return the facts of the machine of that Node, or a fault and the machines that replace it."""
         found = await query_in_turn(
-            self._talos,
+            self.talos,
             addresses,
             parts=parts,
-            deadline_seconds=self._deadline_seconds,
+            deadline_seconds=self.deadline_seconds,
             reject=lambda facts: self._reject(name, facts),
             with_system=with_system,
         )
         return found, await self._detect_replacements(name, found)
 
     def _reject(self, name: str, facts: MachineFacts) -> MachineFault | None:
-        state = self._nodes.get(name)
+        state = self.nodes.get(name)
         node = state.node if state is not None else None
-        identity = verify(node, facts, self._nodes.list_nodes()) if node is not None else None
+        identity = verify(node, facts, self.nodes.list_nodes()) if node is not None else None
         if not isinstance(identity, MachineFault):
             return None
-        self._replacements.record_sighting(facts)
+        self.replacements.record_sighting(facts)
         return identity
 
     async def _detect_replacements(
         self, name: str, found: QueryResult | QueryFailure
     ) -> tuple[ForeignMachine, ...]:
-        before = self._nodes.get(name)
+        before = self.nodes.get(name)
         node = before.node if before is not None else None
         if isinstance(found, QueryResult) or not found.rejected or node is None:
             return ()
-        foreign_machines = await self._replacements.detect(node, found.rejected)
-        after = self._nodes.get(name)
+        foreign_machines = await self.replacements.detect(node, found.rejected)
+        after = self.nodes.get(name)
         # The queried addresses are those of the old status: with another status, the result proves nothing.
         is_same = after is not None and after.node is not None and after.node.status == node.status
         return foreign_machines if is_same else ()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final
 
@@ -20,21 +21,17 @@ MAX_CONCURRENT_DIALS: Final = 8
 _MAX_CACHED: Final = 10_000  # answers; beyond it the oldest is dropped
 
 
+@dataclass(eq=False)
 class DialBackCache:
     """Caches the node name that answers at an address. It dials each address at most once a minute."""
 
-    def __init__(
-        self,
-        talos: TalosClient,
-        slots: QuerySlots,
-        *,
-        deadline_seconds: float,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._talos = talos
-        self._slots = slots
-        self._deadline_seconds = deadline_seconds
-        self._monotonic = monotonic
+    talos: TalosClient
+    slots: QuerySlots
+    _: KW_ONLY
+    deadline_seconds: float
+    monotonic: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._dial_slots = asyncio.Semaphore(MAX_CONCURRENT_DIALS)
         self._answers: dict[str, tuple[float, asyncio.Task[str]]] = {}
         self._pending: dict[str, set[asyncio.Task[str]]] = {}  # node name -> its dials
@@ -67,14 +64,14 @@ class DialBackCache:
 
     def _get_fresh(self, address: str) -> "asyncio.Task[str] | None":
         began, task = self._answers.get(address, (-math.inf, None))
-        return task if self._monotonic() - began < ANSWER_TTL_SECONDS else None
+        return task if self.monotonic() - began < ANSWER_TTL_SECONDS else None
 
     def _dial(self, name: str, address: str) -> "asyncio.Task[str]":
         task = asyncio.create_task(self._node_name_at(address), name=f"dial {address}")
         self._pending.setdefault(name, set()).add(task)
         task.add_done_callback(partial(self._on_dialled, name))
         self._answers.pop(address, None)
-        self._answers[address] = (self._monotonic(), task)
+        self._answers[address] = (self.monotonic(), task)
         if len(self._answers) > _MAX_CACHED:
             self._drop_oldest()
         return task
@@ -92,9 +89,9 @@ class DialBackCache:
     async def _node_name_at(self, address: str) -> str:
         """Return the node name that the machine at the address reports; "" if none answers."""
         try:
-            async with self._dial_slots, self._slots.acquire():
-                facts = await self._talos.fetch_facts(
-                    address, deadline_seconds=self._deadline_seconds, with_system=False
+            async with self._dial_slots, self.slots.acquire():
+                facts = await self.talos.fetch_facts(
+                    address, deadline_seconds=self.deadline_seconds, with_system=False
                 )
         except MachineUnavailable as unavailable:
             fields = {"address": address, "reason": unavailable.fault.message}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from libs.common.bus.delivery import TemporaryError
@@ -62,40 +63,31 @@ class RequestIndex:
         return len(requests) > 1 and any(state.is_superseded_by(each.state) for each in requests.values())
 
 
+@dataclass(eq=False)
 class RequestReconciler:
     """Owns the state of one request and takes its steps one by one."""
 
-    def __init__(
-        self,
-        name: str,
-        state: RequestState,
-        *,
-        claims: AddressClaimIndex,
-        clock: Clock,
-        dial_backs: DialBackCache,
-        messages: EnrichedMessages[EnrichedCsr],
-        nodes: NodeRegistry,
-        requests: RequestIndex,
-        without_talos: bool,
-    ) -> None:
-        self.name = name
-        self.state = state
-        self.publisher = ObjectPublisher[EnrichedCsr](messages.publisher, clock)
-        self._claims = claims
-        self._clock = clock
-        self._dial_backs = dial_backs
-        self._messages = messages
-        self._nodes = nodes
-        self._requests = requests
-        self._without_talos = without_talos
-        self._wakeup = Wakeup(clock)
+    name: str
+    state: RequestState
+    _: KW_ONLY
+    claims: AddressClaimIndex
+    clock: Clock
+    dial_backs: DialBackCache
+    messages: EnrichedMessages[EnrichedCsr]
+    nodes: NodeRegistry
+    requests: RequestIndex
+    without_talos: bool
+
+    def __post_init__(self) -> None:
+        self.publisher = ObjectPublisher[EnrichedCsr](self.messages.publisher, self.clock)
+        self._wakeup = Wakeup(self.clock)
         self._in_flight: EnrichedCsr | None = None
         self._dial_task: asyncio.Task[None] | None = None
 
     def on_observed(self, message: Message, event: CsrObserved | CsrGone) -> None:
         """Apply a newer observation of the watcher."""
         self.publisher.record_replaced(self.state.observation)
-        self._set_state(self.state.observed(message, event, self._clock.timing()))
+        self._set_state(self.state.observed(message, event, self.clock.timing()))
 
     async def run(self) -> None:
         """Run until the request is decided, or is gone and EnrichedCsrGone is published."""
@@ -109,18 +101,18 @@ class RequestReconciler:
 
     async def _step(self) -> bool:
         self._wakeup.clear()
-        now, node_name = self._clock.monotonic(), self.state.node_name
+        now, node_name = self.clock.monotonic(), self.state.node_name
         match decide_request_step(
             self.state,
-            self._nodes.get(node_name),
-            without_talos=self._without_talos,
-            is_superseded=self._requests.is_superseded(self.state),
+            self.nodes.get(node_name),
+            without_talos=self.without_talos,
+            is_superseded=self.requests.is_superseded(self.state),
             now=now,
-            wall_time=self._clock.now(),
+            wall_time=self.clock.now(),
         ):
             case PollNode():
                 self._set_state(self.state.poll_requested(now=now))
-                self._nodes.expedite_poll(node_name)
+                self.nodes.expedite_poll(node_name)
             case DialBack() as dial_back:
                 self._dial_back(dial_back, now)
             case Publish(event=event):
@@ -138,7 +130,7 @@ class RequestReconciler:
         request, facts = step.request, step.facts
         if self._dial_task is not None:
             self._dial_task.cancel()
-        contested = find_contested_addresses(request, facts, self._claims)
+        contested = find_contested_addresses(request, facts, self.claims)
         state = self.state.dial_started(facts, step.node_uid)
         if not contested:
             again_at = now + _RECHECK_SECONDS if len(facts.addresses) > 1 else NEVER
@@ -152,20 +144,20 @@ class RequestReconciler:
         attributes = {"k8s.node.name": node_name, "k8s.csr.name": self.name}
         observation = self.state.observation
         with self.publisher.span("dial contested addresses", observation, attributes, kind="client"):
-            answered = await self._dial_backs.filter_answering(node_name, contested)
-        self._set_state(self.state.dialled(answered, again_at=self._clock.monotonic() + ANSWER_TTL_SECONDS))
+            answered = await self.dial_backs.filter_answering(node_name, contested)
+        self._set_state(self.state.dialled(answered, again_at=self.clock.monotonic() + ANSWER_TTL_SECONDS))
         fields = {"contested": list(contested), "answered": sorted(answered)}
         log.info("contested addresses dialled", extra=fields)
 
     # ---- publishing
 
     async def _publish(self, event: EnrichedCsr) -> None:
-        self._in_flight, began = event, self._clock.monotonic()
+        self._in_flight, began = event, self.clock.monotonic()
         try:
             outcome, theirs = await self._publish_ordered(event)
         finally:
             self._in_flight = None
-        state, timing = self.state, self._clock.timing()
+        state, timing = self.state, self.clock.timing()
         if not state.observation.is_current(event):
             return  # it was published to a stream that no longer exists
         reason, seconds = _publish_reason(event), timing.now - began
@@ -189,7 +181,7 @@ class RequestReconciler:
         if outcome is not PublishOutcome.TIED:
             return outcome, None
         try:
-            return outcome, await self._messages.fetch_last(self.name)
+            return outcome, await self.messages.fetch_last(self.name)
         except (BusError, TemporaryError) as error:
             return error, None
 
@@ -219,11 +211,11 @@ class RequestReconciler:
 
     def on_bus_reconnect(self) -> None:
         """Publish within a second what the bus rejected before."""
-        self._set_state(self.state.bus_reconnected(self._clock.timing()))
+        self._set_state(self.state.bus_reconnected(self.clock.timing()))
 
     def on_forgotten(self) -> None:
         """Check the other requests of the Node again: one of them may be the newest now."""
-        self._requests.remove(self)
+        self.requests.remove(self)
 
 
 def _publish_reason(event: EnrichedCsr) -> str:

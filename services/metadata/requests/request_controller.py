@@ -1,6 +1,7 @@
 """Runs one reconciler per CSR of the stream while the CSR is pending."""
 
 import logging
+from dataclasses import KW_ONLY, dataclass
 
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import Message
@@ -21,31 +22,26 @@ from services.metadata.requests.request_state import create_state, needs_attesta
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class RequestController:
     """Passes messages about CSRs, and changes of the requesting Nodes, to the request reconcilers."""
 
-    def __init__(
-        self,
-        stream_cache: StreamCache,
-        publisher: OrderedPublisher,
-        dependencies: Dependencies,
-        *,
-        clock: Clock,
-        dial_backs: DialBackCache,
-        nodes: NodeRegistry,
-        without_talos: bool,
-    ) -> None:
-        self._stream_cache = stream_cache
-        self._clock = clock
-        self._dial_backs = dial_backs
-        self._nodes = nodes
-        self._without_talos = without_talos
-        self._claims = AddressClaimIndex(nodes)
+    stream_cache: StreamCache
+    publisher: OrderedPublisher
+    dependencies: Dependencies
+    _: KW_ONLY
+    clock: Clock
+    dial_backs: DialBackCache
+    nodes: NodeRegistry
+    without_talos: bool
+
+    def __post_init__(self) -> None:
+        self._claims = AddressClaimIndex(self.nodes)
         self._requests = RequestIndex()
-        self._reconcilers = ReconcilerPool[RequestReconciler]("csr", dependencies.random)
+        self._reconcilers = ReconcilerPool[RequestReconciler]("csr", self.dependencies.random)
         types = (CsrEnriched, EnrichedCsrGone)
         self._messages = EnrichedMessages[EnrichedCsr](
-            ENRICHED_CSR, types, stream_cache, publisher, dependencies.bus
+            ENRICHED_CSR, types, self.stream_cache, self.publisher, self.dependencies.bus
         )
 
     async def close(self) -> None:
@@ -54,7 +50,7 @@ class RequestController:
 
     def on_message(self, message: Message) -> None:
         """Handle a message about a CSR, kept or not."""
-        is_live = not self._stream_cache.is_replaying
+        is_live = not self.stream_cache.is_replaying
         match message.event:
             case CsrObserved() | CsrGone() as event if is_live:
                 self._observe(message, event, live=True)
@@ -70,13 +66,13 @@ class RequestController:
             case CsrObserved(request=request):
                 return needs_attestation(request)
             case CsrEnriched() | EnrichedCsrGone():
-                return self._stream_cache.is_replaying
+                return self.stream_cache.is_replaying
         return True
 
     def on_caught_up(self) -> None:
         """Compare all requests with the stream cache, which now has all messages of the stream."""
         self._mark_lost_unpublished()
-        for message in self._stream_cache.list_under(OBSERVED_CSR):
+        for message in self.stream_cache.list_under(OBSERVED_CSR):
             if isinstance(message.event, CsrObserved | CsrGone):
                 self._observe(message, message.event)
         published = {name: event for name, event in self._messages.take_all() if event is not None}
@@ -92,7 +88,7 @@ class RequestController:
     def _mark_lost_unpublished(self) -> None:
         """Mark requests stale whose observation the NATS server lost: it reuses the lost sequences."""
         for name, request in self._reconcilers.items():
-            message = self._stream_cache.get(f"{OBSERVED_CSR}.{name}")
+            message = self.stream_cache.get(f"{OBSERVED_CSR}.{name}")
             if message is None or message.sequence < request.state.observation.sequence:
                 request.on_stream_replaced()
 
@@ -108,8 +104,8 @@ class RequestController:
 
     def forget_absent(self) -> None:
         """Forget each request that the complete stream does not have: its end was not observed."""
-        if self._stream_cache.is_complete:
-            present = self._stream_cache.list_under(OBSERVED_CSR)
+        if self.stream_cache.is_complete:
+            present = self.stream_cache.list_under(OBSERVED_CSR)
             self._reconcilers.keep_only({object_name_in(each.subject, OBSERVED_CSR) for each in present})
 
     def _observe(self, message: Message, event: CsrObserved | CsrGone, *, live: bool = False) -> None:
@@ -133,18 +129,18 @@ class RequestController:
             return
         if isinstance(event, CsrGone) and not self._messages.has_published(name):
             return  # no message about it was published
-        stored = self._messages.get_publication(name, self._clock)
-        state = create_state(make_observation(message, event), stored, now=self._clock.monotonic())
+        stored = self._messages.get_publication(name, self.clock)
+        state = create_state(make_observation(message, event), stored, now=self.clock.monotonic())
         request = RequestReconciler(
             name,
             state,
             claims=self._claims,
-            clock=self._clock,
-            dial_backs=self._dial_backs,
+            clock=self.clock,
+            dial_backs=self.dial_backs,
             messages=self._messages,
-            nodes=self._nodes,
+            nodes=self.nodes,
             requests=self._requests,
-            without_talos=self._without_talos,
+            without_talos=self.without_talos,
         )
         self._reconcilers.start(name, request)
         self._requests.add(request)
