@@ -1,6 +1,7 @@
 """The watcher's own events that the stream contains, to publish only changes."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from math import nan
 
@@ -27,6 +28,7 @@ class _Entry(msgspec.Struct, frozen=True):
     is_fenced: bool = False  # from a former leader, after a newer epoch: followers ignore it
 
 
+@dataclass(eq=False, kw_only=True)
 class PublishedState:
     """A bus `Follower` that also stores own messages at once, before the stream delivers them.
 
@@ -36,21 +38,13 @@ class PublishedState:
     `on_fenced_message` receives the subject of a message that followers ignore because it is out of date.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        on_sequence: Callable[[str, int], None] = lambda subject, sequence: None,
-        on_stream_replaced: Callable[[], None] = lambda: None,
-        on_change: Callable[[], None] = lambda: None,
-        on_fenced_message: Callable[[str], None] = lambda subject: None,
-    ) -> None:
-        """`clock` is monotonic, in seconds."""
-        self._clock = clock
-        self._on_sequence = on_sequence
-        self._on_stream_replaced = on_stream_replaced
-        self._on_change = on_change
-        self._on_fenced_message = on_fenced_message
+    clock: Callable[[], float]  # monotonic, in seconds
+    on_sequence: Callable[[str, int], None] = lambda subject, sequence: None
+    on_stream_replaced: Callable[[], None] = lambda: None
+    on_change: Callable[[], None] = lambda: None
+    on_fenced_message: Callable[[str], None] = lambda subject: None
+
+    def __post_init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
         self._replayed: set[str] = set()
         self._opened = StreamPosition(stream_id="", last_sequence=0)
@@ -88,14 +82,14 @@ class PublishedState:
 
     def seconds_since_leader_heartbeat(self) -> float:
         """Return the seconds since the last leader heartbeat; infinite if there was none."""
-        return self._clock() - self._leader_heartbeat_at
+        return self.clock() - self._leader_heartbeat_at
 
     def leader_silence_seconds(self) -> float:
         """Return the seconds of following without a leader heartbeat; NaN while not following."""
         return (
             nan
             if self.follow_generation == 0
-            else self._clock() - max(self._followed_since, self._leader_heartbeat_at)
+            else self.clock() - max(self._followed_since, self._leader_heartbeat_at)
         )
 
     def has_newer_leader(self, epoch: int, identity: str) -> bool:
@@ -168,17 +162,17 @@ class PublishedState:
             self._entries.clear()
             self._greatest_epoch = 0
             self._leader_heartbeat = None
-            self._on_stream_replaced()
+            self.on_stream_replaced()
         # Messages beyond the end of the stream were acknowledged earlier and lost with a disk.
         self._drop(
             {subject for subject, entry in self._entries.items() if entry.sequence > position.last_sequence}
         )
-        self._on_change()
+        self.on_change()
 
     def apply(self, message: Message) -> None:
         if self._replaying:
             self._replayed.add(message.subject)
-        self._on_sequence(message.subject, message.sequence)
+        self.on_sequence(message.subject, message.sequence)
         is_new, self._sequence = message.sequence > self._sequence, max(message.sequence, self._sequence)
         event = message.event
         if isinstance(event, UnreadablePayload) or stream_id_of(event) != self.stream_id:
@@ -195,7 +189,7 @@ class PublishedState:
                 return  # published by other services
         if epoch_of(event) > self._greatest_epoch:
             self._greatest_epoch = epoch_of(event)
-            self._on_change()
+            self.on_change()
 
     def finish_replay(self) -> None:
         end = self._opened.last_sequence
@@ -204,20 +198,20 @@ class PublishedState:
         )
         self._replayed.clear()
         self._replaying = False
-        self._followed_since = self._clock()
-        self._on_change()
+        self._followed_since = self.clock()
+        self.on_change()
 
     def mark_disconnected(self, reason: str) -> None:
         self._disconnect_reason = reason or "connection lost"
-        self._on_change()
+        self.on_change()
 
     def _apply_heartbeat(self, leading: Leading) -> None:
         if (
             self._leader_heartbeat is None or leading.epoch >= self._leader_heartbeat.epoch
         ):  # otherwise from a former leader: ignored
             self._leader_heartbeat = leading
-            self._leader_heartbeat_at = self._clock()
-            self._on_change()
+            self._leader_heartbeat_at = self.clock()
+            self.on_change()
 
     def _store(
         self, subject: str, event: ObservedEvent | SnapshotComplete, sequence: int, *, is_fenced: bool = False
@@ -230,7 +224,7 @@ class PublishedState:
         else:
             return
         if is_fenced:
-            self._on_fenced_message(subject)
+            self.on_fenced_message(subject)
 
     def _expired_deletions(self, now: datetime) -> set[str]:
         return {

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, NoReturn
 
 import msgspec
@@ -45,34 +46,27 @@ class ResyncInterrupted(TemporaryError):
     """The round must start again; the text gives the reason."""
 
 
+@dataclass(eq=False)
 class Resync:
     """Keeps the stream complete: it contains every Node with this leader's epoch, and the snapshot.
 
     CSRs take part once they are listed. Until then the snapshot omits their number, and Nodes do not wait.
+    Call `wake` when the state of a collaborator changes.
     """
 
-    def __init__(
-        self,
-        dependencies: Dependencies,
-        *,
-        elector: LeaderElector,
-        leader_epoch: LeaderEpoch,
-        published: PublishedState,
-        nodes: KindController[Node],
-        requests: KindController[SigningRequest] | None,
-        publisher: OrderedPublisher,
-        heartbeat_ttl_seconds: float,
-    ) -> None:
-        """A Leading is valid for `heartbeat_ttl_seconds`. Call `wake` when any argument changes its state."""
-        self._dependencies = dependencies
-        self._elector = elector
-        self._leader_epoch = leader_epoch
-        self._published = published
-        self._nodes = nodes
-        self._requests = requests
-        self._controllers = (nodes,) if requests is None else (nodes, requests)
-        self._publisher = publisher
-        self._heartbeat_ttl_seconds = max(1, int(heartbeat_ttl_seconds))
+    dependencies: Dependencies
+    _: KW_ONLY
+    elector: LeaderElector
+    leader_epoch: LeaderEpoch
+    published: PublishedState
+    nodes: KindController[Node]
+    requests: KindController[SigningRequest] | None
+    publisher: OrderedPublisher
+    heartbeat_ttl_seconds: float  # how long a Leading is valid
+
+    def __post_init__(self) -> None:
+        self._controllers = (self.nodes,) if self.requests is None else (self.nodes, self.requests)
+        self._ttl_seconds = max(1, int(self.heartbeat_ttl_seconds))
         self._completed_round: ResyncRound | None = None
         self._max_bytes = 0
         self._is_verification_requested = False
@@ -118,7 +112,7 @@ class Resync:
 
     def request_growth(self) -> None:
         """Request growth of the stream, at most once per growth interval."""
-        now = self._dependencies.monotonic()
+        now = self.dependencies.monotonic()
         if now >= self._next_growth_at:
             self._is_growth_requested, self._next_growth_at = True, now + _GROWTH_INTERVAL_SECONDS
             self.wake()
@@ -132,7 +126,7 @@ class Resync:
             except (BusError, TemporaryError) as error:
                 attempt += 1
                 self._log_failure(error)
-                wait = backoff_seconds(attempt, self._dependencies.random.random())
+                wait = backoff_seconds(attempt, self.dependencies.random.random())
                 await asyncio.sleep(min(_RETRY_CAP_SECONDS, wait))
                 continue
             attempt = 0
@@ -143,14 +137,11 @@ class Resync:
 
     async def publish_heartbeat(self) -> None:
         """Publish Leading, valid until the renew deadline. Raises BusError, TemporaryError."""
-        leading = self._leader_epoch.build_heartbeat()
+        leading = self.leader_epoch.build_heartbeat()
         if leading is None:
             return
-        if (
-            await self._publish(leading, ttl_seconds=self._heartbeat_ttl_seconds)
-            is not PublishOutcome.PUBLISHED
-        ):
-            self._leader_epoch.mark_rejected()
+        if await self._publish(leading, ttl_seconds=self._ttl_seconds) is not PublishOutcome.PUBLISHED:
+            self.leader_epoch.mark_rejected()
             self.wake()
 
     async def _publish(
@@ -158,12 +149,12 @@ class Resync:
     ) -> PublishOutcome:
         """Publish even to a full stream: other publishers must not silence the leader."""
         try:
-            return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
+            return await self.publisher.publish(event, ttl_seconds=ttl_seconds)
         except StreamFull:
             self.request_growth()
-            async with self._dependencies.bus.headroom(event) as used_bytes:
+            async with self.dependencies.bus.headroom(event) as used_bytes:
                 self._report_headroom(used_bytes)
-                return await self._publisher.publish(event, ttl_seconds=ttl_seconds)
+                return await self.publisher.publish(event, ttl_seconds=ttl_seconds)
 
     def _report_headroom(self, used_bytes: int) -> None:
         """Log each change of the whole percent: on a full cluster each renewal uses the headroom."""
@@ -176,11 +167,11 @@ class Resync:
         for kind in self._controllers:
             kind.pause()
         self._completed_round = None
-        await self._wait_for(lambda: self._nodes.has_synced)
+        await self._wait_for(lambda: self.nodes.has_synced)
         await self._wait_until_followed(await self._provision())
-        if self._leader_epoch.is_deposed:
-            await self._elector.confirm_leadership()
-        current = ResyncRound(self._leader_epoch.next_token(), self._published.follow_generation)
+        if self.leader_epoch.is_deposed:
+            await self.elector.confirm_leadership()
+        current = ResyncRound(self.leader_epoch.next_token(), self.published.follow_generation)
         await self.publish_heartbeat()
         await self._publish_all(current)
         self._completed_round = current
@@ -216,9 +207,9 @@ class Resync:
     async def _provision(self) -> str:
         self._is_growth_requested = False
         max_bytes = max(self._max_bytes, self._needed_bytes())
-        stream_id = await self._dependencies.bus.provision(DURABLES, max_bytes=max_bytes)
+        stream_id = await self.dependencies.bus.provision(DURABLES, max_bytes=max_bytes)
         self._max_bytes = max_bytes
-        token = self._leader_epoch.token
+        token = self.leader_epoch.token
         if token is not None and token.stream_id != stream_id:
             metrics.STREAM_REPROVISIONED.inc()
         return stream_id
@@ -227,32 +218,38 @@ class Resync:
         try:
             async with asyncio.timeout(_FOLLOW_TIMEOUT_SECONDS):
                 await self._wait_for(
-                    lambda: self._published.follow_generation > 0 and self._published.stream_id == stream_id
+                    lambda: self.published.follow_generation > 0 and self.published.stream_id == stream_id
                 )
         except TimeoutError as error:
             raise ResyncInterrupted(
-                "the stream exists, but is not followed", *self._published.problems()
+                "the stream exists, but is not followed", *self.published.problems()
             ) from error
 
     async def _publish_snapshot(self, current: ResyncRound) -> None:
-        snapshot = self._leader_epoch.build_snapshot(
-            len(self._nodes), self._requests.published_count if self._requests is not None else None
+        snapshot = self.leader_epoch.build_snapshot(
+            len(self.nodes), self.requests.published_count if self.requests is not None else None
         )
         if snapshot is None or not self._is_current(current):
             raise ResyncInterrupted("the stream or the leader changed before all objects were published")
         if await self._publish(snapshot) is not PublishOutcome.PUBLISHED:
-            self._leader_epoch.mark_rejected()
+            self.leader_epoch.mark_rejected()
             raise ResyncInterrupted("the stream contains another leader's snapshot")
-        self._published.record_published(snapshot, self._publisher.last_sequence_of(SNAPSHOT))
-        metrics.RESYNC_LAST.set(self._dependencies.now().timestamp())
-        log.info("resync complete", extra=_log_fields(snapshot))
+        self.published.record_published(snapshot, self.publisher.last_sequence_of(SNAPSHOT))
+        metrics.RESYNC_LAST.set(self.dependencies.now().timestamp())
+        fields = {
+            "incarnation": snapshot.stream_id,  # the names of log fields are part of the interface
+            "epoch": snapshot.epoch,
+            "nodes": snapshot.nodes,
+            "requests": snapshot.requests,
+        }
+        log.info("resync complete", extra=fields)
 
     def _is_current(self, current: ResyncRound) -> bool:
-        is_same_token = current.token == self._leader_epoch.token
+        is_same_token = current.token == self.leader_epoch.token
         return (
             is_same_token
-            and self._leader_epoch.is_current
-            and current.follow_generation == self._published.follow_generation
+            and self.leader_epoch.is_current
+            and current.follow_generation == self.published.follow_generation
         )
 
     def _needs_work(self) -> bool:
@@ -262,9 +259,9 @@ class Resync:
         return any(kind.is_missing_from_round for kind in self._controllers)
 
     def _needed_bytes(self) -> int:
-        nodes, requests = len(self._nodes), 0 if self._requests is None else len(self._requests)
+        nodes, requests = len(self.nodes), 0 if self.requests is None else len(self.requests)
         return estimate_stream_bytes(
-            nodes, requests, deleted=max(0, self._published.subject_count - nodes - requests)
+            nodes, requests, deleted=max(0, self.published.subject_count - nodes - requests)
         )
 
     async def _wait_for(self, condition: Callable[[], bool]) -> None:
@@ -276,13 +273,3 @@ class Resync:
         if not self._last_error:  # log an outage once
             log.warning("resync failed, will retry", extra={"error": str(error)})
         self._last_error = str(error)
-
-
-def _log_fields(snapshot: SnapshotComplete) -> dict[str, object]:
-    """Return the log fields of a snapshot; their names are part of the interface."""
-    return {
-        "incarnation": snapshot.stream_id,
-        "epoch": snapshot.epoch,
-        "nodes": snapshot.nodes,
-        "requests": snapshot.requests,
-    }
