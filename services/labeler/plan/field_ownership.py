@@ -25,7 +25,7 @@ class OwnershipConflict(msgspec.Struct, frozen=True):
 
     key: str
     current: str
-    desired: str
+    desired: str  # the fingerprint in the record while no rule gives the value
     was_ours: bool
 
 
@@ -55,7 +55,8 @@ class KeyChanges(msgspec.Struct, frozen=True, kw_only=True):
 def resolve_ownership(keys: KeyState) -> KeyChanges:
     """Return the changes and the record that follows from them.
 
-    The decision is idempotent: on the changed Node it returns no further change.
+    The decision is idempotent: on the changed Node it returns no further change. The new record names a value
+    only if the changed Node has it.
     """
     changes: dict[str, str | None] = {}
     recorded: Fingerprints = {}
@@ -79,7 +80,7 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
             case "talos" if current != desired:
                 machine_config_keys.append(key)
     for key in keys.recorded:
-        _release_key(keys, key, changes, recorded)
+        _release_key(keys, key, changes, recorded, conflicts)
     return KeyChanges(
         changes=changes,
         recorded=recorded,
@@ -118,10 +119,8 @@ def _classify_key(keys: KeyState, key: str, current: str | None, desired: str) -
 
 
 def _classify_absent(keys: KeyState, key: str) -> KeyOwnership:
-    if key in keys.released:
+    if key in keys.released or (key in keys.retained and key in keys.recorded):
         return "others"
-    if key in keys.retained and key in keys.recorded:
-        return "kept"
     return "set"  # a writer that removes its own key releases it
 
 
@@ -131,17 +130,31 @@ def _classify_unrecorded(keys: KeyState, key: str, *, equal: bool) -> KeyOwnersh
     return "set" if key in keys.adopted_if_different else "others"
 
 
-def _release_key(keys: KeyState, key: str, changes: dict[str, str | None], recorded: Fingerprints) -> None:
-    """Remove a recorded key that is no longer desired, unless it is retained or another writer owns it."""
-    fingerprint, current = keys.recorded[key], keys.current.get(key)
+def _release_key(
+    keys: KeyState,
+    key: str,
+    changes: dict[str, str | None],
+    recorded: Fingerprints,
+    conflicts: list[OwnershipConflict],
+) -> None:
+    """Remove a recorded key that is not desired, unless it is retained or another writer owns it.
+
+    A retained key stays in the record with its value only while the Node has this value. Otherwise a person
+    could set the same value again later, and the labeler would take it for its own and remove it.
+    """
     if key in keys.desired:
         return
     if _is_machine_config_key(keys, key) or why_reserved(keys.kind, _bare_key(keys, key)):
         return  # the labeler never records such a key
-    if key in keys.retained:
-        recorded[key] = fingerprint
-    elif fingerprint is not None and current is not None and fingerprint == fingerprint_value(current):
-        changes[key] = None
+    fingerprint, current = keys.recorded[key], keys.current.get(key)
+    is_ours = fingerprint is not None and current is not None and fingerprint == fingerprint_value(current)
+    if key not in keys.retained:
+        if is_ours:
+            changes[key] = None
+        return
+    recorded[key] = fingerprint if is_ours else None
+    if current is not None and fingerprint is not None and not is_ours:
+        conflicts.append(OwnershipConflict(key, current, fingerprint, was_ours=True))
 
 
 def _is_machine_config_key(keys: KeyState, key: str) -> bool:

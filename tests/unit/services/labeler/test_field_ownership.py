@@ -52,7 +52,10 @@ CASES = {
     "not wanted any more, and gone": (None, None, "v", {}, {}, {}, False),
     "not judged this time": ("v", None, "v", RETAINED, {}, {K: "v"}, False),
     "not judged this time, other value of an earlier rule": ("v", "w", "v", RETAINED, {}, {K: "v"}, False),
-    "not judged this time, removed": (None, "w", "v", RETAINED, {}, {K: "v"}, False),
+    "not judged this time, removed": (None, "w", "v", RETAINED, {}, {K: None}, False),
+    "not judged this time, removed, not desired": (None, None, "v", RETAINED, {}, {K: None}, False),
+    "not judged this time, changed": ("x", None, "v", RETAINED, {}, {K: None}, True),
+    "not judged this time, theirs": ("v", None, None, RETAINED, {}, {K: None}, False),
     "not judged this time, never set": (None, "w", NOT_THERE, RETAINED, {K: "w"}, {K: "w"}, False),
     "Talos sets it": ("x", "v", "v", TALOS, {}, {}, False),
     "Talos has taken it over and we want it no more": ("v", None, "v", TALOS, {}, {}, False),
@@ -218,6 +221,15 @@ def test_what_the_record_does_not_name_with_its_value_stays_byte_identical(given
         )
         if not is_ours:
             assert settled.current[key] == value
+
+
+@given(ALL_KEYS)
+def test_the_record_names_a_value_only_if_the_node_has_it(given_keys: KeyState):
+    settled = after(given_keys)
+    named = {key: fingerprint for key, fingerprint in settled.recorded.items() if fingerprint is not None}
+    assert named == {
+        key: fingerprint_value(settled.current[key]) for key in named.keys() & settled.current.keys()
+    }
 
 
 def test_keys_are_removed_in_the_order_of_the_record():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
 from services.labeler.plan import plan_node
 from services.labeler.plan.rejection import (
     NO_REJECTION,
@@ -11,7 +12,13 @@ from services.labeler.plan.rejection import (
     extend_rejection,
 )
 from tests.builders import make_facts, make_node
-from tests.node_plans import change_metadata, compile_one_rule, plan_and_apply
+from tests.node_plans import (
+    apply_plan,
+    change_metadata,
+    compile_one_rule,
+    decode_record_annotation,
+    plan_and_apply,
+)
 
 ALL: frozenset[RejectableKind] = frozenset({"annotation", "label", "taint"})
 EVERYTHING = compile_one_rule(
@@ -83,8 +90,18 @@ def test_what_was_set_before_stays_and_is_still_ours():
     assert plan.summary == ()
     assert plan.changes.annotations == {}
     assert plan_and_apply(node, make_facts(), config).labels["example.com/l"] == "m"
-    gone = change_metadata(node, labels={"example.com/l": None})
-    assert plan_node(gone, make_facts(), "nodename", config, Rejection(ALL, "no")).summary == ()
+
+
+def test_a_rejected_key_that_a_person_removed_is_recorded_as_theirs_and_nothing_else_is_written():
+    gone = change_metadata(
+        plan_and_apply(make_node(), make_facts(), EVERYTHING), labels={"example.com/l": None}
+    )
+    plan = plan_node(gone, make_facts(), "nodename", EVERYTHING, Rejection(ALL, "no"))
+    assert plan.summary == (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: ownership record",)
+    gone = apply_plan(gone, plan)
+    assert decode_record_annotation(gone)["labels"] == {"example.com/l": None}
+    assert plan_node(gone, make_facts(), "nodename", EVERYTHING, Rejection(ALL, "no")).summary == ()
+    assert plan_and_apply(gone, make_facts(), EVERYTHING).labels["example.com/l"] == "l"
 
 
 def test_it_is_told_in_one_line():

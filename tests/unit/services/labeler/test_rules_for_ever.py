@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,6 +27,7 @@ from tests.node_plans import (
     apply_plan,
     change_metadata,
     compile_cluster_config,
+    decode_record_annotation,
     plan_for,
     set_ownership_record,
 )
@@ -88,6 +90,11 @@ class Walk:
         assert self.node.annotations.items() >= self.annotations.items()
         present = {(taint.key, taint.effect): taint.value for taint in self.node.spec.taints}
         assert present.items() >= self.taints.items()
+        record = decode_record_annotation(self.node)
+        assert list_absent_values(record, "annotations", self.node.annotations) == {}
+        assert list_absent_values(record, "taints", {":".join(key): present[key] for key in present}) == {}
+        for section in ("machine", "labels"):
+            assert list_absent_values(record, section, self.node.labels) == {}
 
     def step(self) -> None:
         """Make one change, then reconcile."""
@@ -123,6 +130,12 @@ class Walk:
 
     def _value(self) -> str | None:
         return None if self.chance.random() < 0.3 else self.chance.choice(OF_PEOPLE)
+
+
+def list_absent_values(record: dict[str, Any], section: str, present: dict[str, str]) -> dict[str, str]:
+    """The values in that section of the record that the Node does not have; null names no value."""
+    recorded = record.get(section, {})
+    return {key: value for key, value in recorded.items() if value is not None and present.get(key) != value}
 
 
 def _hold(theirs: dict, key: object, value: str | None) -> None:

@@ -1,0 +1,121 @@
+"""Keys of rules that cannot be evaluated: what another writer removes or changes meanwhile is theirs."""
+
+import pytest
+
+from libs.common.contract.node import Node, Taint
+from services.labeler.plan import ClusterConfig
+from services.labeler.plan.labels import ZONE
+from tests.builders import make_facts, make_node
+from tests.node_plans import (
+    change_metadata,
+    compile_one_rule,
+    decode_record_annotation,
+    plan_and_apply,
+    plan_for,
+)
+
+KEY = "example.com/a"
+KINDS = ["labels", "annotations", "taints"]
+HCLOUD = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu", zone="two")
+WITHOUT_ZONE = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu")
+NONE = ClusterConfig()
+RULES = {
+    "labels": compile_one_rule(labels=f"{{{KEY}: '{{{{ slice .Zone 0 3 }}}}'}}"),
+    "annotations": compile_one_rule(annotations=f"{{{KEY}: '{{{{ slice .Zone 0 3 }}}}'}}"),
+    "taints": compile_one_rule(taints=f"{{{KEY}: '{{{{ slice .Zone 0 3 }}}}:NoExecute'}}"),
+}
+
+
+def value_of(node: Node, kind: str) -> str | None:
+    if kind == "taints":
+        return {taint.key: taint.value for taint in node.spec.taints}.get(KEY)
+    values: dict[str, str] = getattr(node, kind)
+    return values.get(KEY)
+
+
+def write(node: Node, kind: str, value: str | None) -> Node:
+    """The Node after a person has set or removed the key."""
+    match kind:
+        case "labels":
+            return change_metadata(node, labels={KEY: value})
+        case "annotations":
+            return change_metadata(node, annotations={KEY: value})
+        case _:
+            taint = Taint(key=KEY, value=value or "", effect="NoExecute")
+            return change_metadata(node, taints=() if value is None else (taint,))
+
+
+def recorded(node: Node, kind: str) -> str | None:
+    found: str | None = decode_record_annotation(node)[kind][f"{KEY}:NoExecute" if kind == "taints" else KEY]
+    return found
+
+
+def a_node_whose_rule_fails(kind: str) -> Node:
+    node = plan_and_apply(make_node(), HCLOUD, RULES[kind])
+    assert plan_for(node, WITHOUT_ZONE, RULES[kind]).summary == ()
+    assert (value_of(node, kind), recorded(node, kind)) == ("two", "two")
+    return node
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_that_a_person_removed_and_added_again_outlives_its_rule(kind: str):
+    node = a_node_whose_rule_fails(kind)
+    node = plan_and_apply(write(node, kind, None), WITHOUT_ZONE, RULES[kind])
+    assert (value_of(node, kind), recorded(node, kind)) == (None, None)
+    node = plan_and_apply(write(node, kind, "two"), HCLOUD, NONE)
+    assert value_of(node, kind) == "two"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_that_a_person_changed_and_changed_back_outlives_its_rule(kind: str):
+    node = write(a_node_whose_rule_fails(kind), kind, "mine")
+    plan = plan_for(node, WITHOUT_ZONE, RULES[kind])
+    [message] = [notice.message for notice in plan.notices if notice.reason == "KeptForOthers"]
+    assert "to 'mine' instead of 'two' and owns it now" in message
+    node = plan_and_apply(node, WITHOUT_ZONE, RULES[kind])
+    assert (value_of(node, kind), recorded(node, kind)) == ("mine", None)
+    again = plan_for(node, HCLOUD, RULES[kind])
+    assert "KeptForOthers" not in {notice.reason for notice in again.notices}
+    for config in (RULES[kind], NONE):
+        node = plan_and_apply(write(node, kind, "two"), HCLOUD, config)
+        assert value_of(node, kind) == "two"
+
+
+@pytest.mark.parametrize(
+    ("kind", "afterwards"), [("labels", "two"), ("annotations", "two"), ("taints", None)]
+)
+def test_a_key_that_a_person_removed_is_set_again_once_its_rule_works_except_a_taint(
+    kind: str, afterwards: str | None
+):
+    node = write(a_node_whose_rule_fails(kind), kind, None)
+    node = plan_and_apply(node, WITHOUT_ZONE, RULES[kind])
+    assert value_of(plan_and_apply(node, HCLOUD, RULES[kind]), kind) == afterwards
+
+
+def test_a_zone_that_the_machine_stopped_reporting_and_a_person_set_again_stays():
+    node = plan_and_apply(make_node(), HCLOUD, NONE)
+    node = plan_and_apply(change_metadata(node, labels={ZONE[0]: None}), WITHOUT_ZONE, NONE)
+    assert decode_record_annotation(node)["machine"][ZONE[0]] is None
+    assert plan_and_apply(node, HCLOUD, NONE).labels[ZONE[0]] == "two"
+    moved = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu", zone="three")
+    node = plan_and_apply(change_metadata(node, labels={ZONE[0]: "two"}), moved, NONE)
+    assert (node.labels[ZONE[0]], node.labels[ZONE[1]]) == ("two", "three")
+
+
+def test_a_zone_that_a_person_removed_while_its_rule_failed_stays_once_it_is_set_again():
+    config = compile_one_rule(platformMetadata="{Zone: '{{ slice .Region 0 2 }}'}")
+    without_region = make_facts(platform="hcloud", provider_id="hcloud://7", zone="two")
+    node = plan_and_apply(make_node(), HCLOUD, config)
+    assert node.labels[ZONE[0]] == "eu"
+    node = plan_and_apply(change_metadata(node, labels={ZONE[0]: None}), without_region, config)
+    assert ZONE[0] not in node.labels
+    node = plan_and_apply(change_metadata(node, labels={ZONE[0]: "eu"}), without_region, NONE)
+    assert (node.labels[ZONE[0]], node.labels[ZONE[1]]) == ("eu", "two")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_that_was_removed_and_added_between_two_plans_stays_that_of_its_rule(kind: str):
+    """Plans see states, not changes: the second state of this Node equals the first."""
+    node = a_node_whose_rule_fails(kind)
+    node = write(write(node, kind, None), kind, "two")
+    assert value_of(plan_and_apply(node, HCLOUD, NONE), kind) is None
