@@ -1,6 +1,6 @@
 """The watcher Lease: the one that the caller names, or the one in the flags of the watcher's workload."""
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -8,6 +8,7 @@ from cli.cluster.installation import find_installations
 from cli.cluster.kube_reader import KubeReader
 from cli.cluster.lease_state import LeaseState, read_lease_state
 from cli.cluster.workload_queries import list_workloads_at
+from cli.inside.flow_query import LeaseQuery
 from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError, NotFound
@@ -32,19 +33,6 @@ class LeaseName(msgspec.Struct, frozen=True, kw_only=True):
 
 class LeaseNameUnknown(Exception):
     """The watcher's Lease name is unknown; the text gives the reason and what to do."""
-
-
-class LeaseQuery(Protocol):
-    """The namespace and release of the chart, and the Lease that the caller names; "" = not given."""
-
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def release(self) -> str: ...
-    @property
-    def lease_name(self) -> str: ...
-    @property
-    def lease_namespace(self) -> str: ...
 
 
 async def fetch_watcher_lease(kube: KubeApi, where: LeaseQuery) -> LeaseState:

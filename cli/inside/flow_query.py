@@ -24,6 +24,13 @@ class FlowQuery(msgspec.Struct, frozen=True, kw_only=True):
     release: str = ""  # the chart's release; "" = any
 
 
+class LeaseQuery(FlowQuery, frozen=True, kw_only=True):
+    """The same for a command that also reads the watcher's Lease."""
+
+    lease_name: str = ""  # "" = read it from the watcher's workload; the same for the namespace
+    lease_namespace: str = ""
+
+
 def resolve_nats_access(source: FlowQuery, environment: Mapping[str, str]) -> NatsAccess | None:
     """Return address and credentials of NATS, as configured in the watcher's pod; None without an address."""
     servers = source.nats_servers or parse_list(environment.get("NATS_URL", ""))

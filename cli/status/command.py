@@ -78,10 +78,10 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
         _reject_ignored_options(context)
         return
     with exit_on_failure():
-        from cli.status.from_cluster import StatusQuery  # noqa: PLC0415 - `--help` need not load it
+        from cli.inside.flow_query import LeaseQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.status.run_status import show_status, watch_status  # noqa: PLC0415
 
-        source, as_json = StatusQuery(**where), output == "json"
+        source, as_json = LeaseQuery(**where), output == "json"
         if watch:
             sys.exit(watch_status(source, every_seconds=interval, as_json=as_json))
         sys.exit(show_status(source, as_json=as_json))

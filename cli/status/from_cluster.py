@@ -14,7 +14,8 @@ from cli.cluster.pods import Pod
 from cli.cluster.server_clock import measure_clock_offset
 from cli.cluster.unavailable import Unavailable
 from cli.cluster.watcher_lease import LeaseNameUnknown, fetch_watcher_lease
-from cli.inside.flow_client import FlowQuery, fetch_certificates, query_flow
+from cli.inside.flow_client import fetch_certificates, query_flow
+from cli.inside.flow_query import FlowQuery, LeaseQuery
 from cli.inside.flow_snapshot import FlowObject
 from cli.status.ipam.from_cluster import list_claim_pages
 from cli.status.status_evidence import ClaimsSnapshot, StatusEvidence
@@ -28,14 +29,7 @@ _MAX_QUERIED_OBJECTS: Final = 20  # limit for Nodes and for requests whose last 
 T = TypeVar("T")
 
 
-class StatusQuery(FlowQuery, frozen=True, kw_only=True):
-    """The objects that `status` reads, with credentials and addresses."""
-
-    lease_name: str = ""  # "" = read it from the watcher's workload; the same for the namespace
-    lease_namespace: str = ""
-
-
-def gather_status(source: StatusQuery) -> StatusEvidence:
+def gather_status(source: LeaseQuery) -> StatusEvidence:
     """Return the evidence; reads only.
 
     Raises ClusterUnavailable if there is no API server to query, or if the caller may not list Nodes.
@@ -43,7 +37,7 @@ def gather_status(source: StatusQuery) -> StatusEvidence:
     return run_gathering(_gather(source))
 
 
-async def _gather(source: StatusQuery) -> StatusEvidence:
+async def _gather(source: LeaseQuery) -> StatusEvidence:
     kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-status")
     try:
         before = await _get_or_unavailable(list_claim_pages(kube))
@@ -95,12 +89,12 @@ async def _list_requests(kube: KubeApi) -> tuple[SigningRequest, ...]:
     return tuple(await list_all(kube, SIGNING_REQUESTS))
 
 
-async def _list_pods(kube: KubeApi, source: StatusQuery) -> tuple[Pod, ...]:
+async def _list_pods(kube: KubeApi, source: LeaseQuery) -> tuple[Pod, ...]:
     return tuple(await list_pods(kube, source.namespace, source.release))
 
 
 def _make_flow_query(
-    source: StatusQuery, nodes: Sequence[Node], requests: Sequence[SigningRequest] | Unavailable
+    source: LeaseQuery, nodes: Sequence[Node], requests: Sequence[SigningRequest] | Unavailable
 ) -> FlowQuery:
     """Return a query for the Nodes and requests that wait, limited to _MAX_QUERIED_OBJECTS per kind."""
     stuck = [node for node in nodes if not node.is_initialized]

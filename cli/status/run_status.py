@@ -9,14 +9,15 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.cluster.kube_listing import ClusterUnavailable
+from cli.inside.flow_query import LeaseQuery
 from cli.lines import Line, print_error, print_json, print_lines
 from cli.status.as_json import status_to_json
 from cli.status.cluster_status import ClusterStatus, build_status
-from cli.status.from_cluster import StatusQuery, gather_status
+from cli.status.from_cluster import gather_status
 from cli.status.text import format_status
 
 
-def show_status(source: StatusQuery, *, as_json: bool) -> int:
+def show_status(source: LeaseQuery, *, as_json: bool) -> int:
     """Print the status and return the exit status. Raises ClusterUnavailable."""
     found = build_status(gather_status(source))
     if as_json:
@@ -26,7 +27,7 @@ def show_status(source: StatusQuery, *, as_json: bool) -> int:
     return found.exit_status
 
 
-def watch_status(source: StatusQuery, *, every_seconds: float, as_json: bool) -> int:
+def watch_status(source: LeaseQuery, *, every_seconds: float, as_json: bool) -> int:
     """Print the status until Ctrl-C and return the last exit status; on a terminal, redraw in place."""
     console = Console(highlight=False)
     screen = console.is_terminal and not as_json
@@ -46,7 +47,7 @@ def watch_status(source: StatusQuery, *, every_seconds: float, as_json: bool) ->
     return status
 
 
-def _show_once(source: StatusQuery, console: Console, *, as_json: bool, screen: bool) -> int:
+def _show_once(source: LeaseQuery, console: Console, *, as_json: bool, screen: bool) -> int:
     try:
         found = build_status(gather_status(source))
     except ClusterUnavailable as error:  # keep watching: the API server may be restarting

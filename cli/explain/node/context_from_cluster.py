@@ -8,12 +8,13 @@ from cli.cluster.certificate_signing_request import CertificateSigningRequest, f
 from cli.cluster.kube_listing import list_all
 from cli.cluster.pod_commands import build_label_selector, list_pods
 from cli.cluster.pods import Pod
-from cli.cluster.watcher_lease import LeaseNameUnknown, LeaseQuery, fetch_watcher_lease
+from cli.cluster.watcher_lease import LeaseNameUnknown, fetch_watcher_lease
 from cli.explain.node.node_context import (
     KubeEvent,
     NodeContext,
     summarize_events,
 )
+from cli.inside.flow_query import LeaseQuery
 from libs.common.contract.node import Node
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import KubeError, NotFound

@@ -17,6 +17,7 @@ from cli.explain.node.context_from_cluster import gather_context
 from cli.explain.node.node_context import NodeContext
 from cli.explain.node.node_evidence import MachineResult, NodeEvidence
 from cli.inside import flow_client
+from cli.inside.flow_query import LeaseQuery
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from cli.name_suggestion import suggest_name
 from cli.render.compiled_config import CompiledConfig
@@ -30,12 +31,10 @@ from services.metadata.machines.machine_replacement import Inconclusive
 from services.metadata.machines.query_machine import QueryResult
 
 
-class NodeQuery(flow_client.FlowQuery, frozen=True, kw_only=True):
+class NodeQuery(LeaseQuery, frozen=True, kw_only=True):
     """The Node to explain, with credentials and addresses."""
 
     name: str
-    lease_name: str = ""  # Lease of the watcher; "" = read it from its workload; the same for the namespace
-    lease_namespace: str = ""
     talosconfig: Path | None = None
     talos_endpoints: str = ""
     without_talos: bool = False

@@ -8,7 +8,7 @@ import pytest
 from cli.cluster.installation import get_lease_name
 from cli.cluster.kube_objects import Container
 from cli.cluster.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
-from cli.status.from_cluster import StatusQuery
+from cli.inside.flow_query import LeaseQuery
 from libs.common.contract.services import (
     LIFECYCLE_LEASE,
     LIFECYCLE_LEASE_NAME,
@@ -66,7 +66,7 @@ class FakeKube:
 
 async def read(kube: FakeKube, **said: str) -> tuple[str, str]:
     """Return the place of the Lease and its holder."""
-    found = await fetch_watcher_lease(kube, StatusQuery(**{"namespace": "ccm", **said}))  # type: ignore[arg-type]
+    found = await fetch_watcher_lease(kube, LeaseQuery(**{"namespace": "ccm", **said}))  # type: ignore[arg-type]
     return found.lease_name or str(LeaseName()), found.holder
 
 
