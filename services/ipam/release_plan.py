@@ -39,7 +39,7 @@ class PresentNode(msgspec.Struct, frozen=True):
     is_foreign: bool = False  # another controller manages it: ipam adopts and reports nothing
 
 
-class InvalidPodCidr(msgspec.Struct, frozen=True):
+class InvalidPodCidr(msgspec.Struct, frozen=True, kw_only=True):
     """A podCIDR that cannot be claimed for its Node, with the reason. ipam still never allocates it."""
 
     node: str
@@ -112,16 +112,12 @@ def find_invalid_pod_cidrs(present: Mapping[str, PresentNode]) -> tuple[InvalidP
         for cidr in node.pod_cidrs:
             network = parse_foreign_network(cidr)
             if network is None:
-                found.append(InvalidPodCidr(node.name, uid, _shorten_cidr(cidr), "it is no network"))
+                reason = "it is no network"
             elif network.prefix < PAGE_LENGTHS[network.family]:
-                found.append(
-                    InvalidPodCidr(
-                        node.name,
-                        uid,
-                        _shorten_cidr(cidr),
-                        f"it is wider than /{PAGE_LENGTHS[network.family]}",
-                    )
-                )
+                reason = f"it is wider than /{PAGE_LENGTHS[network.family]}"
+            else:
+                continue
+            found.append(InvalidPodCidr(node=node.name, uid=uid, cidr=_shorten_cidr(cidr), reason=reason))
     return tuple(found)
 
 
@@ -187,10 +183,9 @@ def _adopt(
                 continue
             other = claims.find_overlap(network)
             if other is not None:
+                reason = f"{other} is another's, or was claimed for it"
                 invalid.append(
-                    InvalidPodCidr(
-                        node.name, uid, _shorten_cidr(cidr), f"{other} is another's, or was claimed for it"
-                    )
+                    InvalidPodCidr(node=node.name, uid=uid, cidr=_shorten_cidr(cidr), reason=reason)
                 )
             elif room >= claim_size(claim):
                 room -= claim_size(claim)

@@ -267,7 +267,12 @@ def test_what_overlaps_a_claim_of_another_is_told_and_changes_nothing():
     after = released(before, present)
     assert after.page is before
     assert after.invalid == (
-        InvalidPodCidr("node-v", "v", "10.244.0.0/23", "10.244.0.0/24 is another's, or was claimed for it"),
+        InvalidPodCidr(
+            node="node-v",
+            uid="v",
+            cidr="10.244.0.0/23",
+            reason="10.244.0.0/24 is another's, or was claimed for it",
+        ),
     )
 
 
