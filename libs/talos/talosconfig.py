@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.ip_addresses import parse_ip
 from libs.common.safe_yaml import YamlError, read_yaml
 
 APID_PORT: Final = 50000
@@ -150,7 +150,7 @@ def _endpoint(text: str, origin: str) -> Endpoint:
     # Digits of other scripts satisfy isdigit() but no resolver.
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise CredentialsError(f"{origin}: {text!r} has no usable port")
-    if not (_is_address(host) or _HOST_NAME.match(host)):
+    if not (parse_ip(host) is not None or _HOST_NAME.match(host)):
         raise CredentialsError(f"{origin}: {text!r} is neither an address nor a host name")
     return Endpoint(host=host, port=int(port))
 
@@ -163,11 +163,3 @@ def _host_and_port(text: str) -> tuple[str, str]:
         return text, ""
     host, _, port = text.partition(":")
     return host, port
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
