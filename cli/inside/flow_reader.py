@@ -224,13 +224,12 @@ def _list_certificates(nats: NatsAccess, connection: Connection) -> Iterator[Cer
 
 
 def _make_stream_snapshot(stream: _Stream) -> StreamSnapshot:
-    state = stream.state
     return StreamSnapshot(
         stream_id=stream.created,
-        messages=state.messages,
-        bytes=state.bytes,
+        messages=stream.state.messages,
+        bytes=stream.state.bytes,
         max_bytes=max(0, stream.config.max_bytes),
-        last_sequence=state.last_seq,
+        last_sequence=stream.state.last_seq,
     )
 
 
