@@ -71,10 +71,10 @@ class UninitializedNodeMonitor:
     uninitialized_nodes: UninitializedNodes
     node_writer: NodeWriter
     decision_publisher: NodeDecisionPublisher
-    config: Callable[[], ClusterConfig]  # returns the current settings
-    why_paused: Callable[[], str]  # returns why writes must wait, or ""
     clock: Callable[[], float]  # monotonic, in seconds
     random: random.Random
+    config: Callable[[], ClusterConfig]  # returns the current settings
+    why_paused: Callable[[], str]  # returns why writes must wait, or ""
 
     def __post_init__(self) -> None:
         self._shared_blocker: SharedBlocker | None = None
