@@ -71,7 +71,7 @@ class InMemoryNodes(InMemoryEvents):
         return msgspec.convert(self._found(name), Node)
 
     async def patch_node(
-        self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool
+        self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool = False
     ) -> Node:
         self._begin("nodes")
         if is_urgent:

@@ -74,7 +74,7 @@ async def told(
         services = await cluster.serve(
             nats_url=nats.url,
             wirings=SERVICES,
-            flags=["--logging-format=json"],
+            flags=["--logging-format=json", "--v=4"],
             own_flags={
                 "ipam": [f"--cluster-cidr={CLUSTER_CIDR}", f"--service-cluster-ip-range={SERVICE_CIDR}"]
             },
