@@ -5,12 +5,13 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.bus_problems import BusProblems
 from libs.common.bus.delivery import Disposition
-from libs.common.bus.memory.consume_loop import ConsumeLoop, decode_message
+from libs.common.bus.memory.consume_loop import ConsumeLoop
 from libs.common.bus.memory.stream import Backlog, DurableState, Stream
 from libs.common.bus.protocol import (
     BusError,
@@ -23,6 +24,8 @@ from libs.common.bus.protocol import (
     StreamFull,
     StreamPosition,
     StreamStats,
+    UnreadablePayload,
+    decode_payload,
 )
 from libs.common.bus.stream_size import (
     HEADROOM_BYTES,
@@ -33,6 +36,7 @@ from libs.common.bus.stream_size import (
     subtract_headroom,
 )
 from libs.common.contract.events import Event, encode
+from libs.common.contract.events.event_copy import copy_event
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
 
@@ -154,8 +158,9 @@ class MemoryBus:
         try:
             sequence = self._stream(subject).publish(
                 subject,
-                payload,
-                headers=dict(headers or {}),
+                _readable(event, payload),
+                payload_bytes=len(payload),
+                headers=MappingProxyType(dict(headers or {})),  # readers share it
                 expected_sequence=expected_sequence,
                 ttl_seconds=ttl_seconds,
                 now=_now(),
@@ -174,7 +179,7 @@ class MemoryBus:
     async def get_last(self, subject: str) -> Message | None:
         """Return the last message of a subject, None if there is none. Raises NoStream or BusError."""
         stored = self._stream(subject).get_last(subject, _now())
-        return decode_message(stored) if stored else None
+        return stored.copy_message() if stored else None
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Create or repair the stream and its durables; return the stream ID."""
@@ -283,13 +288,23 @@ class MemoryBus:
             raise BusError("the bus is closed")
 
 
+def _readable(event: Event, payload: bytes) -> Event | UnreadablePayload:
+    """Return what readers receive: the event that the payload decodes to, as on NATS.
+
+    An equal event is a copy of the publisher's event instead, and shares its values: the process then has one
+    copy of a Node, not one for the publisher and one for each message.
+    """
+    decoded = decode_payload(payload)
+    return copy_event(event) if decoded == event else decoded
+
+
 async def _feed(follower: Follower, backlog: Backlog, exclude: Callable[[str], bool]) -> None:
     """Pass all pending messages to the follower."""
     for fed in itertools.count(1):
         if (stored := backlog.take(_now())) is None:
             return
         if not exclude(stored.subject):
-            follower.apply(decode_message(stored))
+            follower.apply(stored.copy_message())
         if fed % _AT_ONCE == 0:
             await asyncio.sleep(0)
 

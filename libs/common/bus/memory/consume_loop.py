@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.delivery import Nak
 from libs.common.bus.memory.stream import DurableState, StoredMessage
-from libs.common.bus.protocol import Message, decode_payload
+from libs.common.bus.protocol import Message
 from libs.common.contract.service_spec import Durable
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class ConsumeLoop:
             if stored.sequence in self._in_hand:
                 continue  # a recreated durable replays messages that are still being handled
             self._in_hand[stored.sequence] = stored
-            message = decode_message(stored, redelivered=redelivered)
+            message = stored.copy_message(redelivered=redelivered)
             task = asyncio.create_task(self._handle_one(stored, message))
             self._handling.add(task)
             task.add_done_callback(self._done)
@@ -119,18 +119,6 @@ class ConsumeLoop:
         work = self.registry.find_durable(self.durable.name)
         assert work is not None, "a durable is recreated, never removed"
         return work
-
-
-def decode_message(stored: StoredMessage, *, redelivered: bool = False) -> Message:
-    """Decode a message, as a copy of its own for each reader."""
-    return Message(
-        subject=stored.subject,
-        event=decode_payload(stored.payload),
-        sequence=stored.sequence,
-        published_at=stored.published_at,
-        headers=dict(stored.headers),
-        redelivered=redelivered,
-    )
 
 
 def _now() -> float:

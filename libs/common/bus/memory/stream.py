@@ -8,22 +8,40 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.protocol import MAX_MESSAGE_AGE, StreamFull, WrongLastSequence
+from libs.common.bus.protocol import (
+    MAX_MESSAGE_AGE,
+    Message,
+    StreamFull,
+    UnreadablePayload,
+    WrongLastSequence,
+)
+from libs.common.contract.events import Event
+from libs.common.contract.events.event_copy import copy_event
 
 _MAX_AGE_SECONDS: Final = MAX_MESSAGE_AGE.total_seconds()
 _OVERHEAD_BYTES: Final = 30  # per message: sequence, times, sizes
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored message, encoded, so that each reader decodes its own copy."""
+    """One stored message. Readers receive copies of the message, which share all frozen values."""
 
-    subject: str
-    payload: bytes
-    headers: Mapping[str, str]
-    sequence: int
-    published_at: datetime
+    message: Message
     expires_at: float  # on the clock of `now`
     size: int  # its part of the stream's max_bytes
+
+    @property
+    def subject(self) -> str:
+        return self.message.subject
+
+    @property
+    def sequence(self) -> int:
+        return self.message.sequence
+
+    def copy_message(self, *, redelivered: bool = False) -> Message:
+        """Return the message for one reader."""
+        event = self.message.event
+        own = event if isinstance(event, UnreadablePayload) else copy_event(event)
+        return msgspec.structs.replace(self.message, event=own, redelivered=redelivered)
 
 
 class Stream:
@@ -41,8 +59,9 @@ class Stream:
     def publish(
         self,
         subject: str,
-        payload: bytes,
+        event: Event | UnreadablePayload,
         *,
+        payload_bytes: int,
         headers: Mapping[str, str],
         expected_sequence: int | None,
         ttl_seconds: float | None,
@@ -56,13 +75,18 @@ class Stream:
         if expected_sequence is not None and expected_sequence != last:
             raise WrongLastSequence(f"{subject}: wrong last sequence: {last}")
         stored = StoredMessage(
-            subject=subject,
-            payload=payload,
-            headers=headers,
-            sequence=self.last_sequence + 1,
-            published_at=at,
+            message=Message(
+                subject=subject,
+                event=event,
+                sequence=self.last_sequence + 1,
+                published_at=at,
+                headers=headers,
+            ),
             expires_at=now + min(_MAX_AGE_SECONDS, _MAX_AGE_SECONDS if ttl_seconds is None else ttl_seconds),
-            size=_OVERHEAD_BYTES + len(subject) + len(payload) + sum(map(len, (*headers, *headers.values()))),
+            size=_OVERHEAD_BYTES
+            + len(subject)
+            + payload_bytes
+            + sum(map(len, (*headers, *headers.values()))),
         )
         # A full stream accepts a message that replaces one of its size or a larger one, as JetStream does on
         # one server (on a cluster it accepts none).

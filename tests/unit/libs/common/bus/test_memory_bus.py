@@ -6,8 +6,10 @@ import msgspec
 
 from libs.common.bus.delivery import RETRY_CAP_SECONDS, Disposition
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
-from libs.common.bus.protocol import Message
-from libs.common.contract.subjects import SNAPSHOT
+from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.contract.events import NodeObserved, encode
+from libs.common.contract.subjects import SNAPSHOT, subject_of
+from tests.builders import NOW, make_node, make_node_observed
 from tests.bus_actors import MAX_BYTES, NODES, Worker, make_event, wait_until
 
 
@@ -49,6 +51,33 @@ async def test_whoever_stops_following_is_not_fed_any_more():
     await asyncio.wait([task])
     assert server.stream is not None
     assert server.stream._backlogs == []
+
+
+async def test_readers_share_the_frozen_values_of_the_publisher_and_no_dictionary():
+    bus = MemoryBus(MemoryServer())
+    await bus.provision((), max_bytes=MAX_BYTES)
+    event = make_node_observed(make_node(labels={"zone": "a"}))
+    await bus.publish(event)
+    readers = [await bus.get_last(subject_of(event)) for _ in range(2)]
+    nodes = [event.node]
+    for message in readers:
+        assert message is not None
+        assert message.event == event
+        assert isinstance(message.event, NodeObserved)
+        nodes.append(message.event.node)
+    assert len({id(node.status) for node in nodes}) == 1
+    assert len({id(node.labels) for node in nodes}) == len(nodes)
+
+
+async def test_readers_receive_what_the_payload_of_the_event_contains():
+    bus = MemoryBus(MemoryServer())
+    await bus.provision((), max_bytes=MAX_BYTES)
+    naive = msgspec.structs.replace(make_node_observed(make_node()), observed_at=NOW.replace(tzinfo=None))
+    await bus.publish(naive)
+    last = await bus.get_last(subject_of(naive))
+    assert last is not None
+    assert isinstance(last.event, UnreadablePayload)
+    assert last.event.payload == encode(naive)
 
 
 class _Deaf:

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from libs.common.bus.memory.stream import DurableState, StoredMessage, Stream, subject_matches
 from libs.common.bus.protocol import MAX_MESSAGE_AGE, StreamFull, WrongLastSequence
 from tests.builders import NOW
+from tests.bus_actors import make_event
 
 ROOM = 1_000_000
 MAX_AGE_SECONDS = MAX_MESSAGE_AGE.total_seconds()
@@ -23,11 +24,12 @@ class World:
         self.told = 0
 
     def say(
-        self, subject: str, *, expected: int | None = None, ttl: float | None = None, payload: bytes = b"{}"
+        self, subject: str, *, expected: int | None = None, ttl: float | None = None, payload_bytes: int = 2
     ) -> int:
         return self.stream.publish(
             subject,
-            payload,
+            make_event(),
+            payload_bytes=payload_bytes,
             headers={},
             expected_sequence=expected,
             ttl_seconds=ttl,
@@ -155,7 +157,7 @@ def test_a_message_that_would_fill_the_stream_is_refused_and_changes_nothing():
     world.say("a.x")
     before = world.stream.bytes
     with pytest.raises(StreamFull):
-        world.say("a.y", payload=b"x" * 200)
+        world.say("a.y", payload_bytes=200)
     assert (world.stream.bytes, world.stream.last_sequence, world.last("a.x")) == (before, 1, 1)
 
 
