@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from libs.common.cloud_config.file_keys import FEATURES, GLOBAL
-from libs.common.contract.services import LEASE_NAMESPACE, WATCHER, WATCHER_LEASE_NAME
+from libs.common.contract.services import LEASE_NAMESPACE, SERVICES, WATCHER, WATCHER_LEASE_NAME
 from libs.common.settings.reference_flags import list_wildcard_differences
 from services.bootstrap.certificates import AUTHORITY_LIFETIME
 from services.bootstrap.kubernetes_key_store import INSTANCE, LABELS
@@ -83,10 +83,15 @@ def test_the_patches_are_all_there_are():
 
 def test_ports_are_those_of_the_settings():
     ports = column(section("install", "Ports"), 0)
-    assert ports[0] == f"{WATCHER.port}, or the port in [Services](services.md)"
+    others = sorted(spec.port for spec in SERVICES if spec is not WATCHER)
+    assert others == list(range(others[0], others[-1] + 1))
     made = BootstrapSettings()
-    assert ports[1] == str(made.secure_port)
-    assert ports[2] == f"{made.client_port}, {made.route_port}, {made.monitor_port}"
+    assert ports[:4] == [
+        str(WATCHER.port),
+        f"{others[0]} to {others[-1]}",
+        str(made.secure_port),
+        f"{made.client_port}, {made.route_port}, {made.monitor_port}",
+    ]
 
 
 def test_what_is_told_of_keys_and_certificates_is_what_the_bootstrap_does():
