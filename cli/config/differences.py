@@ -19,6 +19,7 @@ from libs.common.cloud_config.model import Rule
 from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.platforms import PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
+from libs.gotemplate.functions import OWN_FUNCTIONS
 
 _ESCAPED: Final = {"&": "&amp;", "+": "&#43;", "'": "&#39;", '"': "&#34;", "<": "&lt;", ">": "&gt;"}
 _TABLE: Final = str.maketrans(_ESCAPED)
@@ -79,6 +80,9 @@ def _report_entry(one: EntryTrials, findings: Findings) -> None:
     assert one.template is not None
     for name in sorted(one.template.fields & _OURS):
         told = f"uses .{name}, which the reference does not have: there, the node is not initialized"
+        findings.add_difference(one.entry.line, one.path, told)
+    for name in sorted(one.template.functions & OWN_FUNCTIONS):
+        told = f"calls {name}, which the reference does not have: there, the node is not initialized"
         findings.add_difference(one.entry.line, one.path, told)
     why = why_reserved(one.kind, one.entry.key)
     if why and one.kind in ("labels", "annotations"):

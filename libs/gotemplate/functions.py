@@ -1,4 +1,4 @@
-"""The functions that a template may call: those of text/template and of the reference controller."""
+"""The functions of templates: those of text/template and of the reference controller, and our own."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -110,4 +110,6 @@ _OF_THE_REFERENCE: Final = {
     "b64dec": of_strings(1, base64_text.decode),
     "getValue": of_strings(2, _get_value),
 }
-FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType(_OF_GO | _OF_THE_REFERENCE)
+_OURS: Final[Mapping[str, Function]] = {}
+OWN_FUNCTIONS: Final = frozenset(_OURS)  # which the reference does not have; `config check` reports their use
+FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType({**_OF_GO, **_OF_THE_REFERENCE, **_OURS})
