@@ -28,7 +28,7 @@ from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, C
 EXTERNAL = "203.0.113.7"
 EVERYTHING = ChartValues(
     overrides={
-        "enabledControllers": ["*", "node-ipam-controller", "cloud-node-lifecycle"],
+        "enabledControllers": ["*", *(spec.controller.name for spec in SERVICES if not spec.runs_by_default)],
         "services.watcher.extraArgs": list(PATIENT),
         "services.ipam.extraArgs": [
             "--cluster-cidr=10.244.0.0/16",

@@ -14,7 +14,8 @@ from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable, 
 from libs.common.bus.delivery import Ack
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.contract.events import DeadLetter, Leading
-from libs.common.contract.services import DURABLES
+from libs.common.contract.services import DURABLES, SERVICES, WATCHER
+from libs.common.contract.subjects import ENRICHED_NODE
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.builders import make_decided
 from tests.bus_actors import MAX_BYTES, make_event, run_during, wait_until
@@ -111,14 +112,12 @@ async def test_what_waits_in_a_queue_is_counted_and_who_takes_from_it_is_there(
     found = await seen(nats)
     queues = {queue.name: queue for queue in found.queues}
     assert {name: queue.pending for name, queue in queues.items()} == {
-        "labeler-nodes": 3,
-        "csr-requests": 0,
-        "ipam-nodes": 3,
+        durable.name: 3 if durable.filter.startswith(ENRICHED_NODE) else 0 for durable in DURABLES
     }
     here = {service.service: service.is_present for service in found.services}
-    assert here == {
-        "watcher": False, "metadata": None, "labeler": False, "csr": False, "ipam": False, "lifecycle": None
-    }  # fmt: skip
+    # Only a heartbeat or a consumer shows that a service is present.
+    assert here == {spec.service: False if spec == WATCHER or spec.durables else None for spec in SERVICES}
+    assert (here["labeler"], here["metadata"]) == (False, None)
     labeler = await connect_bus("labeler", **nats.bus_options("labeler"))
     [durable] = [each for each in DURABLES if each.name == "labeler-nodes"]
 
