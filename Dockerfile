@@ -1,13 +1,15 @@
 # One image for all services: `docker build .` in this folder; the command says which one runs.
 # `docker build --target testbed .` adds what deploy/compose simulates: Talos machines and joining nodes.
 #
-# BASE needs python3 (3.11 or newer), BUILDER also its pip, and both the same interpreter at the same path. A tag moves;
-# what is built twice alike names the digest: --build-arg=BASE=docker.io/library/python@sha256:...
+# BASE needs python3 (3.11 or newer), BUILDER also its pip, and both the same interpreter at the same path. If
+# BUILDER has no strip, the build installs Debian's binutils there. A tag moves; what is built twice alike names the
+# digest: --build-arg=BASE=docker.io/library/python@sha256:...
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
 ARG BUILDER=${BASE}
 
 FROM ${BUILDER} AS dependencies
 WORKDIR /src
+RUN command -v strip >/dev/null || { apt-get update -qq && apt-get install -qq --no-install-recommends binutils; }
 COPY requirements-image.lock requirements-build.lock ./
 # What builds wheels lies beside the image's environment; nothing is fetched without its hash.
 RUN python3 -m venv --without-pip /app \
@@ -15,6 +17,10 @@ RUN python3 -m venv --without-pip /app \
  && PYTHONPATH=/build python3 -m pip wheel --quiet --no-cache-dir --require-hashes --no-build-isolation \
     --wheel-dir /locked -r requirements-image.lock \
  && python3 -m pip --python /app/bin/python install --quiet --no-cache-dir --no-index --no-deps /locked/*.whl
+# Three fifths of the wheels' shared objects are symbols for debuggers and linkers.
+COPY tools/extension_modules.py ./
+RUN find /app -name '*.so*' -type f -exec strip --strip-unneeded {} + \
+ && /app/bin/python extension_modules.py
 
 FROM dependencies AS installed
 COPY pyproject.toml README.md LICENSE ./

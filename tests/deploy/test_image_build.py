@@ -1,4 +1,4 @@
-"""The Dockerfile downloads nothing without a hash: lock files pin what it installs and builds with."""
+"""The Dockerfile installs locked packages by hash, strips their shared objects and imports them."""
 
 import re
 import tomllib
@@ -36,8 +36,27 @@ def test_steps_that_download_require_hashes_and_steps_that_build_do_not_download
         assert "--no-build-isolation" in step
 
 
-def test_dockerignore_includes_every_copied_lock():
-    sent = (ROOT / ".dockerignore").read_text()
-    for lock in LOCKS:
-        assert f"!{lock}\n" in sent
-        assert lock in DOCKERFILE
+def test_each_image_gets_shared_objects_that_were_stripped_and_then_imported():
+    (stage,) = [text for text in DOCKERFILE.split("\nFROM ") if "-exec strip " in text]
+    assert stage.splitlines()[0].endswith(" AS dependencies")
+    (line,) = [line for line in stage.splitlines() if line.startswith("RUN find ")]
+    strip, check = re.split(r" +&& ", line)
+    assert strip.startswith("RUN find /app -name '*.so*' -type f -exec strip ")
+    assert check == "/app/bin/python extension_modules.py"
+    for later in ("installed", "installed-testbed"):
+        (start,) = re.findall(rf"^FROM (.+) AS {later}$", DOCKERFILE, re.MULTILINE)
+        assert start in {"dependencies", "installed"}
+
+
+def test_dockerignore_includes_every_copied_file():
+    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [
+        source
+        for line in DOCKERFILE.splitlines()
+        if line.startswith("COPY ") and "--from=" not in line
+        for source in line.split()[1:-1]
+    ]
+    assert set(LOCKS) < set(copied)
+    for source in copied:
+        assert (ROOT / source).exists()
+        assert any(source == path or source.startswith(f"{path}/") for path in sent), source

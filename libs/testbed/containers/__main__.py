@@ -55,13 +55,13 @@ def _exit_on_signal(number: int, _frame: object) -> NoReturn:
 def _run(nodes: int, patience: int, *, stay: bool) -> None:
     kube, compose = (asyncio.run(build_program(program)) for program in (KUBE, COMPOSE))
     engine_packages = packages.unpack_engine()
-    base = packages.build_base_system(engine_packages)
+    bases = packages.build_base_systems(engine_packages)
     images.build_wheels()
     with tempfile.TemporaryDirectory(prefix="talos-ccm-compose-") as name:
         folder = Path(name)
         with start_engine(engine_packages, compose, folder / "engine") as engine:
             with ProgressMessage("images"):
-                images.build_images(engine, base, kube, folder / "images")
+                images.build_images(engine, bases, kube, folder / "images")
             print(
                 "           image of the services: "
                 f"{images.get_image_size(engine, 'talos-ccm:dev') / 1e6:.0f} MB"

@@ -12,6 +12,7 @@ from typing import Final
 
 from libs.testbed.containers.commands import get_or_make, run_command
 from libs.testbed.containers.engine import ContainerEngine
+from libs.testbed.containers.packages import BaseSystems
 
 ROOT: Final = Path(__file__).parents[3]
 BASE: Final = "talos-ccm-local/base"
@@ -20,8 +21,9 @@ KUBE: Final = "talos-ccm-local/kube"
 NATS: Final = "talos-ccm-local/nats"
 _LOCKS: Final = (ROOT / "requirements-image.lock", ROOT / "requirements-build.lock")
 _PIP: Final = "pip==26.3"
+_TOOLS: Final = "talos-ccm-local/tools"
 _BUILDER: Final = f"""\
-FROM {BASE}
+FROM {_TOOLS}
 COPY wheels /wheels
 COPY pip /usr/local/lib/python3.11/dist-packages
 ENV PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels
@@ -46,9 +48,10 @@ def build_wheels() -> Path:
     return get_or_make(f"wheels-{digest}", "wheels of the image", _download_wheels)
 
 
-def build_images(engine: ContainerEngine, base: Path, kube: Path, work: Path) -> None:
+def build_images(engine: ContainerEngine, bases: BaseSystems, kube: Path, work: Path) -> None:
     """Build base, builder, control plane and NATS, then testbed and runtime from the Dockerfile."""
-    engine.run_docker("import", base, BASE)
+    engine.run_docker("import", bases.runtime, BASE)
+    engine.run_docker("import", bases.builder, _TOOLS)
     _build_image(engine, work / "builder", _BUILDER, {"wheels": build_wheels(), "pip": _unpack_pip(work)})
     _build_image(
         engine, work / "kube", 'FROM scratch\nCOPY kube /kube\nENTRYPOINT ["/kube"]\n', {"kube": kube}
@@ -60,9 +63,9 @@ def build_images(engine: ContainerEngine, base: Path, kube: Path, work: Path) ->
         "FROM scratch\nCOPY nats-server /usr/local/bin/nats-server\n",
         {"nats-server": server},
     )
-    bases = ("--network=none", f"--build-arg=BASE={BASE}", f"--build-arg=BUILDER={BUILDER}")
+    options = ("--network=none", f"--build-arg=BASE={BASE}", f"--build-arg=BUILDER={BUILDER}")
     for target, tag in (("testbed", "talos-ccm-testbed:dev"), ("runtime", "talos-ccm:dev")):
-        engine.run_docker("build", "-q", *bases, f"--target={target}", f"--tag={tag}", ROOT)
+        engine.run_docker("build", "-q", *options, f"--target={target}", f"--tag={tag}", ROOT)
 
 
 def get_image_size(engine: ContainerEngine, image: str) -> int:

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.testbed.containers.commands import CommandFailed, get_or_make, remove, run_command
 
@@ -15,6 +15,7 @@ SUITE: Final = "bookworm"  # has the Python 3.11 of the Dockerfile's base image
 _TOOLS: Final = ("apt-get", "dpkg-deb", "tar", "umount")
 _ENGINE: Final = ("docker.io", "debootstrap", "iptables")
 _IN_BASE: Final = "python3.11,python3-minimal,ca-certificates"
+_IN_BUILDER: Final = "binutils"  # has strip
 # Not needed in a container.
 _EXCLUDED_PATHS: Final = (
     "./var/cache/apt/*",
@@ -23,6 +24,15 @@ _EXCLUDED_PATHS: Final = (
     "./usr/share/man/*",
     "./usr/share/locale/*",
 )
+_RUNTIME: Final = "runtime.tar"
+_BUILDER: Final = "builder.tar"
+
+
+class BaseSystems(NamedTuple):
+    """Two tars of one system: what the image runs on, and the same with what builds it."""
+
+    runtime: Path
+    builder: Path
 
 
 class MissingPrerequisite(RuntimeError):
@@ -58,11 +68,12 @@ def build_environment(engine: Path) -> Mapping[str, str]:
     }
 
 
-def build_base_system(engine: Path) -> Path:
-    """Return a tar with a minimal Debian that has Python."""
-    return get_or_make(
-        f"base-{SUITE}.tar", f"Debian {SUITE} with Python", lambda out: _make_base_system(engine, out)
+def build_base_systems(engine: Path) -> BaseSystems:
+    """Return a minimal Debian that has Python, with and without the tools of a builder."""
+    folder = get_or_make(
+        f"base-{SUITE}", f"Debian {SUITE} with Python", lambda out: _make_base_systems(engine, out)
     )
+    return BaseSystems(runtime=folder / _RUNTIME, builder=folder / _BUILDER)
 
 
 def _extract_engine(out: Path) -> None:
@@ -85,7 +96,7 @@ def _extract_engine(out: Path) -> None:
     remove(packages)
 
 
-def _make_base_system(engine: Path, out: Path) -> None:
+def _make_base_systems(engine: Path, out: Path) -> None:
     root = out.with_name("root")
     remove(root)
     scripts = {**build_environment(engine), "DEBOOTSTRAP_DIR": str(engine / "usr/share/debootstrap")}
@@ -94,6 +105,16 @@ def _make_base_system(engine: Path, out: Path) -> None:
         [engine / "usr/sbin/debootstrap", "--variant=minbase", f"--include={_IN_BASE}", SUITE, root],
         env=scripts,
     )
+    out.mkdir()
+    _pack(root, out / _RUNTIME)
+    run_command(["chroot", root, "apt-get", "-qq", "update"], env=scripts)
+    run_command(
+        ["chroot", root, "apt-get", "-qq", "--no-install-recommends", "install", _IN_BUILDER], env=scripts
+    )
+    _pack(root, out / _BUILDER)
+    remove(root)
+
+
+def _pack(root: Path, out: Path) -> None:
     left_out = [f"--exclude={path}" for path in _EXCLUDED_PATHS]
     run_command(["tar", "-C", root, "--numeric-owner", *left_out, "-cf", out, "."])
-    remove(root)
