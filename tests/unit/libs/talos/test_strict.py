@@ -7,7 +7,7 @@ from libs.talos.proto.strict import Malformed, parse
 from libs.testbed.sim_machines.protobuf_wire import encode
 
 NAME = encode({1: "web-1"})
-FURTHER = encode({200: "of a newer Talos"})
+FURTHER = encode({200: "unknown"})
 
 
 def test_a_spec_with_fields_of_a_newer_talos_is_decoded():
