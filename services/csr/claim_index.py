@@ -9,7 +9,7 @@ import msgspec
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
-from libs.common.contract.node import Node
+from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from services.csr.attested_identity import (
     collect_attested_ips,
@@ -102,10 +102,13 @@ class ClaimIndex:
         return self._entries.get(name, _NO_ENTRY)
 
     def _update(self, name: str, entry: _IndexEntry) -> None:
+        replaced = self._entry(name)
         if entry == _NO_ENTRY:
             self._entries.pop(name, None)
         else:
             self._entries[name] = entry
+        if _select_claim_sources(entry) == _select_claim_sources(replaced):
+            return  # most events report something else, such as a heartbeat or a label
         before = self._claims_by_node.pop(name, ({}, {}))
         now = _derive_claims(entry)
         for index, was, is_now in zip((self._by_address, self._by_name), before, now, strict=True):
@@ -123,18 +126,32 @@ def _update_index(index: dict[str, _ClaimsByKey], node: str, was: _ClaimsByKey, 
         index.setdefault(key, {})[node] = claim
 
 
+def _select_claim_sources(
+    entry: _IndexEntry,
+) -> tuple[str, tuple[NodeAddress, ...], MachineFacts | None, bool] | None:
+    """Return all that the claims of one node name depend on; None if no Node of that name exists."""
+    if entry.node is None:
+        return None
+    facts, unreachable = _select_facts(entry.node, entry.enriched)
+    return entry.node.provided_node_ip, entry.node.status.addresses, facts, unreachable
+
+
+def _select_facts(
+    node: Node, report: NodeEnriched | NodeUnreachable | None
+) -> tuple[MachineFacts | None, bool]:
+    """Return the last facts of the Node's machine, and whether it is unreachable now."""
+    if report is None or report.node.uid != node.uid:
+        return None, False  # a report about an earlier Node of that name does not apply to this Node
+    if isinstance(report, NodeEnriched):
+        return report.facts, False
+    return report.last_known, True
+
+
 def _derive_claims(entry: _IndexEntry) -> tuple[_ClaimsByKey, _ClaimsByKey]:
     node = entry.node
     if node is None:
         return {}, {}
-    # A report about an earlier Node of that name does not apply to this Node.
-    enriched = entry.enriched if entry.enriched and entry.enriched.node.uid == node.uid else None
-    if isinstance(enriched, NodeEnriched):
-        return _derive_address_claims(node, enriched.facts, False), _derive_name_claims(
-            node, enriched.facts, False
-        )
-    facts = enriched.last_known if enriched else None
-    unreachable = enriched is not None
+    facts, unreachable = _select_facts(node, entry.enriched)
     return _derive_address_claims(node, facts, unreachable), _derive_name_claims(node, facts, unreachable)
 
 
