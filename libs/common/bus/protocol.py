@@ -11,7 +11,8 @@ from libs.common.bus.delivery import Disposition
 from libs.common.contract.events import Event, EventError, decode
 from libs.common.contract.service_spec import Durable
 
-MAX_MESSAGE_AGE: Final = timedelta(hours=1)  # the stream drops older messages
+# The stream drops older messages. Other times and texts derive from it: search for its name.
+MAX_MESSAGE_AGE: Final = timedelta(hours=1)
 
 
 class UnreadablePayload(msgspec.Struct, frozen=True, kw_only=True):

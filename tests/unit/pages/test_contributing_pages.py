@@ -27,6 +27,7 @@ WALKS = {
     "platform": Walk("add-a-platform.md", "add_a_platform", "examplecloud"),
     "fact": Walk("add-a-fact-or-rule-field.md", "add_a_fact", "DomainName", "A fact"),
     "rule field": Walk("add-a-fact-or-rule-field.md", "add_a_rule_field", "disabled", "A rule field"),
+    "flag": Walk("add-a-flag-or-limit.md", "add_a_flag", "talos-connect-timeout"),
     "template function": Walk("add-a-template-function.md", "add_a_template_function", "nospace"),
 }
 LEFT_OUT = [
