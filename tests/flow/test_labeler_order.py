@@ -29,7 +29,7 @@ class SlowNodes(InMemoryNodes):
             self._answers.release()
 
     async def patch_node(
-        self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool
+        self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool = False
     ) -> Node:
         await self._arrive("nodes", name)
         return await super().patch_node(name, json_patch, is_urgent=is_urgent)

@@ -72,7 +72,7 @@ def refuse_patches_of(kube: InMemoryNodes, path: str, error: KubeError) -> None:
     """As an admission webhook refuses patches of that path."""
     patch_node = kube.patch_node
 
-    async def refuse(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
+    async def refuse(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
         if any(operation["path"] == path for operation in json_patch):
             raise error
         return await patch_node(name, json_patch, is_urgent=is_urgent)
@@ -186,7 +186,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     held, release = asyncio.Event(), asyncio.Event()
     patch_node = kube.patch_node
 
-    async def patch_when_released(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
+    async def patch_when_released(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
         held.set()
         await release.wait()
         return await patch_node(name, json_patch, is_urgent=is_urgent)
@@ -340,7 +340,7 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
     kube = InMemoryNodes(*nodes)
     patch_node = kube.patch_node
 
-    async def refuse_one(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
+    async def refuse_one(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
         if name == "n1":
             raise Invalid("metadata.labels: Invalid value", status=422)
         return await patch_node(name, json_patch, is_urgent=is_urgent)
@@ -402,7 +402,7 @@ async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
     patch_node = kube.patch_node
     refusals = 0
 
-    async def refuse_apart(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
+    async def refuse_apart(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
         nonlocal refusals
         if any(operation.get("value", {}).get("key") == "apart" for operation in added_taints(json_patch)):
             refusals += 1
@@ -529,7 +529,7 @@ async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
     kube = InMemoryNodes(*nodes)
     held = asyncio.Event()
 
-    async def never_answer(name: str, json_patch: Any, /, *, is_urgent: bool) -> Node:
+    async def never_answer(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
         held.set()
         await asyncio.Event().wait()
         raise AssertionError
