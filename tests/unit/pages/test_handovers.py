@@ -34,6 +34,8 @@ def defined_in(path: Path) -> set[str]:
 def test_the_rows_are_numbered_from_watch_to_write():
     numbers = re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)
     assert [int(number) for number in numbers] == [*range(1, len(ROWS) + 1)]
+    main_path = [path for path, _, does in ROWS if not does.startswith("*aside*")]
+    assert len(set(main_path)) <= 18
     assert len({path for path, _, _ in ROWS}) <= 25
 
 
