@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from cli.render.samples import load_samples
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.fact_fields import TalosResource, fact_values
 from libs.common.cloud_config.required_resources import required_resources
@@ -38,6 +39,9 @@ def check(name: str) -> None:
     rules = compile_rules(config)
     assert not rules.warnings
     assert apply_rules(rules, facts).labels == {"domain": "corp.example"}
+    sampled = load_samples()["metal"].facts.inventory
+    assert sampled is not None
+    assert get_part(sampled, PART) == "example.com"
     assert f"| *new*: `.{name}` | the same (*new*) |" in (ROOT / "docs/rules.md").read_text()
 
 
