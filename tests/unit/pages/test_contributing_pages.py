@@ -9,12 +9,13 @@ from tests.page_steps import Step, TreeCopy, read_steps
 
 
 class Walk(msgspec.Struct, frozen=True):
-    """A page or a section of it; its module in tests.page_checks; what its example adds."""
+    """A page or a section of it; its module in tests.page_checks; what its example adds; further tests."""
 
     page: str
     check: str
     name: str
     section: str = ""
+    tests: tuple[str, ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -23,12 +24,30 @@ class Walk(msgspec.Struct, frozen=True):
 
 
 WALKS = {
-    "service": Walk("add-a-service.md", "add_a_service", "auditor"),
-    "platform": Walk("add-a-platform.md", "add_a_platform", "examplecloud"),
-    "fact": Walk("add-a-fact-or-rule-field.md", "add_a_fact", "DomainName", "A fact"),
+    "service": Walk(
+        "add-a-service.md",
+        "add_a_service",
+        "auditor",
+        tests=("architecture/test_wiring.py", "unit/pages/test_metrics_page.py"),
+    ),
+    "platform": Walk(
+        "add-a-platform.md", "add_a_platform", "examplecloud", tests=("unit/cli/render/test_render.py",)
+    ),
+    "fact": Walk(
+        "add-a-fact-or-rule-field.md",
+        "add_a_fact",
+        "DomainName",
+        "A fact",
+        tests=("unit/pages/test_rules_page.py",),
+    ),
     "rule field": Walk("add-a-fact-or-rule-field.md", "add_a_rule_field", "disabled", "A rule field"),
     "flag": Walk("add-a-flag-or-limit.md", "add_a_flag", "talos-connect-timeout"),
-    "template function": Walk("add-a-template-function.md", "add_a_template_function", "nospace"),
+    "template function": Walk(
+        "add-a-template-function.md",
+        "add_a_template_function",
+        "nospace",
+        tests=("unit/pages/test_rules_page.py",),
+    ),
 }
 LEFT_OUT = [
     pytest.param(walk, number, id=f"{name}, {step.title}")
@@ -59,6 +78,10 @@ def test_the_steps_of_a_page_give_what_it_promises(tree: TreeCopy, walk: Walk):
     sources = [name for name in tree.list_changes() if name.endswith(".py")]
     for check in (("check",), ("format", "--check")):
         run = tree.run("-m", "ruff", *check, "--no-cache", *sources)
+        assert run.returncode == 0, run.stdout
+    if walk.tests:
+        tests = [f"tests/{test}" for test in walk.tests]
+        run = tree.run("-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *tests)
         assert run.returncode == 0, run.stdout
 
 
