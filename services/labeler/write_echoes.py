@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from libs.common.contract.events import NodeEnriched
-from libs.common.contract.machine import MachineFacts, is_same_facts
+from libs.common.contract.machine import MachineFacts, has_same_facts
 from libs.common.contract.node import Node, trim_node
 from libs.common.contract.planned_fields import has_same_planned_fields
 from services.labeler.mutation_cache import ENTRY_TTL_SECONDS
@@ -63,7 +63,7 @@ class WriteEchoes:
         is_echo = (
             event.observed_sequence > own.observed_sequence
             and event.verified_by == own.verified_by
-            and is_same_facts(event.facts, own.facts)
+            and has_same_facts(event.facts, own.facts)
             and config is own.config
             and has_same_planned_fields(node, own.written)
         )

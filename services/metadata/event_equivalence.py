@@ -11,7 +11,7 @@ from libs.common.contract.events import (
     NodeEnriched,
     NodeUnreachable,
 )
-from libs.common.contract.machine import MachineFacts, MachineFault, is_same_facts
+from libs.common.contract.machine import MachineFault, has_same_facts
 from libs.common.contract.node import Node, is_same_node
 from libs.common.contract.planned_fields import has_same_planned_fields
 from libs.common.contract.signing_request import is_same_request
@@ -68,13 +68,6 @@ def is_same_fault(one: MachineFault | None, other: MachineFault | None) -> bool:
     if one is None or other is None:
         return one is other
     return (one.kind, one.step) == (other.kind, other.step)
-
-
-def has_same_facts(one: MachineFacts | None, other: MachineFacts | None) -> bool:
-    """Return whether two polls returned the same facts, at whatever times."""
-    if one is None or other is None:
-        return one is other
-    return is_same_facts(one, other)
 
 
 def differs_only_in_pod_cidrs(one: Node, other: Node) -> bool:

@@ -126,8 +126,10 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return (self.inventory.gateways or ()) if self.inventory is not None else ()
 
 
-def is_same_facts(one: MachineFacts, other: MachineFacts) -> bool:
-    """Return whether two queries returned the same facts, at whatever times."""
+def has_same_facts(one: MachineFacts | None, other: MachineFacts | None) -> bool:
+    """Return whether two queries returned the same facts, at whatever times; None without a result."""
+    if one is None or other is None:
+        return one is other
     return one is other or msgspec.structs.replace(one, queried_at=other.queried_at) == other
 
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract import events
-from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault, has_same_facts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint, is_same_node
 from libs.talos.machine_events import WatchSnapshot
-from services.metadata.event_equivalence import has_same_facts
 from services.metadata.nodes.node_state import NodeState, create_state
 from services.metadata.nodes.node_step import NodeStep, PollMachine, decide_node_step
 from services.metadata.object_state import NEVER, ForgetObject, Publication, Publish, Wait, make_observation
