@@ -133,7 +133,7 @@ class OnNodeEnriched:
             self._applied[message.subject] = (message.sequence, config)
             telemetry.annotate(outcome="unchanged", reason="it only reports the labeler's own write")
             return "unchanged"
-        return await self._reconcile_node(message, event, node)
+        return await self._reconcile_node(message, event, node, config)
 
     def _why_outdated(self, message: Message) -> str:
         if self.stream_cache.is_foreign(message):
@@ -150,9 +150,8 @@ class OnNodeEnriched:
         return ""
 
     async def _reconcile_node(
-        self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node
+        self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node, config: ClusterConfig
     ) -> str:
-        config = self.config()
         self._write_echoes.forget(node.name)
         try:
             applied = await self._apply(

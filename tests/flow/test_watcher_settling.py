@@ -27,15 +27,21 @@ def has_arrived(actor: PublisherActor, node: Node) -> Callable[[], bool]:
     return lambda: actor.flow.observed("web-1").node == node
 
 
-async def test_the_changes_of_a_joining_node_are_one_message_once_it_is_initialized():
+async def assert_one_message(first: dict[str, Any], last: dict[str, Any]) -> None:
+    """Change a joining Node to `first`, to `last`, and end its join: only the final state is published."""
     async with run_publisher(NODE, joining(100)) as actor:
-        actor.put(joining(101, labels={"a": "kubelet's"}))
+        actor.put(joining(101, **first))
         await actor.wait_until_settling("web-1")
-        actor.put(joining(102, labels={"a": "kubelet's"}, provider_id="talos://metal/10.0.0.5"))
-        initialized = joining(103, taints=(), labels={"a": "kubelet's"}, provider_id="talos://metal/10.0.0.5")
+        actor.put(joining(102, **last))
+        initialized = joining(103, taints=(), **last)
         actor.put(initialized)
         await wait_until(has_arrived(actor, initialized), "the end of its join")
         assert len(actor.flow.list_node_events("web-1")) == 2
+
+
+async def test_the_changes_of_a_joining_node_are_one_message_once_it_is_initialized():
+    labels = {"a": "kubelet's"}
+    await assert_one_message({"labels": labels}, {"labels": labels, "provider_id": "talos://metal/10.0.0.5"})
 
 
 async def test_a_node_that_nobody_initializes_is_published_soon():
@@ -46,14 +52,7 @@ async def test_a_node_that_nobody_initializes_is_published_soon():
 
 
 async def test_a_label_that_somebody_removes_during_the_wait_is_missing_in_the_message():
-    async with run_publisher(NODE, joining(100)) as actor:
-        actor.put(joining(101, labels={"a": "ours"}))
-        await actor.wait_until_settling("web-1")
-        actor.put(joining(102, labels={}))
-        initialized = joining(103, taints=(), labels={})
-        actor.put(initialized)
-        await wait_until(has_arrived(actor, initialized), "the end of its join")
-        assert len(actor.flow.list_node_events("web-1")) == 2
+    await assert_one_message({"labels": {"a": "ours"}}, {"labels": {}})
 
 
 async def test_the_deletion_of_a_settling_node_is_published_at_once():
