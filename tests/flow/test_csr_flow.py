@@ -313,6 +313,30 @@ async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrSe
     assert flow.kube.patched == []
 
 
+async def test_an_approved_address_waits_at_the_next_request_while_a_rival_address_has_appeared(
+    any_flow: CsrServiceFlow,
+):
+    """The rival is one changed fact of a known Node: neither Node object changes."""
+    flow = any_flow
+    one, two = make_node(), make_node("web-2", uid="uid-2", ip="10.0.0.6")
+    mine = make_facts(node_ip="10.0.0.7")
+    own = AddressStatus(address="10.0.0.6/24", link="eth0", flags=128)
+    modest = make_facts(node_name="web-2", node_ip="10.0.0.6", addresses=(own,))
+    rival = msgspec.structs.replace(modest, addresses=(own, TAKEN_OVER))
+    async with flow.run_csr():
+        await flow.enrich(one, mine)
+        await flow.enrich(two, modest)
+        await flow.file_and_enrich(make_serving_request(), facts=mine, node_uid="uid-1")
+        await flow.wait_for_decision("csr-1", "approved")
+        await flow.enrich(two, rival)
+        await flow.file_and_enrich(make_serving_request("csr-2"), facts=mine, node_uid="uid-1")
+        assert "web-2" in (await flow.wait_for_decision("csr-2", "waiting")).reason
+        assert flow.kube.patched == ["csr-1"]
+        await flow.enrich(two, modest)
+        await flow.wait_for_decision("csr-2", "approved", seconds=SOON)
+    assert flow.kube.patched == ["csr-1", "csr-2"]
+
+
 async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrServiceFlow):
     clock = ManualClock()
     async with flow.run_csr(clock=clock) as csr:
