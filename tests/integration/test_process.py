@@ -191,6 +191,18 @@ async def test_metadata_never_loads_a_kubernetes_client_and_nobody_loads_what_is
         assert "libs.common.bus.nats.bus" in line.split()
 
 
+def test_services_that_read_no_certificate_never_load_a_library_for_them():
+    code = (
+        "import sys, libs.common.kube.api, libs.common.kube.load_kube_config, libs.common.bus.nats.bus\n"
+        "import services.watcher.__main__, services.labeler.__main__, services.ipam.__main__\n"
+        "import services.lifecycle.__main__\n"
+        "print(*sys.modules)"
+    )
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60).split()
+    assert "services.lifecycle.service" in loaded
+    assert not {name for name in loaded if name.partition(".")[0] == "cryptography"}
+
+
 # ---- what ends with one clear line and status 2
 
 

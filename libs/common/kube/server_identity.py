@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from cryptography import x509
 
 from libs.common.contract.ip_addresses import parse_ip
 
@@ -52,6 +51,8 @@ def _unreadable(error: BaseException) -> ValueError:
 
 
 def _alternative_names(certificate: bytes) -> Iterator[str]:
+    from cryptography import x509  # noqa: PLC0415 - 11 MB, and each service imports this module, but only csr calls it
+
     extensions = x509.load_der_x509_certificate(certificate).extensions
     for extension in extensions:
         if isinstance(extension.value, x509.SubjectAlternativeName):
