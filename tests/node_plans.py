@@ -110,5 +110,5 @@ def exclude_record_label(labels: Mapping[str, str | None]) -> dict[str, str | No
     return {key: value for key, value in labels.items() if key != FIELD_OWNERSHIP_DIGEST_LABEL}
 
 
-def _merged(present: dict[str, str], wanted: dict[str, str | None]) -> dict[str, str]:
+def _merged(present: Mapping[str, str], wanted: dict[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in {**present, **wanted}.items() if value is not None}

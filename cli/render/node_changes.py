@@ -70,7 +70,7 @@ def _diff_texts(kind: ChangeKind, before: str, after: str) -> Iterator[NodeChang
         yield NodeChange(kind=kind, before=before or None, after=after or None)
 
 
-def _exclude_keys(ours: str, keys: dict[str, str]) -> dict[str, str]:
+def _exclude_keys(ours: str, keys: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in keys.items() if key != ours}
 
 

@@ -1,5 +1,6 @@
 """What the labeler would do to a Node under a config file, by the labeler's own plan. Pure."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -83,7 +84,7 @@ def apply_plan(node: Node, plan: Plan) -> Node:
     return msgspec.structs.replace(node, metadata=metadata, spec=spec, status=status)
 
 
-def _merge(present: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+def _merge(present: Mapping[str, str], changes: dict[str, str | None]) -> dict[str, str]:
     merged = {**present, **changes}
     return {key: value for key, value in merged.items() if value is not None}
 

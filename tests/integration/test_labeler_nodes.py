@@ -136,7 +136,7 @@ async def test_every_platform_ends_as_the_reference_describes_it(fleet: Fleet, c
     joined = await fleet.initialize(name, case.facts(name))
     node = joined.after
     assert node.spec.provider_id == case.expected_provider_id
-    assert exclude_record_label(node.labels) == joined.before.labels | case.expected_labels("prod")
+    assert exclude_record_label(node.labels) == {**joined.before.labels, **case.expected_labels("prod")}
     assert UNINITIALIZED_TAINT not in {taint.key for taint in node.spec.taints}
     addresses = [("InternalIP", "10.0.0.5"), ("Hostname", name)]
     hostname = case.metadata.hostname

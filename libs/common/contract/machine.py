@@ -1,5 +1,6 @@
 """The facts that Talos returns about one machine, or the fault if it returns none."""
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -21,7 +22,7 @@ class PlatformMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     spot: bool = False
     internal_dns: str = ""
     external_dns: str = ""
-    tags: dict[str, str] = {}
+    tags: Mapping[str, str] = {}
 
 
 def why_metadata_incomplete(platform: PlatformMetadata) -> str:
@@ -83,7 +84,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     talos_version: str | None = None  # Versions.runtime.talos.dev, such as "v1.13.9"; "" before Talos 1.10
     machine_type: str | None = None  # MachineTypes.config.talos.dev: "controlplane" ("init" too) or "worker"
-    extensions: dict[str, str] | None = None  # ExtensionStatuses: name -> version, "schematic" among them
+    extensions: Mapping[str, str] | None = None  # ExtensionStatuses: name -> version, "schematic" among them
     processors: Processors | None = None
     memory_mib: int | None = None  # MemoryModules.hardware.talos.dev, sum of sizes
     # Gateways of RouteStatuses.net.talos.dev, sorted; queried if ipam allocates pod CIDRs. Link-local ones

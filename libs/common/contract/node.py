@@ -1,5 +1,6 @@
 """The fields of a Kubernetes Node that this project reads, with the structure and names of core/v1."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -41,8 +42,8 @@ class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     resource_version: str = ""
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
 
 
 class ApiObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -124,11 +125,11 @@ class Node(ApiObject, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
     @property
-    def labels(self) -> dict[str, str]:
+    def labels(self) -> Mapping[str, str]:
         return self.metadata.labels
 
     @property
-    def annotations(self) -> dict[str, str]:
+    def annotations(self) -> Mapping[str, str]:
         return self.metadata.annotations
 
     @property

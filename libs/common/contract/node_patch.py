@@ -5,7 +5,7 @@ planned on an old state fails as a whole, instead of reverting another client's 
 on kube-apiserver 1.36: `test` against null passes if the key is absent and its parent exists.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -53,14 +53,16 @@ def build_node_patch(node: Node, changes: NodeChanges) -> list[Operation]:
     ]
 
 
-def _held(path: str, current: dict[str, str], keys: tuple[str, ...]) -> Iterable[Operation]:
+def _held(path: str, current: Mapping[str, str], keys: tuple[str, ...]) -> Iterable[Operation]:
     if not current:  # a test below a map that does not exist is an error
         return
     for key in keys:
         yield _test(f"{path}/{_escape(key)}", current.get(key))
 
 
-def _map_operations(path: str, current: dict[str, str], wanted: dict[str, str | None]) -> Iterable[Operation]:
+def _map_operations(
+    path: str, current: Mapping[str, str], wanted: dict[str, str | None]
+) -> Iterable[Operation]:
     changed = {key: value for key, value in sorted(wanted.items()) if current.get(key) != value}
     if not changed:
         return

@@ -36,7 +36,6 @@ from libs.common.bus.stream_size import (
     subtract_headroom,
 )
 from libs.common.contract.events import Event, encode
-from libs.common.contract.events.event_copy import copy_event
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
 
@@ -179,7 +178,7 @@ class MemoryBus:
     async def get_last(self, subject: str) -> Message | None:
         """Return the last message of a subject, None if there is none. Raises NoStream or BusError."""
         stored = self._stream(subject).get_last(subject, _now())
-        return stored.copy_message() if stored else None
+        return stored.build_message() if stored else None
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Create or repair the stream and its durables; return the stream ID."""
@@ -291,11 +290,10 @@ class MemoryBus:
 def _readable(event: Event, payload: bytes) -> Event | UnreadablePayload:
     """Return what readers receive: the event that the payload decodes to, as on NATS.
 
-    An equal event is a copy of the publisher's event instead, and shares its values: the process then has one
-    copy of a Node, not one for the publisher and one for each message.
+    If the two are equal, readers share the publisher's event: the process then has a Node in memory once.
     """
     decoded = decode_payload(payload)
-    return copy_event(event) if decoded == event else decoded
+    return event if decoded == event else decoded
 
 
 async def _feed(follower: Follower, backlog: Backlog, exclude: Callable[[str], bool]) -> None:
@@ -304,7 +302,7 @@ async def _feed(follower: Follower, backlog: Backlog, exclude: Callable[[str], b
         if (stored := backlog.take(_now())) is None:
             return
         if not exclude(stored.subject):
-            follower.apply(stored.copy_message())
+            follower.apply(stored.build_message())
         if fed % _AT_ONCE == 0:
             await asyncio.sleep(0)
 

@@ -79,7 +79,7 @@ class ConsumeLoop:
             if stored.sequence in self._in_hand:
                 continue  # a recreated durable replays messages that are still being handled
             self._in_hand[stored.sequence] = stored
-            message = stored.copy_message(redelivered=redelivered)
+            message = stored.build_message(redelivered=redelivered)
             task = asyncio.create_task(self._handle_one(stored, message))
             self._handling.add(task)
             task.add_done_callback(self._done)

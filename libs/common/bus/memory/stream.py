@@ -16,14 +16,13 @@ from libs.common.bus.protocol import (
     WrongLastSequence,
 )
 from libs.common.contract.events import Event
-from libs.common.contract.events.event_copy import copy_event
 
 _MAX_AGE_SECONDS: Final = MAX_MESSAGE_AGE.total_seconds()
 _OVERHEAD_BYTES: Final = 30  # per message: sequence, times, sizes
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored message. Readers receive copies of the message, which share all frozen values."""
+    """One stored message, which all readers share: events are read-only."""
 
     message: Message
     expires_at: float  # on the clock of `now`
@@ -37,11 +36,9 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     def sequence(self) -> int:
         return self.message.sequence
 
-    def copy_message(self, *, redelivered: bool = False) -> Message:
-        """Return the message for one reader."""
-        event = self.message.event
-        own = event if isinstance(event, UnreadablePayload) else copy_event(event)
-        return msgspec.structs.replace(self.message, event=own, redelivered=redelivered)
+    def build_message(self, *, redelivered: bool = False) -> Message:
+        """Return the message for a reader."""
+        return msgspec.structs.replace(self.message, redelivered=True) if redelivered else self.message
 
 
 class Stream:

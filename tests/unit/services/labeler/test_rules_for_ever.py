@@ -1,7 +1,7 @@
 """After any change of rules and Node, one plan is enough, and keys of other writers stay unchanged."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -132,7 +132,7 @@ class Walk:
         return None if self.chance.random() < 0.3 else self.chance.choice(OF_PEOPLE)
 
 
-def list_absent_values(record: dict[str, Any], section: str, present: dict[str, str]) -> dict[str, str]:
+def list_absent_values(record: dict[str, Any], section: str, present: Mapping[str, str]) -> dict[str, str]:
     """The values in that section of the record that the Node does not have; null names no value."""
     recorded = record.get(section, {})
     return {key: value for key, value in recorded.items() if value is not None and present.get(key) != value}
