@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.client_tls import make_client_context
 from libs.talos.client_certificate import (
     ClientCertificate,
     describe_validity_problem,
@@ -153,8 +154,7 @@ def load_credentials(
 
 
 def _build_tls_context(ca: bytes, client: ClientCertificate, where: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = make_client_context()
     context.set_alpn_protocols(["h2"])
     try:
         context.load_verify_locations(cadata=ca.decode("ascii"))

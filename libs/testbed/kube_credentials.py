@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from libs.common.client_tls import make_client_context
 from libs.testbed.pki import CertificateAuthority, KeyPair
 
 _ADMIN_GROUPS = ("system:masters",)
@@ -62,7 +63,8 @@ class KubeCredentials:
 
     def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
         """Return an SSL context with the client certificate of `user` in `groups`."""
-        context = ssl.create_default_context(cafile=self.ca_file)
+        context = make_client_context()
+        context.load_verify_locations(cafile=self.ca_file)
         context.load_cert_chain(*self.client(user, groups))
         return context
 

@@ -15,6 +15,7 @@ import msgspec
 from cryptography import x509
 from cryptography.x509.oid import ExtensionOID, NameOID
 
+from libs.common.contract.ip_addresses import format_ip
 from libs.common.contract.signing_request import REQUEST_LIMIT
 from services.csr.public_keys import inspect_key
 
@@ -109,7 +110,7 @@ def _parse_der(der: bytes) -> CertificateRequest:
         organizations=_values(subject, NameOID.ORGANIZATION_NAME),
         other_subject_attributes=tuple(_find_other_subject_attributes(subject)),
         dns_names=tuple(name.value for name in names if isinstance(name, x509.DNSName)),
-        ips=tuple(str(name.value) for name in names if _is_one_address(name)),
+        ips=tuple(format_ip(name.value) for name in names if _is_one_address(name)),
         other_sans=tuple(_describe_name(name) for name in names if not _is_name_or_address(name)),
         key=key,
         key_problem=key_problem,

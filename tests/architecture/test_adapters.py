@@ -1,5 +1,6 @@
 """One adapter per outside library: a breaking change of a library stays in one place."""
 
+import ast
 import re
 
 import pytest
@@ -17,6 +18,7 @@ ADAPTERS = {
     "h2": r"libs\.talos\.(bounded_protocol|channel)|libs\.testbed\.sim_machines\.connection",
     "betterproto2": r"libs\.talos\..+",
     "opentelemetry": r"libs\.common\.observability\.(telemetry|tracing)",
+    "requests": r"libs\.common\.observability\.collector_session",  # opentelemetry exports with it
     "re2": r"libs\.gotemplate\.regular_expressions|libs\.common\.cloud_config\.patterns",
     "prometheus_client": r"libs\.common\.observability\.metrics",
     "uvloop": r"libs\.common\.service\.run_process",  # services only: tests and testbed stay on asyncio
@@ -33,6 +35,18 @@ def test_a_library_is_imported_by_its_adapter_only(library: str):
         if library in source.imported_roots and not re.fullmatch(ADAPTERS[library], source.module)
     ]
     assert not offenders, f"{library} is imported outside its adapter ({ADAPTERS[library]})"
+
+
+def test_one_module_makes_the_tls_contexts_of_clients():
+    """The defaults of Python differ from version to version."""
+    makers = {"create_default_context", "PROTOCOL_TLS_CLIENT", "_create_unverified_context"}
+    found = {
+        source.module
+        for source in sources("libs/common", "libs/talos", "services", "cli")
+        for node in source.nodes
+        if isinstance(node, ast.Attribute) and node.attr in makers
+    }
+    assert found == {"libs.common.client_tls"}
 
 
 def test_every_outside_library_has_a_place():

@@ -30,6 +30,15 @@ def canonical_ip(text: str) -> str:
     return _format(text) if len(text) <= _MAX_LENGTH else ""
 
 
+def format_ip(ip: IP) -> str:
+    """Return the text of an address, the same on every version of Python.
+
+    An IPv4-mapped address has the form ::ffff:a00:5. Since Python 3.13, `str` returns ::ffff:10.0.0.5.
+    """
+    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
+    return str(ip) if mapped is None else f"::ffff:{int(mapped) >> 16:x}:{int(mapped) & 0xFFFF:x}"
+
+
 def is_global_unicast(ip: IP) -> bool:
     """Go's Addr.IsGlobalUnicast: true for private and shared (100.64.0.0/10) addresses, not for broadcast."""
     special = ip.is_unspecified or ip.is_loopback or ip.is_multicast or ip.is_link_local

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from libs.common.client_tls import make_client_context
 from libs.common.kube.kube_config import CredentialSource, KubeConfig, KubeConfigError
 
 
@@ -17,13 +18,15 @@ def tls_context(config: KubeConfig) -> ssl.SSLContext | None:
     trusted = authority.read() if authority else None
     if authority and not trusted:  # Python would trust the system's authorities instead
         raise KubeConfigError(f"{authority.field} is empty")
+    context = make_client_context()
     try:
-        context = ssl.create_default_context(cadata=trusted)
+        if trusted:
+            context.load_verify_locations(cadata=trusted)
+        else:
+            context.load_default_certs()
     except (ssl.SSLError, ValueError) as error:
         field = authority.field if authority else config.source
         raise KubeConfigError(f"{field}: no usable CA certificate: {error}") from error
-    # Cluster authorities often lack the extensions that Python 3.13 requires by default.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if config.insecure_skip_tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, SpanKind, Tracer, format_trace_id, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from libs.common.observability.collector_session import make_session
 from libs.common.observability.logs import context_field
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Tracing:
         self._exporter = OTLPSpanExporter(
             endpoint=endpoint if endpoint.endswith("/v1/traces") else endpoint.rstrip("/") + "/v1/traces",
             timeout=_EXPORT_TIMEOUT_SECONDS,
+            session=make_session(),
         )
         self._processor = BatchSpanProcessor(
             self._exporter,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from libs.common.client_tls import make_client_context
 from libs.testbed.machine_facts import SimMachineFacts
 from libs.testbed.mixed_fleet import make_mixed_fleet
 
@@ -27,7 +28,8 @@ class Admin:
 
     def ssl_context(self, _user: str = "admin", _groups: Sequence[str] = ()) -> ssl.SSLContext:
         """Return an SSL context with the client certificate."""
-        context = ssl.create_default_context(cafile=self._folder / "ca.crt")
+        context = make_client_context()
+        context.load_verify_locations(cafile=self._folder / "ca.crt")
         context.load_cert_chain(self._folder / "admin.crt", self._folder / "admin.key")
         return context
 

@@ -1,5 +1,6 @@
 """The client of nats-py, on our transport and with our parser of messages: every private name that we use."""
 
+import ssl
 from collections.abc import Mapping
 from typing import Final
 
@@ -7,6 +8,7 @@ import msgspec
 from nats.aio.client import Client as NatsPyClient
 
 from libs.common.bus.nats.transport import ConnectionTransport
+from libs.common.client_tls import make_client_context
 
 _VERSION: Final = "NATS/1.0"
 
@@ -32,6 +34,15 @@ class Client(NatsPyClient):
     def __init__(self, transport: ConnectionTransport) -> None:
         super().__init__()
         self._transport = transport
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """The context for a server that requires TLS: without a CA file, the system's authorities count."""
+        context: ssl.SSLContext | None = self.options.get("tls")
+        if context is None:
+            context = make_client_context()
+            context.load_default_certs()
+        return context
 
     async def _process_headers(self, headers: bytes | None) -> bytes | None:  # type: ignore[override]
         return headers  # parsed below

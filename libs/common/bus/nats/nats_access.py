@@ -8,6 +8,7 @@ import msgspec
 import nkeys  # type: ignore[import-untyped]
 
 from libs.common.bus.protocol import BusError
+from libs.common.client_tls import make_client_context
 
 
 class NatsAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +43,12 @@ class NatsAccess(msgspec.Struct, frozen=True, kw_only=True):
         path = self.tls_ca_file
         if path is None:
             return None
+        context = make_client_context()
         try:
-            return ssl.create_default_context(cafile=str(path))
+            context.load_verify_locations(cafile=path)
         except (OSError, ssl.SSLError) as error:
             raise BusError(f"{path}: {_file_fault(error)}") from error
+        return context
 
 
 def without_password(server: str) -> str:

@@ -1,12 +1,13 @@
 """One canonical form of an address, whatever its source."""
 
 import sys
+from ipaddress import ip_address
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.ip_addresses import canonical_ip, parse_interface_ip, parse_ip
+from libs.common.contract.ip_addresses import canonical_ip, format_ip, parse_interface_ip, parse_ip
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,11 @@ def test_the_canonical_form_is_its_own_canonical_form(text: str):
     canonical = canonical_ip(text)
     assert canonical_ip(canonical) == canonical
     assert canonical == str(parse_interface_ip(text) or "")
+
+
+@pytest.mark.parametrize("text", ["10.0.0.5", "2001:db8::5", "::1", "::a00:5", "::ffff:a00:5", "::ffff:0:0"])
+def test_the_text_of_an_address_is_the_same_on_every_version_of_python(text: str):
+    assert format_ip(ip_address(text)) == text
 
 
 def test_only_an_interface_address_may_have_a_prefix_length():

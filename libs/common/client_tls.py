@@ -1,0 +1,20 @@
+"""The TLS context of every client: the same checks on every version of Python (decision 34)."""
+
+import ssl
+from typing import Final
+
+# Python 3.13 adds VERIFY_X509_STRICT to its default contexts. That flag rejects authorities without key
+# identifiers, such as those of older clusters. With the second flag, a chain may end at any certificate that
+# the operator trusts, not only at a root, as for kubectl and talosctl.
+_FLAGS: Final = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def make_client_context() -> ssl.SSLContext:
+    """Return a context that verifies chain and name, with TLS 1.2 or newer.
+
+    It trusts no authority yet: the caller loads some with `load_verify_locations` or `load_default_certs`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_flags = _FLAGS
+    return context
