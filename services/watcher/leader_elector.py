@@ -118,12 +118,16 @@ class LeaseElector:
             log.info("cannot report a silent leader, will retry", extra={"error": str(error)})
 
     async def renew(self, on_renewed: Callable[[], None]) -> None:
+        failed_for = 0.0  # duration of the last attempt, if it failed
         while True:
             try:
                 # Count from the last confirmed renewal, not from a hanging one: other candidates do the same.
                 async with asyncio.timeout(self.lock.leading_until - self.clock()):
-                    await self._sleep()
+                    # An attempt that hung for the whole period is repeated at once: time is short.
+                    await asyncio.sleep(max(0.0, self._retry_pause() - failed_for))
+                    began = self.clock()
                     answer = await self._try_acquire()
+                    failed_for = self.clock() - began if answer is None else 0.0
             except TimeoutError:
                 raise self._lose(f"not renewed in time{self._error_suffix()}") from None
             if isinstance(answer, LeaseDenial):
@@ -176,8 +180,11 @@ class LeaseElector:
             log.info("standing by, another watcher leads", extra={"holder": answer.holder})
         return answer
 
-    async def _sleep(self, at_most: float = _NEVER) -> None:
-        await asyncio.sleep(min(at_most, self.retry_seconds * (1 + (RETRY_JITTER - 1) * self.jitter())))
+    async def _sleep(self, at_most: float) -> None:
+        await asyncio.sleep(min(at_most, self._retry_pause()))
+
+    def _retry_pause(self) -> float:
+        return self.retry_seconds * (1 + (RETRY_JITTER - 1) * self.jitter())
 
     def _lose(self, why: str) -> LeadershipLost:
         self._is_lost = True  # nothing to release, and shutdown must not wait for an unresponsive server

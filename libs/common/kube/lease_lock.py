@@ -230,5 +230,9 @@ class LeaseLock:
         return LeaseDenial(holder=holder, seconds=max(0.0, seconds))
 
     def _call_seconds(self) -> float:
-        """Return the deadline of one request; after two of them there is still time for another attempt."""
-        return self._renew_deadline_seconds / 4
+        """Return the deadline of one request, as in client-go: half of the renew deadline.
+
+        A renewal that an overloaded server answers within that time counts. After a request that hangs
+        there is still time for another one, on a new connection.
+        """
+        return self._renew_deadline_seconds / 2

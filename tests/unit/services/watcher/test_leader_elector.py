@@ -131,6 +131,40 @@ async def test_the_lead_ends_with_the_renew_deadline_whatever_the_server_does(tr
     assert lock.releases == 0, "a lost Lease is not ours to release"
 
 
+class HangingLock(ScriptedLock):
+    """An attempt that fails hangs first; `on_hang` advances the clock."""
+
+    def __init__(self, *answers: Answer, clock: ManualClock, on_hang: Callable[[], None]) -> None:
+        super().__init__(*answers)
+        self._clock = clock
+        self._on_hang = on_hang
+
+    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
+        if isinstance(self.answers[0], Exception):
+            self._on_hang()
+        try:
+            return await super().try_acquire_or_renew(may_acquire=may_acquire)
+        finally:
+            self.leading_until = self._clock() + 10.0
+
+
+async def test_a_renewal_that_hung_for_the_retry_period_is_repeated_at_once():
+    clock = ManualClock()
+
+    def hang() -> None:
+        clock.advance(70.0)
+        candidate.retry_seconds = 60.0
+
+    def on_renewed() -> None:
+        candidate.retry_seconds = 0.01
+
+    answers = (HELD, Unreachable("no answer"), HELD, LeaseDenial(holder="b", seconds=1.0))
+    candidate = by_lease(HangingLock(*answers, clock=clock, on_hang=hang), clock=clock)
+    await candidate.acquire()
+    with pytest.raises(LeadershipLost, match="b holds it now"):
+        await candidate.renew(on_renewed)
+
+
 async def test_a_lease_that_is_given_up_is_released():
     lock = ScriptedLock(HELD)
     candidate = by_lease(lock)
