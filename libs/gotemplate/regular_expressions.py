@@ -5,10 +5,9 @@ invalid UTF-8.
 """
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import dropwhile
-from typing import Final
-
-import re2
+from typing import Any, Final
 
 from libs.gotemplate.bounds import (
     MAX_REGEX,
@@ -44,14 +43,14 @@ _IN_GO: Final = {
 _Span = tuple[int, int]
 
 
-def _options() -> "re2.Options":
+@cache
+def _options() -> Any:
+    import re2  # noqa: PLC0415 - 2 MB, and few rules have a regular expression
+
     options = re2.Options()
     options.max_mem = MAX_REGEX_MEMORY
     options.log_errors = False  # an operator reads the error, not stderr
     return options
-
-
-_OPTIONS: Final = _options()
 
 
 class _Pattern:
@@ -60,9 +59,11 @@ class _Pattern:
     def __init__(self, pattern: bytes, budget: Budget) -> None:
         if len(pattern) > MAX_REGEX:
             raise BoundExceeded(f"a regular expression is longer than MAX_REGEX = {MAX_REGEX} bytes")
+        import re2  # noqa: PLC0415 - as above
+
         budget.read(len(pattern))
         try:
-            self._compiled = re2.compile(pattern, _OPTIONS)
+            self._compiled = re2.compile(pattern, _options())
         except re2.error as error:
             said = error.args[0].decode("utf-8", "replace") if error.args else ""
             if said.startswith(_TOO_LARGE):

@@ -4,8 +4,6 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
-import re2
-
 _MOST_CHARACTERS: Final = 10_000
 _MOST_MEMORY: Final = 2 << 20  # bytes per pattern, program and cache
 PATTERN_CACHE_SIZE: Final = 128  # compiled patterns; a file with more of them compiles again for each machine
@@ -22,6 +20,8 @@ class PatternError(ValueError):
 
 def check_pattern(pattern: str) -> None:
     """Raise PatternError if RE2 rejects the pattern."""
+    import re2  # noqa: PLC0415 - 2 MB, and few files have a pattern
+
     if len(pattern) > _MOST_CHARACTERS:
         raise PatternError(f"it is longer than {_MOST_CHARACTERS} characters")
     if _ONE_BYTE.search(pattern):
@@ -65,6 +65,8 @@ def count_instructions(pattern: str) -> int:
 
 @lru_cache(maxsize=PATTERN_CACHE_SIZE)
 def _compiled(pattern: str) -> Any:
+    import re2  # noqa: PLC0415 - as above
+
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MOST_MEMORY

@@ -5,7 +5,6 @@ import ssl
 from pathlib import Path
 
 import msgspec
-import nkeys  # type: ignore[import-untyped]
 
 from libs.common.bus.protocol import BusError
 from libs.common.client_tls import make_client_context
@@ -31,6 +30,8 @@ class NatsAccess(msgspec.Struct, frozen=True, kw_only=True):
         path = self.nkey_seed_file
         if path is None:
             return None
+        import nkeys  # type: ignore[import-untyped]  # noqa: PLC0415 - 2 MB, only for a connection with a key
+
         try:
             seed = path.read_text().strip()
             nkeys.from_seed(bytearray(seed.encode())).wipe()
