@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from heapq import heappop, heappush
+from math import inf
 from typing import Final
 
 import msgspec
@@ -51,6 +52,7 @@ class Stream:
         self.last_sequence = 0
         self._messages: OrderedDict[str, StoredMessage] = OrderedDict()  # in stream order, oldest first
         self._short_lived: dict[str, float] = {}  # subject -> expiry, for messages with a TTL
+        self._next_expiry = inf  # nothing expires before; a replaced message may have been the next one
         self._backlogs: list[Backlog] = []
 
     def publish(
@@ -91,7 +93,8 @@ class Stream:
             raise StreamFull(f"{subject}: maximum bytes exceeded")
         self._keep(stored, ttl_seconds)
         for backlog in self._backlogs:
-            backlog.add(stored)
+            if backlog.accepts(subject):
+                backlog.add(stored)
         return stored.sequence
 
     def get_last(self, subject: str, now: float) -> StoredMessage | None:
@@ -106,15 +109,16 @@ class Stream:
     def open_backlog(self, filter_subject: str, *, on_new: Callable[[], None] = lambda: None) -> "Backlog":
         """Return a new consumer's backlog, with each subject's last message. End it by `close_backlog`."""
         backlog = Backlog(self, filter_subject, on_new)
-        for stored in self._messages.values():
-            backlog.add(stored)
+        for subject, stored in self._messages.items():
+            if backlog.accepts(subject):
+                backlog.add(stored)
         self._backlogs.append(backlog)
         return backlog
 
     def count(self, filter_subject: str, now: float) -> int:
         """Return the number of messages that match the filter."""
         self._expire(now)
-        return sum(subject_matches(filter_subject, subject) for subject in self._messages)
+        return sum(map(subject_matcher(filter_subject), self._messages))
 
     @property
     def messages(self) -> int:
@@ -130,6 +134,7 @@ class Stream:
         self.last_sequence = stored.sequence
         self._messages[stored.subject] = stored
         self.bytes += stored.size
+        self._next_expiry = min(self._next_expiry, stored.expires_at)
         if ttl_seconds is not None:
             self._short_lived[stored.subject] = stored.expires_at
 
@@ -139,30 +144,34 @@ class Stream:
         self.bytes -= old.size if old else 0
 
     def _expire(self, now: float) -> None:
+        if now < self._next_expiry:  # nearly always, and asked for each message of each reader
+            return
         if self._short_lived:  # few: only leader heartbeats have a TTL
             for subject in [each for each, expires in self._short_lived.items() if expires <= now]:
                 self._remove(subject)
         while self._messages and (oldest := next(iter(self._messages.values()))).expires_at <= now:
             self._remove(oldest.subject)
+        oldest_expiry = next((each.expires_at for each in self._messages.values()), inf)
+        self._next_expiry = min(oldest_expiry, *self._short_lived.values(), inf)
 
 
 class Backlog:
     """The messages that one consumer has not taken yet: each subject's last one, in stream order."""
 
     def __init__(self, stream: Stream, filter_subject: str, on_new: Callable[[], None]) -> None:
-        """`on_new` is called after each new message."""
+        """`accepts` is whether the filter matches a subject. `on_new` is called after each new message."""
         self._stream = stream
-        self._filter = filter_subject
+        self.accepts = subject_matcher(filter_subject)
         self._on_new = on_new
         self._waiting: OrderedDict[str, StoredMessage] = OrderedDict()
 
     def add(self, stored: StoredMessage) -> None:
-        """Append the message; it replaces an older one of its subject."""
-        if subject_matches(self._filter, stored.subject):
-            self._waiting[stored.subject] = stored
-            self._waiting.move_to_end(stored.subject)
-            self._drop_expired(stored.expires_at - _MAX_AGE_SECONDS)
-            self._on_new()
+        """Append a message with an accepted subject; it replaces an older one of its subject."""
+        subject = stored.subject
+        self._waiting[subject] = stored
+        self._waiting.move_to_end(subject)
+        self._drop_expired(stored.expires_at - _MAX_AGE_SECONDS)
+        self._on_new()
 
     def _drop_expired(self, now: float) -> None:
         """Bound the memory for names that never return: some durables have no consumer."""
@@ -246,8 +255,9 @@ class DurableState:
         self._stream.close_backlog(self._backlog)
 
 
-def subject_matches(filter_subject: str, subject: str) -> bool:
-    """Return whether the filter, a subject or a prefix that ends in `.>`, matches the subject."""
-    if filter_subject.endswith(".>"):
-        return subject.startswith(filter_subject[:-1]) and len(subject) >= len(filter_subject)
-    return subject == filter_subject
+def subject_matcher(filter_subject: str) -> Callable[[str], bool]:
+    """Return whether a subject matches the filter, which is a subject or a prefix that ends in `.>`."""
+    if not filter_subject.endswith(".>"):
+        return filter_subject.__eq__
+    prefix = filter_subject.removesuffix(">")
+    return lambda subject: subject.startswith(prefix) and subject != prefix

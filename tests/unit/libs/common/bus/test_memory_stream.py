@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from libs.common.bus.memory.stream import DurableState, StoredMessage, Stream, subject_matches
+from libs.common.bus.memory.stream import DurableState, StoredMessage, Stream, subject_matcher
 from libs.common.bus.protocol import MAX_MESSAGE_AGE, StreamFull, WrongLastSequence
 from tests.builders import NOW
 from tests.bus_actors import make_event
@@ -171,7 +171,7 @@ def test_a_message_that_would_fill_the_stream_is_refused_and_changes_nothing():
     ],
 )
 def test_a_filter_names_what_lies_below_it(filter_subject: str, subject: str, named: bool):
-    assert subject_matches(filter_subject, subject) is named
+    assert subject_matcher(filter_subject)(subject) is named
 
 
 SUBJECTS = st.sampled_from(["a.x", "a.y", "a.z", "b.x"])
