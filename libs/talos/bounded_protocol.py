@@ -18,6 +18,7 @@ from h2.exceptions import NoAvailableStreamIDError
 from h2.settings import SettingCodes, Settings
 
 from libs.talos.batched_transport import BatchedTransport
+from libs.talos.header_encoder import HeaderEncoder
 from libs.talos.stream_buffer import StreamBuffer
 from libs.talos.validation import MAX_BUFFERED_BYTES, MAX_MESSAGE_BYTES, InvalidResponse
 from libs.talos.waiter_event import WaiterEvent
@@ -75,6 +76,7 @@ class BoundedProtocol(H2Protocol):
                 raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         http = _CountingConnection(self.h2_config)
         http.local_settings = Settings(client=True, initial_values=_SETTINGS)
+        http.encoder = cast(Any, HeaderEncoder(http.encoder))
         http.initiate_connection()
         http.increment_flow_control_window(_CONNECTION_WINDOW - http.inbound_flow_control_window)
         # uvloop's class only behaves like a Transport
