@@ -127,9 +127,9 @@ class TalosApi:
             query(NODENAME, node_ip, deadline, _read_single(read_node_name), absent=str)
         )
         cluster = asyncio.create_task(self._get_cluster_name(deadline))
-        stage = asyncio.create_task(self._fetch_stage(node_ip, deadline))
-        further = (system,) if system else ()
-        await _cancel_on_first_error(platform, addresses, name, cluster, stage, *further)
+        stage = self._with_stage and asyncio.create_task(self._fetch_stage(node_ip, deadline))
+        further = tuple(task for task in (system, stage) if task)
+        await _cancel_on_first_error(platform, addresses, name, cluster, *further)
         return MachineFacts(
             platform=platform.result(),
             system=system.result() if system else None,
@@ -138,7 +138,7 @@ class TalosApi:
             cluster_name=cluster.result(),
             queried_at=looked_at,
             node_ip=node_ip,
-            stage=stage.result(),
+            stage=stage.result() if stage else "",
         )
 
     async def fetch_inventory(
@@ -222,8 +222,6 @@ class TalosApi:
 
     async def _fetch_stage(self, node_ip: str, deadline: float) -> str:
         """Return the stage, "" if it is unavailable, which must not fail the whole query."""
-        if not self._with_stage:
-            return ""
         try:
             return await self._calls.query(
                 MACHINE_STATUS, node_ip, deadline, _read_single(read_stage), absent=str
@@ -281,10 +279,11 @@ async def _cancel_on_first_error(*tasks: asyncio.Task[Any]) -> None:
         for task in tasks:
             if task.done():
                 task.result()
-    finally:
+    except BaseException:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def _now() -> float:
