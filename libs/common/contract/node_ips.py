@@ -54,6 +54,8 @@ def _node_ips(annotation: str) -> tuple[IP, ...] | InvalidNodeIP:
 
 def pick_one_per_family(ips: tuple[IP, ...], *, prefer_ipv6: bool) -> tuple[IP, ...]:
     """Return the first IPv4 and the first IPv6 address, the preferred family first."""
+    if len(ips) == 1:  # nearly always, several times for each message
+        return ips
     families = (6, 4) if prefer_ipv6 else (4, 6)
     firsts = (next((ip for ip in ips if ip.version == family), None) for family in families)
     return tuple(ip for ip in firsts if ip is not None)

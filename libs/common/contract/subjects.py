@@ -21,7 +21,7 @@ DEAD_LETTERS: Final = f"{ROOT}.dead"
 ALL_SUBJECTS: Final = f"{ROOT}.>"
 
 NAME_LIMIT: Final = 253  # characters of an object name in a subject; the limit of Kubernetes for most kinds
-
+_NO_TOKEN_CHARACTERS: Final = frozenset(" *>")
 
 _PREFIXES: Final[dict[type, str]] = {
     events.NodeObserved: OBSERVED_NODE,
@@ -90,5 +90,5 @@ def is_publishable_name(name: str) -> bool:
     except `/` and `%`, up to hundreds of kilobytes. nats-server closes the connection of a client that
     publishes to a subject of 4 kB.
     """
-    plain = name.isascii() and name.isprintable() and not any(c in " *>" for c in name)
+    plain = name.isascii() and name.isprintable() and _NO_TOKEN_CHARACTERS.isdisjoint(name)
     return plain and 0 < len(name) <= NAME_LIMIT and "" not in name.split(".")

@@ -17,6 +17,7 @@ _notes: ContextVar[dict[str, object] | None] = ContextVar("log_notes", default=N
 
 # The fields of every LogRecord; all others came with `extra=`.
 _OWN_KEYS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_QUOTED_CHARACTERS: Final = frozenset(' "=')
 # Libraries that log every request.
 _TALKATIVE: Final = ("aiohttp.access", "asyncio", "grpclib", "hpack", "nats", "urllib3")
 
@@ -129,7 +130,7 @@ def _time(record: logging.LogRecord) -> datetime:
 
 def _quoted(value: object) -> str:
     text = str(value)
-    printable = text.isprintable() and not any(c in text for c in ' "=') and text
+    printable = text.isprintable() and _QUOTED_CHARACTERS.isdisjoint(text) and text
     return text if printable else _printable(msgspec.json.encode(text).decode())
 
 
